@@ -1,0 +1,87 @@
+# One command each. Needed: make, and Python 3.11 or newer with its venv module.
+
+VENV := .venv
+BIN := $(VENV)/bin
+PYTHON ?=
+UV ?= uv
+# Tests of the networks need torch. DEEP=0 leaves it out and skips them.
+DEEP ?= 1
+
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+LOCK := $(UV) pip compile pyproject.toml --quiet --universal --python-version 3.11 \
+	--generate-hashes --custom-compile-command "make lock" --extra parquet --group build
+
+CREATED := $(VENV)/created.stamp
+CORE := $(VENV)/core.stamp
+TOOLS := $(VENV)/tools.stamp
+TORCH := $(VENV)/torch.stamp
+NETWORKS := $(if $(filter 0,$(DEEP)),,$(TORCH))
+
+.PHONY: help demo test check lint types imports format lock clean
+.NOTPARALLEL:
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /\1: /p' Makefile
+
+demo: $(CORE) ## run a federated analysis of three simulated centres
+	@$(BIN)/multicentre demo
+
+test: check $(NETWORKS) ## all checks, then all tests (DEEP=0: without torch)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+
+check: lint types imports ## lint, types and imports
+
+lint: $(TOOLS) ## style and format
+	$(BIN)/ruff check --quiet
+	$(BIN)/ruff format --check --quiet
+
+types: $(TOOLS) ## static types
+	$(BIN)/mypy
+
+imports: $(TOOLS) ## the arrows between the package's rooms
+	$(BIN)/lint-imports --no-logo
+
+format: $(TOOLS) ## rewrite the code in the house's format
+	$(BIN)/ruff check --quiet --fix
+	$(BIN)/ruff format --quiet
+
+lock: ## resolve the locked dependencies anew (needs uv; UPGRADE=--upgrade takes newer versions)
+	$(LOCK) $(UPGRADE) --output-file requirements/core.lock
+	$(LOCK) $(UPGRADE) --extra polars --group test --group torch-needs \
+		--constraint requirements/core.lock --output-file requirements/test.lock
+
+clean: ## remove the environment and every cache
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+
+$(CREATED):
+	@for candidate in "$(PYTHON)" python3.13 python3.12 python3.11 python3; do \
+		if "$$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then \
+			recent=yes; \
+			if "$$candidate" -c 'import ensurepip, venv' >/dev/null 2>&1; then \
+				echo "Creating $(VENV) with $$candidate"; \
+				"$$candidate" -m venv $(VENV) && touch $@; exit; \
+			fi; \
+		fi; \
+	done; \
+	if [ "$$recent" = yes ]; then \
+		echo "Python is recent enough but comes without venv: install it (Debian, Ubuntu: apt install python3-venv)." >&2; \
+	else \
+		echo "Python 3.11 or newer is needed and none was found. Name one: make PYTHON=/path/to/python3" >&2; \
+	fi; \
+	exit 1
+
+$(CORE): requirements/core.lock pyproject.toml | $(CREATED)
+	@echo "Installing the package and its locked dependencies into $(VENV) (once; about half a minute)"
+	@$(PIP) install --no-deps --require-hashes -r requirements/core.lock
+	@$(PIP) install --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(TOOLS): requirements/test.lock $(CORE)
+	@echo "Installing the locked test tools into $(VENV) (once; about a minute)"
+	@$(PIP) install --no-deps --require-hashes -r requirements/test.lock
+	@touch $@
+
+$(TORCH): requirements/deep.txt $(TOOLS)
+	@echo "Installing torch into $(VENV) (once; DEEP=0 leaves it out)"
+	@$(PIP) install -r requirements/deep.txt
+	@touch $@

@@ -1,0 +1,148 @@
+"""Where core, privacy and engines are put together: the federation that users make."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from multicentre.engines.faults import Faults, Faulty
+from multicentre.engines.in_process import InProcess
+from multicentre.federation import coordinator
+from multicentre.federation.coordinator import PlainSummation, Quorum, Summation, Terms
+from multicentre.federation.engine import Engine
+from multicentre.federation.errors import ConfigurationError
+from multicentre.federation.progress import Listener
+from multicentre.federation.runtime import SiteRuntime
+from multicentre.federation.steps import SitePart
+from multicentre.federation.storage import Store
+from multicentre.privacy.card import DisclosureCard, disclosure_card
+from multicentre.privacy.guard import Guard
+from multicentre.privacy.ledger import Ledger
+from multicentre.privacy.policy import Policy
+from multicentre.privacy.secure_sum import MaskedSummation, MaskingSeal
+
+
+class Federation(coordinator.Federation):
+    """The sites of a study; see :meth:`in_process`."""
+
+    _guards: Mapping[str, Guard]
+
+    @classmethod
+    def in_process(
+        cls,
+        sites: Mapping[str, Any],
+        *,
+        policy: Policy | str | Path | Mapping[str, Policy] | None = None,
+        secure_sum: bool = False,
+        strict: bool = False,
+        study: str = "study",
+        quorum: Quorum = "all",
+        time_limit_s: float | None = None,
+        folder: str | Path | None = None,
+        listener: Listener | None = None,
+        faults: Faults | None = None,
+    ) -> Self:
+        """Make a federation whose sites live in this process.
+
+        Parameters
+        ----------
+        sites : mapping of str to data
+            Each site's name and data (``multicentre.data.MultiViewData``, say).
+        policy : Policy, path or mapping, optional
+            One policy for all sites (an object or a ``policy.toml``), or one by site's name.
+        secure_sum : bool, default False
+            Sums are masked: the coordinator learns the sum and no summand.
+        strict : bool, default False
+            Every message goes through the wire format.
+        study : str
+            Name written to every ledger.
+        quorum : "all" or int, default "all"
+            How many sites must answer.
+        time_limit_s : float, optional
+            Seconds that a site may take for one step.
+        folder : path, optional
+            Where checkpoints, the sites' states and ledgers are kept, so that a run can be resumed.
+        listener : Listener, optional
+            Who is told of rounds and losses.
+        faults : Faults, optional
+            Delays and losses, for tests.
+
+        Raises
+        ------
+        ConfigurationError
+            No site, a name that cannot be a folder's, or a quorum that cannot be met.
+        """
+        root = None if folder is None else Path(folder)
+        guards = {
+            name: Guard(_policy_of(name, policy), Ledger(_inside(root, name, "ledger.jsonl")), _cohort(data))
+            for name, data in _checked(sites).items()
+        }
+        runtimes = {
+            name: SiteRuntime(
+                name,
+                _allowed(data, guards[name].policy, name),
+                guards[name],
+                seal=MaskingSeal() if secure_sum else None,
+                store=None if root is None else Store(root / "sites" / name / "state"),
+            )
+            for name, data in sites.items()
+        }
+        engine: Engine = InProcess(runtimes, strict=strict)
+        summation: Summation = MaskedSummation() if secure_sum else PlainSummation()
+        federation = cls(
+            Faulty(engine, faults) if faults else engine,
+            terms=Terms(study, quorum, time_limit_s),
+            summation=summation,
+            store=None if root is None else Store(root / "checkpoints"),
+            listener=listener,
+        )
+        federation._guards = guards
+        return federation
+
+    @property
+    def ledgers(self) -> dict[str, Ledger]:
+        """The ledger of each site, which only an in-process federation can show."""
+        return {name: guard.ledger for name, guard in self._guards.items()}
+
+    def card(self, part: type[SitePart]) -> DisclosureCard:
+        """Return what a method would let out of these sites."""
+        strictest = max((guard.policy for guard in self._guards.values()), key=lambda policy: policy.min_patients)
+        return disclosure_card(part, protection=self.protection, n_sites=len(self.sites), policy=strictest)
+
+
+def _checked(sites: Mapping[str, Any]) -> Mapping[str, Any]:
+    for name in sites:
+        if not name or not name.isprintable() or name in (".", "..") or any(sign in name for sign in "/\\|\0"):
+            raise ConfigurationError("a site's name must be printable and free of / \\ |", where=repr(name))
+    return sites
+
+
+def _policy_of(name: str, policy: Policy | str | Path | Mapping[str, Policy] | None) -> Policy:
+    if policy is None:
+        return Policy()
+    if isinstance(policy, Policy):
+        return policy
+    if isinstance(policy, str | Path):
+        return Policy.read(policy)
+    if name not in policy:
+        raise ConfigurationError("the site has no policy", where=name, mend="Give every site one, or one for all.")
+    return policy[name]
+
+
+def _inside(root: Path | None, site: str, file: str) -> Path | None:
+    return None if root is None else root / "sites" / site / file
+
+
+def _allowed(data: Any, policy: Policy, site: str) -> Any:
+    if policy.columns is None:
+        return data
+    return data.keep_columns(policy.columns)
+
+
+def _cohort(data: Any) -> frozenset[int]:
+    ids = getattr(data, "ids", None)
+    if ids is None:
+        return frozenset()
+    return frozenset(int.from_bytes(hashlib.sha256(str(token).encode()).digest()[:8]) for token in ids)

@@ -1,0 +1,245 @@
+"""One view as methods see it: column names, kinds and a float array, read from whatever frame a site has.
+
+A frame can only exist when its library is loaded, so neither pandas nor polars is imported here.
+"""
+
+from __future__ import annotations
+
+import sys
+import unicodedata
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from numbers import Real
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.data.schema import Kind
+from multicentre.federation.errors import DataError
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+
+Floats = NDArray[np.float64]
+Column = tuple[Kind, Floats]
+
+
+@dataclass(frozen=True)
+class Block:
+    """One view of n patients.
+
+    Parameters
+    ----------
+    names : tuple of str
+        Column names.
+    kinds : tuple of {"number", "boolean"}
+        Kind of every column.
+    values : array, shape (n, d_k)
+        Entries, not-a-number where missing; read-only.
+    """
+
+    names: tuple[str, ...]
+    kinds: tuple[Kind, ...]
+    values: Floats
+
+    def __post_init__(self) -> None:
+        self.values.setflags(write=False)
+
+    def take(self, rows: NDArray[np.int64]) -> Block:
+        """Return the block of these rows."""
+        return Block(self.names, self.kinds, self.values[rows])
+
+    def spread(self, rows: NDArray[np.int64], n_patients: int) -> Block:
+        """Return a block of `n_patients` rows that holds these entries at `rows` and nothing elsewhere."""
+        values = np.full((n_patients, len(self.names)), np.nan)
+        values[rows] = self.values
+        return Block(self.names, self.kinds, values)
+
+
+def read_block(view: str, source: object, names: Sequence[str] | None = None) -> Block:
+    """Read one view and check what can be checked without its neighbours.
+
+    Parameters
+    ----------
+    view : str
+        Name of the view, for errors.
+    source : pandas or polars data frame, or array of shape (n, d_k)
+    names : sequence of str, optional
+        Column names of an array; ``<view>_<j>`` by default.
+
+    Raises
+    ------
+    DataError
+        The view has no rows or no columns, a column is named twice, holds cells that are not finite numbers, or has no
+        entry at all.
+    """
+    if isinstance(source, Block):
+        return source
+    if _is_frame("pandas", source) or _is_frame("polars", source):
+        if names is not None:
+            raise DataError("column names are given for a frame", where=place(view), mend="A frame brings its own.")
+        block = _read_frame(view, source)
+    elif isinstance(source, np.ndarray):
+        block = _read_array(view, source, names)
+    else:
+        raise DataError(
+            f"{type(source).__name__} is not a table",
+            where=place(view),
+            mend="Hand over a pandas or polars data frame or a two-dimensional numpy array.",
+        )
+    _check_entries(view, block)
+    return block
+
+
+def place(view: str, column: str | None = None) -> str:
+    """Return how errors name a view or one of its columns."""
+    return f"view {view!r}" if column is None else f"view {view!r}, column {column!r}"
+
+
+def plain_name(name: object) -> str:
+    """Return a name as text in composed Unicode, so that equal-looking names of two sites are equal."""
+    return unicodedata.normalize("NFC", str(name))
+
+
+def _is_frame(library: str, source: object) -> bool:
+    module = sys.modules.get(library)
+    return module is not None and isinstance(source, module.DataFrame)
+
+
+def _read_frame(view: str, frame: Any) -> Block:
+    names = _checked_names(view, frame.columns)
+    _check_size(view, len(frame), len(names))
+    read = _read_pandas if _is_frame("pandas", frame) else _read_polars
+    columns = [read(frame, j, place(view, name)) for j, name in enumerate(names)]
+    return Block(names, tuple(kind for kind, _ in columns), np.column_stack([values for _, values in columns]))
+
+
+def _read_pandas(frame: pd.DataFrame, j: int, where: str) -> Column:
+    import pandas as pd
+
+    series = frame.iloc[:, j]
+    if pd.api.types.is_complex_dtype(series.dtype):
+        raise _complex(where)
+    if pd.api.types.is_numeric_dtype(series.dtype):
+        kind: Kind = "boolean" if pd.api.types.is_bool_dtype(series.dtype) else "number"
+        return kind, series.to_numpy(dtype=np.float64, na_value=np.nan)
+    absent = series.isna()
+    return _read_cells([None if gone else cell for cell, gone in zip(series, absent, strict=True)], where)
+
+
+def _read_polars(frame: pl.DataFrame, j: int, where: str) -> Column:
+    import polars as pl
+
+    series = frame.to_series(j)
+    if series.dtype == pl.Boolean or series.dtype.is_numeric():
+        kind: Kind = "boolean" if series.dtype == pl.Boolean else "number"
+        return kind, series.cast(pl.Float64).to_numpy()
+    return _read_cells(series.to_list(), where)
+
+
+def _read_array(view: str, array: NDArray[np.generic], names: Sequence[str] | None) -> Block:
+    if array.ndim != 2:
+        raise DataError(
+            f"the array has {array.ndim} dimensions",
+            where=place(view),
+            mend="Give one row a patient: shape (n, d).",
+        )
+    n, d = array.shape
+    given = [f"{view}_{j}" for j in range(d)] if names is None else names
+    if len(given) != d:
+        raise DataError(
+            f"{len(given)} names are given for {d} columns", where=place(view), mend="Name each column once."
+        )
+    checked = _checked_names(view, given)
+    _check_size(view, n, d)
+    if isinstance(array, np.ma.MaskedArray):
+        array = np.where(np.ma.getmaskarray(array), np.nan, np.ma.getdata(array))
+    if array.dtype.kind == "c":
+        raise _complex(place(view))
+    if array.dtype.kind in "biuf":
+        kind: Kind = "boolean" if array.dtype.kind == "b" else "number"
+        return Block(checked, (kind,) * d, np.array(array, dtype=np.float64))
+    columns = [_read_cells(array[:, j].tolist(), place(view, name)) for j, name in enumerate(checked)]
+    return Block(checked, tuple(kind for kind, _ in columns), np.column_stack([values for _, values in columns]))
+
+
+def _read_cells(cells: Sequence[object], where: str) -> Column:
+    """Read a column of Python objects, `None` where missing."""
+    present = [cell for cell in cells if cell is not None]
+    if any(isinstance(cell, complex | np.complexfloating) for cell in present):
+        raise _complex(where)
+    strange = [cell for cell in present if not isinstance(cell, Real | Decimal | np.bool_)]
+    if strange:
+        raise _not_numeric(strange, len(cells), where)
+    kind: Kind = "boolean" if present and all(isinstance(cell, bool | np.bool_) for cell in present) else "number"
+    return kind, np.array([np.nan if cell is None else float(cell) for cell in cells])  # type: ignore[arg-type]
+
+
+def _not_numeric(strange: Sequence[object], n_cells: int, where: str) -> DataError:
+    texts = [cell for cell in strange if isinstance(cell, str)]
+    if len(texts) == len(strange):
+        if all(map(_reads_as_number, texts)):
+            what = f"{len(texts)} of {n_cells} cells are numbers written as text"
+            return DataError(what, where=where, mend="Convert the column to numbers first.")
+        if all(_reads_as_number(text.replace(".", "").replace(",", ".")) or _reads_as_number(text) for text in texts):
+            what = f"{len(texts)} of {n_cells} cells are numbers written as text with a decimal comma"
+            return DataError(what, where=where, mend="Write decimal points (pandas: read_csv(..., decimal=',')).")
+    n_strange = len(strange) - sum(map(_reads_as_number, texts))
+    return DataError(
+        f"{n_strange} of {n_cells} cells are not numbers",
+        where=where,
+        mend="Code categories and dates as numbers, leave missing entries empty, or leave the column out.",
+    )
+
+
+def _reads_as_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _complex(where: str) -> DataError:
+    return DataError("complex numbers are not entries", where=where, mend="Give real and imaginary parts two columns.")
+
+
+def _checked_names(view: str, names: Iterable[object]) -> tuple[str, ...]:
+    plain = tuple(map(plain_name, names))
+    if "" in plain:
+        raise DataError(f"column {plain.index('') + 1} has no name", where=place(view), mend="Name every column.")
+    seen: set[str] = set()
+    for name in plain:
+        if name in seen:
+            raise DataError("two columns have this name", where=place(view, name), mend="Rename or remove one of them.")
+        seen.add(name)
+    return plain
+
+
+def _check_size(view: str, n_rows: int, n_columns: int) -> None:
+    if n_columns == 0:
+        raise DataError("the view has no columns", where=place(view), mend="Leave the view out of this site.")
+    if n_rows == 0:
+        raise DataError("the view has no rows", where=place(view), mend="Leave the view out of this site.")
+
+
+def _check_entries(view: str, block: Block) -> None:
+    infinite = np.isinf(block.values).sum(axis=0)
+    for j in np.flatnonzero(infinite)[:1]:
+        raise DataError(
+            f"{infinite[j]} of {len(block.values)} cells are infinite",
+            where=place(view, block.names[j]),
+            mend="Mark entries that were not measured as missing.",
+        )
+    empty = np.isnan(block.values).all(axis=0)
+    if empty.all():
+        raise DataError("no patient has any entry", where=place(view), mend="Leave the view out of this site.")
+    for j in np.flatnonzero(empty)[:1]:
+        raise DataError(
+            "no patient has an entry in this column",
+            where=place(view, block.names[j]),
+            mend="Remove the column at every site, or leave the view out of this site.",
+        )

@@ -1,0 +1,247 @@
+"""How a site's files become tables and views. CSV, TSV (plain or gzip) and Parquet."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.data.blocks import Block, place, read_block
+from multicentre.data.multiview import MultiViewData
+from multicentre.federation.errors import ConfigurationError, DataError, MissingExtra
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_SEPARATORS = {".csv": ",", ".csv.gz": ",", ".tsv": "\t", ".tsv.gz": "\t"}
+
+
+def read_table(path: str | Path, text_columns: Sequence[str] = ()) -> pd.DataFrame:
+    """Read one table from a file.
+
+    Columns whose cells are all numbers, or all true and false, are read as such; any other column stays text, so codes
+    are never altered. Name columns of digits that are codes (identifiers, postcodes) in `text_columns`. Empty cells
+    are missing, and so are the usual marks of pandas (``NA``, ``nan``, ``null``).
+
+    Parameters
+    ----------
+    path : str or path
+        A file that ends in ``.csv``, ``.csv.gz``, ``.tsv``, ``.tsv.gz`` (UTF-8, decimal points) or ``.parquet``.
+    text_columns : sequence of str
+        Columns to read as text whatever they hold.
+
+    Raises
+    ------
+    DataError
+        The file is missing, empty, damaged or of an unknown kind, its rows differ in length, or its header leaves a
+        column without a name or names one twice.
+    MissingExtra
+        A Parquet file is given and pyarrow is not installed.
+    """
+    file = Path(path)
+    if not file.is_file():
+        raise DataError("the file does not exist", where=str(path), mend="Check the path.")
+    suffix = _suffix(file)
+    if file.stat().st_size == 0:
+        raise DataError("the file is empty", where=str(path), mend="Export the table again.")
+    frame = _read_parquet(file) if suffix == ".parquet" else _read_delimited(file, _SEPARATORS[suffix], text_columns)
+    _check_header([str(name) for name in frame.columns], file)
+    if len(frame) == 0:
+        raise DataError("the table has no rows", where=str(path), mend="Export the table again.")
+    return frame.astype({name: str for name in text_columns if name in frame.columns and frame[name].notna().all()})
+
+
+def read_multiview(
+    files: Mapping[str, str | Path],
+    id_column: str | None = None,
+    columns: Mapping[str, Sequence[str]] | None = None,
+) -> MultiViewData:
+    """Read the views of one site from files.
+
+    With `id_column`, rows of different files belong together when their identifiers are equal as text, patients stand
+    in order of first appearance, and a patient who is not in a file lacks its views. Without it, all files must list
+    the same patients in the same order. One file may hold several views when `columns` says which column is whose.
+
+    Parameters
+    ----------
+    files : mapping from str to path
+        The file of every view.
+    id_column : str, optional
+        The column that identifies patients, in every file.
+    columns : mapping from str to sequence of str, optional
+        Columns of a view; by default all of its file but the identifier.
+
+    Raises
+    ------
+    DataError
+        A file or a view cannot be used; see `read_table` and `MultiViewData`.
+    ConfigurationError
+        `columns` names a view without a file, or is missing where two views share one file.
+    """
+    chosen = dict(columns or {})
+    _check_request(files, chosen)
+    text = [] if id_column is None else [id_column]
+    tables = {path: read_table(path, text) for path in dict.fromkeys(map(Path, files.values()))}
+    blocks = {
+        view: _read_view(view, Path(path), tables[Path(path)], chosen.get(view), text) for view, path in files.items()
+    }
+    if id_column is None:
+        return MultiViewData(blocks)
+    ids_by_file = {path: _read_ids(path, table, id_column) for path, table in tables.items()}
+    row_of = {one: row for row, one in enumerate(dict.fromkeys(one for ids in ids_by_file.values() for one in ids))}
+    rows_by_file = {path: _rows(ids, row_of) for path, ids in ids_by_file.items()}
+    joined = {view: block.spread(rows_by_file[Path(files[view])], len(row_of)) for view, block in blocks.items()}
+    return MultiViewData(joined, ids=row_of)
+
+
+def _suffix(file: Path) -> str:
+    name = file.name.lower()
+    for suffix in (*_SEPARATORS, ".parquet"):
+        if name.endswith(suffix):
+            return suffix
+    known = ", ".join([*_SEPARATORS, ".parquet"])
+    raise DataError("the kind of file is not known", where=str(file), mend=f"Use a file that ends in one of {known}.")
+
+
+def _read_parquet(file: Path) -> pd.DataFrame:
+    import pandas as pd
+
+    try:
+        return pd.read_parquet(file, engine="pyarrow")
+    except ImportError as error:
+        raise MissingExtra(
+            "reading Parquet needs pyarrow",
+            where=str(file),
+            mend="Install multicentre[parquet], or export to CSV.",
+        ) from error
+    except (OSError, ValueError, KeyError) as error:
+        raise _damaged(file) from error
+
+
+def _read_delimited(file: Path, separator: str, text_columns: Sequence[str]) -> pd.DataFrame:
+    import pandas as pd
+
+    try:
+        header = _checked_rows(file, separator)
+        _check_header(header, file)
+        text = {name: str for name in text_columns if name in header}
+        return pd.read_csv(
+            file,
+            sep=separator,
+            dtype=text,
+            encoding="utf-8-sig",
+            float_precision="round_trip",
+            low_memory=False,
+        )
+    except UnicodeDecodeError as error:
+        raise DataError("the text is not UTF-8", where=str(file), mend="Save the file as UTF-8.") from error
+    except (OSError, EOFError, zlib.error, csv.Error, pd.errors.ParserError) as error:
+        raise _damaged(file) from error
+
+
+def _checked_rows(file: Path, separator: str) -> list[str]:
+    """Return the header once every row is known to be as long (pandas would pad short rows in silence)."""
+    with _open(file) as stream:
+        rows = _filled_rows(csv.reader(stream, delimiter=separator, strict=True))
+        line, header = next(rows, (0, [""]))
+        if len(header) == 1 and ";" in header[0]:
+            raise DataError(
+                "fields are parted by semicolons",
+                where=str(file),
+                mend="Export with commas and decimal points.",
+            )
+        for line, row in rows:
+            if len(row) != len(header):
+                raise DataError(
+                    f"line {line} has {len(row)} fields, the header has {len(header)}",
+                    where=str(file),
+                    mend="Quote fields that hold the separator, and export the table again.",
+                )
+    return header
+
+
+def _filled_rows(reader: Iterator[list[str]]) -> Iterator[tuple[int, list[str]]]:
+    for row in reader:
+        if row:
+            yield reader.line_num, row  # type: ignore[attr-defined]
+
+
+def _open(file: Path) -> TextIO:
+    if file.name.lower().endswith(".gz"):
+        return gzip.open(file, "rt", encoding="utf-8-sig", newline="")
+    return file.open(encoding="utf-8-sig", newline="")
+
+
+def _check_header(names: Sequence[str], file: Path) -> None:
+    for j, name in enumerate(names):
+        if not name.strip():
+            raise DataError(
+                f"column {j + 1} has no name",
+                where=str(file),
+                mend="Name every column; from R, write the file without row names.",
+            )
+        if name in names[:j]:
+            raise DataError(
+                f"columns {names.index(name) + 1} and {j + 1} have the same name {name!r}",
+                where=str(file),
+                mend="Rename or remove one of them.",
+            )
+
+
+def _damaged(file: Path) -> DataError:
+    return DataError("the file is damaged or cut short", where=str(file), mend="Copy or export it again.")
+
+
+def _check_request(files: Mapping[str, str | Path], columns: Mapping[str, Sequence[str]]) -> None:
+    for view in columns:
+        if view not in files:
+            raise ConfigurationError(
+                "columns are given for a view without a file", where=place(view), mend="Name its file."
+            )
+    paths = [Path(path) for path in files.values()]
+    for view, path in files.items():
+        if paths.count(Path(path)) > 1 and view not in columns:
+            raise ConfigurationError(
+                f"several views share the file {path}",
+                where=place(view),
+                mend="Say in columns which are this view's.",
+            )
+
+
+def _read_view(view: str, path: Path, table: pd.DataFrame, columns: Sequence[str] | None, ids: Sequence[str]) -> Block:
+    wanted = [name for name in table.columns if name not in ids] if columns is None else list(columns)
+    for name in wanted:
+        if name not in table.columns:
+            raise DataError(
+                "the file lacks this column", where=f"{path}, {place(view, name)}", mend="Correct its name."
+            )
+    try:
+        return read_block(view, table[wanted])
+    except DataError as error:
+        raise error.at(str(path)) from None
+
+
+def _read_ids(path: Path, table: pd.DataFrame, id_column: str) -> list[str]:
+    if id_column not in table.columns:
+        raise DataError(f"the file lacks the id column {id_column!r}", where=str(path), mend="Add or rename it.")
+    n_missing = int(table[id_column].isna().sum())
+    if n_missing:
+        raise DataError(f"{n_missing} rows have no {id_column!r}", where=str(path), mend="Give every row an id.")
+    n_repeated = int(table[id_column].duplicated().sum())
+    if n_repeated:
+        raise DataError(
+            f"{n_repeated} rows repeat an earlier {id_column!r}",
+            where=str(path),
+            mend="Keep one row a patient.",
+        )
+    return [str(one) for one in table[id_column]]
+
+
+def _rows(ids: Sequence[str], row_of: Mapping[str, int]) -> NDArray[np.int64]:
+    return np.array([row_of[one] for one in ids], dtype=np.int64)

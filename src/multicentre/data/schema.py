@@ -1,0 +1,180 @@
+"""What views and columns a site has, and how the sites of a study agree on one list before the first round."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Self, get_args
+
+from multicentre.federation.errors import DataError, SchemaMismatch
+
+Kind = Literal["number", "boolean"]
+Version = tuple[tuple[str, ...], tuple[Kind, ...]]
+
+
+@dataclass(frozen=True)
+class MultiViewSchema:
+    """Names and kinds of the columns of every view. Holds nothing about patients.
+
+    Parameters
+    ----------
+    views : tuple of str
+        View names, in stacking order.
+    columns : mapping from str to tuple of str
+        Column names of every view, in order.
+    kinds : mapping from str to tuple of {"number", "boolean"}
+        Kind of every column.
+
+    Raises
+    ------
+    DataError
+        The three parts do not fit together.
+
+    Examples
+    --------
+    >>> schema = MultiViewSchema(("blood",), {"blood": ("iron", "anaemia")}, {"blood": ("number", "boolean")})
+    >>> schema.sizes
+    {'blood': 2}
+    """
+
+    views: tuple[str, ...]
+    columns: Mapping[str, tuple[str, ...]]
+    kinds: Mapping[str, tuple[Kind, ...]]
+
+    def __post_init__(self) -> None:
+        if len(set(self.views)) != len(self.views) or not set(self.views) == set(self.columns) == set(self.kinds):
+            raise DataError(
+                "views, columns and kinds name different views", where="schema", mend="List each view once."
+            )
+        for view in self.views:
+            names, kinds = self.columns[view], self.kinds[view]
+            if not names or len(set(names)) != len(names) or len(names) != len(kinds):
+                raise DataError(
+                    "columns and kinds do not pair up",
+                    where=f"schema, view {view!r}",
+                    mend="Give every column one name of its own and one kind.",
+                )
+            if not set(kinds) <= set(get_args(Kind)):
+                raise DataError(
+                    "a column has an unknown kind",
+                    where=f"schema, view {view!r}",
+                    mend=f"Use one of {', '.join(get_args(Kind))}.",
+                )
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Number of columns of every view."""
+        return {view: len(self.columns[view]) for view in self.views}
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns of all views together."""
+        return sum(self.sizes.values())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the schema as lists and strings, ready for JSON."""
+        return {
+            "views": list(self.views),
+            "columns": {view: list(self.columns[view]) for view in self.views},
+            "kinds": {view: list(self.kinds[view]) for view in self.views},
+        }
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Self:
+        """Read what `to_dict` wrote.
+
+        Raises
+        ------
+        DataError
+            A key is missing, or a value is not a list of strings.
+        """
+        try:
+            views = _texts(content["views"])
+            columns = {view: _texts(names) for view, names in content["columns"].items()}
+            kinds: dict[str, Any] = {view: _texts(names) for view, names in content["kinds"].items()}
+        except (AttributeError, KeyError, TypeError) as error:
+            raise DataError(
+                "the content is not a schema",
+                where="schema",
+                mend="Give what MultiViewSchema.to_dict returns.",
+            ) from error
+        return cls(views, columns, kinds)
+
+    def _version(self, view: str) -> Version:
+        return tuple(self.columns[view]), tuple(self.kinds[view])
+
+
+def agree_schemas(schemas: Mapping[str, MultiViewSchema]) -> MultiViewSchema:
+    """Return the union of the sites' schemas.
+
+    A site may lack a view. Sites that have a view must have the same columns of it, in the same order and of the same
+    kinds. Views are ordered by their first appearance in the order of the sites.
+
+    Parameters
+    ----------
+    schemas : mapping from str to MultiViewSchema
+        Schema of every site, by site name.
+
+    Raises
+    ------
+    DataError
+        There is no site.
+    SchemaMismatch
+        A view differs between sites. The most frequent version counts as right, or the first site's when several are
+        equally frequent.
+
+    Examples
+    --------
+    >>> blood = MultiViewSchema(("blood",), {"blood": ("iron",)}, {"blood": ("number",)})
+    >>> image = MultiViewSchema(("image",), {"image": ("area",)}, {"image": ("number",)})
+    >>> agree_schemas({"lyon": blood, "oslo": image}).views
+    ('blood', 'image')
+    """
+    if not schemas:
+        raise DataError("there is no schema to agree on", where="schema", mend="Give at least one site.")
+    views = tuple(dict.fromkeys(view for schema in schemas.values() for view in schema.views))
+    agreed = {view: _agree_view(view, schemas) for view in views}
+    return MultiViewSchema(
+        views,
+        {view: names for view, (names, _) in agreed.items()},
+        {view: kinds for view, (_, kinds) in agreed.items()},
+    )
+
+
+def _agree_view(view: str, schemas: Mapping[str, MultiViewSchema]) -> Version:
+    versions = {site: schema._version(view) for site, schema in schemas.items() if view in schema.views}
+    (majority, n_agree), *others = Counter(versions.values()).most_common()
+    if not others:
+        return majority
+    differing = [site for site, version in versions.items() if version != majority]
+    clauses = [f"{site}: {_difference(versions[site], majority)}" for site in differing[:5]]
+    if len(differing) > len(clauses):
+        clauses.append(f"and {len(differing) - len(clauses)} more sites")
+    raise SchemaMismatch(
+        f"columns differ from those of {n_agree} of {len(versions)} sites ({'; '.join(clauses)})",
+        where=f"{'site' if len(differing) == 1 else 'sites'} {', '.join(differing[:5])}, view {view!r}",
+        mend="Give the view the same columns, in the same order and of the same kinds, at every site that has it.",
+    )
+
+
+def _difference(version: Version, majority: Version) -> str:
+    (names, kinds), (right_names, right_kinds) = version, majority
+    extra = [name for name in names if name not in right_names]
+    for j, right in enumerate(right_names):
+        if right not in names:
+            instead = f", {extra[0]!r} is not expected" if extra else ""
+            return f"column {right!r} is missing, expected as column {j + 1}{instead}"
+        if extra and names[j] == extra[0]:
+            break
+        if names[j] != right:
+            return f"column {right!r} is moved, expected as column {j + 1}"
+        if kinds[j] != right_kinds[j]:
+            return f"column {right!r} is of kind {kinds[j]}, expected {right_kinds[j]}"
+    return f"column {extra[0]!r} is extra, expected are {len(right_names)} columns"
+
+
+def _texts(values: Any) -> tuple[str, ...]:
+    if isinstance(values, str) or not all(isinstance(value, str) for value in values):
+        raise TypeError("not a list of strings")
+    return tuple(values)

@@ -1,0 +1,230 @@
+"""Spread one data set over centres as the four scenarios of Balelli, Silva and Lorenzi (IPMI 2021), table 1."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.datasets.labelled import LabelledMultiView
+from multicentre.federation.errors import ConfigurationError
+
+Scenario = Literal["IID", "G", "K", "G/K"]
+Rows = NDArray[np.int64]
+
+_WHERE = "split_scenario"
+
+
+def split_scenario(
+    labelled: LabelledMultiView,
+    scenario: Scenario,
+    n_sites: int,
+    seed: int | np.random.Generator,
+    *,
+    views_missing: Sequence[str] | None = None,
+    groups_per_site: int | None = None,
+) -> dict[str, LabelledMultiView]:
+    """Spread patients over centres, every patient in exactly one.
+
+    ======== =======================================================================================
+    IID      every centre has every group in equal proportions, and all views
+    G        in turn: a centre with all groups, one with the first half of them, one with the rest
+    K        in turn: a centre with all views, one without the second view, one without the third
+    G/K      both: the centres without the second view have the first groups only (the paper's figure 4)
+    ======== =======================================================================================
+
+    Centres take these roles in turn, so with a number of centres that is no multiple of three the first role, then the
+    second, has one centre more. Groups are the labels in sorted order; of an odd number the first half is the larger.
+
+    Each centre first receives half of an equal share of every group that it may hold, so that a mixed centre stays
+    mixed; the other patients go one by one to the smallest centre that may hold them, so that sizes come near to
+    each other. In IID and K sizes differ by one at most.
+
+    Parameters
+    ----------
+    labelled : LabelledMultiView
+        The data set to spread.
+    scenario : {"IID", "G", "K", "G/K"}
+        Table 1 of the paper.
+    n_sites : int
+        Number of centres; at least 3 unless the scenario is IID (or G with `groups_per_site`).
+    seed : int or Generator
+        Which patients go where.
+    views_missing : two str, optional
+        In K and G/K: the view that the second, and the view that the third kind of centre lacks. By default the second
+        and the third view of the data.
+    groups_per_site : int, optional
+        In G and G/K: instead of the roles above, every centre has this many groups, drawn such that every group occurs
+        and each in as many centres as any other, give or take one.
+
+    Returns
+    -------
+    dict from str to LabelledMultiView
+        The data of ``centre-1``, ``centre-2`` and so on.
+
+    Raises
+    ------
+    ConfigurationError
+        The scenario is not defined for this data set or this number of centres, or a centre would stay empty.
+
+    Examples
+    --------
+    >>> from multicentre.datasets import simulate_sd
+    >>> centres = split_scenario(simulate_sd(0), "G/K", 3, seed=1)
+    >>> [(name, len(one), one.groups, one.data.views) for name, one in centres.items()][1]
+    ('centre-2', 106, ('group_1',), ('view_1', 'view_3'))
+    """
+    _check_scenario(scenario, n_sites, groups_per_site)
+    random = np.random.default_rng(seed)
+    groups = _groups_of_sites(labelled.groups, scenario, n_sites, groups_per_site, random)
+    absent = _views_absent(labelled.data.views, scenario, n_sites, views_missing)
+    rows = _deal_rows(labelled.labels, groups, random)
+    centres: dict[str, LabelledMultiView] = {}
+    for c, (chosen, lacking) in enumerate(zip(rows, absent, strict=True)):
+        name = f"centre-{c + 1}"
+        if len(chosen) == 0:
+            raise ConfigurationError(
+                "too few patients for this number of centres", where=f"{_WHERE}, {name}", mend="Use fewer centres."
+            )
+        part = labelled.take(chosen)
+        centres[name] = part.drop([lacking]) if lacking else part
+    return centres
+
+
+def cross_validation_splits(
+    labelled: LabelledMultiView, n_splits: int = 3, seed: int | np.random.Generator = 0
+) -> list[tuple[Rows, Rows]]:
+    """Return (train, test) rows of a cross-validation inside one centre.
+
+    Folds are stratified: every label is dealt over the folds in turn. Sizes differ by one at most, and so does the
+    number of patients of each label; a label with fewer patients than folds is absent from some test folds.
+
+    Parameters
+    ----------
+    labelled : LabelledMultiView
+        One centre's data.
+    n_splits : int
+        Number of folds, from 2 to the number of patients.
+    seed : int or Generator
+        Which patients share a fold.
+
+    Raises
+    ------
+    ConfigurationError
+        There are fewer patients than folds, or fewer than two folds.
+
+    Examples
+    --------
+    >>> from multicentre.datasets import simulate_sd
+    >>> [len(test) for _, test in cross_validation_splits(simulate_sd(0), seed=1)]
+    [134, 133, 133]
+    """
+    n_patients = len(labelled)
+    if not 2 <= n_splits <= n_patients:
+        raise ConfigurationError(
+            f"{n_patients} patients cannot be split into {n_splits} folds",
+            where="cross_validation_splits",
+            mend="Use at least 2 folds and no more folds than patients.",
+        )
+    by_label = _shuffled_rows(labelled.labels, np.random.default_rng(seed))
+    dealt = np.concatenate(list(by_label.values()))
+    fold = np.empty(n_patients, dtype=np.int64)
+    fold[dealt] = np.arange(n_patients) % n_splits
+    return [(np.flatnonzero(fold != f), np.flatnonzero(fold == f)) for f in range(n_splits)]
+
+
+def _check_scenario(scenario: str, n_sites: int, groups_per_site: int | None) -> None:
+    if scenario not in get_args(Scenario):
+        known = ", ".join(get_args(Scenario))
+        raise ConfigurationError(f"scenario {scenario!r} is unknown", where=_WHERE, mend=f"Use one of {known}.")
+    if groups_per_site is not None and "G" not in scenario:
+        raise ConfigurationError(
+            f"groups_per_site has no meaning in scenario {scenario}",
+            where=_WHERE,
+            mend="Leave it out, or use G or G/K.",
+        )
+    least = 1 if scenario == "IID" or (scenario == "G" and groups_per_site is not None) else 3
+    if n_sites < least:
+        raise ConfigurationError(
+            f"scenario {scenario} needs at least {least} centres, not {n_sites}", where=_WHERE, mend="Use more centres."
+        )
+
+
+def _groups_of_sites(
+    groups: tuple[str, ...],
+    scenario: Scenario,
+    n_sites: int,
+    groups_per_site: int | None,
+    random: np.random.Generator,
+) -> list[tuple[str, ...]]:
+    """Return the groups that every centre may hold."""
+    if "G" not in scenario:
+        return [groups] * n_sites
+    if groups_per_site is not None:
+        return _rotate_groups(groups, n_sites, groups_per_site, random)
+    if len(groups) < 2:
+        raise ConfigurationError(f"scenario {scenario} needs two groups", where=_WHERE, mend="Use IID or K.")
+    half = (len(groups) + 1) // 2
+    roles = (groups, groups[:half], groups[half:])
+    return [roles[c % 3] for c in range(n_sites)]
+
+
+def _rotate_groups(
+    groups: tuple[str, ...], n_sites: int, groups_per_site: int, random: np.random.Generator
+) -> list[tuple[str, ...]]:
+    if not 1 <= groups_per_site <= len(groups) <= n_sites * groups_per_site:
+        raise ConfigurationError(
+            f"{n_sites} centres with {groups_per_site} groups each cannot hold {len(groups)} groups",
+            where=_WHERE,
+            mend="Every group must fit into some centre, and no centre can hold more groups than there are.",
+        )
+    shuffled = [groups[j] for j in random.permutation(len(groups))]
+    starts = range(0, n_sites * groups_per_site, groups_per_site)
+    return [tuple(shuffled[(start + j) % len(groups)] for j in range(groups_per_site)) for start in starts]
+
+
+def _views_absent(
+    views: tuple[str, ...], scenario: Scenario, n_sites: int, views_missing: Sequence[str] | None
+) -> list[str | None]:
+    """Return the view that every centre lacks."""
+    if "K" not in scenario:
+        if views_missing is not None:
+            raise ConfigurationError(
+                f"views_missing has no meaning in scenario {scenario}",
+                where=_WHERE,
+                mend="Leave it out, or use K or G/K.",
+            )
+        return [None] * n_sites
+    lacking = tuple(views[1:3] if views_missing is None else views_missing)
+    if len(set(lacking)) != 2 or not set(lacking) <= set(views):
+        raise ConfigurationError(
+            f"scenario {scenario} takes away two different views of the data",
+            where=_WHERE,
+            mend=f"Name two of {', '.join(views)} in views_missing.",
+        )
+    return [(None, *lacking)[c % 3] for c in range(n_sites)]
+
+
+def _shuffled_rows(labels: NDArray[np.str_], random: np.random.Generator) -> Mapping[str, Rows]:
+    return {str(label): random.permutation(np.flatnonzero(labels == label)) for label in np.unique(labels)}
+
+
+def _deal_rows(labels: NDArray[np.str_], groups: list[tuple[str, ...]], random: np.random.Generator) -> list[Rows]:
+    """Return the rows of every centre: half an equal share of each of its groups, then the smallest centre first."""
+    n_sites = len(groups)
+    rows_of_group = _shuffled_rows(labels, random)
+    holders = {group: [c for c in range(n_sites) if group in groups[c]] for group in rows_of_group}
+    dealt: list[list[int]] = [[] for _ in range(n_sites)]
+    remaining: dict[str, Rows] = {}
+    for group, rows in rows_of_group.items():
+        share = len(rows) // (2 * len(holders[group]))
+        for j, c in enumerate(holders[group]):
+            dealt[c].extend(rows[j * share : (j + 1) * share].tolist())
+        remaining[group] = rows[share * len(holders[group]) :]
+    for group in sorted(remaining, key=lambda one: len(holders[one])):
+        for row in remaining[group]:
+            smallest = min(holders[group], key=lambda c: (len(dealt[c]), len(groups[c])))
+            dealt[smallest].append(int(row))
+    return [np.array(sorted(rows), dtype=np.int64) for rows in dealt]

@@ -1,0 +1,1 @@
+"""What carries asks and answers: in this process, or (later) over Flower."""

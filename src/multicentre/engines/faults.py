@@ -1,0 +1,73 @@
+"""An engine that fails on purpose, so that tests can see what a federation does about it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from multicentre.federation.engine import Call, Engine, Lost, Outcome, Upkeep
+from multicentre.federation.errors import QuorumLost
+
+
+@dataclass
+class Faults:
+    """What goes wrong, and when.
+
+    Parameters
+    ----------
+    lose : mapping of str to int
+        Sites that stop answering for good, from this exchange (counted from 0) on.
+    delay_s : mapping of str to float
+        Seconds by which a site's answers come late; one that exceeds the time limit counts as lost.
+    interrupt_at : int, optional
+        The exchange at which the coordinator is interrupted, as by Ctrl-C.
+    """
+
+    lose: Mapping[str, int] = field(default_factory=dict)
+    delay_s: Mapping[str, float] = field(default_factory=dict)
+    interrupt_at: int | None = None
+
+
+class Faulty:
+    """Wraps an engine and injects faults.
+
+    Parameters
+    ----------
+    engine : Engine
+        The engine that does the work.
+    faults : Faults
+    """
+
+    def __init__(self, engine: Engine, faults: Faults) -> None:
+        self._engine = engine
+        self._faults = faults
+        self.exchanges = 0
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        """Names of the sites."""
+        return self._engine.sites
+
+    def exchange(self, calls: Mapping[str, Call], time_limit_s: float | None) -> dict[str, Outcome]:
+        """Carry the calls that the faults let through."""
+        number = self.exchanges
+        self.exchanges += 1
+        if number == self._faults.interrupt_at:
+            raise KeyboardInterrupt
+        silent = {site for site, since in self._faults.lose.items() if number >= since}
+        late = {site for site, delay in self._faults.delay_s.items() if time_limit_s and delay > time_limit_s}
+        reached = {site: call for site, call in calls.items() if site not in silent | late}
+        waits = [delay for site, delay in self._faults.delay_s.items() if site in reached]
+        time.sleep(max(waits, default=0.0))
+        outcomes = self._engine.exchange(reached, time_limit_s)
+        lost = Lost(QuorumLost("no answer", mend=""))
+        return {site: outcomes.get(site, lost) for site in calls}
+
+    def upkeep(self, errand: Upkeep, sites: tuple[str, ...]) -> None:
+        """Run an errand at `sites`."""
+        self._engine.upkeep(errand, sites)
+
+    def close(self) -> None:
+        """Close the engine."""
+        self._engine.close()

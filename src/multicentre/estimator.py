@@ -1,0 +1,159 @@
+"""What every federated estimator has in common: scikit-learn's habits, with a federation where the data would be."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import NotFittedError
+
+from multicentre.exhibits import Exhibit
+from multicentre.federation.coordinator import Federation
+from multicentre.federation.errors import ConfigurationError, IntegrityError
+from multicentre.federation.rounds import History
+from multicentre.federation.steps import SitePart
+from multicentre.federation.storage import write_atomically
+from multicentre.privacy.card import DisclosureCard, disclosure_card
+
+Arrays = Mapping[str, NDArray[Any]]
+
+
+class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ships no types
+    """Base of the package's estimators.
+
+    A subclass names its site part, writes its rounds in :meth:`_fit`, and says in :meth:`_state` what a fitted model
+    consists of.
+
+    Attributes
+    ----------
+    history_ : list of dict
+        One entry a round, after a fit.
+    """
+
+    site_part: ClassVar[type[SitePart]]
+    history_: History
+
+    def fit(self, federation: Federation, y: None = None) -> Self:
+        """Fit the model over the sites of a federation.
+
+        Parameters
+        ----------
+        federation : Federation
+            Sites whose data are of the type that the method works on.
+        y : None
+            Ignored; there for scikit-learn's habits.
+
+        Returns
+        -------
+        self
+        """
+        if not isinstance(federation, Federation):
+            raise ConfigurationError(
+                f"fit takes a federation, {type(federation).__name__} was given",
+                where=type(self).__name__,
+                mend="Make one with multicentre.Federation.in_process({site: data}).",
+            )
+        self._federation = federation.begin(self.site_part)
+        self._fit(self._federation)
+        return self
+
+    @abstractmethod
+    def _fit(self, federation: Federation) -> None:
+        """Run the rounds and set the fitted attributes."""
+
+    @abstractmethod
+    def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the fitted model as arrays and plain facts."""
+
+    @abstractmethod
+    def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
+        """Set the fitted attributes from what :meth:`_state` returned."""
+
+    @abstractmethod
+    def assess(self, data: Any, labels: Sequence[str] | None = None) -> dict[str, float]:
+        """Return the figures by which fits of this method are compared, on data that the caller holds."""
+
+    def exhibits(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Exhibit]:
+        """Return figures and tables of the fit, on data that the caller holds (a simulation).
+
+        Parameters
+        ----------
+        sites : mapping of str to data
+            Data by site.
+        labels : mapping of str to sequence of str
+            Group of every patient by site; empty where there are none.
+        """
+        return []
+
+    @classmethod
+    def disclosure_card(cls) -> DisclosureCard:
+        """Return what the method lets out of a site."""
+        return disclosure_card(cls.site_part)
+
+    def save(self, folder: str | Path) -> None:
+        """Write the fitted model as ``model.npz`` and ``model.json``, readable without this package."""
+        arrays, facts = self._state()
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        description = {
+            "estimator": f"{type(self).__module__}:{type(self).__qualname__}",
+            "parameters": self.get_params(deep=False),
+            "facts": facts,
+            "history": self.history_,
+        }
+        with (folder / ".model.npz").open("wb") as file:
+            np.savez(file, **arrays)
+        (folder / ".model.npz").replace(folder / "model.npz")
+        write_atomically(folder / "model.json", json.dumps(description, indent=2, ensure_ascii=False).encode())
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Self:
+        """Read a model that :meth:`save` wrote.
+
+        Raises
+        ------
+        IntegrityError
+            A file is missing or cannot be read, or holds a model of another kind.
+        """
+        folder = Path(folder)
+        try:
+            description = json.loads((folder / "model.json").read_text(encoding="utf-8"))
+            with np.load(folder / "model.npz", allow_pickle=False) as file:
+                arrays = dict(file.items())
+        except (OSError, ValueError) as error:
+            raise IntegrityError(f"the model cannot be read ({type(error).__name__})", where=str(folder)) from None
+        kind = _named(description["estimator"], folder)
+        if not issubclass(kind, cls):
+            raise IntegrityError(f"the model is a {kind.__name__}, not a {cls.__name__}", where=str(folder))
+        model = kind(**description["parameters"])
+        model.history_ = description["history"]
+        model._restore(arrays, description["facts"])
+        return model
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in super().__getstate__().items() if name != "_federation"}
+
+    @property
+    def federation(self) -> Federation:
+        """The handle of the last fit, for questions to the sites that took part in it."""
+        handle: Federation | None = getattr(self, "_federation", None)
+        if handle is None:
+            raise NotFittedError("The sites of the fit are not at hand: fit the model in this process first.")
+        return handle
+
+
+def _named(path: str, folder: Path) -> type[Any]:
+    module, _, name = path.partition(":")
+    if module.partition(".")[0] != "multicentre":
+        raise IntegrityError("the model is not one of this package", where=str(folder))
+    kind = getattr(importlib.import_module(module), name, None)
+    if not (isinstance(kind, type) and issubclass(kind, FederatedEstimator)):
+        raise IntegrityError("the model names no estimator", where=str(folder))
+    return kind

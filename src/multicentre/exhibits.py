@@ -1,0 +1,131 @@
+"""What a method shows of a fit, as plain values: a report draws them, and a run folder keeps them.
+
+A method fills these; it never draws. Values that rest on few patients are left out by the method, not by the report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+Numbers = Sequence[float]
+Section = Literal["data", "fit", "model", "comparison"]
+
+
+@dataclass(frozen=True)
+class Exhibit:
+    """One figure or table.
+
+    Parameters
+    ----------
+    title : str
+    caption : str
+        What is shown and how to read it, in one or two sentences.
+    section : {"data", "fit", "model", "comparison"}
+        Where in a report it stands.
+    """
+
+    title: str
+    caption: str
+    section: Section
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the exhibit as plain values with its kind."""
+        return {"kind": type(self).__name__, **asdict(self)}
+
+
+@dataclass(frozen=True)
+class Table(Exhibit):
+    """Rows and columns; a cell is a text, a number, or None where there is nothing to show."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str | float | None]]
+
+
+@dataclass(frozen=True)
+class Lines(Exhibit):
+    """Curves over a shared axis; ``marks`` are x positions worth a vertical line, by label."""
+
+    x_label: str
+    y_label: str
+    x: Numbers
+    series: Mapping[str, Numbers]
+    marks: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Cloud:
+    """Points of one centre and one group."""
+
+    centre: str
+    group: str
+    x: Numbers
+    y: Numbers
+
+
+@dataclass(frozen=True)
+class Points(Exhibit):
+    """Clouds of points, drawn in one colour a group and one marker a centre."""
+
+    x_label: str
+    y_label: str
+    clouds: Sequence[Cloud]
+
+
+@dataclass(frozen=True)
+class HeatMap(Exhibit):
+    """A matrix with named rows and columns; values within ``low`` to ``high``; None where there is nothing to show."""
+
+    rows: Sequence[str]
+    columns: Sequence[str]
+    values: Sequence[Sequence[float | None]]
+    unit: str
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Bars(Exhibit):
+    """Grouped bars, one group a category; ``spread`` holds half-lengths of error bars by series, or nothing."""
+
+    y_label: str
+    categories: Sequence[str]
+    series: Mapping[str, Numbers]
+    spread: Mapping[str, Numbers]
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One feature: a histogram of what was observed and the density that was predicted."""
+
+    title: str
+    edges: Numbers
+    heights: Numbers
+    x: Numbers
+    density: Numbers
+
+
+@dataclass(frozen=True)
+class Densities(Exhibit):
+    """Small panels side by side; heights and densities integrate to one."""
+
+    panels: Sequence[Panel]
+
+
+_KINDS: dict[str, type[Exhibit]] = {kind.__name__: kind for kind in (Table, Lines, Points, HeatMap, Bars, Densities)}
+
+
+def read_exhibit(plain: Mapping[str, Any]) -> Exhibit:
+    """Return the exhibit that :meth:`Exhibit.to_dict` wrote.
+
+    >>> shown = Table("Sizes", "Patients a site.", "data", ["site", "patients"], [["lyon", 40]])
+    >>> read_exhibit(shown.to_dict()) == shown
+    True
+    """
+    fields = {name: value for name, value in plain.items() if name != "kind"}
+    if plain["kind"] == "Points":
+        fields["clouds"] = [Cloud(**cloud) for cloud in fields["clouds"]]
+    if plain["kind"] == "Densities":
+        fields["panels"] = [Panel(**panel) for panel in fields["panels"]]
+    return _KINDS[plain["kind"]](**fields)

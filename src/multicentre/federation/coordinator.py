@@ -1,0 +1,298 @@
+"""The coordinator's handle on the sites of a study."""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Literal, Protocol, Self
+
+from multicentre.federation.engine import Call, Engine, Lost, Protection, Refused, Upkeep
+from multicentre.federation.errors import ConfigurationError, QuorumLost, SiteFailed
+from multicentre.federation.messages import M, Message, add_messages
+from multicentre.federation.progress import Listener, Silence
+from multicentre.federation.rounds import Rounds
+from multicentre.federation.steps import A, P, R, SitePart, Step
+from multicentre.federation.storage import Store
+from multicentre.federation.wire import size
+
+Quorum = Literal["all"] | int
+
+
+class Summation(Protocol):
+    """How the sum over sites comes about."""
+
+    @property
+    def protection(self) -> Protection:
+        """Whether summands leave the sites in clear or masked."""
+
+    def total(self, federation: Federation, step: Step[Any, Any, R], ask: Message) -> R:
+        """Return the sum over the sites' answers."""
+
+
+class PlainSummation:
+    """The coordinator's process adds the answers and passes on the sum alone."""
+
+    protection: Protection = "clear"
+
+    def total(self, federation: Federation, step: Step[Any, Any, R], ask: Message) -> R:
+        """Return the sum over the sites' answers, added in the order of the sites."""
+        answers = federation.collect(step, ask, "clear")
+        return add_messages([answers[site] for site in answers])
+
+
+@dataclass
+class Traffic:
+    """What crossed the boundary so far: calls and bytes of values, by step, sites taken together."""
+
+    calls: dict[str, int] = field(default_factory=dict)
+    bytes_to_sites: dict[str, int] = field(default_factory=dict)
+    bytes_from_sites: dict[str, int] = field(default_factory=dict)
+
+    def add(self, step: str, sent: int, received: int) -> None:
+        """Count one exchange."""
+        self.calls[step] = self.calls.get(step, 0) + 1
+        self.bytes_to_sites[step] = self.bytes_to_sites.get(step, 0) + sent
+        self.bytes_from_sites[step] = self.bytes_from_sites.get(step, 0) + received
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What holds for every call of a study.
+
+    Parameters
+    ----------
+    study : str
+        Name of the study, written to every ledger.
+    quorum : "all" or int
+        How many sites must answer for a round to count.
+    time_limit_s : float, optional
+        Seconds that a site may take for one step; None waits for ever.
+    """
+
+    study: str = "study"
+    quorum: Quorum = "all"
+    time_limit_s: float | None = None
+
+    def needed(self, n_sites: int) -> int:
+        """Return how many of `n_sites` must answer."""
+        return n_sites if self.quorum == "all" else int(self.quorum)
+
+
+class Federation:
+    """The sites of a study as a coordinator sees them.
+
+    Most users make one with ``multicentre.Federation.in_process``.
+
+    Parameters
+    ----------
+    engine : Engine
+        What carries asks and answers.
+    terms : Terms, optional
+        Name of the study, quorum and time limit.
+    summation : optional
+        How sums come about: plain by default, masked for secure sums.
+    store : Store, optional
+        Where checkpoints are kept; without it a run cannot be resumed.
+    listener : Listener, optional
+        Who is told of rounds and losses.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        terms: Terms | None = None,
+        summation: Summation | None = None,
+        store: Store | None = None,
+        listener: Listener | None = None,
+    ) -> None:
+        self.terms = terms or Terms()
+        self.traffic = Traffic()
+        self._engine = engine
+        self._summation: Summation = summation or PlainSummation()
+        self._store = store
+        self._listener: Listener = listener or Silence()
+        self._sites = engine.sites
+        self._session = "0"
+        self._part: type[SitePart] | None = None
+        self._sequence = itertools.count()
+        self._openings = itertools.count(1)
+        self._check_quorum()
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        """Names of the sites that still take part."""
+        return self._sites
+
+    @property
+    def session(self) -> str:
+        """Name of the fit that this handle belongs to."""
+        return self._session
+
+    @property
+    def protection(self) -> Protection:
+        """How summands leave the sites: "clear" or "masked"."""
+        return self._summation.protection
+
+    def begin(self, part: type[SitePart]) -> Self:
+        """Return the same federation for one new fit of a method.
+
+        Site parts live as long as the handle that this returns, so two fits never share what sites remember.
+        """
+        opened = object.__new__(type(self))
+        opened.__dict__.update(self.__dict__)
+        opened._session = f"{self._session}.{next(self._openings)}"
+        opened._part = part
+        opened._sites = self._engine.sites
+        opened._sequence = itertools.count()
+        opened._openings = itertools.count(1)
+        errand = Upkeep("forget", opened._session, part)
+        weakref.finalize(opened, self._engine.upkeep, errand, self._engine.sites)
+        return opened
+
+    def ask(self, step: Step[P, A, R], ask: A, *, to: Sequence[str] | None = None) -> dict[str, R]:
+        """Return each site's own answer to a step.
+
+        Parameters
+        ----------
+        step : Step
+            Written as an attribute of its site part: ``MvPPCASite.describe``.
+        ask : Message
+            What the step is told.
+        to : sequence of str, optional
+            Sites to ask; all by default.
+
+        Raises
+        ------
+        ConfigurationError
+            The step is declared as summed: only :meth:`sum` may call it.
+        QuorumLost
+            Fewer sites answered than the study's quorum.
+        DataError, RefusedByPolicy, DisclosureRefused
+            A site refused; the message names it.
+        """
+        if step.summed:
+            raise ConfigurationError(
+                "the step may be called for its sum over sites only", where=step.name, mend="Use federation.sum."
+            )
+        return self.collect(step, ask, "clear", to=to)
+
+    def sum(self, step: Step[P, A, R], ask: A) -> R:
+        """Return the sum over the sites' answers to a step, and nothing else about them.
+
+        Raises
+        ------
+        ConfigurationError
+            The step is not declared as summed.
+        QuorumLost, DataError, RefusedByPolicy, DisclosureRefused
+            As for :meth:`ask`.
+        """
+        if not step.summed:
+            raise ConfigurationError("the step is not declared as summed", where=step.name, mend="Use federation.ask.")
+        return self._summation.total(self, step, ask)
+
+    def rounds(self, n_rounds: int, kind: type[M], start: Callable[[], M], *, name: str = "rounds") -> Rounds[M]:
+        """Return the loop of a method, taken up from its last checkpoint where there is one.
+
+        Parameters
+        ----------
+        n_rounds : int
+            At most this many rounds.
+        kind : type
+            The message that holds all that the coordinator carries from round to round.
+        start : callable
+            Makes the state before round one; not called when the loop is resumed.
+        name : str
+            Tells the loops of one fit apart.
+        """
+        return Rounds(
+            n_rounds,
+            start,
+            kind,
+            name=f"{self._session}-{name}",
+            store=self._store,
+            keep_sites=lambda label, number: self._upkeep("keep", label, number),
+            restore_sites=lambda label, number: self._upkeep("restore", label, number),
+            listener=self._listener,
+        )
+
+    def collect(
+        self, step: Step[Any, Any, R], ask: Message, protection: Protection, *, to: Sequence[str] | None = None
+    ) -> dict[str, R]:
+        """Carry one ask to the sites and return what they answered, after the quorum rule. For summations."""
+        sites = self._sites if to is None else self._known(to)
+        sequence = next(self._sequence)
+        peers = tuple(sites)
+        call = Call(self.terms.study, self._session, sequence, step, ask, protection, peers)
+        outcomes = self._engine.exchange(dict.fromkeys(sites, call), self.terms.time_limit_s)
+        answers: dict[str, Any] = {}
+        losses: dict[str, Exception] = {}
+        for site in sites:
+            outcome = outcomes[site]
+            if isinstance(outcome, Refused) and not isinstance(outcome.error, SiteFailed):
+                raise outcome.error
+            if isinstance(outcome, Lost | Refused):
+                losses[site] = outcome.error
+            else:
+                answers[site] = outcome
+        self.traffic.add(step.name, len(sites) * size(ask), sum(size(answer) for answer in answers.values()))
+        self._drop(losses)
+        return answers
+
+    def close(self) -> None:
+        """Let go of the engine's threads and connections."""
+        self._engine.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __len__(self) -> int:
+        return len(self._sites)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._sites)
+
+    def __repr__(self) -> str:
+        return f"Federation({', '.join(self._sites)}; sums {self.protection}, quorum {self.terms.quorum})"
+
+    def _drop(self, losses: Mapping[str, Exception]) -> None:
+        if not losses:
+            return
+        self._sites = tuple(site for site in self._sites if site not in losses)
+        for site, error in losses.items():
+            self._listener.site_lost(site, str(error))
+        if len(self._sites) < max(1, self.terms.needed(len(self._engine.sites))):
+            raise QuorumLost(
+                f"{len(self._sites)} of {len(self._engine.sites)} sites answered, the study needs "
+                f"{self.terms.needed(len(self._engine.sites))}; " + "; ".join(str(e) for e in losses.values()),
+                where=", ".join(losses),
+                mend="Bring the site back and resume the run, or lower the study's quorum.",
+            )
+
+    def _upkeep(self, action: Literal["keep", "restore"], label: str, number: int) -> None:
+        if self._part is not None:
+            self._engine.upkeep(Upkeep(action, self._session, self._part, label, number), self._sites)
+
+    def _known(self, names: Sequence[str]) -> tuple[str, ...]:
+        strangers = [name for name in names if name not in self._sites]
+        if strangers:
+            raise ConfigurationError(f"no such site takes part: {', '.join(strangers)}", where="to")
+        return tuple(names)
+
+    def _check_quorum(self) -> None:
+        needed = self.terms.needed(len(self._sites))
+        if not self._sites or not 1 <= needed <= len(self._sites):
+            raise ConfigurationError(
+                f"a quorum of {needed} cannot be met by {len(self._sites)} sites",
+                where="quorum",
+                mend='Use "all" or a number between 1 and the number of sites.',
+            )
+

@@ -1,0 +1,255 @@
+"""Typed messages: frozen dataclasses whose fields declare shape, type, unit and meaning.
+
+A message is all that ever travels between the coordinator and a site. Its declaration is read three times: when the
+message is checked, when it is put on the wire, and when a disclosure card tells a steward what would leave.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Self, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.federation.errors import MessageError
+
+Kind = Literal["array", "number", "count", "flag", "text", "texts"]
+Shape = tuple[str | int, ...]
+
+_DECLARATION = "multicentre"
+_SCALARS: dict[str, tuple[type, ...]] = {
+    "number": (float, int, np.floating, np.integer),
+    "count": (int, np.integer),
+    "flag": (bool, np.bool_),
+    "text": (str,),
+}
+DTYPES = ("f8", "f4", "i8", "i4", "u8", "u1", "b1")
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """What one field of a message may hold.
+
+    Parameters
+    ----------
+    kind : {"array", "number", "count", "flag", "text", "texts"}
+    what : str
+        Its meaning, in a steward's words.
+    shape : tuple of str or int
+        For arrays: a letter stands for a length that must be the same wherever it occurs in the message.
+    dtype : str
+        For arrays: one of ``f8 f4 i8 i4 u8 u1 b1``.
+    unit : str
+        Unit of the values.
+    keyed : bool
+        The field is a mapping from names (views, say) to values of this kind; letters may then differ by name.
+    optional : bool
+        The field may be ``None``.
+    finite : bool
+        Not-a-number and infinity are refused.
+    """
+
+    kind: Kind
+    what: str
+    shape: Shape = ()
+    dtype: str = "f8"
+    unit: str = ""
+    keyed: bool = False
+    optional: bool = False
+    finite: bool = True
+
+    @property
+    def dimensions(self) -> str:
+        """The shape as a card prints it."""
+        if self.kind != "array":
+            return self.kind
+        inner = " x ".join(str(side) for side in self.shape)
+        return f"{inner} array"
+
+
+def array(what: str, shape: Shape, *, dtype: str = "f8", unit: str = "", optional: bool = False) -> Any:
+    """Declare an array field of the given shape."""
+    return _declare(Declaration("array", what, shape, dtype, unit, optional=optional))
+
+
+def arrays(what: str, shape: Shape, *, dtype: str = "f8", unit: str = "") -> Any:
+    """Declare a mapping from names to arrays of the given shape."""
+    return _declare(Declaration("array", what, shape, dtype, unit, keyed=True))
+
+
+def number(what: str, *, unit: str = "", finite: bool = True, optional: bool = False) -> Any:
+    """Declare a real number."""
+    return _declare(Declaration("number", what, unit=unit, finite=finite, optional=optional))
+
+
+def count(what: str, *, unit: str = "", keyed: bool = False) -> Any:
+    """Declare an integer."""
+    return _declare(Declaration("count", what, unit=unit, keyed=keyed))
+
+
+def flag(what: str) -> Any:
+    """Declare a yes or no."""
+    return _declare(Declaration("flag", what))
+
+
+def text(what: str) -> Any:
+    """Declare a string."""
+    return _declare(Declaration("text", what))
+
+
+def texts(what: str, *, keyed: bool = False) -> Any:
+    """Declare a tuple of strings, or a mapping from names to such tuples."""
+    return _declare(Declaration("texts", what, keyed=keyed))
+
+
+def _declare(declaration: Declaration) -> Any:
+    if declaration.dtype not in DTYPES:
+        raise MessageError(f"dtype {declaration.dtype!r} cannot travel", mend=f"Use one of {', '.join(DTYPES)}.")
+    if declaration.optional:
+        return dataclasses.field(default=None, metadata={_DECLARATION: declaration})
+    return dataclasses.field(metadata={_DECLARATION: declaration})
+
+
+@dataclass(frozen=True)
+class Message:
+    """Base of everything that travels."""
+
+    @classmethod
+    def declarations(cls) -> Mapping[str, Declaration]:
+        """Return the declaration of every field that travels, by name."""
+        return _declarations(cls)
+
+    def items(self) -> Iterator[tuple[str, str, Declaration, Any]]:
+        """Yield (field, key, declaration, value) of every present value; the key is "" for fields without names."""
+        for name, declaration in self.declarations().items():
+            value = getattr(self, name)
+            if value is None:
+                continue
+            if declaration.keyed:
+                for key, entry in value.items():
+                    yield name, key, declaration, entry
+            else:
+                yield name, "", declaration, value
+
+    def checked(self) -> Self:
+        """Return the message if it is as declared.
+
+        Raises
+        ------
+        MessageError
+            A field is missing, of another type, shape or dtype, or not finite.
+        """
+        lengths: dict[str, int] = {}
+        for name, declaration in self.declarations().items():
+            value = getattr(self, name)
+            if value is None and not declaration.optional:
+                raise MessageError("a required field is empty", where=place(type(self), name))
+            if declaration.keyed and not isinstance(value, Mapping):
+                raise MessageError("a mapping from names is declared", where=place(type(self), name))
+        for name, key, declaration, value in self.items():
+            letters = {} if declaration.keyed else lengths
+            _check_value(declaration, value, letters, place(type(self), name, key))
+        return self
+
+
+M = TypeVar("M", bound=Message)
+
+
+@dataclass(frozen=True)
+class Nothing(Message):
+    """A message without content."""
+
+
+_KNOWN: dict[type[Message], Mapping[str, Declaration]] = {}
+
+
+def _declarations(kind: type[Message]) -> Mapping[str, Declaration]:
+    if kind not in _KNOWN:
+        _KNOWN[kind] = {
+            field.name: field.metadata[_DECLARATION]
+            for field in dataclasses.fields(kind)
+            if _DECLARATION in field.metadata
+        }
+    return _KNOWN[kind]
+
+
+def place(kind: type[Message], name: str, key: str = "") -> str:
+    """Name a field of a message the way errors, cards and ledgers do."""
+    return f"{kind.__name__}.{name}[{key}]" if key else f"{kind.__name__}.{name}"
+
+
+def _check_value(declaration: Declaration, value: Any, lengths: dict[str, int], where: str) -> None:
+    if declaration.kind == "array":
+        _check_array(declaration, value, lengths, where)
+    elif declaration.kind == "texts":
+        if not (isinstance(value, tuple) and all(isinstance(entry, str) for entry in value)):
+            raise MessageError("a tuple of strings is declared", where=where)
+    else:
+        _check_scalar(declaration, value, where)
+
+
+def _check_scalar(declaration: Declaration, value: Any, where: str) -> None:
+    allowed = _SCALARS[declaration.kind]
+    if not isinstance(value, allowed) or (isinstance(value, bool) and declaration.kind != "flag"):
+        raise MessageError(f"a {declaration.kind} is declared, {type(value).__name__} was given", where=where)
+    if declaration.kind == "number" and declaration.finite and not math.isfinite(value):  # type: ignore[arg-type]
+        raise MessageError("a value is not finite", where=where)
+
+
+def _check_array(declaration: Declaration, value: Any, lengths: dict[str, int], where: str) -> None:
+    if not isinstance(value, np.ndarray) or value.dtype != np.dtype(declaration.dtype):
+        given = value.dtype.str if isinstance(value, np.ndarray) else type(value).__name__
+        raise MessageError(f"an array of dtype {declaration.dtype} is declared, {given} was given", where=where)
+    if value.ndim != len(declaration.shape):
+        raise MessageError(f"shape {declaration.shape} is declared, {value.shape} was given", where=where)
+    for side, length in zip(declaration.shape, value.shape, strict=True):
+        expected = side if isinstance(side, int) else lengths.setdefault(side, length)
+        if length != expected:
+            raise MessageError(f"side {side} should be {expected}, {value.shape} was given", where=where)
+    if declaration.finite and value.dtype.kind == "f" and not _all_finite(value):
+        raise MessageError("a value is not finite", where=where)
+
+
+def _all_finite(values: NDArray[Any]) -> bool:
+    return bool(np.isfinite(values.sum()) or np.isfinite(values).all())
+
+
+def add_messages(messages: Sequence[M]) -> M:
+    """Add messages field by field.
+
+    Raises
+    ------
+    MessageError
+        A field is neither an array nor a number, or names and shapes differ between the messages.
+    """
+    first = messages[0]
+    return dataclasses.replace(
+        first,
+        **{
+            name: _add_field([getattr(message, name) for message in messages], declaration, place(type(first), name))
+            for name, declaration in first.declarations().items()
+        },
+    )
+
+
+def _add_field(values: list[Any], declaration: Declaration, where: str) -> Any:
+    if declaration.kind in ("text", "texts", "flag"):
+        raise MessageError(f"a field of kind {declaration.kind} cannot be summed", where=where)
+    if declaration.keyed:
+        if any(value.keys() != values[0].keys() for value in values):
+            raise MessageError("the sites answered for different names", where=where)
+        return {key: _add([value[key] for value in values], where) for key in values[0]}
+    return _add(values, where)
+
+
+def _add(values: list[Any], where: str) -> Any:
+    if isinstance(values[0], np.ndarray) and any(value.shape != values[0].shape for value in values):
+        raise MessageError("the sites answered with different shapes", where=where)
+    total = values[0]
+    for value in values[1:]:
+        total = total + value
+    return total

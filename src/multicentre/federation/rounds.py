@@ -1,0 +1,94 @@
+"""The loop of a method: it counts rounds, keeps their figures, and can be taken up where it was broken off."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Generic
+
+from multicentre.federation.messages import M
+from multicentre.federation.progress import Listener
+from multicentre.federation.storage import Store
+from multicentre.federation.wire import decode, encode
+
+History = list[dict[str, float]]
+
+
+class Rounds(Generic[M]):
+    """Iterate over the rounds of a fit; made by :meth:`Federation.rounds`.
+
+    Attributes
+    ----------
+    state : Message
+        All that the coordinator carries from one round to the next. Assign to it inside the loop.
+    history : list of dict
+        One entry a round: its number and the figures given to :meth:`record`.
+    """
+
+    def __init__(
+        self,
+        n_rounds: int,
+        start: Callable[[], M],
+        kind: type[M],
+        *,
+        name: str,
+        store: Store | None,
+        keep_sites: Callable[[str, int], None],
+        restore_sites: Callable[[str, int], None],
+        listener: Listener,
+    ) -> None:
+        self._n_rounds = n_rounds
+        self._name = name
+        self._store = store
+        self._keep_sites = keep_sites
+        self._listener = listener
+        self._stopped = False
+        self._figures: dict[str, float] = {}
+        self.history: History = []
+        self.number = 0
+        kept = store.numbers(name) if store else []
+        if store and kept:
+            self.number = kept[-1]
+            self.state = self._restore(store.read(name, self.number), kind)
+            restore_sites(name, self.number)
+        else:
+            self.state = start()
+            self._keep()
+
+    def __iter__(self) -> Iterator[int]:
+        self._listener.rounds_began(self._name, self._n_rounds, self.number)
+        while self.number < self._n_rounds and not self._stopped:
+            self.number += 1
+            self._figures = {}
+            yield self.number
+            self.history.append({"round": float(self.number), **self._figures})
+            self._keep()
+            self._listener.round_ended(self._name, self.number, self._figures)
+        self._listener.rounds_ended(self._name, self.number)
+
+    def record(self, **figures: float) -> None:
+        """Note figures of the current round (a log-likelihood, a change)."""
+        self._figures.update({name: float(value) for name, value in figures.items()})
+
+    def stop(self) -> None:
+        """End the loop after the current round."""
+        self._stopped = True
+
+    @property
+    def stopped(self) -> bool:
+        """Whether :meth:`stop` ended the loop, now or before a resume."""
+        return self._stopped
+
+    def _keep(self) -> None:
+        if self._store is None:
+            return
+        self._keep_sites(self._name, self.number)
+        line = json.dumps({"history": self.history, "stopped": self._stopped}).encode()
+        self._store.keep(self._name, self.number, line + b"\n" + encode(self.state))
+
+    def _restore(self, kept: bytes, kind: type[M]) -> M:
+        line, _, body = kept.partition(b"\n")
+        told = json.loads(line)
+        self.history = told["history"]
+        self._stopped = bool(told["stopped"])
+        return decode(kind, body)

@@ -1,0 +1,109 @@
+"""What runs at a site: it looks a step up, runs it, lets the guard see the answer, and hands it over."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Protocol
+
+from multicentre.federation.engine import Call, Outcome, Refused, Upkeep
+from multicentre.federation.errors import ConfigurationError, MulticentreError, SiteFailed
+from multicentre.federation.messages import Message, Nothing
+from multicentre.federation.steps import Release, SitePart
+from multicentre.federation.storage import Store
+from multicentre.federation.wire import decode, encode
+
+
+class Gate(Protocol):
+    """The one gate through which a site's answers pass; it fails closed by raising."""
+
+    def admit(self, call: Call) -> None:
+        """Check, before anything is computed, that the site's policy allows the call."""
+
+    def release(self, call: Call, release: Release) -> None:
+        """Check an answer and write it to the ledger before it leaves."""
+
+
+class Seal(Protocol):
+    """Turns an answer into a summand that says nothing by itself."""
+
+    @property
+    def keys(self) -> type[SitePart]:
+        """The site part that holds a session's keys."""
+
+    def protect(self, call: Call, release: Release, keys: SitePart) -> Message:
+        """Return the masked form of `release`."""
+
+
+class SiteRuntime:
+    """The site's side of a federation.
+
+    Parameters
+    ----------
+    name : str
+        Name of the site.
+    data : object
+        The site's data.
+    gate : Gate
+        The guard.
+    seal : Seal, optional
+        How answers are masked for a secure sum; without it the site answers in clear only.
+    store : Store, optional
+        Where the states of site parts are kept between rounds.
+    """
+
+    def __init__(
+        self, name: str, data: Any, gate: Gate, *, seal: Seal | None = None, store: Store | None = None
+    ) -> None:
+        self.name = name
+        self.data = data
+        self._gate = gate
+        self._seal = seal
+        self._store = store
+        self._parts: dict[tuple[str, type[SitePart]], SitePart] = {}
+        self._log = logging.getLogger(f"multicentre.site.{name}")
+
+    def answer(self, call: Call) -> Outcome:
+        """Run the step that `call` names and return what may leave.
+
+        Whatever breaks unforeseen is logged at the site; only the exception's kind and the step's name leave.
+        """
+        try:
+            self._gate.admit(call)
+            release = call.step.run(self._part(call.session, call.step.part), call.ask)
+            self._gate.release(call, release)
+            return self._sealed(call, release)
+        except MulticentreError as error:
+            return Refused(error.at(self.name))
+        except Exception as error:
+            self._log.exception("step %s of %s broke", call.step.name, call.step.method)
+            return Refused(
+                SiteFailed(
+                    f"the step {call.step.name} of {call.step.method} broke ({type(error).__name__})",
+                    where=self.name,
+                    mend=f"The site's own log, {self._log.name}, holds the details.",
+                )
+            )
+
+    def upkeep(self, errand: Upkeep) -> None:
+        """Keep, restore or forget what the part of a session remembers."""
+        if errand.action == "forget":
+            self._parts = {key: part for key, part in self._parts.items() if key[0] != errand.session}
+        elif self._store is not None and errand.part.remembers is not Nothing:
+            part = self._part(errand.session, errand.part)
+            if errand.action == "keep" and part.state is not None:
+                self._store.keep(errand.name, errand.number, encode(part.state))
+            elif errand.action == "restore":
+                part.state = decode(errand.part.remembers, self._store.read(errand.name, errand.number))
+
+    def _part(self, session: str, kind: type[SitePart]) -> SitePart:
+        key = (session, kind)
+        if key not in self._parts:
+            self._parts[key] = kind(self.name, self.data)
+        return self._parts[key]
+
+    def _sealed(self, call: Call, release: Release) -> Message:
+        if call.protection == "clear":
+            return release
+        if self._seal is None:
+            raise ConfigurationError("the site has no means to mask its answers", where=self.name)
+        return self._seal.protect(call, release, self._part(call.session, self._seal.keys))

@@ -1,0 +1,200 @@
+"""What a method runs beside the patients: a site part, its steps, and the releases they answer with."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Generic, Literal, TypeVar, overload
+
+import numpy as np
+
+from multicentre.federation.errors import ConfigurationError
+from multicentre.federation.messages import Message, Nothing
+
+When = Literal["once", "every round", "on request"]
+Patients = int | Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Release(Message):
+    """An answer that leaves a site.
+
+    Parameters
+    ----------
+    patients : int or mapping of str to int
+        How many patients stand behind the fields: one number for all, or one by name (a view, or a field). It is
+        read by the guard and written to the ledger; it does not travel.
+
+    Notes
+    -----
+    A release whose class says ``concerns_patients = False`` holds nothing computed from patients (a public key, an
+    acknowledgement).
+    """
+
+    concerns_patients: ClassVar[bool] = True
+    patients: Patients = dataclasses.field(default_factory=dict, kw_only=True, compare=False)
+
+    def patients_behind(self, field: str, key: str) -> int | None:
+        """Return the number of patients behind a value, None when the release does not say."""
+        if isinstance(self.patients, Mapping):
+            return self.patients.get(key, self.patients.get(field))
+        return self.patients
+
+
+@dataclass(frozen=True)
+class Acknowledgement(Release):
+    """The answer of a step that takes something in and lets nothing out."""
+
+    concerns_patients: ClassVar[bool] = False
+
+
+P = TypeVar("P", bound="SitePart")
+A = TypeVar("A", bound=Message)
+R = TypeVar("R", bound=Release)
+
+
+@dataclass(frozen=True, eq=False)
+class Step(Generic[P, A, R]):
+    """A named computation that a site offers, as a coordinator sees it.
+
+    Parameters
+    ----------
+    run : callable
+        The computation: (site part, ask) to release.
+    releases : type
+        The release that it answers with.
+    when : {"once", "every round", "on request"}
+        How often a study calls it; printed on the disclosure card.
+    summed : bool
+        The coordinator may have only the sum over sites.
+    name : str
+        Its name in code, card, ledger and report.
+    owner : type
+        The site part that offers it.
+    """
+
+    run: Callable[[P, A], R]
+    releases: type[R]
+    when: When
+    summed: bool
+    name: str = ""
+    owner: type[SitePart] | None = None
+
+    def __set_name__(self, owner: type[SitePart], name: str) -> None:
+        object.__setattr__(self, "name", name)
+        object.__setattr__(self, "owner", owner)
+
+    @overload
+    def __get__(self, part: None, owner: type[SitePart]) -> Step[P, A, R]: ...
+    @overload
+    def __get__(self, part: P, owner: type[SitePart]) -> Callable[[A], R]: ...
+    def __get__(self, part: P | None, owner: type[SitePart]) -> Step[P, A, R] | Callable[[A], R]:
+        if part is None:
+            return self if owner is self.owner else _inherited(self, owner)
+        return lambda ask: self.run(part, ask)
+
+    @property
+    def part(self) -> type[SitePart]:
+        """The site part that offers the step."""
+        if self.owner is None:
+            raise ConfigurationError("a step was declared outside a site part", where=self.name)
+        return self.owner
+
+    @property
+    def method(self) -> str:
+        """Name of the method, as studies and policies write it."""
+        return self.part.method
+
+    @cached_property
+    def asks(self) -> type[A]:
+        """The message that the step takes."""
+        hints = typing.get_type_hints(self.run)
+        return typing.cast("type[A]", hints["ask"])
+
+    @property
+    def purpose(self) -> str:
+        """First line of the step's documentation."""
+        lines = (self.run.__doc__ or "").strip().splitlines()
+        return lines[0] if lines else ""
+
+
+_INHERITED: dict[tuple[int, type[Any]], Step[Any, Any, Any]] = {}
+
+
+def _inherited(step: Step[P, A, R], owner: type[SitePart]) -> Step[P, A, R]:
+    known = _INHERITED.get((id(step), owner))
+    if known is None:
+        known = dataclasses.replace(step, owner=owner)
+        _INHERITED[(id(step), owner)] = known
+    return known
+
+
+def step(
+    *, releases: type[R], when: When = "on request", summed: bool = False
+) -> Callable[[Callable[[P, A], R]], Step[P, A, R]]:
+    """Declare a method of a site part as a step that a coordinator can call.
+
+    The function takes one argument, annotated ``ask``, besides ``self``.
+
+    Parameters
+    ----------
+    releases : type
+        The release that it answers with.
+    when : {"once", "every round", "on request"}
+        How often a study calls it.
+    summed : bool
+        True when the coordinator may have only the sum over sites.
+    """
+
+    def declare(run: Callable[[P, A], R]) -> Step[P, A, R]:
+        return Step(run, releases, when, summed)
+
+    return declare
+
+
+class SitePart:
+    """Base of what a method runs beside the patients.
+
+    One instance lives at a site for each fit. Steps are its only entrances; `state` is what it remembers between
+    rounds, and it never leaves the site.
+
+    Parameters
+    ----------
+    site : str
+        Name of the site.
+    data : object
+        The site's data, of the type that ``holds`` names.
+    """
+
+    method: ClassVar[str] = ""
+    holds: ClassVar[type] = object
+    remembers: ClassVar[type[Message]] = Nothing
+    state: Message | None = None
+
+    def __init__(self, site: str, data: Any) -> None:
+        if not isinstance(data, self.holds):
+            raise ConfigurationError(
+                f"{self.method} works on {self.holds.__name__}, the site holds {type(data).__name__}",
+                where=site,
+                mend=f"Hand the site a multicentre.data.{self.holds.__name__}.",
+            )
+        self.site = site
+        self.data = data
+
+    def generator(self, seed: int, *purpose: int) -> np.random.Generator:
+        """Return the site's own random stream for a seed and a purpose (a round's number, say)."""
+        name = [int(byte) for byte in self.site.encode()]
+        return np.random.default_rng(np.random.SeedSequence([seed, *purpose, len(name), *name]))
+
+    @classmethod
+    def steps(cls) -> dict[str, Step[Any, Any, Any]]:
+        """Return every step that the part offers, by name, in the order of declaration."""
+        names = [name for kind in reversed(cls.__mro__) for name, member in vars(kind).items() if _is_step(member)]
+        return {name: getattr(cls, name) for name in dict.fromkeys(names)}
+
+
+def _is_step(member: object) -> bool:
+    return isinstance(member, Step)

@@ -1,0 +1,79 @@
+"""Files that are either whole or absent, and the folder where a run keeps what it needs to be resumed."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+from multicentre.federation.errors import IntegrityError
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write `content` to `path` so that a crash leaves the old file or the new one, never a part."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    temporary = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.chmod(0o644)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+class Store:
+    """Numbered states in a folder, the last two of each name.
+
+    Parameters
+    ----------
+    folder : Path
+        Created when the first state is kept.
+
+    Notes
+    -----
+    Two are kept because the sites and the coordinator cannot write at the same instant: after a crash between the
+    two writes, the round that both have is still there.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def keep(self, name: str, number: int, state: bytes) -> None:
+        """Keep `state` under a name and a number."""
+        write_atomically(self._path(name, number), state)
+        for old in self.numbers(name)[:-2]:
+            self._path(name, old).unlink(missing_ok=True)
+
+    def read(self, name: str, number: int) -> bytes:
+        """Return the state of a name and a number.
+
+        Raises
+        ------
+        IntegrityError
+            It was never kept, or is gone.
+        """
+        path = self._path(name, number)
+        if not path.exists():
+            raise IntegrityError(
+                f"the state after round {number} is not there",
+                where=name,
+                mend="Start the run anew, or bring the file back from a copy.",
+            )
+        return path.read_bytes()
+
+    def numbers(self, name: str) -> list[int]:
+        """Return the numbers kept under a name, in rising order."""
+        found = self._folder.glob(f"{_safe(name)}.*.state")
+        return sorted(int(path.suffixes[-2][1:]) for path in found)
+
+    def _path(self, name: str, number: int) -> Path:
+        return self._folder / f"{_safe(name)}.{number:06d}.state"
+
+
+def _safe(name: str) -> str:
+    return "".join(letter if letter.isalnum() or letter in "-_" else "_" for letter in name)

@@ -1,0 +1,244 @@
+"""One view of a latent space that rotates freely: canonical axes, matching, and how much each axis explains.
+
+The law of the rows does not change when W becomes W T and x becomes T^T x for an orthogonal T. Before factors
+are shown or compared, T must be fixed.
+
+References
+----------
+Tipping and Bishop (1999), appendix A; Kaiser (1958), The varimax criterion for analytic rotation;
+Argelaguet et al. (2018), Multi-Omics Factor Analysis (variance explained by view and factor).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import subspace_angles
+from scipy.optimize import linear_sum_assignment
+
+from multicentre.multiview.ppca.maths.missing import Rows
+from multicentre.multiview.ppca.maths.model import Floats, Integers, LatentLaw, Layout, Parameters
+from multicentre.multiview.ppca.maths.predict import posterior_latent
+
+
+def rotate_parameters(parameters: Parameters, rotation: Floats) -> Parameters:
+    """Return the same law with loadings W T, for an orthogonal `rotation` T of shape (q, q)."""
+    return Parameters(parameters.loadings @ rotation, parameters.mean, parameters.noise)
+
+
+def rotate_law(law: LatentLaw, rotation: Floats) -> LatentLaw:
+    """Carry a centre's case mix into the axes of `rotation` T: mean T^T m, covariance T^T Phi T."""
+    return LatentLaw(rotation.T @ law.mean, rotation.T @ law.covariance @ rotation)
+
+
+def _largest_positive(loadings: Floats) -> Floats:
+    strongest = np.argmax(np.abs(loadings), axis=0)
+    return np.where(loadings[strongest, np.arange(loadings.shape[1])] < 0, -1.0, 1.0)
+
+
+def canonical_rotation(parameters: Parameters) -> Floats:
+    """Rotation to the axes in which the posterior covariance of a complete row is diagonal, shape (q, q).
+
+    Axes are sorted by the variance they explain, ``||w_j||^2`` over all features, the largest first, and signed
+    so that the loading largest in size is positive.
+
+    Examples
+    --------
+    >>> law = Parameters(np.array([[0.0, 2.0], [-1.0, 0.0], [0.0, 1.0]]), np.zeros(3), np.ones(3))
+    >>> abs(canonical_rotation(law)).round(6).tolist()
+    [[0.0, 1.0], [1.0, 0.0]]
+    """
+    W = parameters.loadings
+    information = W.T @ (W / parameters.noise[:, None])
+    _, axes = np.linalg.eigh((information + information.T) / 2)
+    explained = np.square(W @ axes).sum(axis=0)
+    axes = axes[:, np.argsort(-explained, kind="stable")]
+    return np.asarray(axes * _largest_positive(W @ axes))
+
+
+def varimax_rotation(loadings: Floats, *, max_iterations: int = 500, tolerance: float = 1e-10) -> Floats:
+    """Rotation that makes every axis load strongly on few features (raw varimax), shape (q, q).
+
+    Axes keep no particular order. The posterior covariance is no longer diagonal in them.
+
+    Parameters
+    ----------
+    loadings : array of shape (d, q)
+        What to turn.
+    max_iterations : int, default 500
+        Most turns tried.
+    tolerance : float, default 1e-10
+        Stop when the criterion grows by less than this share.
+    """
+    d, q = loadings.shape
+    rotation = np.eye(q)
+    reached = 0.0
+    for _ in range(max_iterations):
+        turned = loadings @ rotation
+        gradient = loadings.T @ (turned**3 - turned * np.square(turned).sum(axis=0) / d)
+        left, values, right = np.linalg.svd(gradient)
+        rotation = left @ right
+        if values.sum() <= reached * (1 + tolerance):
+            break
+        reached = float(values.sum())
+    return np.asarray(rotation * _largest_positive(loadings @ rotation))
+
+
+@dataclass(frozen=True)
+class FactorMatch:
+    """Which factor of another solution is which of the reference: ``other[:, order] * signs`` is like it.
+
+    Parameters
+    ----------
+    order : int array of shape (min(q, q'),)
+        Factor of the other solution.
+    signs : array of the same shape
+        +1 or -1.
+    similarity : array of the same shape
+        Cosine of the two columns of loadings, 0 to 1.
+    reference : int array of the same shape
+        Factor of the reference.
+    """
+
+    order: Integers
+    signs: Floats
+    similarity: Floats
+    reference: Integers
+
+
+def match_factors(reference: Floats, other: Floats) -> FactorMatch:
+    """Pair the columns of two loadings, shapes (d, q) and (d, q'), so that the summed |cosine| is largest.
+
+    Examples
+    --------
+    >>> match = match_factors(np.eye(3)[:, :2], -np.eye(3)[:, [1, 0]])
+    >>> match.order.tolist(), match.signs.tolist(), match.similarity.tolist()
+    ([1, 0], [-1.0, -1.0], [1.0, 1.0])
+    """
+    cosine = _unit_columns(reference).T @ _unit_columns(other)
+    first, second = linear_sum_assignment(-np.abs(cosine))
+    paired = cosine[first, second]
+    return FactorMatch(second, np.where(paired < 0, -1.0, 1.0), np.abs(paired), first)
+
+
+def _unit_columns(loadings: Floats) -> Floats:
+    length = np.linalg.norm(loadings, axis=0)
+    return np.asarray(loadings / np.where(length > 0, length, 1.0))
+
+
+def principal_angles(first: Floats, second: Floats) -> Floats:
+    """Angles in degrees between the column spaces of two loadings, the largest first, shape (min(q, q'),).
+
+    Examples
+    --------
+    >>> principal_angles(np.array([[1.0], [0.0]]), np.array([[1.0], [1.0]])).round(6).tolist()
+    [45.0]
+    """
+    return np.asarray(np.degrees(subspace_angles(first, second)))
+
+
+def explained_by_model(parameters: Parameters, layout: Layout) -> Floats:
+    """Share of every view's variance that the model gives to every axis, shape (k, q).
+
+    ``||w_kj||^2 / (||W_k||^2 + sum of the view's noise variances)``; the row sum is the view's share explained.
+
+    Examples
+    --------
+    >>> law = Parameters(np.array([[1.0], [1.0], [0.0]]), np.zeros(3), np.ones(3))
+    >>> explained_by_model(law, Layout(("mri", "pet"), (2, 1))).tolist()
+    [[0.5], [0.0]]
+    """
+    power = np.add.reduceat(np.square(parameters.loadings), layout.starts, axis=0)
+    noise = np.add.reduceat(parameters.noise, layout.starts)
+    return np.asarray(power / (power.sum(axis=1) + noise)[:, None])
+
+
+@dataclass(frozen=True)
+class VarianceSums:
+    """Squares of one site's rows before and after each axis is taken away; sums of two sites add.
+
+    Parameters
+    ----------
+    total : array of shape (k,)
+        Sum of squared deviations from mu.
+    after_axis : array of shape (k, q)
+        The same after axis j alone is taken away.
+    after_all : array of shape (k,)
+        The same after all axes are taken away.
+    counts : array of shape (k,)
+        Entries behind the sums.
+    """
+
+    total: Floats
+    after_axis: Floats
+    after_all: Floats
+    counts: Floats
+
+    def __add__(self, other: VarianceSums) -> VarianceSums:
+        return VarianceSums(
+            self.total + other.total,
+            self.after_axis + other.after_axis,
+            self.after_all + other.after_all,
+            self.counts + other.counts,
+        )
+
+    @property
+    def explained(self) -> Floats:
+        """R2 of every view and axis, shape (k, q); negative where an axis makes the view worse."""
+        return np.asarray(1 - self.after_axis / self._known_total[:, None])
+
+    @property
+    def explained_by_all(self) -> Floats:
+        """R2 of every view by all axes together, shape (k,)."""
+        return np.asarray(1 - self.after_all / self._known_total)
+
+    @property
+    def _known_total(self) -> Floats:
+        return np.where(self.total > 0, self.total, np.nan)
+
+
+def sum_variances(X: Floats, parameters: Parameters, layout: Layout, law: LatentLaw | None = None) -> VarianceSums:
+    """Site's part of the variance explained in its rows, by view and axis: R2_kj and R2_k.
+
+    ``R2_kj = 1 - ||T_k - mu - x_j w_j^T||^2 / ||T_k - mu||^2`` over observed entries, x the posterior means.
+
+    Parameters
+    ----------
+    X : array of shape (n, d)
+        Rows, NaN where missing.
+    parameters : Parameters
+        Shared parameters, in the axes to report.
+    layout : Layout
+        The views.
+    law : LatentLaw, optional
+        Case mix of the rows' centre; N(0, I) by default.
+    """
+    W = parameters.loadings
+    rows = Rows.read(X)
+    deviations = rows.deviations(parameters.mean)
+    x = posterior_latent(X, parameters, law).mean
+    total = np.square(deviations).sum(axis=0)
+    observed = np.broadcast_to(rows.observed, X.shape).astype(np.float64)
+    change = np.square(W) * (observed.T @ np.square(x)) - 2 * W * (deviations.T @ x)
+    remainder = (deviations - x @ W.T) * rows.observed
+    return VarianceSums(
+        np.add.reduceat(total, layout.starts),
+        np.add.reduceat(total[:, None] + change, layout.starts, axis=0),
+        np.add.reduceat(np.square(remainder).sum(axis=0), layout.starts),
+        np.add.reduceat(observed.sum(axis=0), layout.starts),
+    )
+
+
+def feature_correlations(parameters: Parameters) -> Floats:
+    """Correlation of every feature with every axis under the model (correlation circle), shape (d, q).
+
+    Examples
+    --------
+    >>> law = Parameters(np.array([[3.0], [0.0]]), np.zeros(2), np.array([16.0, 1.0]))
+    >>> feature_correlations(law).tolist()
+    [[0.6], [0.0]]
+    """
+    W = parameters.loadings
+    scale = np.sqrt(np.square(W).sum(axis=1) + parameters.noise)
+    return np.asarray(W / scale[:, None])

@@ -1,0 +1,323 @@
+"""What a fitted law says of rows: latent positions, likelihood, missing views, new rows.
+
+Rows are stacked over views (n, d), NaN where an entry or a whole view is missing. Everything conditions on
+the entries that a row has, jointly over views: t ~ N(mu, W W^T + Psi). Every latent solve is q x q.
+
+References
+----------
+Balelli, Silva and Lorenzi (2021), A probabilistic framework for modeling the variability across federated
+datasets of heterogeneous multi-view observations, equations 1 and 3 and section 3.3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import ndtri
+
+from multicentre.federation.errors import ConfigurationError
+from multicentre.multiview.ppca.maths.missing import Rows, multiply_grouped
+from multicentre.multiview.ppca.maths.model import Booleans, Floats, Integers, LatentLaw, Layout, Parameters
+
+LOG_TWO_PI = float(np.log(2 * np.pi))
+
+
+@dataclass(frozen=True)
+class LatentPosterior:
+    """Where rows lie in the latent space: x_n | t_n ~ N(mean_n, covariance of its pattern).
+
+    Parameters
+    ----------
+    mean : array of shape (n, q)
+    covariances : array of shape (p, q, q)
+        One covariance a pattern of observed features.
+    pattern_of : int array of shape (n,)
+        Which covariance each row has.
+    """
+
+    mean: Floats
+    covariances: Floats
+    pattern_of: Integers
+
+    def sample(self, rng: np.random.Generator) -> Floats:
+        """Draw one latent position a row, shape (n, q)."""
+        roots = np.asarray(np.linalg.cholesky(self.covariances).transpose(0, 2, 1), dtype=np.float64)
+        return np.asarray(self.mean + multiply_grouped(rng.standard_normal(self.mean.shape), roots, self.pattern_of))
+
+
+@dataclass(frozen=True)
+class Projection:
+    """Rows under the standard latent law: posterior means, roots of the covariances, likelihood.
+
+    Parameters
+    ----------
+    mean : array of shape (n, q)
+    roots : array of shape (p, q, q)
+        ``root.T @ root`` is the posterior covariance of a pattern.
+    log_likelihood : array of shape (n,)
+    """
+
+    mean: Floats
+    roots: Floats
+    log_likelihood: Floats
+
+    @property
+    def covariances(self) -> Floats:
+        """Posterior covariance of every pattern, shape (p, q, q)."""
+        return np.asarray(self.roots.transpose(0, 2, 1) @ self.roots)
+
+
+def square_root(covariance: Floats) -> Floats:
+    """Symmetric square root of a positive semi-definite matrix, shape (q, q)."""
+    values, vectors = np.linalg.eigh((covariance + covariance.T) / 2)
+    return np.asarray((vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T)
+
+
+def absorb_law(parameters: Parameters, law: LatentLaw) -> Parameters:
+    """Return the same law of rows with a standard latent law: W Phi^(1/2) and mu + W m."""
+    W = parameters.loadings
+    return Parameters(W @ square_root(law.covariance), parameters.mean + W @ law.mean, parameters.noise)
+
+
+def project_rows(rows: Rows, parameters: Parameters) -> Projection:
+    """Posterior of x ~ N(0, I) and likelihood of every row, by one product and one q x q solve a pattern."""
+    W, noise = parameters.loadings, parameters.noise
+    d, q = W.shape
+    weighted = W / noise[:, None]
+    outer = (W[:, :, None] * weighted[:, None, :]).reshape(d, q * q)
+    precisions = (rows.patterns @ outer).reshape(-1, q, q)
+    lower = np.linalg.cholesky((precisions + precisions.transpose(0, 2, 1)) / 2 + np.eye(q))
+    roots = np.linalg.solve(lower, np.broadcast_to(np.eye(q), lower.shape))
+    deviations = rows.deviations(parameters.mean)
+    score = deviations @ weighted
+    mean = multiply_grouped(score, roots.transpose(0, 2, 1) @ roots, rows.pattern_of)
+    log_determinant = 2 * np.log(np.diagonal(lower, axis1=1, axis2=2)).sum(axis=1)
+    constant = log_determinant + rows.patterns @ (np.log(noise) + LOG_TWO_PI)
+    quadratic = np.square(deviations) @ (1 / noise) - (score * mean).sum(axis=1)
+    return Projection(mean, roots, -(constant[rows.pattern_of] + quadratic) / 2)
+
+
+def posterior_latent(X: Floats, parameters: Parameters, law: LatentLaw | None = None) -> LatentPosterior:
+    """Posterior of the latent position of every row given the entries it has (E-step, section 3.3).
+
+    Parameters
+    ----------
+    X : array of shape (n, d)
+        Rows, NaN where missing. A row without any entry gets the law itself.
+    parameters : Parameters
+        Of the same features.
+    law : LatentLaw, optional
+        Case mix of the rows' centre; N(0, I) by default.
+
+    Returns
+    -------
+    LatentPosterior
+
+    Examples
+    --------
+    >>> law_of_rows = Parameters(np.ones((2, 1)), np.zeros(2), np.ones(2))
+    >>> posterior = posterior_latent(np.array([[3.0, 3.0], [3.0, np.nan]]), law_of_rows)
+    >>> posterior.mean.ravel().round(9).tolist()
+    [2.0, 1.5]
+    """
+    rows = Rows.read(X)
+    if law is None:
+        projection = project_rows(rows, parameters)
+        return LatentPosterior(projection.mean, projection.covariances, rows.pattern_of)
+    projection = project_rows(rows, absorb_law(parameters, law))
+    root = square_root(law.covariance)
+    return LatentPosterior(law.mean + projection.mean @ root, root @ projection.covariances @ root, rows.pattern_of)
+
+
+def row_log_likelihood(X: Floats, parameters: Parameters, law: LatentLaw | None = None) -> Floats:
+    """Log density of the observed entries of every row, joint over views, in nats, shape (n,).
+
+    A row without any entry has log density 0.
+
+    Examples
+    --------
+    >>> law_of_rows = Parameters(np.ones((2, 1)), np.zeros(2), np.ones(2))
+    >>> np.round(row_log_likelihood(np.array([[0.0, 0.0]]), law_of_rows), 4).tolist()
+    [-2.3872]
+    """
+    seen = parameters if law is None else absorb_law(parameters, law)
+    return project_rows(Rows.read(X), seen).log_likelihood
+
+
+def reconstruct(X: Floats, parameters: Parameters, law: LatentLaw | None = None) -> Floats:
+    """Rows as the model sees them, W x^ + mu, with x^ the posterior mean, shape (n, d)."""
+    return posterior_latent(X, parameters, law).mean @ parameters.loadings.T + parameters.mean
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How parameters vary between centres, per feature (equations 4 and 5).
+
+    Parameters
+    ----------
+    mean : array of shape (d,)
+        Variance of ``mu_j`` between centres.
+    loadings : array of shape (d,)
+        Variance of every entry of row j of ``W`` between centres.
+    """
+
+    mean: Floats
+    loadings: Floats
+
+
+@dataclass(frozen=True)
+class Imputation:
+    """Law of some features given what each row has: N(mean, W M W^T + diag(noise) + diag(added)).
+
+    Parameters
+    ----------
+    mean : array of shape (n, d_m)
+    loadings : array of shape (d_m, q)
+        Loadings of the wanted features.
+    noise : array of shape (d_m,)
+    latent : LatentPosterior
+    added : array of shape (n, d_m), or 0
+        Variance that the parameters of a new centre add.
+    """
+
+    mean: Floats
+    loadings: Floats
+    noise: Floats
+    latent: LatentPosterior
+    added: Floats
+
+    @property
+    def variance(self) -> Floats:
+        """Variance of every wanted entry, shape (n, d_m)."""
+        half = self.loadings @ self.latent.covariances
+        by_pattern = (half * self.loadings).sum(axis=2) + self.noise
+        return np.asarray(by_pattern[self.latent.pattern_of] + self.added)
+
+    def covariance(self, row: int) -> Floats:
+        """Joint covariance of the wanted features of one row, shape (d_m, d_m)."""
+        latent = self.latent.covariances[self.latent.pattern_of[row]]
+        return np.asarray(self.loadings @ latent @ self.loadings.T + np.diag(self.noise + self.added[row]))
+
+    def interval(self, level: float = 0.9) -> tuple[Floats, Floats]:
+        """Central interval of every wanted entry with probability `level`, in (0, 1): low and high, (n, d_m)."""
+        if not 0 < level < 1:
+            raise ConfigurationError(
+                "an interval needs a probability between 0 and 1", where="level", mend="Give for example 0.9."
+            )
+        half_width = ndtri((1 + level) / 2) * np.sqrt(self.variance)
+        return self.mean - half_width, self.mean + half_width
+
+
+def impute(
+    X: Floats,
+    parameters: Parameters,
+    wanted: Booleans,
+    law: LatentLaw | None = None,
+    spread: Spread | None = None,
+) -> Imputation:
+    """Predict `wanted` features of every row from all the entries it has (conditional Gaussian).
+
+    Parameters
+    ----------
+    X : array of shape (n, d)
+        Rows, NaN where missing. An entry that is both wanted and observed informs its own prediction:
+        hide it to predict it from the others.
+    parameters : Parameters
+        Of all features.
+    wanted : bool array of shape (d,)
+        The features to predict, for example ``layout.features_of(["mri"])``.
+    law : LatentLaw, optional
+        Case mix of the rows' centre; N(0, I) by default.
+    spread : Spread, optional
+        Variances between centres; given, the prediction holds for a centre that was not fitted, and its
+        variance grows by ``spread.mean + spread.loadings * E ||x||^2``.
+
+    Returns
+    -------
+    Imputation
+
+    Examples
+    --------
+    >>> law_of_rows = Parameters(np.array([[1.0], [2.0]]), np.zeros(2), np.ones(2))
+    >>> guess = impute(np.array([[3.0, np.nan]]), law_of_rows, np.array([False, True]))
+    >>> guess.mean.round(9).tolist(), guess.variance.round(9).tolist()
+    ([[3.0]], [[3.0]])
+    """
+    latent = posterior_latent(X, parameters, law)
+    kept = parameters.restrict(wanted)
+    mean = latent.mean @ kept.loadings.T + kept.mean
+    added = np.zeros_like(mean)
+    if spread is not None:
+        traces = np.trace(latent.covariances, axis1=1, axis2=2)[latent.pattern_of]
+        length = np.square(latent.mean).sum(axis=1) + traces
+        added = spread.mean[wanted] + length[:, None] * spread.loadings[wanted]
+    return Imputation(mean, kept.loadings, kept.noise, latent, added)
+
+
+def fill_missing(X: Floats, parameters: Parameters, law: LatentLaw | None = None) -> Floats:
+    """Return `X` with every missing entry replaced by its conditional mean, shape (n, d)."""
+    return np.where(np.isnan(X), reconstruct(X, parameters, law), X)
+
+
+def sample(parameters: Parameters, n: int, rng: np.random.Generator, law: LatentLaw | None = None) -> Floats:
+    """Draw `n` new rows, shape (n, d): x from the latent law, then t = W x + mu + noise (equation 1)."""
+    seen = parameters if law is None else absorb_law(parameters, law)
+    d, q = seen.loadings.shape
+    latent = rng.standard_normal((n, q))
+    noise = rng.standard_normal((n, d)) * np.sqrt(seen.noise)
+    return np.asarray(latent @ seen.loadings.T + seen.mean + noise)
+
+
+@dataclass(frozen=True)
+class ErrorSums:
+    """Absolute errors summed over entries; sites' sums add up to the federation's mean absolute error.
+
+    Parameters
+    ----------
+    absolute : array
+        Sum of absolute errors.
+    counts : array, same shape
+        Number of entries behind each sum.
+    """
+
+    absolute: Floats
+    counts: Floats
+
+    def __add__(self, other: ErrorSums) -> ErrorSums:
+        return ErrorSums(self.absolute + other.absolute, self.counts + other.counts)
+
+    @property
+    def mean(self) -> Floats:
+        """Mean absolute error; NaN where nothing was compared."""
+        known = np.where(self.counts > 0, self.counts, np.nan)
+        return np.asarray(self.absolute / known)
+
+
+def absolute_errors(X: Floats, predicted: Floats, layout: Layout) -> ErrorSums:
+    """Absolute errors over the observed entries of every view, shape (k,)."""
+    by_feature = np.nansum(np.abs(X - predicted), axis=0)
+    counts = np.isfinite(X).sum(axis=0).astype(np.float64)
+    return ErrorSums(np.add.reduceat(by_feature, layout.starts), np.add.reduceat(counts, layout.starts))
+
+
+def cross_view_errors(X: Floats, parameters: Parameters, layout: Layout, law: LatentLaw | None = None) -> ErrorSums:
+    """Absolute errors of every view predicted from the other views of the same row, shape (k,).
+
+    Rows that hold nothing but the view are left out: there is nothing to predict it from.
+    """
+    sums = ErrorSums(np.zeros(layout.n_views), np.zeros(layout.n_views))
+    for view in layout.names:
+        own = layout.features_of([view])
+        hidden = np.where(own, np.nan, X)
+        usable = ~np.isnan(hidden).all(axis=1)
+        if usable.any():
+            truth = np.where(own, X, np.nan)[usable]
+            sums = sums + absolute_errors(truth, reconstruct(hidden[usable], parameters, law), layout)
+    return sums
+
+
+def count_covered(truth: Floats, low: Floats, high: Floats) -> tuple[int, int]:
+    """Count the observed entries of `truth` within [low, high], and the observed entries: coverage is their ratio."""
+    inside = (truth >= low) & (truth <= high)
+    return int(inside.sum()), int(np.isfinite(truth).sum())

@@ -1,0 +1,284 @@
+"""How many latent dimensions: WAIC by exact Gibbs sampling at the sites, BIC and AIC from the fit.
+
+WAIC compares models on the rows they were fitted on, so its draws must pay for the fit: each site draws its
+parameters given its own rows under flat priors. Draws around parameters fitted on the same rows would not pay,
+and then the largest q wins. Flat priors give a proper posterior only when a site has at least d + q + 2 rows.
+
+References
+----------
+Gelman, Hwang and Vehtari (2014), Understanding predictive information criteria for Bayesian models;
+Liu and Wu (1999), Parameter expansion for data augmentation; Balelli et al. (2021), section 4.3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from multicentre.federation.errors import ConfigurationError, DataError
+from multicentre.multiview.ppca.maths.missing import Rows, multiply_grouped, sum_outer_grouped
+from multicentre.multiview.ppca.maths.model import Floats, Integers, Layout, Parameters
+from multicentre.multiview.ppca.maths.predict import project_rows
+
+
+@dataclass(frozen=True)
+class WAICParts:
+    """What a site adds to the federation's WAIC.
+
+    Parameters
+    ----------
+    lppd : float
+        Log pointwise predictive density, in nats.
+    p_waic : float
+        Effective number of parameters: variance of the rows' log-likelihoods over draws.
+    n_rows : int
+    """
+
+    lppd: float
+    p_waic: float
+    n_rows: int
+
+    def __add__(self, other: WAICParts) -> WAICParts:
+        return WAICParts(self.lppd + other.lppd, self.p_waic + other.p_waic, self.n_rows + other.n_rows)
+
+    @property
+    def waic(self) -> float:
+        """``-2 (lppd - p_waic)``; smaller is better."""
+        return -2 * (self.lppd - self.p_waic)
+
+
+class _RowwiseMoments:
+    """Mean density and variance of log density of every row, over draws, in one pass."""
+
+    def __init__(self, n: int) -> None:
+        self.n_draws = 0
+        self.log_sum = np.full(n, -np.inf)
+        self.mean = np.zeros(n)
+        self.scatter = np.zeros(n)
+
+    def add(self, log_likelihood: Floats) -> None:
+        self.n_draws += 1
+        self.log_sum = np.logaddexp(self.log_sum, log_likelihood)
+        step = log_likelihood - self.mean
+        self.mean += step / self.n_draws
+        self.scatter += step * (log_likelihood - self.mean)
+
+    def parts(self) -> WAICParts:
+        lppd = self.log_sum - np.log(self.n_draws)
+        variance = self.scatter / (self.n_draws - 1)
+        return WAICParts(float(lppd.sum()), float(variance.sum()), len(self.mean))
+
+
+class GibbsSampler:
+    """Exact draws of (W, mu, s) given one site's rows, under flat priors (1/s for the noise variances).
+
+    Each sweep draws the latent positions, moves along the group of affine maps of the latent space, which leave
+    the fit of the rows unchanged (without it the chain hardly moves when the noise is small), and draws W, mu
+    and s from their conjugate laws.
+
+    Parameters
+    ----------
+    X : array of shape (n, d)
+        Rows, NaN where an entry or a view is missing.
+    layout : Layout
+        One noise variance a view.
+    start : Parameters
+        Where the chain starts, best the site's maximum likelihood.
+    rng : numpy.random.Generator
+    """
+
+    def __init__(self, X: Floats, layout: Layout, start: Parameters, rng: np.random.Generator) -> None:
+        self.layout = layout
+        self.rng = rng
+        self.centre = start.mean
+        self.rows = Rows.read(X - self.centre)
+        self.parameters = Parameters(start.loadings, np.zeros_like(start.mean), start.noise)
+        self.squares = np.square(self.rows.values).sum(axis=0)
+        self.sizes = _entries_per_view(self.rows, layout)
+        kinds, self.kind_of = _kinds_of_features(self.rows)
+        self.held_by = kinds.astype(np.float64)
+        self.projection = project_rows(self.rows, self.parameters)
+
+    @property
+    def row_log_likelihood(self) -> Floats:
+        """Log density of every row at the current draw, shape (n,)."""
+        return self.projection.log_likelihood
+
+    @property
+    def draw(self) -> Parameters:
+        """The current draw of the parameters."""
+        now = self.parameters
+        return Parameters(now.loadings, now.mean + self.centre, now.noise)
+
+    def sweep(self) -> None:
+        """Move to the next draw."""
+        z = np.hstack([self._move_latent(self._draw_latent()), np.ones((len(self.rows.values), 1))])
+        cross = self.rows.values.T @ z
+        by_pattern = sum_outer_grouped(z, self.rows.pattern_of, len(self.rows.patterns))
+        width = z.shape[1]
+        second = (self.held_by @ by_pattern.reshape(len(by_pattern), -1)).reshape(-1, width, width)
+        self.parameters = self._draw_parameters(cross, second)
+        self.projection = project_rows(self.rows, self.parameters)
+
+    def _draw_latent(self) -> Floats:
+        now = self.projection
+        noise = self.rng.standard_normal(now.mean.shape)
+        return now.mean + multiply_grouped(noise, now.roots, self.rows.pattern_of)
+
+    def _move_latent(self, x: Floats) -> Floats:
+        """Draw a shift and a linear map of the latent space from their law given the rows' positions."""
+        n, q = x.shape
+        x = x - x.mean(axis=0) - self.rng.standard_normal(q) / np.sqrt(n)
+        scatter_root = np.linalg.cholesky(x.T @ x)
+        bartlett = np.tril(self.rng.standard_normal((q, q)), -1)
+        degrees = n - self.layout.n_features - np.arange(q)
+        bartlett[np.diag_indices(q)] = np.sqrt(self.rng.chisquare(degrees))
+        return np.asarray(np.linalg.solve(scatter_root, x.T).T @ bartlett)
+
+    def _draw_parameters(self, cross: Floats, second: Floats) -> Parameters:
+        lower = np.linalg.cholesky((second + second.transpose(0, 2, 1)) / 2)
+        roots = np.linalg.solve(lower, np.broadcast_to(np.eye(second.shape[1]), lower.shape))
+        half = multiply_grouped(cross, roots.transpose(0, 2, 1), self.kind_of)
+        best = self.squares - np.square(half).sum(axis=1)
+        residual = np.add.reduceat(best, self.layout.starts)
+        degrees = self.sizes - np.asarray(self.layout.sizes) * second.shape[1]
+        noise = (residual / self.rng.chisquare(degrees))[self.layout.view_of]
+        shock = self.rng.standard_normal(half.shape) * np.sqrt(noise)[:, None]
+        F = multiply_grouped(half + shock, roots, self.kind_of)
+        return Parameters(F[:, :-1], F[:, -1], noise)
+
+
+def _entries_per_view(rows: Rows, layout: Layout) -> Floats:
+    sizes = np.bincount(rows.pattern_of, minlength=len(rows.patterns)).astype(np.float64)
+    return np.asarray(np.add.reduceat(sizes @ rows.patterns, layout.starts))
+
+
+def _kinds_of_features(rows: Rows) -> tuple[Floats, Integers]:
+    """Group the features that the same rows hold: which patterns hold each kind, and the kind of each feature."""
+    kinds, kind_of = np.unique(rows.patterns.T, axis=0, return_inverse=True)
+    return kinds.astype(np.float64), kind_of.reshape(-1).astype(np.int64)
+
+
+def require_enough_rows(X: Floats, n_components: int) -> None:
+    """Refuse rows for which flat priors give no proper posterior.
+
+    The likelihood falls as ``|W|^-n`` when W grows in its d x q space, so the mass is finite only for more than
+    d + q - 1 rows; every feature also needs q + 2 rows that hold it.
+
+    Raises
+    ------
+    DataError
+    """
+    n, d = X.shape
+    held = int(np.min((~np.isnan(X)).sum(axis=0)))
+    if n < d + n_components + 2 or held < n_components + 2:
+        raise DataError(
+            f"WAIC under flat priors needs at least {d + n_components + 2} rows, and "
+            f"{n_components + 2} that hold each feature",
+            where="model selection",
+            mend="Choose q by BIC or by held-out likelihood, or leave this site's WAIC out.",
+        )
+
+
+def waic_parts(
+    X: Floats,
+    layout: Layout,
+    start: Parameters,
+    rng: np.random.Generator,
+    *,
+    n_draws: int = 400,
+    n_burn: int = 100,
+) -> WAICParts:
+    """Draw a site's parameters given its rows and measure how well, and how stably, they predict them.
+
+    Parameters
+    ----------
+    X : array of shape (n, d)
+        The site's rows over the views it has, NaN where missing.
+    layout : Layout
+        The views of the columns of `X`, one noise variance each.
+    start : Parameters
+        Where the chain starts, best the site's maximum likelihood.
+    rng : numpy.random.Generator
+        Where the draws come from.
+    n_draws : int, default 400
+        Draws kept, at least 2.
+    n_burn : int, default 100
+        Draws thrown away first.
+
+    Returns
+    -------
+    WAICParts
+        Two numbers and a count; the federation's WAIC is that of their sum over sites.
+
+    Raises
+    ------
+    DataError
+        When the site has fewer than d + q + 2 rows.
+    ConfigurationError
+        When `n_draws` is below 2.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> start = Parameters(np.ones((3, 1)), np.zeros(3), np.ones(3))
+    >>> rows = rng.standard_normal((60, 1)) + rng.standard_normal((60, 3))
+    >>> parts = waic_parts(rows, Layout(("mri",), (3,)), start, rng)
+    >>> 4 < parts.p_waic < 12, parts.n_rows
+    (True, 60)
+    """
+    if n_draws < 2:
+        raise ConfigurationError("a variance needs two draws", where="n_draws", mend="Use 400, the default.")
+    X = X[~np.isnan(X).all(axis=1)]
+    require_enough_rows(X, start.n_components)
+    sampler = GibbsSampler(X, layout, start, rng)
+    moments = _RowwiseMoments(len(X))
+    for sweep in range(n_burn + n_draws):
+        sampler.sweep()
+        if sweep >= n_burn:
+            moments.add(sampler.row_log_likelihood)
+    return moments.parts()
+
+
+def count_parameters(layout: Layout, n_components: int, *, n_noise: int | None = None, n_laws: int = 1) -> int:
+    """Count the free parameters of the model of a stacked row.
+
+    ``d q - q (q - 1) / 2 + d + k``: loadings up to rotation, means, one noise variance a view. With shared
+    loadings and a latent law for each centre, every centre after the first adds ``q + q (q + 1) / 2``.
+
+    Parameters
+    ----------
+    layout : Layout
+        The views.
+    n_components : int
+        Latent dimensions q.
+    n_noise : int, optional
+        Number of noise variances; the number of views by default, d for one a feature.
+    n_laws : int, default 1
+        Number of centres with a latent law of their own.
+
+    Examples
+    --------
+    >>> count_parameters(Layout(("mri", "pet"), (4, 3)), 2)
+    22
+    """
+    d, q = layout.n_features, n_components
+    noise = layout.n_views if n_noise is None else n_noise
+    return d * q - q * (q - 1) // 2 + d + noise + (n_laws - 1) * (q + q * (q + 1) // 2)
+
+
+def compute_bic(log_likelihood: float, n_parameters: int, n_rows: int) -> float:
+    """Bayesian information criterion, ``p ln n - 2 L``; smaller is better.
+
+    Examples
+    --------
+    >>> round(compute_bic(-100.0, 3, 50), 3)
+    211.736
+    """
+    return float(n_parameters * np.log(n_rows) - 2 * log_likelihood)
+
+
+def compute_aic(log_likelihood: float, n_parameters: int) -> float:
+    """Akaike information criterion, ``2 p - 2 L``; smaller is better."""
+    return 2.0 * n_parameters - 2 * log_likelihood

@@ -1,0 +1,142 @@
+"""The one gate of a site: it lets an answer pass and writes it down, or refuses it and writes that down."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from multicentre.federation.engine import Call
+from multicentre.federation.errors import DisclosureRefused, MulticentreError, RefusedByPolicy
+from multicentre.federation.messages import Declaration, place
+from multicentre.federation.steps import Release
+from multicentre.privacy.ledger import Ledger
+from multicentre.privacy.policy import Policy
+
+
+class Guard:
+    """Holds one site's answers against its policy and keeps its ledger.
+
+    Parameters
+    ----------
+    policy : Policy
+    ledger : Ledger
+    cohort : frozenset of int, optional
+        Fingerprints of the site's patients, for the differencing memory; stays at the site.
+    """
+
+    def __init__(self, policy: Policy, ledger: Ledger, cohort: frozenset[int] = frozenset()) -> None:
+        self.policy = policy
+        self.ledger = ledger
+        self.cohort = cohort
+        self._answered: dict[tuple[str, str], list[frozenset[int]]] = {}
+
+    def admit(self, call: Call) -> None:
+        """Check a call against the policy before anything is computed.
+
+        Raises
+        ------
+        RefusedByPolicy
+            The method is not on the policy's list, or only masked sums may leave and this is not one.
+        """
+        policy = self.policy
+        if policy.methods is not None and call.step.method not in policy.methods and _concerns_patients(call):
+            self._refuse(call, RefusedByPolicy, f"the method {call.step.method} is not allowed here", "methods")
+        if policy.secure_sums_only and call.protection != "masked" and _concerns_patients(call):
+            self._refuse(call, RefusedByPolicy, "only masked sums may leave this site", "secure_sums_only")
+        if call.protection == "masked" and len(call.peers) < policy.min_sites_in_sum:
+            self._refuse(
+                call, RefusedByPolicy, f"a sum of {len(call.peers)} sites is too small a crowd", "min_sites_in_sum"
+            )
+
+    def release(self, call: Call, release: Release) -> None:
+        """Check an answer and write it to the ledger.
+
+        Raises
+        ------
+        DisclosureRefused
+            It is not the declared release, or too few patients stand behind one of its fields.
+        """
+        if type(release) is not call.step.releases:
+            self._refuse(call, DisclosureRefused, "the answer is not the release that the step declares", "release")
+        try:
+            release.checked()
+        except MulticentreError as error:
+            self._refuse(call, DisclosureRefused, f"the answer is not as declared ({error.what})", error.where)
+        if release.concerns_patients:
+            self._check_difference(call)
+        fields = [
+            self._examine(call, release, field, key, declaration, value)
+            for field, key, declaration, value in release.items()
+        ]
+        self.ledger.append("release", {**_facts(call), "fields": fields, "epsilon": None, "delta": None})
+
+    def _examine(
+        self, call: Call, release: Release, field: str, key: str, declaration: Declaration, value: Any
+    ) -> dict[str, Any]:
+        patients = release.patients_behind(field, key) if release.concerns_patients else None
+        where = place(type(release), field, key)
+        if release.concerns_patients:
+            if patients is None:
+                self._refuse(
+                    call, DisclosureRefused, "the answer does not say how many patients it rests on", where
+                )
+            elif patients == 0 and declaration.kind != "texts" and np.any(value):
+                self._refuse(call, DisclosureRefused, "a value is said to rest on no patient", where)
+            elif 0 < patients < self.policy.min_patients:
+                self._refuse(
+                    call,
+                    DisclosureRefused,
+                    f"fewer than {self.policy.min_patients} patients stand behind the answer",
+                    where,
+                )
+        return _described(field, key, value, patients)
+
+    def _check_difference(self, call: Call) -> None:
+        least = self.policy.min_difference
+        if not least or not self.cohort:
+            return
+        known = self._answered.setdefault((call.step.method, call.step.name), [])
+        if any(0 < len(self.cohort ^ earlier) < least for earlier in known):
+            self._refuse(
+                call,
+                DisclosureRefused,
+                f"the cohort differs from one already answered for by fewer than {least} patients",
+                "min_difference",
+            )
+        if self.cohort not in known:
+            known.append(self.cohort)
+
+    def _refuse(self, call: Call, kind: Callable[..., MulticentreError], reason: str, where: str) -> None:
+        self.ledger.append("refusal", {**_facts(call), "reason": f"{where}: {reason}"})
+        mend = "Ask the site's steward whether its policy can be changed, or leave the site out."
+        raise kind(f"{reason}, says the site's policy", where=f"{call.step.name}, {where}", mend=mend)
+
+
+def _concerns_patients(call: Call) -> bool:
+    return bool(call.step.releases.concerns_patients)
+
+
+def _facts(call: Call) -> dict[str, Any]:
+    return {
+        "study": call.study,
+        "session": call.session,
+        "call": call.sequence,
+        "method": call.step.method,
+        "step": call.step.name,
+        "protection": call.protection,
+        "sites": len(call.peers),
+    }
+
+
+def _described(field: str, key: str, value: Any, patients: int | None) -> dict[str, Any]:
+    raw = value.tobytes() if isinstance(value, np.ndarray) else repr(value).encode()
+    return {
+        "field": f"{field}[{key}]" if key else field,
+        "shape": list(value.shape) if isinstance(value, np.ndarray) else [],
+        "bytes": len(raw),
+        "patients": patients,
+        "sha256": hashlib.sha256(raw).hexdigest(),
+    }

@@ -1,0 +1,94 @@
+"""What a steward allows: a small TOML file, or its equal in Python."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from multicentre.federation.errors import ConfigurationError
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What one site lets out.
+
+    Parameters
+    ----------
+    min_patients : int, default 10
+        A value leaves only when at least this many patients stand behind it (or none at all: a view that the site
+        does not have).
+    min_difference : int, default 0
+        Two answers to the same step about different cohorts must differ by at least this many patients, or be about
+        the same ones. 0 switches the memory off.
+    methods : tuple of str, optional
+        Methods that may run here; None allows every installed one.
+    columns : tuple of str, optional
+        Columns that may be used; None allows all that the site put in.
+    secure_sums_only : bool, default False
+        Nothing computed from patients leaves except as a masked summand of a sum.
+    min_sites_in_sum : int, default 2
+        A masked sum needs at least this many sites. A sum of two shows each the other's share.
+
+    Examples
+    --------
+    >>> Policy(min_patients=20).min_patients
+    20
+    """
+
+    min_patients: int = 10
+    min_difference: int = 0
+    methods: tuple[str, ...] | None = None
+    columns: tuple[str, ...] | None = None
+    secure_sums_only: bool = False
+    min_sites_in_sum: int = 2
+
+    def __post_init__(self) -> None:
+        for name in ("min_patients", "min_difference", "min_sites_in_sum"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+                raise ConfigurationError("a whole number of at least 0 is needed", where=f"policy, {name}")
+        if not isinstance(self.secure_sums_only, bool):
+            raise ConfigurationError("true or false is needed", where="policy, secure_sums_only")
+        for name in ("methods", "columns"):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, str) or not all(isinstance(entry, str) for entry in value)):
+                raise ConfigurationError("a list of names is needed", where=f"policy, {name}")
+
+    @classmethod
+    def from_mapping(cls, terms: Mapping[str, Any]) -> Self:
+        """Make a policy from the keys of a table; an unknown key is refused with the nearest known one."""
+        known = [field.name for field in dataclasses.fields(cls)]
+        for key in terms:
+            if key not in known:
+                raise unknown_key(key, known, "policy")
+        values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in terms.items()}
+        return cls(**values)
+
+    @classmethod
+    def read(cls, path: str | Path) -> Self:
+        """Read ``policy.toml``.
+
+        Raises
+        ------
+        ConfigurationError
+            The file is missing, is not TOML, or holds an unknown key or an unfit value.
+        """
+        try:
+            terms = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        except OSError as error:
+            raise ConfigurationError("the policy cannot be read", where=str(path), mend=f"{error.strerror}.") from None
+        except tomllib.TOMLDecodeError as error:
+            raise ConfigurationError("the policy is not valid TOML", where=str(path), mend=f"{error}.") from None
+        return cls.from_mapping(terms)
+
+
+def unknown_key(key: str, known: list[str], where: str) -> ConfigurationError:
+    """Return the error for a key that nothing reads, naming the nearest one that something does."""
+    near = difflib.get_close_matches(key, known, n=1)
+    mend = f"Did you mean {near[0]!r}?" if near else f"Known keys: {', '.join(known)}."
+    return ConfigurationError(f"the key {key!r} is not known", where=where, mend=mend)
