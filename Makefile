@@ -7,7 +7,8 @@ UV ?= uv
 # Tests of the networks need torch. DEEP=0 leaves it out and skips them.
 DEEP ?= 1
 
-PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+# Byte code is left to the first import: most of it is never needed, and it is half of the time of an installation.
+INSTALL := $(BIN)/python -m pip --disable-pip-version-check --quiet install --no-compile
 LOCK := $(UV) pip compile pyproject.toml --quiet --universal --python-version 3.11 \
 	--generate-hashes --custom-compile-command "make lock" --extra parquet --group build
 
@@ -54,7 +55,7 @@ clean: ## remove the environment and every cache
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 
 $(CREATED):
-	@for candidate in "$(PYTHON)" python3.13 python3.12 python3.11 python3; do \
+	@recent=no; for candidate in "$(PYTHON)" python3.13 python3.12 python3.11 python3; do \
 		if "$$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then \
 			recent=yes; \
 			if "$$candidate" -c 'import ensurepip, venv' >/dev/null 2>&1; then \
@@ -72,16 +73,16 @@ $(CREATED):
 
 $(CORE): requirements/core.lock pyproject.toml | $(CREATED)
 	@echo "Installing the package and its locked dependencies into $(VENV) (once; about half a minute)"
-	@$(PIP) install --no-deps --require-hashes -r requirements/core.lock
-	@$(PIP) install --no-deps --no-build-isolation --editable .
+	@$(INSTALL) --no-deps --require-hashes -r requirements/core.lock
+	@$(INSTALL) --no-deps --no-build-isolation --editable .
 	@touch $@
 
 $(TOOLS): requirements/test.lock $(CORE)
 	@echo "Installing the locked test tools into $(VENV) (once; about a minute)"
-	@$(PIP) install --no-deps --require-hashes -r requirements/test.lock
+	@$(INSTALL) --no-deps --require-hashes -r requirements/test.lock
 	@touch $@
 
 $(TORCH): requirements/deep.txt $(TOOLS)
 	@echo "Installing torch into $(VENV) (once; DEEP=0 leaves it out)"
-	@$(PIP) install -r requirements/deep.txt
+	@$(INSTALL) -r requirements/deep.txt
 	@touch $@

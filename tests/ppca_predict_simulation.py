@@ -4,18 +4,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from multicentre.multiview.ppca.maths.ard import update_loadings, update_precisions
-from multicentre.multiview.ppca.maths.entries import (
-    FLAT_SCALE,
-    FLAT_SHAPE,
-    maximise_entries,
-    sum_entries,
-    update_law,
-    update_noise,
-)
-from multicentre.multiview.ppca.maths.gauge import canonical_rotation, rotate_law, rotate_parameters
+from multicentre.multiview.ppca.maths.ard import maximise_relevant
+from multicentre.multiview.ppca.maths.entries import sum_entries, update_law
+from multicentre.multiview.ppca.maths.invariant import SharedSums, change_gauge, maximise_shared
 from multicentre.multiview.ppca.maths.model import LatentLaw, Layout, Parameters
-from multicentre.multiview.ppca.maths.predict import absorb_law, square_root
 
 LAYOUT = Layout(("first", "second", "third"), (15, 8, 10))
 RANGES = np.array([10.0, 5.0, 15.0])
@@ -71,52 +63,45 @@ def fit_entries(
     for _ in range(iterations):
         sums = sum_entries(rows, parameters)
         path.append(sums.log_likelihood)
-        parameters = maximise_entries(sums, layout.view_of)
+        parameters, _ = maximise_shared(sums, parameters, layout)
     return parameters, path
+
+
+def fit_shared(
+    sites: list[np.ndarray], layout: Layout, n_components: int, *, rounds: int = 30, seed: int = 0
+) -> tuple[Parameters, list[LatentLaw]]:
+    """Shared loadings and mean, a latent law at each site."""
+    parameters = random_start(np.vstack(sites), layout, n_components, np.random.default_rng(seed))
+    laws = [LatentLaw.standard(n_components) for _ in sites]
+    for _ in range(rounds):
+        each = [sum_entries(rows, parameters, law) for rows, law in zip(sites, laws, strict=True)]
+        parameters, gauge = maximise_shared(add_up(each), parameters, layout)
+        laws = [change_gauge(update_law(sums.latent_first, sums.latent_second, sums.n_rows), gauge) for sums in each]
+    return parameters, laws
+
+
+def fit_relevant(
+    sites: list[np.ndarray], layout: Layout, n_components: int, *, rounds: int = 30, seed: int = 0
+) -> tuple[Parameters, list[LatentLaw], np.ndarray]:
+    """The same with relevance determination."""
+    parameters = random_start(np.vstack(sites), layout, n_components, np.random.default_rng(seed))
+    laws = [LatentLaw.standard(n_components) for _ in sites]
+    precisions = np.zeros((layout.n_views, n_components))
+    for _ in range(rounds):
+        each = [sum_entries(rows, parameters, law) for rows, law in zip(sites, laws, strict=True)]
+        done = maximise_relevant(add_up(each), parameters, precisions, layout)
+        parameters, precisions = done.parameters, done.precisions
+        laws = [done.carry_law(update_law(sums.latent_first, sums.latent_second, sums.n_rows)) for sums in each]
+    return parameters, laws, precisions
+
+
+def add_up(each: list[SharedSums]) -> SharedSums:
+    total = each[0]
+    for sums in each[1:]:
+        total = total + sums
+    return total
 
 
 def hide(rows: np.ndarray, share: float, rng: np.random.Generator) -> np.ndarray:
     """Hide a share of the entries completely at random."""
     return np.where(rng.random(rows.shape) < share, np.nan, rows)
-
-
-def fit_shared(
-    sites: list[np.ndarray],
-    layout: Layout,
-    n_components: int,
-    *,
-    rounds: int = 60,
-    seed: int = 0,
-    relevance: bool = False,
-) -> tuple[Parameters, list[LatentLaw], list[float]]:
-    """Shared loadings, a latent law at each site; with `relevance`, ARD in principal axes."""
-    rng = np.random.default_rng(seed)
-    parameters = random_start(np.vstack(sites), layout, n_components, rng)
-    laws = [LatentLaw.standard(n_components) for _ in sites]
-    precisions = np.zeros((layout.n_views, n_components))
-    path = []
-    for _ in range(rounds):
-        each = [sum_entries(rows, parameters, law) for rows, law in zip(sites, laws, strict=True)]
-        total = each[0]
-        for sums in each[1:]:
-            total = total + sums
-        path.append(total.log_likelihood)
-        F, spread = update_loadings(total.cross, total.second, parameters.noise, precisions, layout)
-        noise = update_noise(F, total, layout.view_of, FLAT_SHAPE, FLAT_SCALE)
-        pooled = update_law(total.latent_first, total.latent_second, total.n_rows)
-        root = square_root(pooled.covariance)
-        parameters = absorb_law(Parameters(F[:, :-1], F[:, -1], noise), pooled)
-        turn = canonical_rotation(parameters) if relevance else np.eye(n_components)
-        parameters = rotate_parameters(parameters, turn)
-        laws = [
-            carry_law(update_law(s.latent_first, s.latent_second, s.n_rows), pooled.mean, root, turn) for s in each
-        ]
-        if relevance:
-            through = root @ turn
-            precisions = update_precisions(parameters.loadings, through.T @ spread @ through, layout)
-    return parameters, laws, path
-
-
-def carry_law(law: LatentLaw, shift: np.ndarray, root: np.ndarray, turn: np.ndarray) -> LatentLaw:
-    covariance = np.linalg.solve(root, np.linalg.solve(root, law.covariance).T)
-    return rotate_law(LatentLaw(np.linalg.solve(root, law.mean - shift), (covariance + covariance.T) / 2), turn)

@@ -76,8 +76,8 @@ class Federation(coordinator.Federation):
         """
         root = None if folder is None else Path(folder)
         guards = {
-            name: Guard(_policy_of(name, policy), Ledger(_inside(root, name, "ledger.jsonl")), _cohort(data))
-            for name, data in _checked(sites).items()
+            name: Guard(policy_here, Ledger(_inside(root, name, "ledger.jsonl")), _cohort(data, policy_here))
+            for name, data, policy_here in _with_policies(sites, policy)
         }
         runtimes = {
             name: SiteRuntime(
@@ -112,9 +112,15 @@ class Federation(coordinator.Federation):
         return disclosure_card(part, protection=self.protection, n_sites=len(self.sites), policy=strictest)
 
 
-def _checked(sites: Mapping[str, Any]) -> Mapping[str, Any]:
+def _with_policies(
+    sites: Mapping[str, Any], policy: Policy | str | Path | Mapping[str, Policy] | None
+) -> list[tuple[str, Any, Policy]]:
+    return [(name, data, _policy_of(name, policy)) for name, data in _checked(sites).items()]
+
+
+def _checked(sites: Mapping[Any, Any]) -> Mapping[str, Any]:
     for name in sites:
-        if not name or not name.isprintable() or name in (".", "..") or any(sign in name for sign in "/\\|\0"):
+        if not isinstance(name, str) or not name.isprintable() or name in ("", ".", "..") or set(name) & set("/\\|"):
             raise ConfigurationError("a site's name must be printable and free of / \\ |", where=repr(name))
     return sites
 
@@ -138,11 +144,15 @@ def _inside(root: Path | None, site: str, file: str) -> Path | None:
 def _allowed(data: Any, policy: Policy, site: str) -> Any:
     if policy.columns is None:
         return data
+    if not hasattr(data, "keep_columns"):
+        raise ConfigurationError(
+            f"the policy names columns, and {type(data).__name__} has none", where=site, mend="Leave out columns."
+        )
     return data.keep_columns(policy.columns)
 
 
-def _cohort(data: Any) -> frozenset[int]:
+def _cohort(data: Any, policy: Policy) -> frozenset[int]:
     ids = getattr(data, "ids", None)
-    if ids is None:
+    if ids is None or not policy.min_difference:
         return frozenset()
     return frozenset(int.from_bytes(hashlib.sha256(str(token).encode()).digest()[:8]) for token in ids)

@@ -6,8 +6,10 @@ import importlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +27,26 @@ from multicentre.privacy.card import DisclosureCard, disclosure_card
 Arrays = Mapping[str, NDArray[Any]]
 
 
+@dataclass(frozen=True)
+class Figure:
+    """A figure by which fits are compared.
+
+    Parameters
+    ----------
+    label : str
+        Its name for people.
+    better : {"lower", "higher"}
+    unit : str
+    meaning : str
+        What it measures, in one sentence.
+    """
+
+    label: str
+    better: Literal["lower", "higher"]
+    unit: str
+    meaning: str
+
+
 class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ships no types
     """Base of the package's estimators.
 
@@ -38,6 +60,7 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-le
     """
 
     site_part: ClassVar[type[SitePart]]
+    figures: ClassVar[Mapping[str, Figure]] = {}
     history_: History
 
     def fit(self, federation: Federation, y: None = None) -> Self:
@@ -77,8 +100,32 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-le
         """Set the fitted attributes from what :meth:`_state` returned."""
 
     @abstractmethod
-    def assess(self, data: Any, labels: Sequence[str] | None = None) -> dict[str, float]:
-        """Return the figures by which fits of this method are compared, on data that the caller holds."""
+    def assess(
+        self,
+        data: Any,
+        labels: Sequence[str] | None = None,
+        *,
+        training: Any = None,
+        training_labels: Sequence[str] | None = None,
+    ) -> dict[str, float]:
+        """Return the figures by which fits of this method are compared, on data that the caller holds.
+
+        Parameters
+        ----------
+        data : data
+            Patients that the fit did not see.
+        labels : sequence of str, optional
+            Their groups.
+        training : data, optional
+            Patients whose groups are known, from whom a figure may learn to tell groups apart.
+        training_labels : sequence of str, optional
+            Their groups.
+
+        Returns
+        -------
+        dict of str to float
+            Figures by name; a name of the form ``figure/part`` is that figure for one part (a view).
+        """
 
     def exhibits(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Exhibit]:
         """Return figures and tables of the fit, on data that the caller holds (a simulation).
@@ -127,9 +174,9 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-le
             description = json.loads((folder / "model.json").read_text(encoding="utf-8"))
             with np.load(folder / "model.npz", allow_pickle=False) as file:
                 arrays = dict(file.items())
-        except (OSError, ValueError) as error:
+            kind = _named(str(description["estimator"]), folder)
+        except (OSError, ValueError, KeyError, TypeError, EOFError, BadZipFile, ImportError) as error:
             raise IntegrityError(f"the model cannot be read ({type(error).__name__})", where=str(folder)) from None
-        kind = _named(description["estimator"], folder)
         if not issubclass(kind, cls):
             raise IntegrityError(f"the model is a {kind.__name__}, not a {cls.__name__}", where=str(folder))
         model = kind(**description["parameters"])

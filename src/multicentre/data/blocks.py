@@ -162,6 +162,8 @@ def _read_array(view: str, array: NDArray[np.generic], names: Sequence[str] | No
     if array.dtype.kind in "biuf":
         kind: Kind = "boolean" if array.dtype.kind == "b" else "number"
         return Block(checked, (kind,) * d, np.array(array, dtype=np.float64))
+    if array.dtype.kind in "mM":
+        raise DataError("dates are not numbers", where=place(view), mend="Give days since a reference date.")
     columns = [_read_cells(array[:, j].tolist(), place(view, name)) for j, name in enumerate(checked)]
     return Block(checked, tuple(kind for kind, _ in columns), np.column_stack([values for _, values in columns]))
 
@@ -175,7 +177,14 @@ def _read_cells(cells: Sequence[object], where: str) -> Column:
     if strange:
         raise _not_numeric(strange, len(cells), where)
     kind: Kind = "boolean" if present and all(isinstance(cell, bool | np.bool_) for cell in present) else "number"
-    return kind, np.array([np.nan if cell is None else float(cell) for cell in cells])  # type: ignore[arg-type]
+    return kind, np.array([np.nan if cell is None else _as_float(cell) for cell in cells])
+
+
+def _as_float(cell: Any) -> float:
+    try:
+        return float(cell)
+    except OverflowError:
+        return np.inf
 
 
 def _not_numeric(strange: Sequence[object], n_cells: int, where: str) -> DataError:

@@ -131,14 +131,7 @@ def _read_delimited(file: Path, separator: str, text_columns: Sequence[str]) -> 
         header = _checked_rows(file, separator)
         _check_header(header, file)
         text = {name: str for name in text_columns if name in header}
-        return pd.read_csv(
-            file,
-            sep=separator,
-            dtype=text,
-            encoding="utf-8-sig",
-            float_precision="round_trip",
-            low_memory=False,
-        )
+        return pd.read_csv(file, sep=separator, dtype=text, low_memory=False)
     except UnicodeDecodeError as error:
         raise DataError("the text is not UTF-8", where=str(file), mend="Save the file as UTF-8.") from error
     except (OSError, EOFError, zlib.error, csv.Error, pd.errors.ParserError) as error:

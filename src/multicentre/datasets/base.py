@@ -80,9 +80,9 @@ SOURCES: Mapping[str, Source] = {
             "breast_tcga",
             "Breast cancer samples of TCGA: 220 patients, mRNA, miRNA and protein; 70 of them lack the protein view.",
             "GPL (>= 2) as distributed by mixOmics; the TCGA data are open access",
-            "Export breast.TCGA of the R package mixOmics (data.train and data.test) to an archive with mrna, mirna and "
-            "protein as <view>_train and <view>_test in float32 (there is no protein_test), and <view>_names, ids_train, "
-            "ids_test, y_train and y_test as text.",
+            "Export breast.TCGA of the R package mixOmics (data.train and data.test) to an archive with mrna, mirna "
+            "and protein as <view>_train and <view>_test in float32 (there is no protein_test), and <view>_names, "
+            "ids_train, ids_test, y_train and y_test as text.",
             "breast_tcga_mv/breast_tcga.npz",
             "25e75d12ded6854c0bbfbb5e0fb40eadf7bc68ae2b9cdd4602e81ac60b547ed6",
         ),
@@ -90,9 +90,9 @@ SOURCES: Mapping[str, Source] = {
             "handwritten",
             "UCI multiple features: 2000 handwritten digits, six views, ten classes.",
             "CC BY 4.0",
-            "Get Multiple Features of the UCI repository (doi 10.24432/C5HC70) in full precision and save an archive with "
-            "v1 to v6 = fou, fac, kar, pix, zer and mor (float32, but fac as uint16 and pix as uint8), view_names as "
-            "text and y = 0 to 9 as int64.",
+            "Get Multiple Features of the UCI repository (doi 10.24432/C5HC70) in full precision and save an archive "
+            "with v1 to v6 = fou, fac, kar, pix, zer and mor (float32, but fac as uint16 and pix as uint8), view_names "
+            "as text and y = 0 to 9 as int64.",
             "handwritten/handwritten.npz",
             "da9ca46b71f280de96c1a3aae88abb155ed01413f9896ca5d2aa9119af2ee349",
         ),
@@ -168,9 +168,9 @@ def read_archive(source: Source, folder: str | Path | None = None) -> dict[str, 
             "no folder holds the file", where=f"data set {source.name!r}", mend=_instructions(source, folder)
         )
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
             arrays = {key: archive[key] for key in archive.files}
-    except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
+    except (OSError, EOFError, TypeError, ValueError, zipfile.BadZipFile) as error:
         raise IntegrityError("the file is damaged", where=str(path), mend="Copy or make it again.") from error
     if digest_arrays(arrays) != source.digest:
         raise IntegrityError(

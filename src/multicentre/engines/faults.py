@@ -61,8 +61,8 @@ class Faulty:
         waits = [delay for site, delay in self._faults.delay_s.items() if site in reached]
         time.sleep(max(waits, default=0.0))
         outcomes = self._engine.exchange(reached, time_limit_s)
-        lost = Lost(QuorumLost("no answer", mend=""))
-        return {site: outcomes.get(site, lost) for site in calls}
+        lost = {site: Lost(QuorumLost("no answer", where=site)) for site in calls if site not in outcomes}
+        return {site: outcomes.get(site) or lost[site] for site in calls}
 
     def upkeep(self, errand: Upkeep, sites: tuple[str, ...]) -> None:
         """Run an errand at `sites`."""

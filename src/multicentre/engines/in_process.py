@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+import weakref
+from collections.abc import Callable, Mapping
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from multicentre.federation.engine import Call, Lost, Outcome, Upkeep, decode_call, encode_call
@@ -15,6 +17,9 @@ from multicentre.federation.steps import SitePart, Step
 from multicentre.federation.wire import decode, encode
 
 QUICK_S = 1e-3
+Outbox = SimpleQueue[tuple[str, Outcome | BaseException]]
+Errand = tuple[Callable[[str, Call], Outcome], str, Call, Outbox]
+Inbox = SimpleQueue[Errand | None]
 
 
 class InProcess:
@@ -26,14 +31,22 @@ class InProcess:
         The sites, in order.
     strict : bool
         Send every call and every answer through the wire format, so that what works here also travels.
+
+    Notes
+    -----
+    Each site has one thread and does one thing at a time. A step that is still running when its time limit passes goes
+    on, its answer is dropped, and whatever the site is asked next waits behind it; no other site does. The threads end
+    with the engine, and never keep the process from ending.
     """
 
     def __init__(self, runtimes: Mapping[str, SiteRuntime], *, strict: bool = False) -> None:
         self._runtimes = dict(runtimes)
         self._strict = strict
-        self._threads = ThreadPoolExecutor(max_workers=len(self._runtimes), thread_name_prefix="site")
+        self._closed = False
+        self._inboxes: dict[str, Inbox] = {}
         self._installed: dict[str, type[SitePart]] = {}
         self._quick: frozenset[Step[Any, Any, Any]] = frozenset()
+        weakref.finalize(self, _send_home, self._inboxes).atexit = False
 
     @property
     def sites(self) -> tuple[str, ...]:
@@ -42,6 +55,8 @@ class InProcess:
 
     def exchange(self, calls: Mapping[str, Call], time_limit_s: float | None) -> dict[str, Outcome]:
         """Run each call at its site: all sites at once, or in turn where a step is quicker than a thread."""
+        if self._closed:
+            raise ConfigurationError("the federation was closed", mend="Make a new one.")
         began = time.perf_counter()
         steps = {call.step for call in calls.values()}
         if time_limit_s is None and steps <= self._quick:
@@ -52,11 +67,6 @@ class InProcess:
         self._quick = self._quick | steps if quick else self._quick - steps
         return outcomes
 
-    def _exchange_in_threads(self, calls: Mapping[str, Call], time_limit_s: float | None) -> dict[str, Outcome]:
-        futures = {site: self._threads.submit(self._answer, site, call) for site, call in calls.items()}
-        wait(futures.values(), timeout=time_limit_s)
-        return {site: _outcome(site, future, time_limit_s) for site, future in futures.items()}
-
     def upkeep(self, errand: Upkeep, sites: tuple[str, ...]) -> None:
         """Run an errand at `sites`."""
         for site in sites:
@@ -64,7 +74,30 @@ class InProcess:
 
     def close(self) -> None:
         """Let go of the threads; a step that still runs is not waited for."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._closed = True
+        _send_home(self._inboxes)
+
+    def _exchange_in_threads(self, calls: Mapping[str, Call], time_limit_s: float | None) -> dict[str, Outcome]:
+        outbox: Outbox = SimpleQueue()
+        for site, call in calls.items():
+            self._inbox(site).put((self._answer, site, call, outbox))
+        deadline = None if time_limit_s is None else time.monotonic() + time_limit_s
+        answered: dict[str, Outcome] = {}
+        while len(answered) < len(calls):
+            try:
+                site, outcome = outbox.get(timeout=None if deadline is None else max(deadline - time.monotonic(), 0.0))
+            except Empty:
+                break
+            if isinstance(outcome, BaseException):
+                raise outcome
+            answered[site] = outcome
+        return {site: answered.get(site) or _late(site, time_limit_s) for site in calls}
+
+    def _inbox(self, site: str) -> Inbox:
+        if site not in self._inboxes:
+            self._inboxes[site] = SimpleQueue()
+            threading.Thread(target=_work, args=(self._inboxes[site],), name=f"site {site}", daemon=True).start()
+        return self._inboxes[site]
 
     def _answer(self, site: str, call: Call) -> Outcome:
         if not self._strict:
@@ -80,8 +113,21 @@ class InProcess:
         return self._installed[method]
 
 
-def _outcome(site: str, future: Future[Outcome], time_limit_s: float | None) -> Outcome:
-    if future.done():
-        return future.result()
-    future.cancel()
+def _work(inbox: Inbox) -> None:
+    while (errand := inbox.get()) is not None:
+        answer, site, call, outbox = errand
+        try:
+            outbox.put((site, answer(site, call)))
+        except BaseException as error:  # handed to the coordinator's thread, which raises it
+            outbox.put((site, error))
+        del errand, answer, call, outbox  # a thread that waits must not keep an engine alive
+
+
+def _send_home(inboxes: dict[str, Inbox]) -> None:
+    for inbox in inboxes.values():
+        inbox.put(None)
+    inboxes.clear()
+
+
+def _late(site: str, time_limit_s: float | None) -> Lost:
     return Lost(QuorumLost(f"no answer within {time_limit_s:g} seconds", where=site))

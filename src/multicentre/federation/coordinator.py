@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Literal, Protocol, Self
 
 from multicentre.federation.engine import Call, Engine, Lost, Protection, Refused, Upkeep
-from multicentre.federation.errors import ConfigurationError, QuorumLost, SiteFailed
+from multicentre.federation.errors import ConfigurationError, MessageError, QuorumLost, SiteFailed
 from multicentre.federation.messages import M, Message, add_messages
 from multicentre.federation.progress import Listener, Silence
 from multicentre.federation.rounds import Rounds
@@ -75,6 +75,14 @@ class Terms:
     study: str = "study"
     quorum: Quorum = "all"
     time_limit_s: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.quorum != "all" and type(self.quorum) is not int:
+            raise ConfigurationError(
+                f"a quorum of {self.quorum!r} cannot be understood", where="quorum", mend='Use "all" or a whole number.'
+            )
+        if self.time_limit_s is not None and not self.time_limit_s > 0:
+            raise ConfigurationError("a time limit must be above 0 seconds", where="time_limit_s")
 
     def needed(self, n_sites: int) -> int:
         """Return how many of `n_sites` must answer."""
@@ -150,7 +158,7 @@ class Federation:
         opened._sequence = itertools.count()
         opened._openings = itertools.count(1)
         errand = Upkeep("forget", opened._session, part)
-        weakref.finalize(opened, self._engine.upkeep, errand, self._engine.sites)
+        weakref.finalize(opened, self._engine.upkeep, errand, self._engine.sites).atexit = False
         return opened
 
     def ask(self, step: Step[P, A, R], ask: A, *, to: Sequence[str] | None = None) -> dict[str, R]:
@@ -214,19 +222,23 @@ class Federation:
             kind,
             name=f"{self._session}-{name}",
             store=self._store,
-            keep_sites=lambda label, number: self._upkeep("keep", label, number),
-            restore_sites=lambda label, number: self._upkeep("restore", label, number),
+            keep_sites=self._keep_sites,
+            restore_sites=self._restore_sites,
             listener=self._listener,
         )
+
+    def once(self, name: str, kind: type[M], make: Callable[[], M]) -> M:
+        """Return what `make` makes; a resumed run takes the result from its checkpoint instead of asking again."""
+        return self.rounds(0, kind, make, name=name).state
 
     def collect(
         self, step: Step[Any, Any, R], ask: Message, protection: Protection, *, to: Sequence[str] | None = None
     ) -> dict[str, R]:
         """Carry one ask to the sites and return what they answered, after the quorum rule. For summations."""
         sites = self._sites if to is None else self._known(to)
-        sequence = next(self._sequence)
-        peers = tuple(sites)
-        call = Call(self.terms.study, self._session, sequence, step, ask, protection, peers)
+        if type(ask.checked()) is not step.asks:
+            raise MessageError(f"the step takes {step.asks.__name__}, not {type(ask).__name__}", where=step.name)
+        call = Call(self.terms.study, self._session, next(self._sequence), step, ask, protection, sites)
         outcomes = self._engine.exchange(dict.fromkeys(sites, call), self.terms.time_limit_s)
         answers: dict[str, Any] = {}
         losses: dict[str, Exception] = {}
@@ -277,15 +289,27 @@ class Federation:
                 mend="Bring the site back and resume the run, or lower the study's quorum.",
             )
 
-    def _upkeep(self, action: Literal["keep", "restore"], label: str, number: int) -> None:
+    def _keep_sites(self, label: str, number: int) -> tuple[str, ...]:
         if self._part is not None:
-            self._engine.upkeep(Upkeep(action, self._session, self._part, label, number), self._sites)
+            self._engine.upkeep(Upkeep("keep", self._session, self._part, label, number), self._sites)
+        return self._sites
+
+    def _restore_sites(self, label: str, number: int, sites: Sequence[str]) -> None:
+        self._sites = tuple(site for site in self._sites if site in sites)
+        if set(self._sites) != set(sites):
+            raise QuorumLost(
+                "the run that is taken up had more sites",
+                where=", ".join(sorted(set(sites) - set(self._sites))),
+                mend="Bring them back and resume the run, or start it anew.",
+            )
+        if self._part is not None:
+            self._engine.upkeep(Upkeep("restore", self._session, self._part, label, number), self._sites)
 
     def _known(self, names: Sequence[str]) -> tuple[str, ...]:
         strangers = [name for name in names if name not in self._sites]
         if strangers:
             raise ConfigurationError(f"no such site takes part: {', '.join(strangers)}", where="to")
-        return tuple(names)
+        return tuple(dict.fromkeys(names))
 
     def _check_quorum(self) -> None:
         needed = self.terms.needed(len(self._sites))
@@ -295,4 +319,3 @@ class Federation:
                 where="quorum",
                 mend='Use "all" or a number between 1 and the number of sites.',
             )
-

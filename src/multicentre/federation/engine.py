@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, get_args
 
 from multicentre.federation.errors import MessageError, MulticentreError
 from multicentre.federation.messages import Message
@@ -132,17 +132,16 @@ def decode_call(blob: bytes, offers: Callable[[str], type[SitePart]]) -> Call:
     """
     head, _, body = blob.partition(b"\n")
     try:
-        line = json.loads(head)
-        part = offers(str(line["method"]))
-        step = part.steps()[str(line["step"])]
-        return Call(
-            study=str(line["study"]),
-            session=str(line["session"]),
-            sequence=int(line["sequence"]),
-            step=step,
-            ask=decode(step.asks, body),
-            protection="masked" if line["protection"] == "masked" else "clear",
-            peers=tuple(str(name) for name in line["peers"]),
-        )
-    except (ValueError, KeyError, TypeError):
+        line = json.loads(head.decode())
+        if {name: type(value) for name, value in line.items()} != _LINE:
+            raise TypeError
+        step = offers(line.pop("method")).steps()[line.pop("step")]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise MessageError("the call cannot be read or names a step that is not offered", where="wire") from None
+    peers = tuple(line.pop("peers"))
+    if line["protection"] not in get_args(Protection) or not all(isinstance(name, str) for name in peers):
+        raise MessageError("the call is not as declared", where="wire")
+    return Call(**line, peers=peers, step=step, ask=decode(step.asks, body))
+
+
+_LINE = {"study": str, "session": str, "sequence": int, "method": str, "step": str, "protection": str, "peers": list}

@@ -43,8 +43,9 @@ class MulticentreError(Exception):
         return (_rebuild, (type(self), self.what, self.where, self.mend))
 
     def at(self, place: str) -> MulticentreError:
-        """Return the same error with `place` put before where it happened."""
-        where = f"{place}, {self.where}" if self.where else place
+        """Return the same error with `place` put before where it happened, unless it stands there already."""
+        said = self.where == place or self.where.startswith(f"{place}, ")
+        where = self.where if said else ", ".join(filter(None, [place, self.where]))
         return type(self)(self.what, where=where, mend=self.mend)
 
 
@@ -124,3 +125,7 @@ class MessageError(IntegrityError):
     """A message does not match its declaration."""
 
     code = "MC802"
+
+
+class DisclosureWarning(UserWarning):
+    """What was asked is allowed, and shows more of one site than a reader may expect."""

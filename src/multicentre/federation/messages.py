@@ -7,7 +7,9 @@ message is checked, when it is put on the wire, and when a disclosure card tells
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Self, TypeVar
@@ -27,6 +29,7 @@ _SCALARS: dict[str, tuple[type, ...]] = {
     "flag": (bool, np.bool_),
     "text": (str,),
 }
+_INTEGERS = range(-(2**63), 2**63)
 DTYPES = ("f8", "f4", "i8", "i4", "u8", "u1", "b1")
 
 
@@ -71,9 +74,11 @@ class Declaration:
         return f"{inner} array"
 
 
-def array(what: str, shape: Shape, *, dtype: str = "f8", unit: str = "", optional: bool = False) -> Any:
+def array(
+    what: str, shape: Shape, *, dtype: str = "f8", unit: str = "", optional: bool = False, finite: bool = True
+) -> Any:
     """Declare an array field of the given shape."""
-    return _declare(Declaration("array", what, shape, dtype, unit, optional=optional))
+    return _declare(Declaration("array", what, shape, dtype, unit, optional=optional, finite=finite))
 
 
 def arrays(what: str, shape: Shape, *, dtype: str = "f8", unit: str = "") -> Any:
@@ -148,8 +153,8 @@ class Message:
             value = getattr(self, name)
             if value is None and not declaration.optional:
                 raise MessageError("a required field is empty", where=place(type(self), name))
-            if declaration.keyed and not isinstance(value, Mapping):
-                raise MessageError("a mapping from names is declared", where=place(type(self), name))
+            if declaration.keyed:
+                _check_names(value, place(type(self), name))
         for name, key, declaration, value in self.items():
             letters = {} if declaration.keyed else lengths
             _check_value(declaration, value, letters, place(type(self), name, key))
@@ -182,11 +187,25 @@ def place(kind: type[Message], name: str, key: str = "") -> str:
     return f"{kind.__name__}.{name}[{key}]" if key else f"{kind.__name__}.{name}"
 
 
+def _check_names(value: Any, where: str) -> None:
+    if not isinstance(value, Mapping):
+        raise MessageError("a mapping from names is declared", where=where)
+    if not all(_is_text(key) and key for key in value):
+        raise MessageError("a name is empty or is not a string", where=where)
+
+
+def _is_text(value: Any) -> bool:
+    try:
+        return isinstance(value, str) and value.encode() is not None
+    except UnicodeEncodeError:
+        return False
+
+
 def _check_value(declaration: Declaration, value: Any, lengths: dict[str, int], where: str) -> None:
     if declaration.kind == "array":
         _check_array(declaration, value, lengths, where)
     elif declaration.kind == "texts":
-        if not (isinstance(value, tuple) and all(isinstance(entry, str) for entry in value)):
+        if not (isinstance(value, tuple) and all(_is_text(entry) for entry in value)):
             raise MessageError("a tuple of strings is declared", where=where)
     else:
         _check_scalar(declaration, value, where)
@@ -196,13 +215,17 @@ def _check_scalar(declaration: Declaration, value: Any, where: str) -> None:
     allowed = _SCALARS[declaration.kind]
     if not isinstance(value, allowed) or (isinstance(value, bool) and declaration.kind != "flag"):
         raise MessageError(f"a {declaration.kind} is declared, {type(value).__name__} was given", where=where)
+    if declaration.kind == "text" and not _is_text(value):
+        raise MessageError("a text is not valid Unicode", where=where)
+    if isinstance(value, int | np.integer) and int(value) not in _INTEGERS:
+        raise MessageError("a whole number is beyond 64 bits", where=where)
     if declaration.kind == "number" and declaration.finite and not math.isfinite(value):  # type: ignore[arg-type]
         raise MessageError("a value is not finite", where=where)
 
 
 def _check_array(declaration: Declaration, value: Any, lengths: dict[str, int], where: str) -> None:
-    if not isinstance(value, np.ndarray) or value.dtype != np.dtype(declaration.dtype):
-        given = value.dtype.str if isinstance(value, np.ndarray) else type(value).__name__
+    if type(value) is not np.ndarray or value.dtype != np.dtype(declaration.dtype):
+        given = value.dtype.str if type(value) is np.ndarray else type(value).__name__
         raise MessageError(f"an array of dtype {declaration.dtype} is declared, {given} was given", where=where)
     if value.ndim != len(declaration.shape):
         raise MessageError(f"shape {declaration.shape} is declared, {value.shape} was given", where=where)
@@ -210,12 +233,16 @@ def _check_array(declaration: Declaration, value: Any, lengths: dict[str, int], 
         expected = side if isinstance(side, int) else lengths.setdefault(side, length)
         if length != expected:
             raise MessageError(f"side {side} should be {expected}, {value.shape} was given", where=where)
-    if declaration.finite and value.dtype.kind == "f" and not _all_finite(value):
+    if declaration.finite and value.dtype.kind == "f" and not np.isfinite(value).all():
         raise MessageError("a value is not finite", where=where)
 
 
-def _all_finite(values: NDArray[Any]) -> bool:
-    return bool(np.isfinite(values.sum()) or np.isfinite(values).all())
+def check_summable(kind: type[Message]) -> None:
+    """Raise MessageError unless every field of `kind` can be added over sites."""
+    for name, declaration in kind.declarations().items():
+        if declaration.kind in ("text", "texts", "flag") or declaration.dtype == "b1":
+            given = declaration.dtype if declaration.kind == "array" else declaration.kind
+            raise MessageError(f"a field of kind {given} cannot be summed", where=place(kind, name))
 
 
 def add_messages(messages: Sequence[M]) -> M:
@@ -224,21 +251,24 @@ def add_messages(messages: Sequence[M]) -> M:
     Raises
     ------
     MessageError
-        A field is neither an array nor a number, or names and shapes differ between the messages.
+        A field is neither an array nor a number, names and shapes differ between the messages, or a sum is beyond
+        what its type can hold.
     """
-    first = messages[0]
-    return dataclasses.replace(
-        first,
-        **{
-            name: _add_field([getattr(message, name) for message in messages], declaration, place(type(first), name))
-            for name, declaration in first.declarations().items()
-        },
-    )
+    kind = type(messages[0])
+    check_summable(kind)
+    with np.errstate(over="ignore"):
+        fields = {
+            name: _add_field([getattr(message, name) for message in messages], declaration, place(kind, name))
+            for name, declaration in kind.declarations().items()
+        }
+    return kind(**fields).checked()
 
 
 def _add_field(values: list[Any], declaration: Declaration, where: str) -> Any:
-    if declaration.kind in ("text", "texts", "flag"):
-        raise MessageError(f"a field of kind {declaration.kind} cannot be summed", where=where)
+    if any(value is None for value in values):
+        if any(value is not None for value in values):
+            raise MessageError("some sites answered and some left the field empty", where=where)
+        return None
     if declaration.keyed:
         if any(value.keys() != values[0].keys() for value in values):
             raise MessageError("the sites answered for different names", where=where)
@@ -247,9 +277,22 @@ def _add_field(values: list[Any], declaration: Declaration, where: str) -> Any:
 
 
 def _add(values: list[Any], where: str) -> Any:
-    if isinstance(values[0], np.ndarray) and any(value.shape != values[0].shape for value in values):
+    if not isinstance(values[0], np.ndarray):
+        return functools.reduce(operator.add, (_python(value) for value in values))
+    if any(value.shape != values[0].shape for value in values):
         raise MessageError("the sites answered with different shapes", where=where)
-    total = values[0]
-    for value in values[1:]:
-        total = total + value
-    return total
+    if values[0].dtype.kind in "iu":
+        check_range(functools.reduce(operator.add, (value.astype(np.float64) for value in values)), values[0], where)
+    return functools.reduce(operator.add, values)
+
+
+def check_range(total: NDArray[np.float64], like: NDArray[Any], where: str) -> None:
+    """Raise MessageError unless the integer type of `like` can hold `total`; at 64 bits the last 2048 are given up."""
+    limits = np.iinfo(like.dtype)
+    spare = 2048.0 if limits.bits == 64 else 0.0
+    if np.any(total > float(limits.max) - spare) or np.any(total < float(limits.min)):
+        raise MessageError(f"a sum is beyond what dtype {like.dtype.str[1:]} can hold", where=where)
+
+
+def _python(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value

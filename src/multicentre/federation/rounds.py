@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Generic
 
 from multicentre.federation.messages import M
@@ -33,8 +33,8 @@ class Rounds(Generic[M]):
         *,
         name: str,
         store: Store | None,
-        keep_sites: Callable[[str, int], None],
-        restore_sites: Callable[[str, int], None],
+        keep_sites: Callable[[str, int], Sequence[str]],
+        restore_sites: Callable[[str, int, Sequence[str]], None],
         listener: Listener,
     ) -> None:
         self._n_rounds = n_rounds
@@ -49,8 +49,8 @@ class Rounds(Generic[M]):
         kept = store.numbers(name) if store else []
         if store and kept:
             self.number = kept[-1]
-            self.state = self._restore(store.read(name, self.number), kind)
-            restore_sites(name, self.number)
+            self.state, sites = self._restore(store.read(name, self.number), kind)
+            restore_sites(name, self.number, sites)
         else:
             self.state = start()
             self._keep()
@@ -75,6 +75,11 @@ class Rounds(Generic[M]):
         self._stopped = True
 
     @property
+    def figures(self) -> dict[str, float]:
+        """What :meth:`record` noted of the current round."""
+        return self._figures
+
+    @property
     def stopped(self) -> bool:
         """Whether :meth:`stop` ended the loop, now or before a resume."""
         return self._stopped
@@ -82,13 +87,13 @@ class Rounds(Generic[M]):
     def _keep(self) -> None:
         if self._store is None:
             return
-        self._keep_sites(self._name, self.number)
-        line = json.dumps({"history": self.history, "stopped": self._stopped}).encode()
+        sites = list(self._keep_sites(self._name, self.number))
+        line = json.dumps({"history": self.history, "stopped": self._stopped, "sites": sites}).encode()
         self._store.keep(self._name, self.number, line + b"\n" + encode(self.state))
 
-    def _restore(self, kept: bytes, kind: type[M]) -> M:
+    def _restore(self, kept: bytes, kind: type[M]) -> tuple[M, list[str]]:
         line, _, body = kept.partition(b"\n")
         told = json.loads(line)
         self.history = told["history"]
-        self._stopped = bool(told["stopped"])
-        return decode(kind, body)
+        self._stopped = told["stopped"]
+        return decode(kind, body), told["sites"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from typing import Any, Protocol
 
@@ -74,7 +75,7 @@ class SiteRuntime:
             return self._sealed(call, release)
         except MulticentreError as error:
             return Refused(error.at(self.name))
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             self._log.exception("step %s of %s broke", call.step.name, call.step.method)
             return Refused(
                 SiteFailed(
@@ -87,13 +88,16 @@ class SiteRuntime:
     def upkeep(self, errand: Upkeep) -> None:
         """Keep, restore or forget what the part of a session remembers."""
         if errand.action == "forget":
-            self._parts = {key: part for key, part in self._parts.items() if key[0] != errand.session}
+            for key in [key for key in list(self._parts) if key[0] == errand.session]:
+                self._parts.pop(key, None)
         elif self._store is not None and errand.part.remembers is not Nothing:
             part = self._part(errand.session, errand.part)
-            if errand.action == "keep" and part.state is not None:
-                self._store.keep(errand.name, errand.number, encode(part.state))
-            elif errand.action == "restore":
-                part.state = decode(errand.part.remembers, self._store.read(errand.name, errand.number))
+            if errand.action == "keep":
+                state = b"" if part.state is None else encode(part.state)
+                self._store.keep(errand.name, errand.number, state)
+            else:
+                state = self._store.read(errand.name, errand.number)
+                part.state = decode(errand.part.remembers, state) if state else None
 
     def _part(self, session: str, kind: type[SitePart]) -> SitePart:
         key = (session, kind)
@@ -103,7 +107,7 @@ class SiteRuntime:
 
     def _sealed(self, call: Call, release: Release) -> Message:
         if call.protection == "clear":
-            return release
+            return dataclasses.replace(release, patients={})
         if self._seal is None:
             raise ConfigurationError("the site has no means to mask its answers", where=self.name)
         return self._seal.protect(call, release, self._part(call.session, self._seal.keys))

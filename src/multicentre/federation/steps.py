@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar, overload
 import numpy as np
 
 from multicentre.federation.errors import ConfigurationError
-from multicentre.federation.messages import Message, Nothing
+from multicentre.federation.messages import Message, Nothing, check_summable
 
 When = Literal["once", "every round", "on request"]
 Patients = int | Mapping[str, int]
@@ -121,14 +121,14 @@ class Step(Generic[P, A, R]):
         return lines[0] if lines else ""
 
 
-_INHERITED: dict[tuple[int, type[Any]], Step[Any, Any, Any]] = {}
+_INHERITED: dict[tuple[Step[Any, Any, Any], type[Any]], Step[Any, Any, Any]] = {}
 
 
 def _inherited(step: Step[P, A, R], owner: type[SitePart]) -> Step[P, A, R]:
-    known = _INHERITED.get((id(step), owner))
+    known = _INHERITED.get((step, owner))
     if known is None:
         known = dataclasses.replace(step, owner=owner)
-        _INHERITED[(id(step), owner)] = known
+        _INHERITED[(step, owner)] = known
     return known
 
 
@@ -147,7 +147,14 @@ def step(
         How often a study calls it.
     summed : bool
         True when the coordinator may have only the sum over sites.
+
+    Raises
+    ------
+    MessageError
+        The step is summed and its release holds a field that cannot be added.
     """
+    if summed:
+        check_summable(releases)
 
     def declare(run: Callable[[P, A], R]) -> Step[P, A, R]:
         return Step(run, releases, when, summed)
@@ -193,7 +200,7 @@ class SitePart:
     def steps(cls) -> dict[str, Step[Any, Any, Any]]:
         """Return every step that the part offers, by name, in the order of declaration."""
         names = [name for kind in reversed(cls.__mro__) for name, member in vars(kind).items() if _is_step(member)]
-        return {name: getattr(cls, name) for name in dict.fromkeys(names)}
+        return {name: getattr(cls, name) for name in dict.fromkeys(names) if _is_step(getattr(cls, name))}
 
 
 def _is_step(member: object) -> bool:

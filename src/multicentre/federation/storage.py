@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import tempfile
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 from multicentre.federation.errors import IntegrityError
 
 
-def write_atomically(path: Path, content: bytes) -> None:
+def write_atomically(path: Path, content: bytes, *, mode: int = 0o644) -> None:
     """Write `content` to `path` so that a crash leaves the old file or the new one, never a part."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -19,7 +20,7 @@ def write_atomically(path: Path, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        temporary.chmod(0o644)
+        temporary.chmod(mode)
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
@@ -37,7 +38,8 @@ class Store:
     Notes
     -----
     Two are kept because the sites and the coordinator cannot write at the same instant: after a crash between the
-    two writes, the round that both have is still there.
+    two writes, the round that both have is still there. A file holds the SHA-256 of the state, then the state; only
+    its owner may read it.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -45,7 +47,7 @@ class Store:
 
     def keep(self, name: str, number: int, state: bytes) -> None:
         """Keep `state` under a name and a number."""
-        write_atomically(self._path(name, number), state)
+        write_atomically(self._path(name, number), hashlib.sha256(state).digest() + state, mode=0o600)
         for old in self.numbers(name)[:-2]:
             self._path(name, old).unlink(missing_ok=True)
 
@@ -55,7 +57,7 @@ class Store:
         Raises
         ------
         IntegrityError
-            It was never kept, or is gone.
+            It was never kept, is gone, or was changed.
         """
         path = self._path(name, number)
         if not path.exists():
@@ -64,12 +66,20 @@ class Store:
                 where=name,
                 mend="Start the run anew, or bring the file back from a copy.",
             )
-        return path.read_bytes()
+        kept = path.read_bytes()
+        digest, state = kept[:32], kept[32:]
+        if hashlib.sha256(state).digest() != digest:
+            raise IntegrityError(
+                f"the state after round {number} was changed after it was written",
+                where=str(path),
+                mend="Start the run anew, or bring the file back from a copy.",
+            )
+        return state
 
     def numbers(self, name: str) -> list[int]:
         """Return the numbers kept under a name, in rising order."""
         found = self._folder.glob(f"{_safe(name)}.*.state")
-        return sorted(int(path.suffixes[-2][1:]) for path in found)
+        return sorted(int(path.suffixes[-2][1:]) for path in found if path.suffixes[-2][1:].isdecimal())
 
     def _path(self, name: str, number: int) -> Path:
         return self._folder / f"{_safe(name)}.{number:06d}.state"

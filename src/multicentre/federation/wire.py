@@ -19,6 +19,8 @@ from multicentre.federation.messages import DTYPES, Declaration, M, Message, pla
 
 MAGIC = b"MC1\n"
 _ALIGNMENT = 8
+_HEADER = {"type": str, "values": dict, "arrays": list}
+_MOST_VALUES = 2**40
 
 
 def encode(message: Message) -> bytes:
@@ -56,15 +58,19 @@ def decode(kind: type[M], blob: bytes) -> M:
         The bytes are truncated, of another kind, or hold something undeclared.
     """
     header, start = _read_header(blob)
-    if header.get("type") != kind.__name__:
+    if header["type"] != kind.__name__:
         raise MessageError(f"a message of type {kind.__name__} is expected", where="wire")
     declarations = kind.declarations()
     fields: dict[str, Any] = {name: {} for name, declared in declarations.items() if declared.keyed}
-    for name, value in _mapping(header, "values").items():
+    for name, value in header["values"].items():
         declaration = _declared(declarations, kind, name)
         fields[name] = _restored(declaration, value, place(kind, name))
-    for entry in header.get("arrays", []):
+    seen: set[tuple[str, str]] = set()
+    for entry in header["arrays"]:
         name, key, values, start = _read_array(entry, declarations, kind, blob, start)
+        if (name, key) in seen:
+            raise MessageError("an array was sent twice", where=place(kind, name, key))
+        seen.add((name, key))
         if key:
             fields[name][key] = values
         else:
@@ -93,12 +99,19 @@ def _read_header(blob: bytes) -> tuple[dict[str, Any], int]:
     if fixed + length > len(blob):
         raise MessageError("the message is truncated", where="wire")
     try:
-        header = json.loads(blob[fixed : fixed + length])
+        header = json.loads(blob[fixed : fixed + length].decode(), object_pairs_hook=_without_repeats)
     except (ValueError, RecursionError):
         raise MessageError("the header cannot be read", where="wire") from None
-    if not isinstance(header, dict) or not isinstance(header.get("arrays", []), list):
+    if not isinstance(header, dict) or {name: type(value) for name, value in header.items()} != _HEADER:
         raise MessageError("the header is not as declared", where="wire")
     return header, _aligned(fixed + length)
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    mapping = dict(pairs)
+    if len(mapping) != len(pairs):
+        raise ValueError("a key is repeated")
+    return mapping
 
 
 def _read_array(
@@ -106,12 +119,15 @@ def _read_array(
 ) -> tuple[str, str, Any, int]:
     name, key, dtype, shape = _array_entry(entry)
     declaration = _declared(declarations, kind, name)
-    if declaration.kind != "array" or declaration.dtype != dtype or bool(key) != declaration.keyed:
+    fits = declaration.kind == "array" and declaration.dtype == dtype and bool(key) == declaration.keyed
+    if not fits or len(shape) != len(declaration.shape):
         raise MessageError("an array differs from its declaration", where=place(kind, name, key))
     n_bytes = math.prod(shape) * np.dtype(dtype).itemsize
     if start + n_bytes > len(blob):
         raise MessageError("the message is truncated", where=place(kind, name, key))
     little = np.frombuffer(blob, dtype=np.dtype(dtype).newbyteorder("<"), count=math.prod(shape), offset=start)
+    if dtype == "b1" and np.any(little.view(np.uint8) > 1):
+        raise MessageError("a flag is neither true nor false", where=place(kind, name, key))
     values = little.reshape(shape).astype(np.dtype(dtype), copy=False)
     return name, key, values, _aligned(start + n_bytes)
 
@@ -120,7 +136,8 @@ def _array_entry(entry: Any) -> tuple[str, str, str, tuple[int, ...]]:
     if not isinstance(entry, list) or len(entry) != 4:
         raise MessageError("the array table is not as declared", where="wire")
     name, key, dtype, shape = entry
-    sides_fit = isinstance(shape, list) and all(type(side) is int and 0 <= side < 2**40 for side in shape)
+    sides_fit = isinstance(shape, list) and all(type(side) is int and side >= 0 for side in shape)
+    sides_fit = sides_fit and math.prod(max(side, 1) for side in shape) < _MOST_VALUES
     if not (isinstance(name, str) and isinstance(key, str) and dtype in DTYPES and sides_fit):
         raise MessageError("the array table is not as declared", where="wire")
     return name, key, dtype, tuple(shape)
@@ -130,13 +147,6 @@ def _declared(declarations: Mapping[str, Declaration], kind: type[Message], name
     if name not in declarations:
         raise MessageError("an undeclared field was sent", where=kind.__name__)
     return declarations[name]
-
-
-def _mapping(header: dict[str, Any], name: str) -> dict[str, Any]:
-    value = header.get(name, {})
-    if not isinstance(value, dict):
-        raise MessageError("the header is not as declared", where="wire")
-    return value
 
 
 def _restored(declaration: Declaration, value: Any, where: str) -> Any:
@@ -158,6 +168,8 @@ def _restored_one(declaration: Declaration, value: Any) -> Any:
 def _plain(value: Any) -> Any:
     if isinstance(value, tuple):
         return list(value)
+    if isinstance(value, np.floating):
+        return float(value)
     return value.item() if isinstance(value, np.generic) else value
 
 

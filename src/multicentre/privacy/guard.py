@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -46,7 +46,7 @@ class Guard:
             self._refuse(call, RefusedByPolicy, f"the method {call.step.method} is not allowed here", "methods")
         if policy.secure_sums_only and call.protection != "masked" and _concerns_patients(call):
             self._refuse(call, RefusedByPolicy, "only masked sums may leave this site", "secure_sums_only")
-        if call.protection == "masked" and len(call.peers) < policy.min_sites_in_sum:
+        if call.protection == "masked" and len(set(call.peers)) < policy.min_sites_in_sum:
             self._refuse(
                 call, RefusedByPolicy, f"a sum of {len(call.peers)} sites is too small a crowd", "min_sites_in_sum"
             )
@@ -59,7 +59,7 @@ class Guard:
         DisclosureRefused
             It is not the declared release, or too few patients stand behind one of its fields.
         """
-        if type(release) is not call.step.releases:
+        if not _is_declared(call, release):
             self._refuse(call, DisclosureRefused, "the answer is not the release that the step declares", "release")
         try:
             release.checked()
@@ -71,34 +71,36 @@ class Guard:
             self._examine(call, release, field, key, declaration, value)
             for field, key, declaration, value in release.items()
         ]
+        if release.concerns_patients:
+            self._remember(call)
         self.ledger.append("release", {**_facts(call), "fields": fields, "epsilon": None, "delta": None})
 
     def _examine(
         self, call: Call, release: Release, field: str, key: str, declaration: Declaration, value: Any
     ) -> dict[str, Any]:
-        patients = release.patients_behind(field, key) if release.concerns_patients else None
+        if not release.concerns_patients:
+            return _described(field, key, value, None)
+        patients = release.patients_behind(field, key)
         where = place(type(release), field, key)
-        if release.concerns_patients:
-            if patients is None:
-                self._refuse(
-                    call, DisclosureRefused, "the answer does not say how many patients it rests on", where
-                )
-            elif patients == 0 and declaration.kind != "texts" and np.any(value):
-                self._refuse(call, DisclosureRefused, "a value is said to rest on no patient", where)
-            elif 0 < patients < self.policy.min_patients:
-                self._refuse(
-                    call,
-                    DisclosureRefused,
-                    f"fewer than {self.policy.min_patients} patients stand behind the answer",
-                    where,
-                )
-        return _described(field, key, value, patients)
+        if patients is None:
+            self._refuse(call, DisclosureRefused, "the answer does not say how many patients it rests on", where)
+        if not _is_count(patients):
+            self._refuse(call, DisclosureRefused, "the number of patients behind the answer is not a count", where)
+        if patients == 0 and _says_something(declaration, value):
+            self._refuse(call, DisclosureRefused, "a value is said to rest on no patient", where)
+        if 0 < patients < self.policy.min_patients:
+            reason = f"fewer than {self.policy.min_patients} patients stand behind the answer"
+            self._refuse(call, DisclosureRefused, reason, where)
+        return _described(field, key, value, int(patients))
 
     def _check_difference(self, call: Call) -> None:
         least = self.policy.min_difference
-        if not least or not self.cohort:
+        if not least:
             return
-        known = self._answered.setdefault((call.step.method, call.step.name), [])
+        if not self.cohort:
+            reason = "without patient ids nobody can tell by how many patients two cohorts differ"
+            self._refuse(call, DisclosureRefused, reason, "min_difference")
+        known = self._answered.get((call.step.method, call.step.name), [])
         if any(0 < len(self.cohort ^ earlier) < least for earlier in known):
             self._refuse(
                 call,
@@ -106,17 +108,32 @@ class Guard:
                 f"the cohort differs from one already answered for by fewer than {least} patients",
                 "min_difference",
             )
-        if self.cohort not in known:
+
+    def _remember(self, call: Call) -> None:
+        known = self._answered.setdefault((call.step.method, call.step.name), [])
+        if self.policy.min_difference and self.cohort not in known:
             known.append(self.cohort)
 
-    def _refuse(self, call: Call, kind: Callable[..., MulticentreError], reason: str, where: str) -> None:
+    def _refuse(self, call: Call, kind: Callable[..., MulticentreError], reason: str, where: str) -> NoReturn:
         self.ledger.append("refusal", {**_facts(call), "reason": f"{where}: {reason}"})
         mend = "Ask the site's steward whether its policy can be changed, or leave the site out."
         raise kind(f"{reason}, says the site's policy", where=f"{call.step.name}, {where}", mend=mend)
 
 
+def _is_declared(call: Call, release: object) -> bool:
+    return isinstance(release, Release) and type(release) is call.step.releases
+
+
 def _concerns_patients(call: Call) -> bool:
     return bool(call.step.releases.concerns_patients)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and int(value) >= 0
+
+
+def _says_something(declaration: Declaration, value: Any) -> bool:
+    return len(value) > 0 if declaration.kind in ("text", "texts") else bool(np.any(value))
 
 
 def _facts(call: Call) -> dict[str, Any]:

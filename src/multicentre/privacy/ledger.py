@@ -9,17 +9,19 @@ import csv
 import hashlib
 import io
 import json
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from multicentre.federation.errors import IntegrityError
+from multicentre.federation.storage import write_atomically
 
 GENESIS = "0" * 64
 Entry = dict[str, Any]
-_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 @dataclass(frozen=True)
@@ -41,19 +43,20 @@ class Ledger:
     Raises
     ------
     IntegrityError
-        The file that exists is not an intact ledger.
+        The file that exists is not an intact ledger; see :func:`mend_ledger` for one that a crash cut off.
     """
 
     def __init__(self, path: Path | None = None) -> None:
         self._entries: list[Entry] = []
-        self._file: IO[str] | None = None
-        self._head = Head(0, GENESIS)
-        if path is not None:
-            if path.exists():
-                self._entries = list(read_ledger(path))
-                self._head = _head_of(self._entries)
+        self._path = path
+        self._size = 0
+        self._writing = threading.Lock()
+        if path is not None and path.exists():
+            self._entries = list(read_ledger(path))
+            self._size = sum(len(_line(entry).encode()) + 1 for entry in self._entries)
+        elif path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = path.open("a", encoding="utf-8", newline="\n")
+        self._head = _head_of(self._entries)
 
     @property
     def head(self) -> Head:
@@ -66,32 +69,43 @@ class Ledger:
         return tuple(self._entries)
 
     def append(self, event: str, facts: Mapping[str, Any]) -> Entry:
-        """Write one entry and return it; with a file, it is there before this returns."""
-        entry: Entry = {
-            "entry": self._head.entries + 1,
-            "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
-            "event": event,
-            **facts,
-            "previous": self._head.hash,
-        }
-        entry["hash"] = _hash_of(entry)
-        if self._file is not None:
-            self._file.write(_line(entry) + "\n")
-            self._file.flush()
-        self._entries.append(entry)
-        self._head = Head(self._head.entries + 1, entry["hash"])
+        """Write one entry and return it; with a file, it is there before this returns.
+
+        Raises
+        ------
+        IntegrityError
+            Somebody else wrote to the file since this record was opened.
+        """
+        with self._writing:
+            entry: Entry = {
+                "entry": self._head.entries + 1,
+                "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+                "event": event,
+                **facts,
+                "previous": self._head.hash,
+            }
+            content = _ENCODER.encode(entry)
+            entry["hash"] = hashlib.sha256(content.encode()).hexdigest()
+            if self._path is not None:
+                self._write(self._path, f'{content[:-1]},"hash":"{entry["hash"]}"}}\n'.encode())
+            self._entries.append(entry)
+            self._head = Head(self._head.entries + 1, entry["hash"])
         return entry
 
     def write(self, path: Path) -> None:
         """Write the whole record to a file."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("".join(_line(entry) + "\n" for entry in self._entries), encoding="utf-8", newline="\n")
+        write_atomically(path, "".join(_line(entry) + "\n" for entry in self._entries).encode())
 
-    def close(self) -> None:
-        """Close the file."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+    def _write(self, path: Path, line: bytes) -> None:
+        with path.open("ab", buffering=0) as file:
+            if file.tell() != self._size:
+                raise IntegrityError(
+                    "the ledger was written to by somebody else since it was opened",
+                    where=str(path),
+                    mend="Let one federation at a time use the folder.",
+                )
+            file.write(line)
+            self._size += len(line)
 
 
 def read_ledger(path: Path) -> Iterator[Entry]:
@@ -102,14 +116,51 @@ def read_ledger(path: Path) -> Iterator[Entry]:
     IntegrityError
         An entry was changed, removed or inserted; the message names it.
     """
-    previous = GENESIS
+    *lines, torn = _raw(path).split(b"\n")
+    yield from _chained(lines, path)
+    if torn:
+        raise _broken(
+            path,
+            len(lines) + 1,
+            "is cut off",
+            mend="After a crash, multicentre.privacy.ledger.mend_ledger "
+            "sets the piece aside and keeps all entries before it.",
+        )
+
+
+def mend_ledger(path: Path) -> Head:
+    """Set aside a last entry that a crash cut off, and return where the ledger ends then.
+
+    A release leaves a site after its entry is whole, so the piece stands for nothing that left. It is kept beside the
+    ledger as ``<name>.torn``, and the ledger gets an entry ``mended`` with its length and hash. A ledger that is
+    whole is left as it is.
+
+    Raises
+    ------
+    IntegrityError
+        An entry before the last was changed, removed or inserted.
+    """
+    raw = _raw(path)
+    *lines, torn = raw.split(b"\n")
+    entries = list(_chained(lines, path))
+    if not torn:
+        return _head_of(entries)
+    write_atomically(path.with_name(f"{path.name}.torn"), torn)
+    write_atomically(path, raw[: len(raw) - len(torn)])
+    ledger = Ledger(path)
+    ledger.append("mended", {"bytes": len(torn), "sha256": hashlib.sha256(torn).hexdigest()})
+    return ledger.head
+
+
+def _raw(path: Path) -> bytes:
     try:
-        raw = path.read_bytes()
+        return path.read_bytes()
     except OSError as error:
         raise IntegrityError(f"the ledger cannot be read ({error.strerror})", where=str(path)) from None
-    lines = raw.split(b"\n")
-    if lines.pop() != b"":
-        raise _broken(path, len(lines) + 1, "is cut off")
+
+
+def _chained(lines: list[bytes], path: Path) -> Iterator[Entry]:
+    previous = GENESIS
     for number, line in enumerate(lines, start=1):
         entry = _parsed(line, path, number)
         if entry.get("entry") != number or entry.get("previous") != previous:
@@ -155,20 +206,18 @@ def ledger_as_csv(entries: Iterable[Entry]) -> str:
 
 def _parsed(line: bytes, path: Path, number: int) -> Entry:
     try:
-        entry = json.loads(line)
-    except ValueError:
+        entry = json.loads(line.decode())
+        _line(entry).encode()
+    except (ValueError, RecursionError):
         raise _broken(path, number, "cannot be read") from None
     if not isinstance(entry, dict):
         raise _broken(path, number, "cannot be read")
     return entry
 
 
-def _broken(path: Path, number: int, how: str) -> IntegrityError:
-    return IntegrityError(
-        f"entry {number} {how}",
-        where=str(path),
-        mend="Compare it with a copy; what follows the entry cannot be relied on.",
-    )
+def _broken(path: Path, number: int, how: str, mend: str = "") -> IntegrityError:
+    mend = mend or "Compare it with a copy; what follows the entry cannot be relied on."
+    return IntegrityError(f"entry {number} {how}", where=str(path), mend=mend)
 
 
 def _head_of(entries: list[Entry]) -> Head:

@@ -56,8 +56,8 @@ class Policy:
             raise ConfigurationError("true or false is needed", where="policy, secure_sums_only")
         for name in ("methods", "columns"):
             value = getattr(self, name)
-            if value is not None and (isinstance(value, str) or not all(isinstance(entry, str) for entry in value)):
-                raise ConfigurationError("a list of names is needed", where=f"policy, {name}")
+            if value is not None and not (isinstance(value, tuple) and all(isinstance(entry, str) for entry in value)):
+                raise ConfigurationError("a tuple of names is needed", where=f"policy, {name}")
 
     @classmethod
     def from_mapping(cls, terms: Mapping[str, Any]) -> Self:
@@ -82,9 +82,14 @@ class Policy:
             terms = tomllib.loads(Path(path).read_text(encoding="utf-8"))
         except OSError as error:
             raise ConfigurationError("the policy cannot be read", where=str(path), mend=f"{error.strerror}.") from None
+        except UnicodeDecodeError:
+            raise ConfigurationError("the policy is not UTF-8 text", where=str(path)) from None
         except tomllib.TOMLDecodeError as error:
             raise ConfigurationError("the policy is not valid TOML", where=str(path), mend=f"{error}.") from None
-        return cls.from_mapping(terms)
+        try:
+            return cls.from_mapping(terms)
+        except ConfigurationError as error:
+            raise error.at(str(path)) from None
 
 
 def unknown_key(key: str, known: list[str], where: str) -> ConfigurationError:

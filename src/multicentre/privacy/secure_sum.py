@@ -10,6 +10,8 @@ disclosed, and the run can be resumed.
 
 from __future__ import annotations
 
+import json
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -23,7 +25,7 @@ from numpy.typing import NDArray
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.engine import Call, Protection
 from multicentre.federation.errors import ConfigurationError, DisclosureRefused, QuorumLost
-from multicentre.federation.messages import Message, Nothing, array, arrays, texts
+from multicentre.federation.messages import Message, Nothing, array, arrays, check_range, place, texts
 from multicentre.federation.steps import Acknowledgement, R, Release, SitePart, Step, step
 
 Ring = NDArray[np.uint64]
@@ -63,6 +65,7 @@ class MaskingKeys(SitePart):
         super().__init__(site, data)
         self._private = X25519PrivateKey.generate()
         self.shared: dict[str, bytes] = {}
+        self.last_call = -1
 
     @step(releases=PublicKey, when="once")
     def advertise(self, ask: Nothing) -> PublicKey:
@@ -72,9 +75,11 @@ class MaskingKeys(SitePart):
     @step(releases=Acknowledgement, when="once")
     def agree(self, ask: PublicKeys) -> Acknowledgement:
         """Agree on a secret with every other site."""
-        for site, key in ask.keys.items():
-            if site != self.site:
-                self.shared[site] = self._private.exchange(X25519PublicKey.from_public_bytes(key.tobytes()))
+        self.shared = {
+            site: self._private.exchange(X25519PublicKey.from_public_bytes(key.tobytes()))
+            for site, key in ask.keys.items()
+            if site != self.site
+        }
         return Acknowledgement()
 
 
@@ -89,15 +94,19 @@ class MaskingSeal:
         Raises
         ------
         ConfigurationError
-            A peer is unknown: keys were not agreed with it.
+            A peer is unknown: keys were not agreed with it. Or the call's number was used before, and its streams
+            with it.
         DisclosureRefused
             A value is too large for the ring; nothing is cut off in silence.
         """
         assert isinstance(keys, MaskingKeys)
         values, layout = flatten(release)
         vector = to_ring(values, len(call.peers), place=call.step.name)
-        if set(call.peers) - {keys.site} != set(keys.shared):
+        if not keys.shared or sorted(call.peers) != sorted([keys.site, *keys.shared]):
             raise ConfigurationError("keys were not agreed with the sites of this sum", where=call.step.name)
+        if call.sequence <= keys.last_call:
+            raise ConfigurationError("the streams of this call were used before", where=call.step.name)
+        keys.last_call = call.sequence
         for peer, secret in keys.shared.items():
             stream = mask_stream(secret, call, len(vector))
             vector = vector + stream if keys.site < peer else vector - stream
@@ -109,7 +118,8 @@ class MaskedSummation:
 
     Notes
     -----
-    Keys are agreed once a session, at its first sum; each sum stretches them anew under its own label.
+    Keys are agreed at a session's first sum, and again when a site was lost in between; each sum stretches them anew
+    under its own label.
     """
 
     protection: Protection = "masked"
@@ -135,19 +145,26 @@ class MaskedSummation:
                 mend="Resume the run when they are back.",
             )
         masked = [answer for answer in answers.values() if isinstance(answer, Masked)]
-        if len(masked) != len(peers) or any(answer.layout != masked[0].layout for answer in masked):
+        layouts = {(answer.layout, len(answer.vector)) for answer in masked}
+        if len(masked) != len(peers) or len(layouts) != 1:
             raise ConfigurationError("the sites answered with different shapes", where=step.name)
         total = np.add.reduce([answer.vector for answer in masked])
         return unflatten(step.releases, from_ring(total), masked[0].layout)
 
     def _agree(self, federation: Federation) -> tuple[str, ...]:
-        if federation.session not in self._agreed:
+        if self._agreed.get(federation.session) != federation.sites:
             if len(federation.sites) < 2:
                 raise ConfigurationError("a secure sum needs at least two sites", where="secure_sum")
             public = federation.ask(MaskingKeys.advertise, Nothing())
-            keys = PublicKeys({site: answer.key for site, answer in public.items()})
-            self._agreed[federation.session] = tuple(federation.ask(MaskingKeys.agree, keys))
-        return self._agreed[federation.session]
+            federation.ask(MaskingKeys.agree, PublicKeys({site: answer.key for site, answer in public.items()}))
+            if tuple(public) != federation.sites:
+                raise QuorumLost(
+                    "the sites were lost while keys were agreed; nothing was asked for yet",
+                    where=", ".join(sorted(set(public) - set(federation.sites))),
+                    mend="Resume the run when they are back.",
+                )
+            self._agreed[federation.session] = federation.sites
+        return federation.sites
 
 
 def mask_stream(secret: bytes, call: Call, length: int) -> Ring:
@@ -161,7 +178,7 @@ def mask_stream(secret: bytes, call: Call, length: int) -> Ring:
 def to_ring(values: NDArray[np.float64], n_sites: int, *, place: str = "") -> Ring:
     """Return values as fixed-point numbers with 24 binary places; the error of each is at most 2**-25."""
     limit = 2.0 ** (63 - FRACTION_BITS) / n_sites
-    if np.any(np.abs(values) >= limit):
+    if not np.all(np.abs(values) < limit):
         raise DisclosureRefused(
             f"a value is beyond the {limit:.3g} that a sum of {n_sites} sites can hold",
             where=place,
@@ -177,11 +194,11 @@ def from_ring(vector: Ring) -> NDArray[np.float64]:
 
 def flatten(release: Release) -> tuple[NDArray[np.float64], tuple[str, ...]]:
     """Return all values of a release side by side, and what stands where."""
-    parts, layout = [], []
-    for field, key, _, value in release.items():
+    parts, layout = [np.empty(0)], []
+    for field, key, _, value in sorted(release.items(), key=lambda item: item[:2]):
         values = np.asarray(value, dtype=np.float64)
         parts.append(values.ravel())
-        layout.append("|".join([field, key, *(str(side) for side in values.shape)]))
+        layout.append(json.dumps([field, key, *values.shape]))
     return np.concatenate(parts), tuple(layout)
 
 
@@ -190,9 +207,8 @@ def unflatten(kind: type[R], values: NDArray[np.float64], layout: tuple[str, ...
     fields: dict[str, Any] = {n: {} for n, declared in kind.declarations().items() if declared.keyed}
     start = 0
     for entry in layout:
-        name, key, *sides = entry.split("|")
-        shape = tuple(int(side) for side in sides)
-        length = int(np.prod(shape, dtype=np.int64))
+        name, key, *shape = json.loads(entry)
+        length = math.prod(shape)
         value = _restored(kind, name, values[start : start + length].reshape(shape))
         start += length
         if key:
@@ -205,5 +221,8 @@ def unflatten(kind: type[R], values: NDArray[np.float64], layout: tuple[str, ...
 def _restored(kind: type[Release], name: str, value: NDArray[np.float64]) -> Any:
     declaration = kind.declarations()[name]
     if declaration.kind == "array":
-        return value.astype(np.dtype(declaration.dtype))
+        dtype = np.dtype(declaration.dtype)
+        if dtype.kind in "iu":
+            check_range(value, np.empty(0, dtype), place(kind, name))
+        return value.astype(dtype)
     return int(value) if declaration.kind == "count" else float(value)

@@ -1,0 +1,1 @@
+"""The equations of Fed-mv-PPCA as pure functions of arrays."""

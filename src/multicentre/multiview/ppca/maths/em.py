@@ -11,14 +11,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve, solve_triangular
+from scipy.linalg.lapack import dpotrf, dtrtri
 from scipy.special import gammaln
 
-from multicentre.multiview.ppca.maths.expectation import LOG_TWO_PI, PartSums, expect_part
+from multicentre.multiview.ppca.maths.expectation import LOG_TWO_PI, PartSums, expect_part, invert_positive
 from multicentre.multiview.ppca.maths.groupstep import maximise_mixing
 from multicentre.multiview.ppca.maths.model import Floats, Layout, Parameters
 from multicentre.multiview.ppca.maths.moments import PatternMoments
-from multicentre.multiview.ppca.maths.prior import LocalFit, Prior, Spread
+from multicentre.multiview.ppca.maths.prior import LocalFit, PosteriorSpread, Prior
 from multicentre.multiview.ppca.maths.problem import Noise, Problem, pose_problem
 
 
@@ -44,6 +44,7 @@ def fit_local(
     n_iterations: int = 15,
     noise: Noise = "isotropic",
     accelerate: bool = True,
+    tolerance: float = 1e-7,
 ) -> LocalFit:
     """Fit one centre's loadings, mean and noise by maximum likelihood, or maximum a posteriori given the prior.
 
@@ -62,6 +63,8 @@ def fit_local(
         One noise variance a view, or one a feature.
     accelerate : bool, default True
         Take the step over q x q matrices; without it the iterations are plain (E)CM.
+    tolerance : float, default 1e-7
+        Stop once an iteration raises the objective by less, in nats.
 
     Returns
     -------
@@ -80,7 +83,8 @@ def fit_local(
     True
     """
     problem, frame = pose_problem(patterns, layout, start, prior, noise)
-    current, objective = problem.start, []
+    current = problem.start
+    objective: list[float] = []
     settled = problem.target.is_flat and len(problem.parts) == 1
     if settled:
         current = Parameters(current.loadings, problem.parts[0].moments.mean, current.noise)
@@ -89,6 +93,8 @@ def fit_local(
             current = _maximise_mean(problem, current)
         sums = _expect(problem, current)
         objective.append(_objective(problem, current, sums))
+        if len(objective) > 1 and objective[-1] - objective[-2] < tolerance:
+            break
         current = _maximise_loadings_and_noise(problem, current, sums, accelerate)
     sums = _expect(problem, current)
     objective.append(_objective(problem, current, sums))
@@ -173,13 +179,13 @@ def _maximise_mean(problem: Problem, current: Parameters) -> Parameters:
         own = part.features
         loadings, noise = current.loadings[own], current.noise[own]
         away = (part.moments.mean - current.mean[own]) / noise
-        precision = np.eye(loadings.shape[1]) + loadings.T @ (loadings / noise[:, None])
-        back = np.linalg.solve(precision, loadings.T @ away)
-        score[own] += part.moments.n * (away - loadings @ back / noise)
+        information = loadings.T @ (loadings / noise[:, None])
+        covariance, _ = invert_positive(information + np.eye(len(information)))
+        score[own] += part.moments.n * (away - loadings @ (covariance @ (away @ loadings)) / noise)
     score += problem.views.spread(target.mean_precision) * (target.mean - current.mean)
     inverse, wide, core = _mean_precision_factors(problem, current)
     step = inverse * score
-    step += inverse * (wide @ cho_solve(cho_factor(core, lower=True), wide.T @ step))
+    step += inverse * (wide @ (invert_positive(core)[0] @ (step @ wide)))
     return Parameters(current.loadings, current.mean + step, current.noise)
 
 
@@ -191,8 +197,9 @@ def _maximise_loadings_and_noise(
     if accelerate and flat and len(problem.parts) == 1:
         return _expanded_step(problem, current, sums)
     if accelerate and not flat:
+        counts = [part.moments.n for part in problem.parts]
         mixing = maximise_mixing(
-            [(part.moments.n, one.information, one.signal) for part, one in zip(problem.parts, sums.parts, strict=True)],
+            [(n, one.information, one.signal) for n, one in zip(counts, sums.parts, strict=True)],
             current.loadings,
             target.loadings,
             problem.views.spread(target.loadings_precision),
@@ -209,8 +216,9 @@ def _maximise_loadings_and_noise(
 
 def _expanded_step(problem: Problem, current: Parameters, sums: _SiteSums) -> Parameters:
     """PX-EM in one triangular solve: with B = n L L', the new loadings times L are A L'^-1 / n."""
-    root = np.linalg.cholesky(sums.latent_total / sums.n)
-    loadings = solve_triangular(root, sums.cross.T, lower=True, check_finite=False).T / sums.n
+    root, _ = dpotrf(sums.latent_total * sums.n, lower=1, clean=1)
+    inverse, _ = dtrtri(root, lower=1)
+    loadings = sums.cross @ inverse.T
     left = problem.noise.total(sums.squares - sums.n * np.einsum("dq,dq->d", loadings, loadings))
     return Parameters(loadings, current.mean, _pool_noise(problem, left))
 
@@ -247,24 +255,32 @@ def _pool_noise(problem: Problem, left: Floats) -> Floats:
     return groups.spread(np.maximum(above / below, problem.floor))
 
 
-def _posterior_spread(problem: Problem, current: Parameters, sums: _SiteSums) -> Spread:
+def _posterior_spread(problem: Problem, current: Parameters, sums: _SiteSums) -> PosteriorSpread:
     """Posterior variances of the loadings given the latents' moments, and of the mean with latents integrated out."""
     views, target = problem.views, problem.target
-    values = np.broadcast_to(np.linalg.eigvalsh(sums.latent), (len(views.starts), current.n_components))
+    q, k = current.n_components, len(views.starts)
+    values, vectors = np.linalg.eigh(sums.latent)
+    values = np.broadcast_to(values, (k, q))
     groups = problem.noise
     precision = target.loadings_precision[groups.view][:, None]
     variance = 1.0 / (values[groups.view] / current.noise[groups.starts][:, None] + precision)
-    by_group = groups.sizes[:, None] * np.stack([variance, (1.0 - variance * precision) ** 2])
-    loadings, information = (np.bincount(groups.view, each.sum(axis=1)) for each in by_group)
+    free = 1.0 - variance * precision
+    by_group = groups.sizes[:, None] * np.stack([variance, free**2])
+    loadings, information = (np.bincount(groups.view, each).astype(np.float64) for each in by_group.sum(axis=2))
     mean, mean_information = _mean_spread(problem, current)
-    return Spread(loadings, mean, information, mean_information)
+    share = np.zeros((k, q))
+    np.add.at(share, groups.view, groups.sizes[:, None] * free / views.sizes[groups.view][:, None])
+    weight = np.zeros((k, q + 1, q + 1))
+    weight[:, :q, :q] = (vectors * share[:, None, :]) @ vectors.transpose(0, 2, 1)
+    weight[:, q, q] = 1.0 - target.mean_precision * mean / views.sizes
+    return PosteriorSpread(loadings, mean, information, mean_information, weight)
 
 
 def _mean_spread(problem: Problem, current: Parameters) -> tuple[Floats, Floats]:
     views = problem.views
     precision = problem.target.mean_precision
     inverse, wide, core = _mean_precision_factors(problem, current)
-    half = solve_triangular(np.linalg.cholesky(core), (wide * inverse[:, None]).T, lower=True).T
+    half = np.linalg.solve(np.linalg.cholesky(core), (wide * inverse[:, None]).T).T
     free = 1.0 - views.spread(precision) * inverse
     squares = np.einsum("dq,dq->d", half, half)
     variance = views.total(inverse + squares)
@@ -279,13 +295,14 @@ def _mean_spread(problem: Problem, current: Parameters) -> tuple[Floats, Floats]
     return variance, information
 
 
-def _spread_on_layout(own: Spread, views: np.ndarray) -> Spread:
+def _spread_on_layout(own: PosteriorSpread, views: np.ndarray) -> PosteriorSpread:
     def place(values: Floats) -> Floats:
-        out = np.zeros(len(views))
+        out = np.zeros((len(views), *values.shape[1:]))
         out[views] = values
         return out
 
-    return Spread(place(own.loadings), place(own.mean), place(own.loadings_information), place(own.mean_information))
+    each = (own.loadings, own.mean, own.loadings_information, own.mean_information, own.weight)
+    return PosteriorSpread(*(place(values) for values in each))
 
 
 def random_start(layout: Layout, n_components: int, variances: Floats, rng: np.random.Generator) -> Parameters:

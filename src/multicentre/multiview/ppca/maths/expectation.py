@@ -39,11 +39,13 @@ class Blocks:
 
     @classmethod
     def of_views(cls, widths: Integers, sizes: Integers) -> Blocks:
+        """Return one block a view."""
         starts = np.concatenate([[0], np.cumsum(widths)[:-1]]).astype(np.int64)
         return cls(starts, widths, sizes.astype(np.float64), np.arange(len(widths)))
 
     @classmethod
     def of_features(cls, sizes: Integers) -> Blocks:
+        """Return one block a feature, views having `sizes` features."""
         d = int(sizes.sum())
         views = np.repeat(np.arange(len(sizes)), sizes)
         return cls(np.arange(d), np.ones(d, dtype=np.int64), np.ones(d), views)
@@ -109,11 +111,10 @@ def invert_positive(matrix: Floats) -> tuple[Floats, float]:
 def expect_part(moments: Moments, loadings: Floats, mean: Floats, noise: Floats) -> PartSums:
     """E-step of rows with the standard latent law (Tipping and Bishop 1999, equations 25 and 26, per view noise)."""
     n = moments.n
-    weighted = loadings / noise[:, None]
+    inverse_noise = 1.0 / noise
+    weighted = loadings * inverse_noise[:, None]
     information = loadings.T @ weighted
-    precision = information.copy()
-    precision.flat[:: len(precision) + 1] += 1.0
-    covariance, log_determinant = invert_positive(precision)
+    covariance, log_determinant = invert_positive(information + np.eye(len(information)))
     residual = moments.mean - mean
     pull = residual @ weighted
     product = moments.scatter_times(weighted)
@@ -123,7 +124,7 @@ def expect_part(moments: Moments, loadings: Floats, mean: Floats, noise: Floats)
     squares = moments.scatter_diagonal + n * residual * residual
     explained = covariance @ signal
     latent = n * covariance + explained @ covariance
-    mahalanobis = n * log_determinant + float((squares / noise).sum()) - float(np.trace(explained))
+    mahalanobis = n * log_determinant + float(squares @ inverse_noise) - float(explained.trace())
     return PartSums(
         cross=cross,
         latent=0.5 * (latent + latent.T),

@@ -37,6 +37,13 @@ def _largest_positive(loadings: Floats) -> Floats:
     return np.where(loadings[strongest, np.arange(loadings.shape[1])] < 0, -1.0, 1.0)
 
 
+def sort_axes(loadings: Floats, rotation: Floats) -> Floats:
+    """Return `rotation` with its axes sorted by variance explained and signed by their largest loading."""
+    explained = np.square(loadings @ rotation).sum(axis=0)
+    rotation = rotation[:, np.argsort(-explained, kind="stable")]
+    return np.asarray(rotation * _largest_positive(loadings @ rotation))
+
+
 def canonical_rotation(parameters: Parameters) -> Floats:
     """Rotation to the axes in which the posterior covariance of a complete row is diagonal, shape (q, q).
 
@@ -52,9 +59,7 @@ def canonical_rotation(parameters: Parameters) -> Floats:
     W = parameters.loadings
     information = W.T @ (W / parameters.noise[:, None])
     _, axes = np.linalg.eigh((information + information.T) / 2)
-    explained = np.square(W @ axes).sum(axis=0)
-    axes = axes[:, np.argsort(-explained, kind="stable")]
-    return np.asarray(axes * _largest_positive(W @ axes))
+    return sort_axes(W, axes)
 
 
 def varimax_rotation(loadings: Floats, *, max_iterations: int = 500, tolerance: float = 1e-10) -> Floats:

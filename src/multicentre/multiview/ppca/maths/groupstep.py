@@ -8,10 +8,11 @@ from __future__ import annotations
 import numpy as np
 from scipy.optimize import minimize
 
+from multicentre.multiview.ppca.maths.expectation import invert_positive
 from multicentre.multiview.ppca.maths.model import Floats
 
-# A relative gain below this is not worth the search.
-SETTLED = 1e-9
+# Nats that the search must promise to be worth its time.
+SETTLED = 1e-7
 
 
 def maximise_mixing(
@@ -36,41 +37,45 @@ def maximise_mixing(
         Most quasi-Newton iterations.
     """
     q = loadings.shape[1]
-    n = np.array([float(part[0]) for part in parts])
-    information, signal = np.stack([part[1] for part in parts]), np.stack([part[2] for part in parts])
     weighted = loadings * precision[:, None]
     pull, aim = loadings.T @ weighted, weighted.T @ target
     identity = np.eye(q)
 
     def value(flat: Floats) -> tuple[float, Floats]:
         mixing = flat.reshape(q, q)
-        through = information @ mixing
-        inner = identity + mixing.T @ through
-        root = np.linalg.cholesky(inner)
-        inverse = np.linalg.inv(inner)
-        seen = signal @ mixing
-        middle = mixing.T @ seen
-        gain = inverse @ middle
-        log_determinant = 2.0 * np.log(np.diagonal(root, axis1=1, axis2=2)).sum(axis=1)
         pulled = pull @ mixing
-        loss = 0.5 * (n @ log_determinant - np.trace(gain, axis1=1, axis2=2).sum())
-        loss += 0.5 * float((mixing * pulled).sum()) - float((mixing * aim).sum())
-        slope = (n[:, None, None] * through - seen + through @ gain) @ inverse
-        return float(loss), (slope.sum(axis=0) + pulled - aim).ravel()
+        loss = float(mixing.ravel() @ (0.5 * pulled - aim).ravel())
+        slope = pulled - aim
+        for n, information, signal in parts:
+            through = information @ mixing
+            inverse, log_determinant = invert_positive(identity + mixing.T @ through)
+            seen = signal @ mixing
+            gain = inverse @ (mixing.T @ seen)
+            loss += 0.5 * (n * log_determinant - float(gain.trace()))
+            slope += (n * through - seen + through @ gain) @ inverse
+        return loss, slope.ravel()
 
     here, slope = value(identity.ravel())
-    if float(np.abs(slope).max()) < SETTLED * (float(n.sum()) + float(np.trace(pull))):
+    if _promise(slope.reshape(q, q), sum(part[0] for part in parts), float(pull.trace()) / q) < SETTLED:
         return None
-    start = min((identity, *_guesses(n, information, signal, pull, aim)), key=lambda m: value(m.ravel())[0])
-    found = minimize(value, start.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": n_steps, "maxls": 30})
+    start = min((identity, _guess(parts, aim)), key=lambda mixing: value(mixing.ravel())[0])
+    found = minimize(value, start.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": n_steps, "ftol": 1e-12})
     return found.x.reshape(q, q) if found.fun < here else None
 
 
-def _guesses(n: Floats, information: Floats, signal: Floats, pull: Floats, aim: Floats) -> list[Floats]:
-    """The expanded-parameter step turned towards the prior, and that turn alone."""
-    covariance = np.linalg.inv(np.eye(len(pull)) + information)
-    latent = (n[:, None, None] * covariance + covariance @ signal @ covariance).sum(axis=0) / n.sum()
-    values, vectors = np.linalg.eigh(latent)
+def _promise(slope: Floats, n: int, pull: float) -> float:
+    """Gain of a Newton step, roughly: the likelihood is flat along rotations and curved as n along stretches."""
+    turn, stretch = slope - slope.T, slope + slope.T
+    return 0.125 * (float((turn**2).sum()) / pull + float((stretch**2).sum()) / (n + pull))
+
+
+def _guess(parts: list[tuple[int, Floats, Floats]], aim: Floats) -> Floats:
+    """The expanded-parameter step, turned towards the prior."""
+    latent = np.zeros_like(aim)
+    for n, information, signal in parts:
+        covariance, _ = invert_positive(np.eye(len(aim)) + information)
+        latent += n * covariance + covariance @ signal @ covariance
+    values, vectors = np.linalg.eigh(latent / sum(part[0] for part in parts))
     root = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
     left, _, right = np.linalg.svd(root.T @ aim)
-    return [root @ left @ right]
+    return np.asarray(root @ left @ right)

@@ -19,12 +19,12 @@ def harmonise(X: Floats, local: Parameters, shared: Parameters, law: LatentLaw |
     X : array of shape (n, d)
         The centre's rows, NaN where missing; missing entries stay missing.
     local : Parameters
-        The centre's own parameters, in the same latent gauge as `shared`.
+        The centre's own parameters, in the same latent gauge as `shared`, from a fit that gave each centre its latent
+        law: one that did not lets the local mean take up the case mix, and harmonising then removes it.
     shared : Parameters
         The federation's parameters.
     law : LatentLaw, optional
-        The centre's case mix. Leave it out only when all centres have the same case mix: without it a
-        difference between patients that the local mean has taken up is removed as if it were the centre's.
+        The centre's case mix; N(0, I) by default.
 
     Returns
     -------

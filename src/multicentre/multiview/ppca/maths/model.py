@@ -34,10 +34,12 @@ class Layout:
 
     @property
     def n_views(self) -> int:
+        """Number of views."""
         return len(self.names)
 
     @property
     def n_features(self) -> int:
+        """Number of features of all views."""
         return sum(self.sizes)
 
     @cached_property
@@ -95,6 +97,7 @@ class Parameters:
 
     @property
     def n_components(self) -> int:
+        """Number of latent dimensions."""
         return int(self.loadings.shape[1])
 
     def restrict(self, features: Booleans) -> Parameters:
@@ -117,4 +120,5 @@ class LatentLaw:
 
     @classmethod
     def standard(cls, n_components: int) -> LatentLaw:
+        """Return N(0, I)."""
         return cls(np.zeros(n_components), np.eye(n_components))

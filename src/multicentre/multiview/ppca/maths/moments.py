@@ -17,27 +17,22 @@ from multicentre.multiview.ppca.maths.model import Booleans, Floats, Layout
 
 
 class Moments(Protocol):
-    """Count, mean and scatter of rows that show the same d features.
-
-    Attributes
-    ----------
-    n : int
-        Number of rows.
-    mean : array of shape (d,)
-    scatter_diagonal : array of shape (d,)
-        Diagonal of ``S``, the sum of (t - mean)(t - mean)'.
-    """
+    """Count, mean and scatter of rows that show the same d features."""
 
     @property
-    def n(self) -> int: ...
+    def n(self) -> int:
+        """Number of rows."""
+
     @property
-    def mean(self) -> Floats: ...
+    def mean(self) -> Floats:
+        """Mean row, shape (d,)."""
+
     @property
-    def scatter_diagonal(self) -> Floats: ...
+    def scatter_diagonal(self) -> Floats:
+        """Diagonal of ``S``, the sum of (t - mean)(t - mean)', shape (d,)."""
 
     def scatter_times(self, directions: Floats) -> Floats:
         """Return ``S P`` for directions ``P`` of shape (d, q)."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -50,9 +45,11 @@ class ScatterMoments:
 
     @cached_property
     def scatter_diagonal(self) -> Floats:
+        """Diagonal of ``S``, shape (d,)."""
         return np.diagonal(self.scatter).copy()
 
     def scatter_times(self, directions: Floats) -> Floats:
+        """Return ``S P`` for directions ``P`` of shape (d, q)."""
         return self.scatter @ directions
 
 
@@ -66,9 +63,11 @@ class RowMoments:
 
     @cached_property
     def scatter_diagonal(self) -> Floats:
-        return np.einsum("nd,nd->d", self.centred, self.centred)
+        """Diagonal of ``S``, shape (d,)."""
+        return np.asarray(np.einsum("nd,nd->d", self.centred, self.centred))
 
     def scatter_times(self, directions: Floats) -> Floats:
+        """Return ``S P`` for directions ``P`` of shape (d, q)."""
         return self.centred.T @ (self.centred @ directions)
 
 
@@ -183,9 +182,7 @@ def reduce_chunks(blocks: Iterable[Floats], layout: Layout) -> list[PatternMomen
                 accumulator.add(block[np.ix_((views == pattern).all(axis=1), features)])
     if not seen:
         raise DataError("no row shows any view", mend="Give the site at least one row with one whole view.")
-    return [
-        PatternMoments(np.array(key)[layout.view_of], seen[key].finish()) for key in sorted(seen, reverse=True)
-    ]
+    return [PatternMoments(np.array(key)[layout.view_of], seen[key].finish()) for key in sorted(seen, reverse=True)]
 
 
 def _views_shown(rows: Floats, layout: Layout) -> Booleans:

@@ -88,7 +88,7 @@ def project_rows(rows: Rows, parameters: Parameters) -> Projection:
     outer = (W[:, :, None] * weighted[:, None, :]).reshape(d, q * q)
     precisions = (rows.patterns @ outer).reshape(-1, q, q)
     lower = np.linalg.cholesky((precisions + precisions.transpose(0, 2, 1)) / 2 + np.eye(q))
-    roots = np.linalg.solve(lower, np.broadcast_to(np.eye(q), lower.shape))
+    roots = np.linalg.inv(lower)
     deviations = rows.deviations(parameters.mean)
     score = deviations @ weighted
     mean = multiply_grouped(score, roots.transpose(0, 2, 1) @ roots, rows.pattern_of)
@@ -301,10 +301,30 @@ def absolute_errors(X: Floats, predicted: Floats, layout: Layout) -> ErrorSums:
     return ErrorSums(np.add.reduceat(by_feature, layout.starts), np.add.reduceat(counts, layout.starts))
 
 
-def cross_view_errors(X: Floats, parameters: Parameters, layout: Layout, law: LatentLaw | None = None) -> ErrorSums:
-    """Absolute errors of every view predicted from the other views of the same row, shape (k,).
+def cross_view_errors(
+    X: Floats,
+    parameters: Parameters,
+    layout: Layout,
+    law: LatentLaw | None = None,
+    *,
+    unit: Floats | float = 1.0,
+) -> ErrorSums:
+    """Sum the absolute errors of every view predicted from the other views of the same row, shape (k,).
 
     Rows that hold nothing but the view are left out: there is nothing to predict it from.
+
+    Parameters
+    ----------
+    X : array of shape (n, d)
+        Rows, NaN where missing.
+    parameters : Parameters
+        Of the same features.
+    layout : Layout
+        The views.
+    law : LatentLaw, optional
+        Case mix of the rows' centre; N(0, I) by default.
+    unit : array of shape (d,), default 1
+        By what each feature's errors are multiplied.
     """
     sums = ErrorSums(np.zeros(layout.n_views), np.zeros(layout.n_views))
     for view in layout.names:
@@ -313,7 +333,8 @@ def cross_view_errors(X: Floats, parameters: Parameters, layout: Layout, law: La
         usable = ~np.isnan(hidden).all(axis=1)
         if usable.any():
             truth = np.where(own, X, np.nan)[usable]
-            sums = sums + absolute_errors(truth, reconstruct(hidden[usable], parameters, law), layout)
+            predicted = reconstruct(hidden[usable], parameters, law)
+            sums = sums + absolute_errors(truth * unit, predicted * unit, layout)
     return sums
 
 

@@ -1,4 +1,4 @@
-"""The coordinator's maximum likelihood of the global law from sums over sites (Balelli et al. 2021, equations 4 to 6)."""
+"""The global law of the sites' parameters, from sums over sites alone (Balelli et al. 2021, equations 4 to 6)."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ from dataclasses import dataclass, fields
 from typing import Self
 
 import numpy as np
-from scipy.special import polygamma, psi
 
+from multicentre.multiview.ppca.maths.inversegamma import LARGEST_SHAPE, fit_inverse_gamma
 from multicentre.multiview.ppca.maths.model import Booleans, Floats, Layout, Parameters
 
-LARGEST_SHAPE = 1e4
 VARIANCE_FLOOR = 1e-6
 
 
@@ -70,22 +69,26 @@ class Prior:
 
 
 @dataclass(frozen=True)
-class Spread:
-    """How sure a site is of its own parameters, given the prior; all arrays of shape (k,).
+class PosteriorSpread:
+    """How sure a site is of its own parameters, given the prior.
 
     Parameters
     ----------
-    loadings, mean : array
+    loadings, mean : arrays of shape (k,)
         Sum over the view's entries of their posterior variances.
-    loadings_information, mean_information : array
+    loadings_information, mean_information : arrays of shape (k,)
         Squared Frobenius norm of I - T/v, T the posterior covariance and v the prior variance: how many entries
         the data alone decide. Equal to the number of entries where the prior is flat.
+    weight : array of shape (k, q + 1, q + 1)
+        ``K = I - D T``, D the prior's precisions of ``[w_j, mu_j]``, averaged over the view's features: the share
+        of a difference between the site's own estimate and the prior's centre that is left after shrinkage.
     """
 
     loadings: Floats
     mean: Floats
     loadings_information: Floats
     mean_information: Floats
+    weight: Floats
 
 
 @dataclass(frozen=True)
@@ -98,23 +101,23 @@ class LocalFit:
         Of the whole layout; features of views that the site lacks keep their starting values.
     views : mask of shape (k,)
         Views that the site has.
-    objective : array of shape (iterations + 1,)
+    objective : array
         Log posterior density at the start of every iteration and at the end.
-    spread : Spread
+    spread : PosteriorSpread
     """
 
     parameters: Parameters
     views: Booleans
     objective: Floats
-    spread: Spread
+    spread: PosteriorSpread
 
 
 @dataclass(frozen=True)
 class PriorSums:
     """What sites send, and what the coordinator sees only summed over sites.
 
-    Differences are to the previous prior; noise variances are in units of the previous prior's, so that the
-    numbers stay within a narrow range. A site sends zeros for the views that it lacks.
+    Differences are to the previous prior; noise variances are in units of the view's mean variance in the
+    previous prior, so that the numbers stay within a narrow range. A site sends zeros for the views that it lacks.
 
     Parameters
     ----------
@@ -129,7 +132,9 @@ class PriorSums:
     loadings_spread, mean_spread : arrays of shape (k,)
         Sums of posterior variances, or zero.
     loadings_information, mean_information : arrays of shape (k,)
-        See :class:`Spread`.
+        See :class:`PosteriorSpread`.
+    weight : array of shape (k, q + 1, q + 1)
+        See :class:`PosteriorSpread`; the identity where posterior variances are left out.
     noise : array of shape (k,) or (d,)
         Noise variances.
     noise_inverse, noise_log : arrays of shape (k,)
@@ -145,6 +150,7 @@ class PriorSums:
     mean_spread: Floats
     loadings_information: Floats
     mean_information: Floats
+    weight: Floats
     noise: Floats
     noise_inverse: Floats
     noise_log: Floats
@@ -176,7 +182,7 @@ def site_contribution(
     shown = has[layout.view_of]
     shift = (local.parameters.loadings - previous.loadings) * shown[:, None]
     offset = (local.parameters.mean - previous.mean) * shown
-    ratio = local.parameters.noise / previous.centre(layout).noise
+    ratio = local.parameters.noise / _noise_of_view(previous.noise, layout)[layout.view_of]
     sizes = np.asarray(layout.sizes, dtype=np.float64)
     entries = sizes * shift.shape[1]
     spread, keep = local.spread, has if posterior_variance else 0.0 * has
@@ -191,6 +197,7 @@ def site_contribution(
         mean_spread=keep * spread.mean,
         loadings_information=np.where(keep > 0, spread.loadings_information, entries) * has,
         mean_information=np.where(keep > 0, spread.mean_information, sizes) * has,
+        weight=np.where((keep > 0)[:, None, None], spread.weight, np.eye(shift.shape[1] + 1)) * has[:, None, None],
         noise=ratio * shown if per_feature else (ratio * shown)[layout.starts],
         noise_inverse=_by_view(shown / ratio, layout) / sizes,
         noise_log=_by_view(shown * np.log(ratio), layout) / sizes,
@@ -202,9 +209,10 @@ def maximise_prior(
 ) -> Prior:
     """Maximise the likelihood of the global law given the sums over sites (equations 4 to 6).
 
-    With posterior variances in the sums, the between-site variances take one step of Fisher scoring on their
-    marginal likelihood. It has the fixed points of the EM update, reaches them in a few rounds, and reaches zero
-    too, which EM approaches only sublinearly. Without them the step is the paper's closed form.
+    With posterior variances in the sums, centre and between-site variances take one step of Fisher scoring on the
+    marginal likelihood: sites count for the centre by their precision, and variances that are truly zero are found
+    in a few rounds, which EM approaches only sublinearly. As the variances vanish the step becomes that of the
+    shared fit. Without them the centre is the mean over sites and the step the paper's closed form.
 
     Parameters
     ----------
@@ -226,13 +234,11 @@ def maximise_prior(
     sites = sums.sites
     here, several = sites > 0.5, sites > 1.5
     safe = np.maximum(sites, 1.0)
-    per_site = 1.0 / safe[layout.view_of]
-    loadings = previous.loadings + sums.loadings * per_site[:, None]
-    mean = previous.mean + sums.mean * per_site
-    noise_sites = safe[layout.view_of] if len(previous.noise) == layout.n_features else safe
-    noise_here = here[layout.view_of] if len(previous.noise) == layout.n_features else here
-    noise = np.where(noise_here, previous.noise * sums.noise / noise_sites, previous.noise)
+    step = _centre_step(sums, here, layout)
+    loadings, mean = previous.loadings + step[:, :-1], previous.mean + step[:, -1]
     reference = _noise_of_view(previous.noise, layout)
+    of = layout.view_of if len(previous.noise) == layout.n_features else np.arange(layout.n_views)
+    noise = np.where(here[of], reference[of] * sums.noise / safe[of], previous.noise)
     sizes = np.asarray(layout.sizes, dtype=np.float64)
     correction = safe / np.maximum(safe - ddof, 1.0)
     moved = _by_view((sums.loadings**2).sum(axis=1), layout) / safe
@@ -270,51 +276,22 @@ def maximise_prior(
     )
 
 
+def _centre_step(sums: PriorSums, here: Booleans, layout: Layout) -> Floats:
+    """Return ``sum(F_c - F~) (sum K_c)^-1`` per view, shape (d, q + 1): the generalised least-squares mean."""
+    moved = np.column_stack([sums.loadings, sums.mean])
+    step = np.zeros_like(moved)
+    for k in np.flatnonzero(here):
+        own = layout.columns(layout.names[k])
+        step[own] = np.linalg.solve(sums.weight[k].T, moved[own].T).T
+    return step
+
+
 def _step_variance(square: Floats, count: Floats, information: Floats, previous: Floats) -> Floats:
     """Return max(0, v + (square - count v) / information), or square/count where the previous v is infinite."""
     start = np.where(np.isinf(previous), 0.0, previous)
     weight = np.where(np.isinf(previous), count, np.maximum(information, 1e-12 * count))
     stepped = start + (square - count * start) / weight
     return np.clip(stepped, 0.0, np.maximum(2.0 * square / count, square / count + 10.0 * start))
-
-
-def fit_inverse_gamma(
-    mean_inverse: Floats, mean_log: Floats, largest_shape: float = LARGEST_SHAPE
-) -> tuple[Floats, Floats]:
-    """Maximise the likelihood of an inverse gamma law from the means of 1/s and of ln s.
-
-    Newton's method on the inverse of the shape; ln a - digamma(a) = ln mean(1/s) + mean(ln s) decides the shape
-    and shape / mean(1/s) the scale.
-
-    Parameters
-    ----------
-    mean_inverse, mean_log : arrays of the same shape
-    largest_shape : float, default 1e4
-        Shape when all s are equal or nearly so.
-
-    Returns
-    -------
-    shape, scale : arrays
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> shape, scale = fit_inverse_gamma(np.array([0.5]), np.array([np.log(2.0)]))
-    >>> shape.tolist(), scale.tolist()
-    ([10000.0], [20000.0])
-    """
-    inverse = np.where(mean_inverse > 0, mean_inverse, 1.0)
-    gap = np.log(inverse) + mean_log
-    spread = gap > 0.5 / largest_shape
-    target = np.where(spread, gap, 1.0)
-    shape = (3.0 - target + np.sqrt((target - 3.0) ** 2 + 24.0 * target)) / (12.0 * target)
-    for _ in range(8):
-        error = np.log(shape) - psi(shape) - target
-        slope = 1.0 / shape - polygamma(1, shape)
-        inverse_shape = 1.0 / shape + error / (shape**2 * slope)
-        shape = 1.0 / np.maximum(inverse_shape, 0.1 / shape)
-    shape = np.where(spread, np.minimum(shape, largest_shape), largest_shape)
-    return shape, shape / inverse
 
 
 def align_loadings(loadings: Floats, target: Floats, weights: Floats) -> Floats:
@@ -331,10 +308,10 @@ def align_loadings(loadings: Floats, target: Floats, weights: Floats) -> Floats:
 
 
 def _by_view(values: Floats, layout: Layout) -> Floats:
-    return np.asarray(np.add.reduceat(values, layout.starts))
+    return np.asarray(np.add.reduceat(values, layout.starts), dtype=np.float64)
 
 
 def _noise_of_view(noise: Floats, layout: Layout) -> Floats:
     if len(noise) != layout.n_features:
         return noise
-    return _by_view(noise, layout) / np.asarray(layout.sizes)
+    return _by_view(noise, layout) / np.asarray(layout.sizes, dtype=np.float64)

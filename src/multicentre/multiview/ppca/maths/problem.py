@@ -30,6 +30,7 @@ class Target:
 
     @property
     def is_flat(self) -> bool:
+        """Whether nothing pulls the loadings or the mean."""
         return not (self.loadings_precision.any() or self.mean_precision.any())
 
 
@@ -163,8 +164,9 @@ def _reduce_wide(
     offsets = np.column_stack([start.mean - moments.mean, target.mean - moments.mean])
     spans = np.column_stack([moments.centred.T, start.loadings, target.loadings, offsets])
     cuts = np.cumsum(sizes)[:-1]
-    bases = tuple(np.eye(len(span)) if len(span) <= span.shape[1] else np.linalg.qr(span)[0]
-                  for span in np.split(spans, cuts))
+    bases = tuple(
+        np.eye(len(span)) if len(span) <= span.shape[1] else np.linalg.qr(span)[0] for span in np.split(spans, cuts)
+    )
     turned = np.concatenate([q.T @ span for q, span in zip(bases, np.split(spans, cuts), strict=True)])
     n, q = moments.n, start.n_components
     rows = np.ascontiguousarray(turned[:, :n].T)

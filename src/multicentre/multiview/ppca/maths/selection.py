@@ -138,7 +138,7 @@ class GibbsSampler:
 
     def _draw_parameters(self, cross: Floats, second: Floats) -> Parameters:
         lower = np.linalg.cholesky((second + second.transpose(0, 2, 1)) / 2)
-        roots = np.linalg.solve(lower, np.broadcast_to(np.eye(second.shape[1]), lower.shape))
+        roots = np.linalg.inv(lower)
         half = multiply_grouped(cross, roots.transpose(0, 2, 1), self.kind_of)
         best = self.squares - np.square(half).sum(axis=1)
         residual = np.add.reduceat(best, self.layout.starts)

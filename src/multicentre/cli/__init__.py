@@ -1,0 +1,51 @@
+"""The command line. One file a command; what is heavy is imported when a command runs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from multicentre.cli import card, datasets, demo, doctor, ledger, report, reproduce, run
+
+app = typer.Typer(
+    name="multicentre",
+    help="Federated statistical learning on multi-centre health data. Start with: multicentre demo",
+    epilog="Exit codes: 0 ok, 2 usage, 3 configuration or data, 4 refused by policy, 5 disclosure refused, 6 quorum "
+    "lost (resumable), 7 not converged, 8 integrity, 70 bug, 130 interrupted.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from multicentre import __version__
+
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and leave.")
+    ] = False,
+) -> None:
+    pass
+
+
+app.command("demo")(demo.demo)
+app.command("run")(run.run)
+app.command("card")(card.card)
+app.add_typer(ledger.app, name="ledger")
+app.command("report")(report.report)
+app.add_typer(datasets.app, name="datasets")
+app.command("doctor")(doctor.doctor)
+app.command("reproduce")(reproduce.reproduce)
+
+
+def main() -> None:
+    """Run the command line."""
+    app()

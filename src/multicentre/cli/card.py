@@ -1,0 +1,51 @@
+"""``multicentre card``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from multicentre.cli.console import AsJson, answering, show, show_json
+
+if TYPE_CHECKING:
+    from multicentre.privacy.card import DisclosureCard
+
+
+@answering
+def card(
+    subject: Annotated[str, typer.Argument(metavar="METHOD|STUDY.toml", help="A method's name, or a study.")],
+    as_json: AsJson = False,
+) -> None:
+    """Print all that a method, or a study, would let out of a site. Reads no data."""
+    found = _study_card(Path(subject)) if _is_file(subject) else _method_card(subject)
+    if as_json:
+        show_json(found.to_dict())
+    else:
+        show(str(found))
+
+
+def _is_file(subject: str) -> bool:
+    return subject.endswith(".toml") or Path(subject).is_file()
+
+
+def _method_card(name: str) -> DisclosureCard:
+    from multicentre.studies.methods import find_estimator
+
+    return find_estimator(name).disclosure_card()
+
+
+def _study_card(path: Path) -> DisclosureCard:
+    from multicentre.privacy.card import disclosure_card
+    from multicentre.studies.methods import make_estimator
+    from multicentre.studies.study import read_study
+
+    study = read_study(path)
+    strictest = max(study.policies.values(), key=lambda policy: policy.min_patients)
+    return disclosure_card(
+        make_estimator(study).site_part,
+        protection="masked" if study.privacy.secure_sum else "clear",
+        n_sites=len(study.sites),
+        policy=strictest,
+    )

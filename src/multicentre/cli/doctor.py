@@ -1,0 +1,101 @@
+"""``multicentre doctor``: whether this installation is fit to run a study."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import tempfile
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from multicentre.cli.console import AsJson, align, answering, show, show_json
+
+UNFIT = 3
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing looked at; `needed` ones must be `ok`."""
+
+    name: str
+    ok: bool
+    detail: str
+    needed: bool = True
+
+
+@answering
+def doctor(
+    output: Annotated[Path, typer.Option(help="Where run folders would go.")] = Path("runs"), as_json: AsJson = False
+) -> None:
+    """Look at Python, packages, extras, data folders, the output folder and the clock."""
+    checks = [_python(), *_packages(), *_extras(), *_data_folders(), _writable(output), _clock()]
+    unfit = any(check.needed and not check.ok for check in checks)
+    if as_json:
+        show_json({"ok": not unfit, "checks": [dataclasses.asdict(check) for check in checks]})
+    else:
+        rows = [[check.name, _word(check), check.detail] for check in checks]
+        show(align([["what", "state", "detail"], *rows]))
+    if unfit:
+        raise typer.Exit(UNFIT)
+
+
+def _word(check: Check) -> str:
+    if check.ok:
+        return "ok"
+    return "MISSING" if check.needed else "absent"
+
+
+def _python() -> Check:
+    return Check("python", sys.version_info >= (3, 11), f"{sys.version.split()[0]} at {sys.executable}")
+
+
+def _packages() -> list[Check]:
+    from multicentre import __version__
+    from multicentre.studies.environment import PACKAGES, installed_version
+
+    found = {package: installed_version(package) for package in PACKAGES}
+    installed = [Check(name, version is not None, version or "not installed") for name, version in found.items()]
+    return [Check("multicentre", True, __version__), *installed]
+
+
+def _extras() -> list[Check]:
+    from multicentre.studies.environment import EXTRAS, installed_version
+
+    found = {extra: installed_version(package) for extra, package in EXTRAS.items()}
+    return [
+        Check(
+            f"extra {extra}",
+            version is not None,
+            f"{EXTRAS[extra]} {version}" if version else f'pip install "multicentre[{extra}]"',
+            needed=False,
+        )
+        for extra, version in found.items()
+    ]
+
+
+def _data_folders() -> list[Check]:
+    from multicentre.datasets.base import data_folders
+
+    return [Check("data folder", folder.is_dir(), str(folder), needed=False) for folder in data_folders()]
+
+
+def _writable(output: Path) -> Check:
+    """Try the nearest folder that exists; nothing is left behind."""
+    output = output.absolute()
+    nearest = next(folder for folder in (output, *output.parents) if folder.is_dir())
+    try:
+        with tempfile.TemporaryFile(dir=nearest):
+            return Check("output", True, f"{output} can be written")
+    except OSError as error:
+        return Check("output", False, f"{nearest} cannot be written ({error.strerror})")
+
+
+def _clock() -> Check:
+    """Ledgers carry the time, so a clock that stands before the package's own files is told."""
+    now = datetime.now(UTC)
+    installed = datetime.fromtimestamp(Path(__file__).stat().st_mtime, UTC)
+    return Check("clock", now >= installed, f"{now:%Y-%m-%d %H:%M:%S} UTC")

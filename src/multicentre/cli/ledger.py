@@ -1,0 +1,129 @@
+"""``multicentre ledger``: show, verify, export."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from multicentre.cli.console import AsJson, align, answering, show, show_json, tell
+
+if TYPE_CHECKING:
+    from multicentre.privacy.ledger import Entry, Head
+
+app = typer.Typer(help="Read the record of what left a site.", no_args_is_help=True, rich_markup_mode=None)
+
+Where = Annotated[Path, typer.Argument(metavar="RUN|LEDGER.jsonl", help="A run folder, or one site's ledger.")]
+Site = Annotated[str | None, typer.Option(help="One site of a run folder; all otherwise.")]
+
+
+@app.command("show")
+@answering
+def show_ledger(where: Where, site: Site = None, as_json: AsJson = False) -> None:
+    """Print every release and refusal, oldest first."""
+    from multicentre.privacy.ledger import read_ledger
+
+    found = {name: list(read_ledger(path)) for name, path in _ledgers(where, site).items()}
+    if as_json:
+        return show_json(found)
+    for name, entries in found.items():
+        show(f"{name}: {len(entries)} entries\n{_table(entries)}\n")
+    return None
+
+
+@app.command()
+@answering
+def verify(where: Where, site: Site = None, as_json: AsJson = False) -> None:
+    """Check that no entry was changed, removed or inserted."""
+    from multicentre.privacy.ledger import verify_ledger
+
+    known = _known_heads(where)
+    found = {name: verify_ledger(path, known.get(name)) for name, path in _ledgers(where, site).items()}
+    if as_json:
+        return show_json({name: {"entries": head.entries, "hash": head.hash} for name, head in found.items()})
+    for name, head in found.items():
+        show(f"{name}: intact, {head.entries} entries, ends with {head.hash}")
+    return None
+
+
+@app.command()
+@answering
+def export(
+    where: Where,
+    site: Site = None,
+    output: Annotated[Path | None, typer.Option(help="File to write; standard output otherwise.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write one CSV row a released field, for a spreadsheet."""
+    from multicentre.federation.storage import write_atomically
+    from multicentre.privacy.ledger import ledger_as_csv, read_ledger
+
+    entries = [{"site": name, **entry} for name, path in _ledgers(where, site).items() for entry in read_ledger(path)]
+    if output is not None:
+        write_atomically(output, ledger_as_csv(entries).encode())
+        tell(f"{len(entries)} entries written to {output}")
+    if as_json:
+        show_json({"entries": len(entries), "output": str(output)} if output else entries)
+    elif output is None:
+        typer.echo(ledger_as_csv(entries), nl=False)
+
+
+def _ledgers(where: Path, site: str | None) -> dict[str, Path]:
+    from multicentre.federation.errors import ConfigurationError
+    from multicentre.studies.folder import RunFolder
+
+    if not where.is_dir():
+        return {site or where.parent.name or where.stem: where}
+    found = RunFolder.open(where).ledgers()
+    if site is None:
+        return found
+    if site not in found:
+        raise ConfigurationError(
+            f"no ledger of a site {site!r}", where=str(where), mend=f"The sites are {', '.join(found)}."
+        )
+    return {site: found[site]}
+
+
+def _known_heads(where: Path) -> dict[str, Head]:
+    """Return where the ledgers of a run ended when it did."""
+    from multicentre.privacy.ledger import Head
+    from multicentre.studies.folder import RunFolder
+
+    if not (where / "disclosure.json").is_file():
+        return {}
+    folder = RunFolder.open(where)
+    if folder.facts["status"] == "running":
+        return {}
+    return {name: Head(**head) for name, head in folder.read("disclosure.json")["ledgers"].items()}
+
+
+def _table(entries: list[Entry]) -> str:
+    rows = [["entry", "time", "step", "what", "numbers", "patients", "left as"]]
+    for entry in entries:
+        fields = entry.get("fields", [])
+        what = ", ".join(dict.fromkeys(field["field"].partition("[")[0] for field in fields))
+        rows.append(
+            [
+                str(entry["entry"]),
+                entry["time"],
+                entry["step"],
+                what or f"REFUSED {entry.get('reason', '')}",
+                str(sum(_size(field) for field in fields)),
+                _fewest(fields),
+                entry["protection"],
+            ]
+        )
+    return align(rows)
+
+
+def _size(field: dict[str, Any]) -> int:
+    size = 1
+    for side in field["shape"]:
+        size *= side
+    return size
+
+
+def _fewest(fields: list[dict[str, Any]]) -> str:
+    behind = [field["patients"] for field in fields if field["patients"]]
+    return str(min(behind)) if behind else "-"

@@ -1,0 +1,77 @@
+"""Progress on standard error: a bar for a person at a terminal, a line a fit otherwise."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from multicentre.cli.console import tell
+from multicentre.federation.progress import Listener
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+
+class Bars:
+    """Draws one bar a fit.
+
+    Parameters
+    ----------
+    progress : rich.progress.Progress
+    """
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._tasks: dict[str, TaskID] = {}
+
+    def rounds_began(self, name: str, n_rounds: int, done: int) -> None:
+        """Add a bar."""
+        self._tasks[name] = self._progress.add_task(name, total=n_rounds, completed=done)
+
+    def round_ended(self, name: str, number: int, figures: Mapping[str, float]) -> None:
+        """Move the bar."""
+        self._progress.update(self._tasks[name], completed=number)
+
+    def rounds_ended(self, name: str, number: int) -> None:
+        """Fill the bar."""
+        self._progress.update(self._tasks[name], total=number, completed=number)
+
+    def site_lost(self, site: str, reason: str) -> None:
+        """Print the loss above the bars."""
+        self._progress.console.print(f"lost {site}: {reason}", markup=False, highlight=False)
+
+
+class Lines:
+    """Prints a line when a fit ends."""
+
+    def rounds_began(self, name: str, n_rounds: int, done: int) -> None:
+        """Say where a fit is taken up again."""
+        if done:
+            tell(f"{name}: taken up after round {done}")
+
+    def round_ended(self, name: str, number: int, figures: Mapping[str, float]) -> None:
+        """Print nothing."""
+
+    def rounds_ended(self, name: str, number: int) -> None:
+        """Say that the fit ended."""
+        tell(f"{name}: {number} rounds")
+
+    def site_lost(self, site: str, reason: str) -> None:
+        """Say which site was lost."""
+        tell(f"lost {site}: {reason}")
+
+
+@contextmanager
+def progress() -> Iterator[Listener]:
+    """Yield the listener that suits standard error."""
+    if not sys.stderr.isatty():
+        yield Lines()
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True)) as drawn:
+        yield Bars(drawn)

@@ -1,0 +1,26 @@
+"""``multicentre report``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from multicentre.cli.console import AsJson, answering, show, show_json
+
+
+@answering
+def report(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
+    as_json: AsJson = False,
+) -> None:
+    """Write a run's report.html anew."""
+    from multicentre.cli.summary import finish_run
+    from multicentre.studies.folder import RunFolder
+
+    written = finish_run(RunFolder.open(run))
+    if as_json:
+        show_json({"report": str(written)})
+    else:
+        show(str(written))

@@ -1,0 +1,49 @@
+"""``multicentre reproduce``."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import pkgutil
+from pathlib import Path
+from types import ModuleType
+from typing import Annotated
+
+import typer
+
+from multicentre.cli.console import AsJson, answering, show, show_json
+from multicentre.federation.errors import ConfigurationError
+
+
+@answering
+def reproduce(
+    paper: Annotated[str, typer.Argument(metavar="PAPER", help="Short name of a paper.")],
+    quick: Annotated[bool, typer.Option("--quick", help="A small version, in a few minutes.")] = False,
+    output: Annotated[Path | None, typer.Option(metavar="DIR", help="Where tables and figures go.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Recompute the tables and figures of a paper that a method comes from."""
+    from multicentre.cli.progress import progress
+
+    module = _find(paper)
+    with progress() as listener:
+        result = module.reproduce(quick=quick, output=output, listener=listener)
+    if as_json:
+        show_json({"paper": paper, "result": result})
+    elif result is not None:
+        show(str(result))
+
+
+def _find(paper: str) -> ModuleType:
+    import multicentre.reproduction
+
+    known = [
+        found.name.replace("_", "-")
+        for found in pkgutil.iter_modules(multicentre.reproduction.__path__)
+        if not found.name.startswith("_")
+    ]
+    if paper not in known:
+        near = difflib.get_close_matches(paper, known, n=1)
+        mend = f"Did you mean {near[0]!r}?" if near else f"Known papers: {', '.join(known)}."
+        raise ConfigurationError(f"no paper is called {paper!r}", where="reproduce", mend=mend)
+    return importlib.import_module(f"multicentre.reproduction.{paper.replace('-', '_')}")

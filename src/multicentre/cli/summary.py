@@ -1,0 +1,81 @@
+"""What a person reads at the end of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from multicentre.cli.console import align
+
+if TYPE_CHECKING:
+    from multicentre.studies import RunFolder
+
+
+def finish_run(folder: RunFolder) -> Path:
+    """Write the report of a finished run and return its path."""
+    from multicentre.reports import write_report
+
+    return Path(write_report(folder.path))
+
+
+def run_as_dict(folder: RunFolder, report: Path) -> dict[str, Any]:
+    """Return what ``--json`` prints of a run."""
+    return {
+        "folder": str(folder.path),
+        "report": str(report),
+        "run": folder.facts,
+        "comparison": _optional(folder, "comparison.json"),
+        "released": folder.read("disclosure.json")["released"],
+    }
+
+
+def describe_run(folder: RunFolder) -> str:
+    """Return the comparison, and what left the sites, as two text tables."""
+    comparison = _optional(folder, "comparison.json")
+    parts = [] if comparison is None else [describe_comparison(comparison)]
+    parts.append(describe_releases(folder.read("disclosure.json")["released"]))
+    return "\n\n".join(parts)
+
+
+def describe_comparison(comparison: Mapping[str, Any]) -> str:
+    """Return the figures of the federated, pooled and single-site fits, with the reasons for gaps."""
+    rows = [["", "federated", "pooled", "site alone (mean)", ""]]
+    for figure in comparison["figures"]:
+        alone = [value for value in figure["site_alone"].values() if value is not None]
+        mean = _number(fmean(alone)) if alone else "-"
+        better = f"{figure['better']} is better" if figure["better"] else ""
+        rows.append([figure["label"], _number(figure["federated"]), _number(figure["pooled"]), mean, better])
+    lines = [f"On {comparison['patients_held_out']} held-out patients (simulation: only here can rows be pooled)"]
+    lines += [align(rows)] if len(rows) > 1 else []
+    return "\n".join([*lines, *(f"{who}: {why}" for who, why in comparison["notes"].items())])
+
+
+def describe_releases(released: Sequence[Mapping[str, Any]]) -> str:
+    """Return what left the sites, one row a step."""
+    steps: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for row in released:
+        steps.setdefault((row["step"], row["protection"]), []).append(row)
+    table = [["step", "times", "numbers a site", "bytes a site", "fewest patients", "left as"]]
+    table += [[step, *_counts(rows), protection] for (step, protection), rows in steps.items()]
+    n_sites = len({row["site"] for row in released})
+    n_bytes = sum(row["bytes"] for row in released)
+    return "\n".join([f"What left the {n_sites} sites: {n_bytes:,} bytes, and no patient's row", align(table)])
+
+
+def _counts(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    sites = {row["site"] for row in rows}
+    times = max(row["times"] for row in rows)
+    numbers = sum(row["numbers"] for row in rows) / len(sites)
+    n_bytes = sum(row["bytes"] for row in rows) / len(sites)
+    patients = [row["patients_min"] for row in rows if row["patients_min"] is not None]
+    return [str(times), f"{numbers:,.0f}", f"{n_bytes:,.0f}", str(min(patients)) if patients else "-"]
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"
+
+
+def _optional(folder: RunFolder, name: str) -> Any:
+    return folder.read(name) if (folder.path / name).exists() else None

@@ -1,0 +1,195 @@
+"""What every multi-view method settles before its first round: the views, their columns and their scales."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.data.multiview import MultiViewData
+from multicentre.data.schema import Kind, MultiViewSchema, agree_schemas
+from multicentre.federation.coordinator import Federation
+from multicentre.federation.errors import ConfigurationError
+from multicentre.federation.messages import Message, Nothing, array, count, flag, texts
+from multicentre.federation.steps import Release, SitePart, step
+
+Floats = NDArray[np.float64]
+Scale = Literal["view", "feature", "none"]
+SCALES: tuple[Scale, ...] = ("view", "feature", "none")
+
+
+@dataclass(frozen=True)
+class Description(Release):
+    """Names of a site's views and columns; nothing about any patient."""
+
+    views: tuple[str, ...] = texts("names of the views")
+    columns: dict[str, tuple[str, ...]] = texts("names of the columns", keyed=True)
+    kinds: dict[str, tuple[str, ...]] = texts("kind of each column: number or boolean", keyed=True)
+
+
+@dataclass(frozen=True)
+class Stacking(Message):
+    """How the agreed views stand side by side."""
+
+    views: tuple[str, ...] = texts("names of the views, in stacking order")
+    sizes: dict[str, int] = count("number of columns of each view", keyed=True)
+
+
+@dataclass(frozen=True)
+class Centred(Stacking):
+    """The agreed views and a centre for every column."""
+
+    centre: Floats = array("mean of each column over all sites", ("d",), unit="column's")
+
+
+@dataclass(frozen=True)
+class Totals(Release):
+    """Column sums of one site; zeros for views that it lacks."""
+
+    observed: Floats = array("patients with an entry", ("d",), unit="patients")
+    total: Floats = array("sum of the entries", ("d",), unit="column's")
+    sites: Floats = array("1 for each view that the site has", ("k",))
+    incomplete: int = count("1 if some patient has a view in part")
+
+
+@dataclass(frozen=True)
+class Squares(Release):
+    """Sums of squares of one site about the agreed centres."""
+
+    squares: Floats = array("sum of squared distances to the centre", ("d",), unit="column's, squared")
+
+
+class MultiViewPart(SitePart):
+    """What the site parts of multi-view methods share: they describe their columns and sum them."""
+
+    holds: ClassVar[type] = MultiViewData
+    data: MultiViewData
+    min_patients: ClassVar[int] = 3
+
+    @step(releases=Description, when="once")
+    def describe(self, ask: Nothing) -> Description:
+        """Name the views and columns, so that a site that differs can be named."""
+        self.data.check_for_fit(self.min_patients)
+        schema = self.data.schema
+        columns = {view: tuple(schema.columns[view]) for view in schema.views}
+        kinds = {view: tuple(str(kind) for kind in schema.kinds[view]) for view in schema.views}
+        return Description(schema.views, columns, kinds, patients=self.fewest)
+
+    @step(releases=Totals, when="once", summed=True)
+    def column_totals(self, ask: Stacking) -> Totals:
+        """Count and sum the entries of every column, for the means over all sites."""
+        rows = self.rows(ask)
+        has_view = np.array([float(view in self.data.views) for view in ask.views])
+        return Totals(
+            observed=(~np.isnan(rows)).sum(axis=0, dtype=np.float64),
+            total=np.nansum(rows, axis=0),
+            sites=has_view,
+            incomplete=int(self.data.has_missing_entries),
+            patients=self.fewest,
+        )
+
+    @step(releases=Squares, when="once", summed=True)
+    def column_squares(self, ask: Centred) -> Squares:
+        """Sum the squares about the means over all sites, for the scales."""
+        return Squares(np.nansum((self.rows(ask) - ask.centre) ** 2, axis=0), patients=self.fewest)
+
+    @property
+    def fewest(self) -> int:
+        """Patients behind the view that the fewest patients have."""
+        return min(self.data.n_patients_by_view.values())
+
+    def rows(self, stacking: Stacking) -> Floats:
+        """Return the site's rows, shape (n, d), not-a-number where missing."""
+        return self.data.stacked(stacking.views, stacking.sizes)
+
+
+@dataclass(frozen=True)
+class Agreement(Message):
+    """What the sites agreed on before the first round."""
+
+    views: tuple[str, ...] = texts("names of the views, in stacking order")
+    columns: dict[str, tuple[str, ...]] = texts("names of the columns", keyed=True)
+    kinds: dict[str, tuple[str, ...]] = texts("kind of each column", keyed=True)
+    centre: Floats = array("mean of each column", ("d",), unit="column's")
+    deviation: Floats = array("standard deviation of each column", ("d",), unit="column's")
+    observed: Floats = array("patients with an entry", ("d",), unit="patients")
+    sites: Floats = array("sites that have the view", ("k",))
+    incomplete: bool = flag("some patient at some site has a view in part")
+
+    @property
+    def schema(self) -> MultiViewSchema:
+        """Views and columns."""
+        return MultiViewSchema(self.views, self.columns, cast("Mapping[str, tuple[Kind, ...]]", self.kinds))
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Number of columns of each view."""
+        return {view: len(self.columns[view]) for view in self.views}
+
+    @property
+    def stacking(self) -> Stacking:
+        """How the views stand side by side."""
+        return Stacking(self.views, self.sizes)
+
+    def units(self, scale: Scale) -> tuple[Floats, Floats]:
+        """Return what to take from every column and what to divide it by, two arrays of shape (d,).
+
+        Parameters
+        ----------
+        scale : {"view", "feature", "none"}
+            One divisor a view (the root of its columns' mean variance), one a column, or none at all.
+        """
+        if scale == "none":
+            return np.zeros_like(self.centre), np.ones_like(self.centre)
+        if scale == "feature":
+            return self.centre, self.deviation
+        widths = list(self.sizes.values())
+        starts = np.concatenate([[0], np.cumsum(widths)[:-1]]).astype(np.int64)
+        variance = np.add.reduceat(self.deviation**2 * self.observed, starts) / np.add.reduceat(self.observed, starts)
+        return self.centre, np.repeat(np.sqrt(variance), widths)
+
+
+def check_scale(scale: str) -> None:
+    """Raise ConfigurationError unless `scale` is one of ``SCALES``."""
+    if scale not in SCALES:
+        raise ConfigurationError(f"{scale!r} is not a scale", where="scale", mend=f"Use one of {', '.join(SCALES)}.")
+
+
+def agree(federation: Federation, part: type[MultiViewPart]) -> Agreement:
+    """Agree on views, columns, means and deviations: one question to each site, then two sums.
+
+    Raises
+    ------
+    SchemaMismatch
+        Two sites describe a view differently.
+    DataError
+        A site's data cannot be fitted.
+    """
+    schema = agree_on_views(federation, part)
+    stacking = Stacking(tuple(schema.views), dict(schema.sizes))
+    totals = federation.sum(part.column_totals, stacking)
+    centre = totals.total / totals.observed
+    squares = federation.sum(part.column_squares, Centred(stacking.views, stacking.sizes, centre)).squares
+    return Agreement(
+        views=tuple(schema.views),
+        columns={view: tuple(schema.columns[view]) for view in schema.views},
+        kinds={view: tuple(str(kind) for kind in schema.kinds[view]) for view in schema.views},
+        centre=centre,
+        deviation=np.sqrt(squares / totals.observed),
+        observed=totals.observed,
+        sites=totals.sites,
+        incomplete=totals.incomplete > 0,
+    )
+
+
+def agree_on_views(federation: Federation, part: type[MultiViewPart]) -> MultiViewSchema:
+    """Return the schema that all sites share, or say which site differs."""
+    described = federation.ask(part.describe, Nothing())
+    schemas = {
+        site: MultiViewSchema(answer.views, answer.columns, cast("Mapping[str, tuple[Kind, ...]]", answer.kinds))
+        for site, answer in described.items()
+    }
+    return agree_schemas(schemas)

@@ -1,0 +1,35 @@
+"""How well latents tell groups of patients apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+
+Floats = NDArray[np.float64]
+
+
+def accuracy_of_groups(
+    training: Floats, training_labels: Sequence[str], held_out: Floats, labels: Sequence[str]
+) -> float:
+    """Return the share of held-out patients whose group linear discriminant analysis names rightly.
+
+    Parameters
+    ----------
+    training : array of shape (n, q)
+        Latents from which the discriminant is learnt.
+    training_labels : sequence of str
+    held_out : array of shape (m, q)
+    labels : sequence of str
+
+    Returns
+    -------
+    float
+        Not-a-number when the training patients are all of one group.
+    """
+    if len(set(training_labels)) < 2:
+        return float("nan")
+    discriminant = LinearDiscriminantAnalysis().fit(training, np.asarray(training_labels))
+    return float(discriminant.score(held_out, np.asarray(labels)))

@@ -1,0 +1,1 @@
+"""Fed-mv-PPCA (Balelli, Silva and Lorenzi, IPMI 2021)."""

@@ -1,0 +1,310 @@
+"""Federated multi-view probabilistic PCA, after Balelli, Silva and Lorenzi (2021)."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+from multicentre.exhibits import Exhibit
+from multicentre.federation.coordinator import Federation
+from multicentre.federation.errors import ConfigurationError, DisclosureWarning
+from multicentre.federation.rounds import Rounds
+from multicentre.federation.steps import SitePart
+from multicentre.multiview.agreement import Agreement, Scale, agree, check_scale
+from multicentre.multiview.ppca import messages as sent
+from multicentre.multiview.ppca import rounds as loops
+from multicentre.multiview.ppca.fitted import MvPPCAModel
+from multicentre.multiview.ppca.maths.gauge import VarianceSums
+from multicentre.multiview.ppca.maths.model import Layout, Parameters
+from multicentre.multiview.ppca.maths.prior import Prior
+from multicentre.multiview.ppca.maths.problem import Noise
+from multicentre.multiview.ppca.maths.selection import WAICParts
+from multicentre.multiview.ppca.site import MvPPCASite
+
+Method = Literal["invariant", "hierarchical", "paper"]
+METHODS: tuple[Method, ...] = ("invariant", "hierarchical", "paper")
+N_DRAWS, N_BURN = 400, 100
+
+
+class FedMvPPCA(MvPPCAModel):
+    """Federated multi-view probabilistic PCA.
+
+    Every patient of every site has a position x in one latent space of q dimensions; each view is a linear image of it
+    with an offset and noise, ``t = W x + mu + eps`` (Balelli et al. 2021, equations 1 to 3). Sites may lack views,
+    patients may lack views or entries. Only sums over sites reach the coordinator.
+
+    Parameters
+    ----------
+    n_components : int, default 2
+        Latent dimensions, the paper's ``q``.
+    method : {"invariant", "hierarchical", "paper"}, default "invariant"
+        ``"invariant"``: all sites share W, mu and the noise, each has a case mix of its own; exact federated EM, the
+        quality of the pooled fit in about six rounds. ``"hierarchical"``: after that, each site has parameters of its
+        own around a global law, whose between-centre variances are estimated by empirical Bayes; what harmonisation
+        needs. ``"paper"``: the published alternation of local MAP fits and maximum likelihood of the global law,
+        errata mended; its between-centre variances shrink to zero.
+    max_rounds : int, default 100
+        The paper's ``R``; the first two methods stop when they have converged.
+    n_local_iterations : int, default 15
+        The paper's ``I``: local iterations a round (``"hierarchical"`` and ``"paper"``).
+    tol : float, default 1e-6
+        A loop ends when its objective changed by less than this, relatively, in two rounds running.
+    scale : {"view", "feature", "none"}, default "view"
+        Columns are centred and divided by one number a view, one a column, or not at all. One number a view leaves the
+        noise of a view's columns comparable, which choosing ``n_components`` relies on; one a column suits columns of
+        different units.
+    noise : {"isotropic", "diagonal"}, default "isotropic"
+        One noise variance a view (the paper), or one a column (factor analysis).
+    ard : bool, default False
+        Let latent dimensions that a view does not need switch off (``"invariant"`` and ``"hierarchical"``).
+    waic : bool, default False
+        Compute ``waic_`` after the fit, by sampling at the sites.
+    ddof : {0, 1}, default 0
+        1 divides between-centre squares by the number of sites less one; worth it with two or three sites.
+    small_views : bool, default False
+        Allow as many latent dimensions as the smallest view has columns, or more.
+    faithful : bool, default False
+        With ``"paper"``: start each round from a draw of the global law, as printed, instead of the site's last fit.
+    random_state : int, default 0
+        Seed of starts and draws.
+
+    Attributes
+    ----------
+    n_features_in_ : int
+        Columns over all views.
+    n_patients_ : int
+        Patients of all sites.
+    n_rounds_ : int
+        Rounds over all loops.
+    converged_ : bool
+        Whether the last loop ended by `tol`.
+    history_ : list of dict
+        Log-likelihood (or log posterior) a patient, round by round.
+    explained_variance_ratio_ : dict of str to array of shape (q,)
+        Share of each view's variance over all sites that each latent dimension explains.
+    explained_variance_ : dict of str to float
+        Share that all of them explain together.
+    training_ : dict of str to float
+        MAE, log-likelihood a patient and cross-view MAE over the sites' own rows.
+    waic_ : float
+        WAIC summed over sites (lower is better), with ``waic=True``.
+
+    References
+    ----------
+    .. [1] I. Balelli, S. Silva, M. Lorenzi, "A Probabilistic Framework for Modeling the Variability Across Federated
+       Datasets of Heterogeneous Multi-View Observations", IPMI 2021.
+
+    Examples
+    --------
+    >>> import multicentre as mc
+    >>> sites = mc.datasets.split_scenario(mc.datasets.simulate_sd(seed=1), "K", n_sites=3, seed=0)
+    >>> federation = mc.Federation.in_process({name: site.data for name, site in sites.items()})
+    >>> model = mc.multiview.FedMvPPCA(n_components=5).fit(federation)
+    >>> model.transform(sites["centre-1"].data).shape[1]
+    5
+    """
+
+    site_part: ClassVar[type[SitePart]] = MvPPCASite
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        method: Method = "invariant",
+        max_rounds: int = 100,
+        n_local_iterations: int = 15,
+        tol: float = 1e-6,
+        scale: Scale = "view",
+        noise: Noise = "isotropic",
+        ard: bool = False,
+        waic: bool = False,
+        ddof: int = 0,
+        small_views: bool = False,
+        faithful: bool = False,
+        random_state: int = 0,
+    ) -> None:
+        self.n_components = n_components
+        self.method = method
+        self.max_rounds = max_rounds
+        self.n_local_iterations = n_local_iterations
+        self.tol = tol
+        self.scale = scale
+        self.noise = noise
+        self.ard = ard
+        self.waic = waic
+        self.ddof = ddof
+        self.small_views = small_views
+        self.faithful = faithful
+        self.random_state = random_state
+
+    def _fit(self, federation: Federation) -> None:
+        self._check_parameters()
+        agreement = federation.once("agreement", Agreement, lambda: self._agree(federation))
+        self._take_units(agreement)
+        plan = self._plan(agreement)
+        start = federation.once("start", sent.Shared, lambda: loops.find_start(federation, plan))
+        parameters, prior = self._run(federation, plan, start)
+        self.n_features_in_ = agreement.schema.n_features
+        self._set_fitted(parameters, prior)
+        self._describe_training(federation)
+        if self.waic:
+            self.waic_ = self._draw_waic(federation)
+
+    def _run(self, federation: Federation, plan: loops.Plan, start: sent.Shared) -> tuple[Parameters, Prior | None]:
+        if self.method == "paper":
+            prior, local = loops.fit_local(federation, plan, start)
+            self._note(local)
+            return prior.centre(plan.layout), prior
+        parameters, shared = loops.fit_shared(federation, plan, start)
+        if self.method == "invariant":
+            self._note(shared)
+            return parameters, None
+        prior, around = loops.fit_around(federation, plan, shared.state)
+        self._note(shared, around)
+        return prior.centre(plan.layout), prior
+
+    def _agree(self, federation: Federation) -> Agreement:
+        agreement = agree(federation, MvPPCASite)
+        self._check_sites(agreement, federation)
+        self._take_units(agreement)
+        federation.ask(MvPPCASite.prepare, self._standards(agreement.incomplete))
+        return agreement
+
+    def _standards(self, incomplete: bool) -> sent.Standards:
+        return sent.Standards(
+            views=tuple(self.schema_.views),
+            sizes=dict(self.schema_.sizes),
+            centre=self._centre,
+            spread=self._spread,
+            noise=self.noise,
+            incomplete=incomplete,
+            n_components=int(self.n_components),
+        )
+
+    def _check_parameters(self) -> None:
+        check_scale(self.scale)
+        if self.method not in METHODS:
+            raise ConfigurationError(
+                f"{self.method!r} is not a method", where="method", mend=f"Use one of {', '.join(METHODS)}."
+            )
+        if self.noise not in ("isotropic", "diagonal"):
+            raise ConfigurationError(
+                f"{self.noise!r} is not a kind of noise", where="noise", mend="Use isotropic or diagonal."
+            )
+        for name in ("n_components", "max_rounds", "n_local_iterations"):
+            value = getattr(self, name)
+            if not isinstance(value, int | np.integer) or value < 1:
+                raise ConfigurationError(f"{value!r} is not a whole number of at least 1", where=name)
+        if self.ard and self.method == "paper":
+            raise ConfigurationError("the paper's method has no relevance determination", where="ard")
+
+    def _check_sites(self, agreement: Agreement, federation: Federation) -> None:
+        sizes = agreement.sizes
+        narrow = [view for view, size in sizes.items() if self.n_components >= size]
+        if narrow and not self.small_views:
+            raise ConfigurationError(
+                f"{self.n_components} latent dimensions are not below the {sizes[narrow[0]]} columns of the view",
+                where=f"n_components, view {narrow[0]!r}",
+                mend=f"Use at most {min(sizes.values()) - 1}, leave the view out, or say small_views=True: the joint "
+                "model does not need the limit, the paper states it.",
+            )
+        if self.n_components >= agreement.schema.n_features:
+            raise ConfigurationError(
+                f"{self.n_components} latent dimensions for {agreement.schema.n_features} columns",
+                where="n_components",
+                mend="Use fewer latent dimensions than columns.",
+            )
+        alone = [view for view, n in zip(agreement.views, agreement.sites, strict=True) if n < 1.5]
+        if alone and len(federation.sites) > 1:
+            warnings.warn(
+                f"only one site has the view {', '.join(alone)}: sums over sites show that site's own share of it.",
+                DisclosureWarning,
+                stacklevel=5,
+            )
+
+    def _plan(self, agreement: Agreement) -> loops.Plan:
+        return loops.Plan(
+            layout=Layout(agreement.views, tuple(agreement.sizes.values())),
+            n_components=int(self.n_components),
+            max_rounds=int(self.max_rounds),
+            n_local_iterations=int(self.n_local_iterations),
+            tol=self.tol,
+            noise=self.noise,
+            ard=self.ard,
+            ddof=self.ddof,
+            faithful=self.faithful,
+            seed=int(self.random_state),
+        )
+
+    def _note(self, *phases: Rounds[Any]) -> None:
+        self.history_ = [
+            entry | {"phase": float(i)} for i, (_, rounds) in enumerate(phases) for entry in rounds.history
+        ]
+        self.n_rounds_ = sum(rounds.number for _, rounds in phases)
+        self.converged_ = self.method == "paper" or all(rounds.stopped for _, rounds in phases)
+        if not self.converged_:
+            warnings.warn(
+                f"the rounds ended at max_rounds={self.max_rounds} before the objective settled to tol={self.tol:g}.",
+                ConvergenceWarning,
+                stacklevel=5,
+            )
+
+    def _question(self) -> sent.Law:
+        law = self._standard_law()
+        return sent.Law(law.loadings, law.mean, law.noise, self.deviation_)
+
+    def _describe_training(self, federation: Federation) -> None:
+        answer = federation.sum(MvPPCASite.evaluate, self._question())
+        explained = VarianceSums(answer.total_square, answer.square_after_axis, answer.square_after_all, answer.entries)
+        names = self.layout.names
+        self.explained_variance_ratio_ = dict(zip(names, explained.explained, strict=True))
+        self.explained_variance_ = dict(zip(names, (float(r) for r in explained.explained_by_all), strict=True))
+        self.training_ = _figures(answer, names)
+        self.n_patients_ = round(answer.n_rows)
+
+    def _draw_waic(self, federation: Federation) -> float:
+        question = self._question()
+        draws = sent.Draws(
+            question.loadings,
+            question.mean,
+            question.noise,
+            question.deviation,
+            n_draws=N_DRAWS,
+            n_burn=N_BURN,
+            seed=int(self.random_state),
+        )
+        parts = federation.sum(MvPPCASite.draw_waic, draws)
+        return WAICParts(parts.lppd, parts.p_waic, round(parts.n_rows)).waic
+
+    def evaluate(self, federation: Federation) -> dict[str, float]:
+        """Return MAE, cross-view MAE and log-likelihood a patient over the sites of a federation, from sums alone.
+
+        Parameters
+        ----------
+        federation : Federation
+            Sites with the model's views, held-out patients say.
+        """
+        handle = federation.begin(MvPPCASite)
+        handle.ask(MvPPCASite.prepare, self._standards(False))
+        return _figures(handle.sum(MvPPCASite.evaluate, self._question()), self.layout.names)
+
+    def exhibits(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Exhibit]:
+        """Return the fit's figures and tables."""
+        from multicentre.multiview.ppca.exhibits import show_fit
+
+        return show_fit(self, sites, labels)
+
+
+def _figures(answer: sent.Evaluation, names: Sequence[str]) -> dict[str, float]:
+    figures = {
+        "mae": float(answer.absolute_error.sum() / answer.entries.sum()),
+        "log_likelihood": answer.log_likelihood / answer.n_rows,
+    }
+    for k, view in enumerate(names):
+        if answer.cross_view_entries[k] > 0:
+            figures[f"imputation_mae/{view}"] = float(answer.cross_view_error[k] / answer.cross_view_entries[k])
+    return figures

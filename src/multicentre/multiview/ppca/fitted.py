@@ -1,0 +1,318 @@
+"""What a fitted Fed-mv-PPCA can do with rows that its holder has; nothing here speaks to a site."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from multicentre.data.multiview import MultiViewData
+from multicentre.data.schema import MultiViewSchema
+from multicentre.estimator import Arrays, FederatedEstimator, Figure
+from multicentre.federation.errors import ConfigurationError, DataError
+from multicentre.multiview.agreement import Agreement
+from multicentre.multiview.latent_groups import accuracy_of_groups
+from multicentre.multiview.ppca.maths import gauge, predict
+from multicentre.multiview.ppca.maths.harmonise import harmonise
+from multicentre.multiview.ppca.maths.model import Floats, LatentLaw, Layout, Parameters
+from multicentre.multiview.ppca.maths.predict import Imputation
+from multicentre.multiview.ppca.maths.prior import Prior
+from multicentre.multiview.ppca.maths.rows import SiteRows
+
+_PRIOR = tuple(Prior.__dataclass_fields__)
+
+
+class MvPPCAModel(FederatedEstimator):
+    """A law of multi-view rows, t = W x + mu + eps, with x ~ N(0, I).
+
+    All attributes are in the columns' own units unless they say otherwise.
+
+    Attributes
+    ----------
+    schema_ : MultiViewSchema
+        Views and columns.
+    loadings_ : dict of str to array of shape (d_k, q)
+        ``W`` by view, in canonical axes: sorted by variance explained, largest loading positive.
+    mean_ : dict of str to array of shape (d_k,)
+        ``mu`` by view.
+    noise_variance_ : dict of str to array of shape (d_k,)
+        Noise variance of each column by view.
+    deviation_ : array of shape (d,)
+        Standard deviation of each column over all sites: the unit of errors.
+    between_centres_ : dict of str to dict of str to float
+        Standard deviation between centres of the loadings and of the means by view, in the units of the fit
+        (a view's or a column's standard deviation); empty for ``method="invariant"``.
+    """
+
+    figures: ClassVar[Mapping[str, Figure]] = {
+        "mae": Figure(
+            "MAE, test",
+            "lower",
+            "standard deviations",
+            "mean absolute error of held-out patients' columns rebuilt from their latents",
+        ),
+        "accuracy": Figure(
+            "accuracy in latent space",
+            "higher",
+            "",
+            "share of held-out patients whose group linear discriminant analysis of the latents names",
+        ),
+        "log_likelihood": Figure(
+            "held-out log-likelihood", "higher", "nats a patient", "mean log density of held-out patients"
+        ),
+        "imputation_mae": Figure(
+            "imputation error",
+            "lower",
+            "standard deviations",
+            "mean absolute error of a view of held-out patients predicted from their other views",
+        ),
+        "mean_imputation_mae": Figure(
+            "the same, by the mean", "lower", "standard deviations", "the same when the column's mean is put in"
+        ),
+    }
+
+    schema_: MultiViewSchema
+    _law: Parameters
+    _prior: Prior | None
+    _centre: Floats
+    _spread: Floats
+    deviation_: Floats
+
+    @property
+    def layout(self) -> Layout:
+        """How the views stand side by side."""
+        check_is_fitted(self, "schema_")
+        return Layout(tuple(self.schema_.views), tuple(self.schema_.sizes[view] for view in self.schema_.views))
+
+    @property
+    def loadings_(self) -> dict[str, Floats]:
+        """Loadings by view."""
+        return self.layout.split(self._law.loadings)
+
+    @property
+    def mean_(self) -> dict[str, Floats]:
+        """Means by view."""
+        return self.layout.split(self._law.mean)
+
+    @property
+    def noise_variance_(self) -> dict[str, Floats]:
+        """Noise variances by view."""
+        return self.layout.split(self._law.noise)
+
+    @property
+    def between_centres_(self) -> dict[str, dict[str, float]]:
+        """Standard deviations between centres by view."""
+        if self._prior is None:
+            return {}
+        variances = zip(self._prior.loadings_variance, self._prior.mean_variance, strict=True)
+        return {
+            view: {"loadings": float(np.sqrt(loadings)), "mean": float(np.sqrt(mean))}
+            for view, (loadings, mean) in zip(self.layout.names, variances, strict=True)
+        }
+
+    def transform(self, data: MultiViewData) -> Floats:
+        """Return the expected latents of each patient given the entries that the patient has.
+
+        Parameters
+        ----------
+        data : MultiViewData
+            Any of the model's views; entries and views may be missing.
+
+        Returns
+        -------
+        array of shape (n, q)
+        """
+        return predict.posterior_latent(self._stacked(data), self._law).mean
+
+    def reconstruct(self, data: MultiViewData) -> dict[str, Floats]:
+        """Return every view of each patient as the model sees it, W x + mu, shape (n, d_k) by view."""
+        rebuilt = predict.reconstruct(self._stacked(data), self._law)
+        return {view: rebuilt[:, self.layout.columns(view)] for view in self.layout.names}
+
+    def impute(self, data: MultiViewData, view: str, *, new_centre: bool = False) -> Imputation:
+        """Predict a view of each patient from the patient's other views.
+
+        Parameters
+        ----------
+        data : MultiViewData
+            What `data` holds of `view` itself is not used.
+        view : str
+        new_centre : bool, default False
+            Widen the prediction by the variance between centres; needs a fit with ``method`` other than
+            ``"invariant"``.
+
+        Returns
+        -------
+        Imputation
+            ``mean`` (n, d_k), ``variance`` (n, d_k), ``covariance(row)`` (d_k, d_k), ``interval(level)``.
+        """
+        wanted = self.layout.features_of([self._known_view(view)])
+        hidden = np.where(wanted, np.nan, self._stacked(data))
+        return predict.impute(hidden, self._law, wanted, spread=self._between_centres() if new_centre else None)
+
+    def sample(self, n_patients: int, random_state: int | None = None) -> MultiViewData:
+        """Draw patients from the fitted law. They are simulated and rest on no single patient."""
+        drawn = predict.sample(self._law, n_patients, np.random.default_rng(random_state))
+        return self._as_data(drawn, self.layout.names, None)
+
+    def score_samples(self, data: MultiViewData) -> Floats:
+        """Return the log density of each patient's observed entries, shape (n,), in nats."""
+        return predict.row_log_likelihood(self._stacked(data), self._law)
+
+    def score(self, data: MultiViewData, y: None = None) -> float:
+        """Return the mean log density of the patients' observed entries, in nats."""
+        return float(self.score_samples(data).mean())
+
+    def harmonise(self, data: MultiViewData, *, n_iterations: int = 100) -> MultiViewData:
+        """Return one centre's rows as they would have been measured under the global law.
+
+        The centre's own parameters and case mix are estimated here, from its rows and the global law; both stay with
+        the caller. Offsets, loadings and noise of the centre go, the case mix of its patients stays.
+
+        Parameters
+        ----------
+        data : MultiViewData
+            All patients of one centre.
+        n_iterations : int, default 100
+            Local iterations.
+
+        Raises
+        ------
+        ConfigurationError
+            The fit was not hierarchical: it has no law of centre effects.
+        """
+        if self._prior is None or not np.isfinite(self._prior.loadings_variance).any():
+            raise ConfigurationError(
+                "there is no law of centre effects to remove", where="harmonise", mend='Fit with method="hierarchical".'
+            )
+        standard = (self._stacked(data) - self._centre) / self._spread
+        q = self._prior.loadings.shape[1]
+        rows = SiteRows(standard, self.layout, data.has_missing_entries, "isotropic")
+        shared = self._prior.centre(self.layout)
+        local, law, _ = rows.fit_around(shared, LatentLaw.standard(q), self._prior, n_iterations)
+        moved = harmonise(standard, local.parameters, shared, law)
+        return self._as_data(moved * self._spread + self._centre, data.views, data.ids)
+
+    def assess(
+        self,
+        data: MultiViewData,
+        labels: Sequence[str] | None = None,
+        *,
+        training: MultiViewData | None = None,
+        training_labels: Sequence[str] | None = None,
+    ) -> dict[str, float]:
+        """Return test MAE, accuracy in latent space, log-likelihood and imputation errors on held-out patients."""
+        X, layout = self._stacked(data), self.layout
+        errors = predict.absolute_errors(
+            X / self.deviation_, predict.reconstruct(X, self._law) / self.deviation_, layout
+        )
+        figures = {"mae": float(errors.absolute.sum() / errors.counts.sum()), "log_likelihood": self.score(data)}
+        if labels is not None and training is not None and training_labels is not None:
+            figures["accuracy"] = accuracy_of_groups(
+                self.transform(training), training_labels, self.transform(data), labels
+            )
+        if layout.n_views > 1:
+            figures |= self._imputation_figures(X)
+        return figures
+
+    def _imputation_figures(self, X: Floats) -> dict[str, float]:
+        across = predict.cross_view_errors(X, self._law, self.layout, unit=1 / self.deviation_)
+        by_mean = predict.cross_view_errors(X, _mean_only(self._law), self.layout, unit=1 / self.deviation_)
+        figures = {}
+        for k, view in enumerate(self.layout.names):
+            if across.counts[k] > 0:
+                figures[f"imputation_mae/{view}"] = float(across.mean[k])
+                figures[f"mean_imputation_mae/{view}"] = float(by_mean.mean[k])
+        return figures
+
+    def _take_units(self, agreement: Agreement) -> None:
+        """Take in what the sites agreed on."""
+        self.schema_ = agreement.schema
+        self._centre, self._spread = agreement.units(self.get_params()["scale"])
+        self.deviation_ = agreement.deviation
+
+    def _set_fitted(self, parameters: Parameters, prior: Prior | None) -> None:
+        """Take the fitted law, in the units of the fit, to canonical axes and the columns' own units."""
+        rotation = gauge.canonical_rotation(parameters)
+        law = gauge.rotate_parameters(parameters, rotation)
+        self._law = Parameters(
+            law.loadings * self._spread[:, None], law.mean * self._spread + self._centre, law.noise * self._spread**2
+        )
+        self._prior = None
+        if prior is not None:
+            fields = {name: getattr(prior, name) for name in _PRIOR}
+            self._prior = Prior(**{**fields, "loadings": prior.loadings @ rotation})
+
+    def _standard_law(self) -> Parameters:
+        """Return the law in the units of the fit."""
+        return Parameters(
+            self._law.loadings / self._spread[:, None],
+            (self._law.mean - self._centre) / self._spread,
+            self._law.noise / self._spread**2,
+        )
+
+    def _between_centres(self) -> predict.Spread:
+        if self._prior is None:
+            raise ConfigurationError(
+                "the fit has no variance between centres", where="new_centre", mend='Fit with method="hierarchical".'
+            )
+        of, square = self.layout.view_of, self._spread**2
+        mean, loadings = (
+            np.where(np.isfinite(variance), variance, 0.0)[of] * square
+            for variance in (self._prior.mean_variance, self._prior.loadings_variance)
+        )
+        return predict.Spread(mean=mean, loadings=loadings)
+
+    def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        arrays: dict[str, Any] = {
+            "loadings": self._law.loadings,
+            "mean": self._law.mean,
+            "noise_variance": self._law.noise,
+            "centre": self._centre,
+            "spread": self._spread,
+            "deviation": self.deviation_,
+        }
+        if self._prior is not None:
+            arrays |= {f"global_{name}": getattr(self._prior, name) for name in _PRIOR}
+        return arrays, {"schema": self.schema_.to_dict(), "axes": "canonical"}
+
+    def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
+        self.schema_ = MultiViewSchema.from_dict(facts["schema"])
+        self._law = Parameters(arrays["loadings"], arrays["mean"], arrays["noise_variance"])
+        self._centre, self._spread, self.deviation_ = arrays["centre"], arrays["spread"], arrays["deviation"]
+        self._prior = None
+        if "global_loadings" in arrays:
+            self._prior = Prior(**{name: arrays[f"global_{name}"] for name in _PRIOR})
+
+    def _stacked(self, data: MultiViewData) -> Floats:
+        if not isinstance(data, MultiViewData):
+            raise DataError(f"MultiViewData is needed, {type(data).__name__} was given", where="data")
+        known = [view for view in data.views if view in self.layout.names]
+        if not known:
+            raise DataError("none of the model's views is there", where="data", mend=f"It has {self.layout.names}.")
+        for view in known:
+            if tuple(data.columns[view]) != tuple(self.schema_.columns[view]):
+                raise DataError(
+                    "the columns differ from those of the fit",
+                    where=f"view {view!r}",
+                    mend=f"Give {', '.join(self.schema_.columns[view])}, in this order.",
+                )
+        return data.stacked(self.layout.names, self.schema_.sizes)
+
+    def _known_view(self, view: str) -> str:
+        if view not in self.layout.names:
+            raise ConfigurationError(
+                f"the model has no view {view!r}", where="view", mend=f"It has {', '.join(self.layout.names)}."
+            )
+        return view
+
+    def _as_data(self, rows: Floats, views: Sequence[str], ids: Any) -> MultiViewData:
+        known = [view for view in views if view in self.layout.names]
+        arrays = {view: rows[:, self.layout.columns(view)] for view in known}
+        return MultiViewData(arrays, ids=ids, columns={view: self.schema_.columns[view] for view in known})
+
+
+def _mean_only(law: Parameters) -> Parameters:
+    return Parameters(np.zeros_like(law.loadings), law.mean, law.noise)

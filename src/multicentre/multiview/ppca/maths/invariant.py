@@ -1,0 +1,278 @@
+"""One law of the features for all sites, one latent case mix per site: exact federated EM, all messages sums.
+
+With loadings, mean and noise shared and x ~ N(m_c, Phi_c) at site c, rotation, scale and origin of the latent space
+are the same at every site, so that nothing has to be aligned and views that only some sites have stay coherent.
+The model is that of Balelli et al. (2021, equations 1 to 3) with theta_c = theta for all c and the latent law freed;
+the step that standardises the average case mix is PX-EM (Liu, Rubin and Wu 1998) across sites.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from multicentre.multiview.ppca.maths.expectation import LOG_TWO_PI, invert_positive
+from multicentre.multiview.ppca.maths.model import Floats, Integers, LatentLaw, Layout, Parameters
+from multicentre.multiview.ppca.maths.moments import PatternMoments
+from multicentre.multiview.ppca.maths.problem import NOISE_FLOOR, Noise
+
+
+@dataclass(frozen=True)
+class SharedSums:
+    """What a site sends in one round, with z = [x; 1] and t taken about the mean that was broadcast.
+
+    Parameters
+    ----------
+    cross : array of shape (d, q + 1)
+        ``A``: sum of (t_j - mu_j) <z'> over the rows that show feature j; zeros for views that the site lacks.
+    second : array of shape (k, q + 1, q + 1), or (d, q + 1, q + 1) where entries are missing
+        ``Ba``: sum of <z z'> over the rows that show the view, or the feature.
+    squares : array of shape (d,)
+        ``D``: sum of (t_j - mu_j)^2.
+    latent_first : array of shape (q,)
+        Sum of <x> over all rows.
+    latent_second : array of shape (q, q)
+        Sum of <x x'> over all rows.
+    n_rows : float
+    log_likelihood : float
+        Of the site's rows at the broadcast parameters and its own latent law before this round, in nats.
+    """
+
+    cross: Floats
+    second: Floats
+    squares: Floats
+    latent_first: Floats
+    latent_second: Floats
+    n_rows: float
+    log_likelihood: float
+
+    def __add__(self, other: SharedSums) -> SharedSums:
+        return SharedSums(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What a pattern's rows say about the latents; all that the inner repetitions need."""
+
+    pattern: PatternMoments
+    product: Floats
+    residual: Floats
+    information: Floats
+    signal: Floats
+    pull: Floats
+    constant: float
+
+
+@dataclass(frozen=True)
+class _Posterior:
+    """Posterior of a pattern's latents: common covariance, mean over rows, and sum of <x x'> about that mean."""
+
+    covariance: Floats
+    mean: Floats
+    scatter: Floats
+
+
+def answer_round(
+    patterns: list[PatternMoments],
+    layout: Layout,
+    shared: Parameters,
+    law: LatentLaw,
+    *,
+    n_repetitions: int = 5,
+) -> tuple[SharedSums, LatentLaw]:
+    """Do a site's part of one round: update its latent law, then write the sums for the shared update.
+
+    One product with the scatter serves all repetitions, which cost O(q^3) each.
+
+    Parameters
+    ----------
+    patterns : list of PatternMoments
+    layout : Layout
+    shared : Parameters
+        As broadcast.
+    law : LatentLaw
+        The site's own, in the gauge of `shared`.
+    n_repetitions : int, default 5
+        Updates of the latent law; 0 leaves it as it is.
+
+    Returns
+    -------
+    sums : SharedSums
+    law : LatentLaw
+        Stays at the site.
+    """
+    seen = [_look(pattern, shared) for pattern in patterns]
+    n = sum(pattern.moments.n for pattern in patterns)
+    log_likelihood = _log_likelihood(seen, law)
+    posteriors = [_infer(one, law) for one in seen]
+    for repetition in range(n_repetitions):
+        if repetition:
+            posteriors = [_infer(one, law) for one in seen]
+        law = _fit_law(seen, posteriors, n)
+    return _write_sums(seen, posteriors, layout, log_likelihood), law
+
+
+def site_log_likelihood(patterns: list[PatternMoments], shared: Parameters, law: LatentLaw | None = None) -> float:
+    """Log-likelihood of a site's rows, the latents integrated out, in nats; the standard latent law by default."""
+    law = law or LatentLaw.standard(shared.n_components)
+    return _log_likelihood([_look(pattern, shared) for pattern in patterns], law)
+
+
+def _look(pattern: PatternMoments, shared: Parameters) -> _Seen:
+    own, moments = shared.restrict(pattern.features), pattern.moments
+    weighted = own.loadings / own.noise[:, None]
+    product = moments.scatter_times(weighted)
+    residual = moments.mean - own.mean
+    squares = moments.scatter_diagonal + moments.n * residual**2
+    constant = moments.n * float(np.sum(LOG_TWO_PI + np.log(own.noise))) + float(np.sum(squares / own.noise))
+    return _Seen(
+        pattern,
+        product,
+        residual,
+        own.loadings.T @ weighted,
+        weighted.T @ product,
+        residual @ weighted,
+        constant,
+    )
+
+
+def _infer(seen: _Seen, law: LatentLaw) -> _Posterior:
+    precision, _ = invert_positive(law.covariance)
+    covariance, _ = invert_positive(precision + seen.information)
+    mean = covariance @ (precision @ law.mean + seen.pull)
+    scatter = seen.pattern.moments.n * covariance + covariance @ seen.signal @ covariance
+    return _Posterior(covariance, mean, 0.5 * (scatter + scatter.T))
+
+
+def _log_likelihood(seen: list[_Seen], law: LatentLaw) -> float:
+    precision, log_volume = invert_positive(law.covariance)
+    total = 0.0
+    for one in seen:
+        n = one.pattern.moments.n
+        covariance, log_precision = invert_positive(precision + one.information)
+        # about W m: the prior's own quadratic term then cancels exactly
+        pull = one.pull - one.information @ law.mean
+        shift = law.mean @ (one.information @ law.mean - 2.0 * one.pull)
+        inner = shift - pull @ covariance @ pull
+        total += one.constant + n * (log_volume + log_precision + float(inner))
+        total -= float(np.trace(covariance @ one.signal))
+    return -0.5 * total
+
+
+def _fit_law(seen: list[_Seen], posteriors: list[_Posterior], n: int) -> LatentLaw:
+    counts = np.array([float(one.pattern.moments.n) for one in seen])
+    means = np.stack([posterior.mean for posterior in posteriors])
+    mean = counts @ means / n
+    away = means - mean
+    scatter = (away * counts[:, None]).T @ away + np.sum([p.scatter for p in posteriors], axis=0)
+    return LatentLaw(np.asarray(mean, dtype=np.float64), np.asarray(scatter / n, dtype=np.float64))
+
+
+def _write_sums(seen: list[_Seen], posteriors: list[_Posterior], layout: Layout, log_likelihood: float) -> SharedSums:
+    q = len(posteriors[0].mean)
+    cross, squares = np.zeros((layout.n_features, q + 1)), np.zeros(layout.n_features)
+    second, total = np.zeros((layout.n_views, q + 1, q + 1)), np.zeros((q + 1, q + 1))
+    for one, posterior in zip(seen, posteriors, strict=True):
+        own, moments = one.pattern.features, one.pattern.moments
+        z = np.append(posterior.mean, 1.0)
+        moment = moments.n * np.outer(z, z)
+        moment[:q, :q] += posterior.scatter
+        pull = moments.n * one.residual[:, None] * z
+        pull[:, :q] += one.product @ posterior.covariance
+        cross[own] += pull
+        squares[own] += moments.scatter_diagonal + moments.n * one.residual**2
+        second[one.pattern.views(layout)] += moment
+        total += moment
+    return SharedSums(cross, second, squares, total[:q, q], total[:q, :q], float(total[q, q]), float(log_likelihood))
+
+
+def maximise_shared(
+    sums: SharedSums,
+    previous: Parameters,
+    layout: Layout,
+    *,
+    noise: Noise = "isotropic",
+    group_of: Integers | None = None,
+) -> tuple[Parameters, LatentLaw]:
+    """Do the coordinator's part of one round: shared parameters, then the gauge where the average case mix is N(0, I).
+
+    Parameters
+    ----------
+    sums : SharedSums
+        Over sites.
+    previous : Parameters
+        As broadcast; the sums are about its mean. A view that no site has keeps its row here.
+    layout : Layout
+    noise : {"isotropic", "diagonal"}, default "isotropic"
+    group_of : int array of shape (d,), optional
+        Which matrix of ``sums.second`` belongs to a feature. By default the feature's view when there is one matrix a
+        view, and the feature itself when there is one a feature.
+
+    Returns
+    -------
+    parameters : Parameters
+    gauge : LatentLaw
+        The average case mix that was absorbed; every site passes it to :func:`change_gauge`.
+    """
+    if group_of is None:
+        per_feature = len(sums.second) == layout.n_features
+        group_of = np.arange(layout.n_features) if per_feature else layout.view_of
+    rows = sums.second[group_of, -1, -1]
+    here = rows > 0.5
+    solved = solve_blocks(sums.cross, sums.second, group_of, here)
+    left = sums.squares - np.einsum("dq,dq->d", solved, sums.cross)
+    variance = _pool_shared_noise(left, sums.squares, rows, layout, noise)
+    loadings = np.where(here[:, None], solved[:, :-1], previous.loadings)
+    mean = previous.mean + np.where(here, solved[:, -1], 0.0)
+    gauge = average_law(sums)
+    fitted = Parameters(loadings, mean, np.where(here, variance, previous.noise))
+    return absorb_gauge(fitted, gauge), gauge
+
+
+def solve_blocks(cross: Floats, second: Floats, group_of: Integers, here: np.ndarray) -> Floats:
+    """Solve ``F_j Ba_g(j) = A_j`` for the features `here`, shape (d, q + 1); zeros elsewhere."""
+    solved = np.zeros_like(cross)
+    if len(second) == len(cross):
+        solved[here] = np.linalg.solve(second[here], cross[here][:, :, None])[:, :, 0]
+        return solved
+    for group in np.unique(group_of[here]):
+        own = here & (group_of == group)
+        solved[own] = np.linalg.solve(second[group], cross[own].T).T
+    return solved
+
+
+def _pool_shared_noise(left: Floats, squares: Floats, rows: Floats, layout: Layout, noise: Noise) -> Floats:
+    by_view = np.stack([np.add.reduceat(values, layout.starts) for values in (left, squares, rows)])
+    counts = np.maximum(by_view[2], 1.0)
+    floor = NOISE_FLOOR * by_view[1] / counts
+    floor = np.where(floor > 0, floor, NOISE_FLOOR)[layout.view_of]
+    raw = left / np.maximum(rows, 1.0) if noise == "diagonal" else (by_view[0] / counts)[layout.view_of]
+    return np.maximum(raw, floor)
+
+
+def average_law(sums: SharedSums) -> LatentLaw:
+    """Return the case mix averaged over all rows of all sites."""
+    mean = sums.latent_first / sums.n_rows
+    covariance = sums.latent_second / sums.n_rows - np.outer(mean, mean)
+    return LatentLaw(mean, 0.5 * (covariance + covariance.T))
+
+
+def absorb_gauge(parameters: Parameters, gauge: LatentLaw) -> Parameters:
+    """Return the parameters for latents in units of `gauge`: x = m + R x', Phi = R R with R symmetric."""
+    root = _square_root(gauge.covariance)
+    loadings, mean = parameters.loadings, parameters.mean
+    return Parameters(loadings @ root, mean + loadings @ gauge.mean, parameters.noise)
+
+
+def change_gauge(law: LatentLaw, gauge: LatentLaw) -> LatentLaw:
+    """Return a site's latent law for latents in units of `gauge`."""
+    root = _square_root(gauge.covariance)
+    covariance = np.linalg.solve(root, np.linalg.solve(root, law.covariance).T)
+    mean = np.asarray(np.linalg.solve(root, law.mean - gauge.mean), dtype=np.float64)
+    return LatentLaw(mean, np.asarray(0.5 * (covariance + covariance.T), dtype=np.float64))
+
+
+def _square_root(covariance: Floats) -> Floats:
+    values, vectors = np.linalg.eigh(covariance)
+    return np.asarray((vectors * np.sqrt(values)) @ vectors.T)

@@ -1,0 +1,101 @@
+"""One site's rows, in the form that its fits need: moments where views are whole, entries where some are missing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from multicentre.multiview.ppca.maths.em import fit_local
+from multicentre.multiview.ppca.maths.entries import maximise_entries, sum_entries, update_law
+from multicentre.multiview.ppca.maths.hierarchical import LatentSums, fit_around
+from multicentre.multiview.ppca.maths.invariant import SharedSums, answer_round
+from multicentre.multiview.ppca.maths.model import Booleans, Floats, LatentLaw, Layout, Parameters
+from multicentre.multiview.ppca.maths.moments import PatternMoments, reduce_rows
+from multicentre.multiview.ppca.maths.predict import row_log_likelihood
+from multicentre.multiview.ppca.maths.prior import LocalFit, PosteriorSpread, Prior
+from multicentre.multiview.ppca.maths.problem import Noise
+from multicentre.multiview.ppca.maths.start import StartSums, multiply_second_moments, sum_first_moments
+
+
+@dataclass(frozen=True)
+class SiteRows:
+    """The rows of one site and what its fits ask of them.
+
+    Parameters
+    ----------
+    values : array of shape (n, d)
+        Rows in the agreed units, NaN where missing.
+    layout : Layout
+    entries : bool
+        Treat entries as missing one by one, here or at another site; otherwise views are whole or absent.
+    noise : {"isotropic", "diagonal"}
+    """
+
+    values: Floats
+    layout: Layout
+    entries: bool
+    noise: Noise
+
+    @cached_property
+    def shown(self) -> Booleans:
+        """Features that some row holds, shape (d,)."""
+        return np.asarray(~np.isnan(self.values).all(axis=0))
+
+    @cached_property
+    def patterns(self) -> list[PatternMoments]:
+        """Moments by pattern of views; where entries are missing, of the rows with column means put in."""
+        return reduce_rows(self._with_means_put_in() if self.entries else self.values, self.layout)
+
+    def first_moments(self) -> StartSums:
+        """Counts, sums and squares for the start."""
+        return sum_first_moments(self.patterns, self.layout)
+
+    def multiply_moments(self, directions: Floats, pairs: Floats) -> Floats:
+        """Second moments times directions, for the start, shape (d, p)."""
+        return multiply_second_moments(self.patterns, self.layout, directions, pairs)
+
+    def answer(self, shared: Parameters, law: LatentLaw, *, n_repetitions: int = 5) -> tuple[SharedSums, LatentLaw]:
+        """Sums for the shared parameters, and the site's latent law; entries allow one repetition."""
+        if not self.entries:
+            return answer_round(self.patterns, self.layout, shared, law, n_repetitions=n_repetitions)
+        sums = sum_entries(self.values, shared, law)
+        return sums, update_law(sums) if n_repetitions else law
+
+    def fit_local(self, start: Parameters, prior: Prior | None, n_iterations: int) -> LocalFit:
+        """Local EM, with the global law as prior where there is one (the paper's Algorithm 1)."""
+        if self.entries:
+            return self._fit_entries(start, prior or Prior.flat(start, self.layout), n_iterations)
+        return fit_local(
+            self.patterns, self.layout, start, prior, n_iterations=n_iterations, noise=self.noise, accelerate=False
+        )
+
+    def fit_around(
+        self, start: Parameters, law: LatentLaw, prior: Prior, n_iterations: int
+    ) -> tuple[LocalFit, LatentLaw, LatentSums]:
+        """Local parameters and case mix around the global law."""
+        return fit_around(self.patterns, self.layout, start, law, prior, n_iterations=n_iterations, noise=self.noise)
+
+    def _fit_entries(self, start: Parameters, prior: Prior, n_iterations: int) -> LocalFit:
+        current, objective = start, []
+        for _ in range(n_iterations):
+            sums = sum_entries(self.values, current)
+            objective.append(sums.log_likelihood)
+            current = maximise_entries(sums, current, prior, self.layout, noise=self.noise)
+        objective.append(float(row_log_likelihood(self.values, current).sum()))
+        none = np.zeros(self.layout.n_views)
+        views = self.shown[self.layout.starts]
+        return LocalFit(current, views, np.array(objective), PosteriorSpread(none, none, none, none))
+
+    def _with_means_put_in(self) -> Floats:
+        filled = self.values.copy()
+        means = np.zeros(self.layout.n_features)
+        means[self.shown] = np.nanmean(filled[:, self.shown], axis=0)
+        for view in self.layout.names:
+            own = filled[:, self.layout.columns(view)]
+            holds = ~np.isnan(own).all(axis=1)
+            filled[holds, self.layout.columns(view)] = np.where(
+                np.isnan(own[holds]), means[self.layout.columns(view)], own[holds]
+            )
+        return filled

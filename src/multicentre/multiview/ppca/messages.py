@@ -1,0 +1,185 @@
+"""What the coordinator of Fed-mv-PPCA asks, and what a site may answer.
+
+Letters: d features over all views, k views, q latent dimensions, e = q + 1. All values are in the units that the sites
+agreed on (columns centred and divided by their scale).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from multicentre.federation.messages import Message, array, count, flag, number, text, texts
+from multicentre.federation.steps import Release
+from multicentre.multiview.ppca.maths.model import Floats
+
+
+@dataclass(frozen=True)
+class Standards(Message):
+    """How a site is to bring its rows to the agreed units."""
+
+    views: tuple[str, ...] = texts("names of the views, in stacking order")
+    sizes: dict[str, int] = count("number of columns of each view", keyed=True)
+    centre: Floats = array("taken from each column", ("d",), unit="column's")
+    spread: Floats = array("by which each column is divided", ("d",), unit="column's")
+    noise: str = text("isotropic or diagonal")
+    incomplete: bool = flag("some patient at some site has a view in part")
+    n_components: int = count("latent dimensions q")
+
+
+@dataclass(frozen=True)
+class SiteMemory(Standards):
+    """What a site remembers between rounds."""
+
+    latent_mean: Floats = array("the site's own case mix: mean of the latents", ("q",))
+    latent_covariance: Floats = array("the site's own case mix: covariance of the latents", ("q", "q"))
+    loadings: Floats = array("the site's own loadings", ("d", "q"), optional=True)
+    mean: Floats = array("the site's own means", ("d",), optional=True)
+    noise_variance: Floats = array("the site's own noise variances", ("d",), optional=True)
+
+
+@dataclass(frozen=True)
+class FirstMoments(Release):
+    """Sums from which the fit starts."""
+
+    pairs: Floats = array("patients who have both views", ("k", "k"), unit="patients")
+    total: Floats = array("sum of the entries", ("d",))
+    variances: Floats = array("sum of squares about the site's own mean", ("d",))
+
+
+@dataclass(frozen=True)
+class Directions(Message):
+    """Directions in feature space, to be multiplied with the sites' second moments."""
+
+    directions: Floats = array("directions", ("d", "p"))
+    pairs: Floats = array("patients who have both views, over all sites", ("k", "k"), unit="patients")
+
+
+@dataclass(frozen=True)
+class Products(Release):
+    """Within-site second moments times the directions."""
+
+    products: Floats = array("second moments about the site's mean, times the directions", ("d", "p"))
+
+
+@dataclass(frozen=True)
+class Shared(Message):
+    """Parameters shared by all sites, and the change of latent units since the last round."""
+
+    loadings: Floats = array("loadings W", ("d", "q"))
+    mean: Floats = array("means mu", ("d",))
+    noise: Floats = array("noise variance of each feature", ("d",))
+    gauge_mean: Floats = array("origin of the new latent units, in the old ones", ("q",))
+    gauge_axes: Floats = array("axes of the new latent units", ("q", "q"))
+
+
+@dataclass(frozen=True)
+class SharedSums(Release):
+    """Sums over a site's patients for the shared update; zeros for views that the site lacks."""
+
+    cross: Floats = array("entries about their mean, times the latents", ("d", "e"))
+    second: Floats = array("latents times latents, by view (or by feature where entries are missing)", ("g", "e", "e"))
+    squares: Floats = array("squared entries about their mean", ("d",))
+    latent_first: Floats = array("sum of the latents", ("q",))
+    latent_second: Floats = array("sum of latents times latents", ("q", "q"))
+    n_rows: float = number("patients", unit="patients")
+    log_likelihood: float = number("log-likelihood of the site's rows", unit="nats")
+
+
+@dataclass(frozen=True)
+class Global(Message):
+    """The law from which every site's parameters are drawn (equations 4 to 6)."""
+
+    loadings: Floats = array("mean loadings", ("d", "q"))
+    mean: Floats = array("mean of the means", ("d",))
+    loadings_variance: Floats = array("variance of the loadings between sites; infinite if flat", ("k",), finite=False)
+    mean_variance: Floats = array("variance of the means between sites; infinite where flat", ("k",), finite=False)
+    noise_shape: Floats = array("shape of the noise variances' inverse gamma law", ("k",))
+    noise_scale: Floats = array("scale of the noise variances' inverse gamma law", ("k",))
+    noise: Floats = array("mean noise variance, by view or by feature", ("g",))
+    gauge_mean: Floats = array("origin of the new latent units, in the old ones", ("q",))
+    gauge_axes: Floats = array("axes of the new latent units", ("q", "q"))
+
+
+@dataclass(frozen=True)
+class AroundAsk(Global):
+    """One round around the global law."""
+
+    n_iterations: int = count("local iterations I")
+
+
+@dataclass(frozen=True)
+class LocalAsk(Global):
+    """One round of local fitting."""
+
+    first: bool = flag("first round: no prior yet")
+    n_iterations: int = count("local iterations I")
+    faithful: bool = flag("start from a draw of the global law, as the paper does")
+    seed: int = count("seed of the sites' random streams")
+    round_number: int = count("number of the round")
+
+
+@dataclass(frozen=True)
+class GlobalSums(Release):
+    """A site's parameters as terms of sums: differences to the global law, their squares, and how sure the site is."""
+
+    sites: Floats = array("1 for each view that the site has", ("k",))
+    loadings: Floats = array("loadings, minus the global ones", ("d", "q"))
+    mean: Floats = array("means, minus the global ones", ("d",))
+    loadings_square: Floats = array("squared norm of the loadings' difference", ("k",))
+    mean_square: Floats = array("squared norm of the means' difference", ("k",))
+    loadings_spread: Floats = array("posterior variance of the loadings", ("k",))
+    mean_spread: Floats = array("posterior variance of the means", ("k",))
+    loadings_information: Floats = array("how far the data decide the loadings", ("k",))
+    mean_information: Floats = array("how far the data decide the means", ("k",))
+    noise: Floats = array("noise variance, relative to the global one", ("g",))
+    noise_inverse: Floats = array("its inverse", ("k",))
+    noise_log: Floats = array("its logarithm", ("k",))
+    latent_first: Floats = array("sum of the latents", ("q",))
+    latent_second: Floats = array("sum of latents times latents", ("q", "q"))
+    n_rows: float = number("patients", unit="patients")
+    objective: float = number("log posterior density after the local fit", unit="nats")
+
+
+@dataclass(frozen=True)
+class Law(Message):
+    """A fitted law, to be held against the sites' rows."""
+
+    loadings: Floats = array("loadings", ("d", "q"))
+    mean: Floats = array("means", ("d",))
+    noise: Floats = array("noise variance of each feature", ("d",))
+    deviation: Floats = array("standard deviation of each column over all sites: the unit of errors", ("d",))
+
+
+@dataclass(frozen=True)
+class Draws(Law):
+    """A law around which a site draws its own parameters, for the WAIC."""
+
+    n_draws: int = count("draws that count")
+    n_burn: int = count("draws before those")
+    seed: int = count("seed of the sites' random streams")
+
+
+@dataclass(frozen=True)
+class WaicParts(Release):
+    """A site's terms of the WAIC."""
+
+    lppd: float = number("log pointwise predictive density", unit="nats")
+    p_waic: float = number("effective number of parameters")
+    n_rows: float = number("patients", unit="patients")
+
+
+@dataclass(frozen=True)
+class Evaluation(Release):
+    """How well a law describes a site's rows, as sums over its patients."""
+
+    log_likelihood: float = number("log-likelihood", unit="nats")
+    n_rows: float = number("patients", unit="patients")
+    absolute_error: Floats = array("sum of absolute reconstruction errors", ("k",), unit="standard deviations")
+    entries: Floats = array("entries behind it", ("k",))
+    cross_view_error: Floats = array(
+        "sum of absolute errors, each view predicted from the others", ("k",), unit="standard deviations"
+    )
+    cross_view_entries: Floats = array("entries behind it", ("k",))
+    total_square: Floats = array("sum of squared entries about the mean", ("k",))
+    square_after_axis: Floats = array("the same after each latent dimension", ("k", "q"))
+    square_after_all: Floats = array("the same after all latent dimensions", ("k",))

@@ -1,0 +1,232 @@
+"""The rounds of Fed-mv-PPCA: what the coordinator asks, and what it makes of the sums.
+
+Three loops, one a mode: parameters shared by all sites (exact federated EM), parameters around a global law (empirical
+Bayes), and the paper's alternation of local fits and maximum likelihood of the global law.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from dataclasses import dataclass
+
+import numpy as np
+
+from multicentre.federation.coordinator import Federation
+from multicentre.federation.messages import Nothing, array
+from multicentre.federation.rounds import Rounds
+from multicentre.multiview.ppca import messages as sent
+from multicentre.multiview.ppca.maths import ard, start
+from multicentre.multiview.ppca.maths.axes import square_root_axes
+from multicentre.multiview.ppca.maths.em import random_start
+from multicentre.multiview.ppca.maths.hierarchical import LatentSums, first_prior, gauge_of, regauge_prior
+from multicentre.multiview.ppca.maths.invariant import SharedSums, maximise_shared
+from multicentre.multiview.ppca.maths.model import Floats, Layout, Parameters
+from multicentre.multiview.ppca.maths.prior import Prior, PriorSums, maximise_prior
+from multicentre.multiview.ppca.maths.problem import Noise
+from multicentre.multiview.ppca.site import MvPPCASite
+
+LARGEST_DIRECT = 400
+SUBSPACE_STEPS = 4
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What stays fixed during a fit.
+
+    Parameters
+    ----------
+    layout : Layout
+    n_components : int
+        Latent dimensions, the paper's q.
+    max_rounds : int
+        The paper's R.
+    n_local_iterations : int
+        The paper's I.
+    tol : float
+        Relative change of the objective below which two rounds in a row end a loop.
+    noise : {"isotropic", "diagonal"}
+    ard : bool
+        Let latent dimensions that a view does not need switch off.
+    ddof : {0, 1}
+        Taken from the number of sites in the between-site variances.
+    faithful : bool
+        The paper's own start of every round.
+    seed : int
+    """
+
+    layout: Layout
+    n_components: int
+    max_rounds: int
+    n_local_iterations: int
+    tol: float
+    noise: Noise
+    ard: bool
+    ddof: int
+    faithful: bool
+    seed: int
+
+
+@dataclass(frozen=True)
+class SharedState(sent.Shared):
+    """What the coordinator carries from round to round while parameters are shared."""
+
+    precisions: Floats = array("precision of the loadings by view and latent dimension; 0 leaves them free", ("k", "q"))
+
+
+@dataclass(frozen=True)
+class GlobalState(sent.Global):
+    """What the coordinator carries from round to round while sites have parameters of their own."""
+
+
+def find_start(federation: Federation, plan: Plan) -> sent.Shared:
+    """Start from the leading directions of the summed within-site second moments."""
+    layout = plan.layout
+    first = federation.sum(MvPPCASite.sum_first_moments, Nothing())
+    sums = start.StartSums(first.pairs, first.total, first.variances)
+    if layout.n_features <= LARGEST_DIRECT:
+        ask = sent.Directions(np.eye(layout.n_features), sums.pairs)
+        covariance = federation.sum(MvPPCASite.multiply_moments, ask).products
+        return _shared(start.start_from_covariance(sums, covariance, layout, plan.n_components))
+    generator = np.random.default_rng(plan.seed)
+    directions = start.draw_directions(layout, plan.n_components, generator)
+    for step in range(SUBSPACE_STEPS):
+        ask = sent.Directions(start.scale_directions(sums, layout, directions), sums.pairs)
+        products = federation.sum(MvPPCASite.multiply_moments, ask).products
+        if step < SUBSPACE_STEPS - 1:
+            directions = start.next_directions(sums, layout, products)
+    return _shared(start.start_from_products(sums, layout, directions, products, plan.n_components))
+
+
+def fit_shared(federation: Federation, plan: Plan, first: sent.Shared) -> tuple[Parameters, Rounds[SharedState]]:
+    """Fit loadings, means and noise that all sites share: one sum a round, the log-likelihood never falls."""
+    free = np.zeros((plan.layout.n_views, plan.n_components))
+    rounds = federation.rounds(
+        plan.max_rounds, SharedState, lambda: SharedState(**_fields(first), precisions=free), name="shared"
+    )
+    for _ in rounds:
+        state = rounds.state
+        answer = federation.sum(MvPPCASite.fit_shared, _narrow(state, sent.Shared))
+        rounds.record(log_likelihood=answer.log_likelihood / answer.n_rows)
+        sums = SharedSums(**{f.name: getattr(answer, f.name) for f in dataclasses.fields(SharedSums)})
+        rounds.state = _next_shared(sums, state, plan)
+        if is_settled(rounds, "log_likelihood", plan.tol):
+            rounds.stop()
+    return _parameters(rounds.state), rounds
+
+
+def fit_around(federation: Federation, plan: Plan, shared: sent.Shared) -> tuple[Prior, Rounds[GlobalState]]:
+    """Fit a global law and, at the sites, parameters around it, with honest between-site variances."""
+    layout = plan.layout
+
+    def begin() -> GlobalState:
+        prior = first_prior(_parameters(shared), layout)
+        return _global(prior, plan.n_components, shared.gauge_mean, shared.gauge_axes)
+
+    rounds = federation.rounds(plan.max_rounds, GlobalState, begin, name="around")
+    for _ in rounds:
+        ask = sent.AroundAsk(**_fields(rounds.state), n_iterations=plan.n_local_iterations)
+        answer = federation.sum(MvPPCASite.fit_around, ask)
+        rounds.record(log_likelihood=answer.objective / answer.n_rows)
+        previous = _prior(rounds.state)
+        prior = maximise_prior(_prior_sums(answer), previous, layout, ddof=plan.ddof)
+        gauge = gauge_of(LatentSums(answer.latent_first, answer.latent_second, answer.n_rows))
+        prior = regauge_prior(prior, layout, gauge)
+        rounds.state = _global(prior, plan.n_components, gauge.mean, square_root_axes(gauge))
+        if is_settled(rounds, "log_likelihood", plan.tol):
+            rounds.stop()
+    return _prior(rounds.state), rounds
+
+
+def fit_local(federation: Federation, plan: Plan, first: sent.Shared) -> tuple[Prior, Rounds[GlobalState]]:
+    """Alternate local fits and maximum likelihood of the global law (Algorithm 1), for all of R rounds.
+
+    The alternation has no objective that bounds it, so it does not stop early.
+    """
+    layout = plan.layout
+
+    def begin() -> GlobalState:
+        flat = Prior.flat(_random_start(first, plan), layout, diagonal=plan.noise == "diagonal")
+        return _global(flat, plan.n_components)
+
+    rounds = federation.rounds(plan.max_rounds, GlobalState, begin, name="local")
+    for number in rounds:
+        ask = sent.LocalAsk(
+            **_fields(rounds.state),
+            first=number == 1,
+            n_iterations=plan.n_local_iterations,
+            faithful=plan.faithful,
+            seed=plan.seed,
+            round_number=number,
+        )
+        answer = federation.sum(MvPPCASite.fit_local, ask)
+        rounds.record(log_likelihood=answer.objective / max(answer.n_rows, 1.0))
+        prior = maximise_prior(_prior_sums(answer), _prior(rounds.state), layout, ddof=plan.ddof)
+        rounds.state = _global(prior, plan.n_components)
+    return _prior(rounds.state), rounds
+
+
+def is_settled(rounds: Rounds[SharedState] | Rounds[GlobalState], name: str, tol: float) -> bool:
+    """Whether the figure changed by less than `tol`, relatively, in this round and the last one."""
+    values = [entry[name] for entry in rounds.history[-2:]] + [rounds.figures[name]]
+    if len(values) < 3:
+        return False
+    return all(abs(new - old) <= tol * max(abs(old), 1.0) for old, new in itertools.pairwise(values))
+
+
+def _next_shared(sums: SharedSums, state: SharedState, plan: Plan) -> SharedState:
+    previous = _parameters(state)
+    if plan.ard:
+        relevant = ard.maximise_relevant(sums, previous, state.precisions, plan.layout, noise=plan.noise)
+        axes = square_root_axes(relevant.gauge) @ relevant.turn
+        moved = _shared(relevant.parameters, relevant.gauge.mean, axes)
+        return SharedState(**_fields(moved), precisions=relevant.precisions)
+    parameters, gauge = maximise_shared(sums, previous, plan.layout, noise=plan.noise)
+    return SharedState(**_fields(_shared(parameters, gauge.mean, square_root_axes(gauge))), precisions=state.precisions)
+
+
+def _random_start(first: sent.Shared, plan: Plan) -> Parameters:
+    variances = np.add.reduceat(first.noise + (first.loadings**2).sum(axis=1), plan.layout.starts)
+    drawn = random_start(
+        plan.layout,
+        plan.n_components,
+        variances / np.asarray(plan.layout.sizes),
+        np.random.default_rng(plan.seed),
+    )
+    return Parameters(drawn.loadings, first.mean, drawn.noise)
+
+
+def _shared(parameters: Parameters, origin: Floats | None = None, axes: Floats | None = None) -> sent.Shared:
+    q = parameters.n_components
+    return sent.Shared(
+        parameters.loadings,
+        parameters.mean,
+        parameters.noise,
+        np.zeros(q) if origin is None else origin,
+        np.eye(q) if axes is None else axes,
+    )
+
+
+def _global(prior: Prior, q: int, origin: Floats | None = None, axes: Floats | None = None) -> GlobalState:
+    moved = {"gauge_mean": np.zeros(q) if origin is None else origin, "gauge_axes": np.eye(q) if axes is None else axes}
+    return GlobalState(**_fields(prior), **moved)
+
+
+def _parameters(state: sent.Shared) -> Parameters:
+    return Parameters(state.loadings, state.mean, state.noise)
+
+
+def _prior(state: sent.Global) -> Prior:
+    return Prior(**{field.name: getattr(state, field.name) for field in dataclasses.fields(Prior)})
+
+
+def _prior_sums(answer: sent.GlobalSums) -> PriorSums:
+    return PriorSums(**{field.name: getattr(answer, field.name) for field in dataclasses.fields(PriorSums)})
+
+
+def _narrow(state: sent.Shared, kind: type[sent.Shared]) -> sent.Shared:
+    return kind(**{field.name: getattr(state, field.name) for field in dataclasses.fields(kind)})
+
+
+def _fields(record: object) -> dict[str, Floats]:
+    return {field.name: getattr(record, field.name) for field in dataclasses.fields(record)}  # type: ignore[arg-type]

@@ -1,0 +1,179 @@
+"""Fed-mv-PPCA beside the patients: all that a coordinator can ask of a site, and all that the site answers.
+
+A site brings its rows to the agreed units and reduces them to counts, means and second moments. Its own parameters and
+its case mix stay here; what leaves is declared in :mod:`~multicentre.multiview.ppca.messages`, as terms of sums.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+import numpy as np
+
+from multicentre.federation.errors import IntegrityError
+from multicentre.federation.messages import Message, Nothing
+from multicentre.federation.steps import Acknowledgement, step
+from multicentre.multiview.agreement import MultiViewPart, Stacking
+from multicentre.multiview.ppca import messages as sent
+from multicentre.multiview.ppca.maths import gauge, predict, selection
+from multicentre.multiview.ppca.maths.axes import absorb_axes, change_axes
+from multicentre.multiview.ppca.maths.draw import draw_parameters
+from multicentre.multiview.ppca.maths.model import Floats, LatentLaw, Layout, Parameters
+from multicentre.multiview.ppca.maths.prior import LocalFit, Prior, site_contribution
+from multicentre.multiview.ppca.maths.problem import Noise
+from multicentre.multiview.ppca.maths.rows import SiteRows
+
+
+class MvPPCASite(MultiViewPart):
+    """The site part of Fed-mv-PPCA."""
+
+    method: ClassVar[str] = "fed-mv-ppca"
+    remembers: ClassVar[type[Message]] = sent.SiteMemory
+    state: sent.SiteMemory | None = None
+    _rows: SiteRows | None = None
+
+    @step(releases=Acknowledgement, when="once")
+    def prepare(self, ask: sent.Standards) -> Acknowledgement:
+        """Take in the agreed units; the site's own case mix starts as the standard one."""
+        law = LatentLaw.standard(ask.n_components)
+        self.state = sent.SiteMemory(**_fields(ask), latent_mean=law.mean, latent_covariance=law.covariance)
+        self._rows = None
+        return Acknowledgement()
+
+    @step(releases=sent.FirstMoments, when="once", summed=True)
+    def sum_first_moments(self, ask: Nothing) -> sent.FirstMoments:
+        """Count patients by pair of views; sum the columns and their squares about the site's mean."""
+        sums = self.local_rows.first_moments()
+        return sent.FirstMoments(sums.pairs, sums.total, sums.variances, patients=self.fewest)
+
+    @step(releases=sent.Products, when="once", summed=True)
+    def multiply_moments(self, ask: sent.Directions) -> sent.Products:
+        """Multiply the second moments about the site's mean with directions, for the start."""
+        return sent.Products(self.local_rows.multiply_moments(ask.directions, ask.pairs), patients=self.fewest)
+
+    @step(releases=sent.SharedSums, when="every round", summed=True)
+    def fit_shared(self, ask: sent.Shared) -> sent.SharedSums:
+        """Update the site's case mix; write the sums for the parameters that all sites share."""
+        law = change_axes(self.law, ask.gauge_mean, ask.gauge_axes)
+        sums, law = self.local_rows.answer(Parameters(ask.loadings, ask.mean, ask.noise), law)
+        self._remember(law)
+        return sent.SharedSums(**_fields(sums), patients=self.fewest)
+
+    @step(releases=sent.GlobalSums, when="every round", summed=True)
+    def fit_local(self, ask: sent.LocalAsk) -> sent.GlobalSums:
+        """Fit the site's own parameters to its rows and the global law; write their differences to it (Algorithm 1)."""
+        prior = _prior(ask)
+        start = self._own(prior, ask.gauge_mean, ask.gauge_axes)
+        if ask.faithful and not ask.first:
+            start = draw_parameters(prior, self.layout, self.generator(ask.seed, ask.round_number))
+        local = self.local_rows.fit_local(start, None if ask.first else prior, ask.n_iterations)
+        self._remember(self.law, local.parameters)
+        return self._contribution(local, prior, posterior_variance=False)
+
+    @step(releases=sent.GlobalSums, when="every round", summed=True)
+    def fit_around(self, ask: sent.AroundAsk) -> sent.GlobalSums:
+        """Fit the site's own parameters and case mix around the global law; write their differences to it."""
+        prior = _prior(ask)
+        law = change_axes(self.law, ask.gauge_mean, ask.gauge_axes)
+        start = self._own(prior, ask.gauge_mean, ask.gauge_axes)
+        local, law, latents = self.local_rows.fit_around(start, law, prior, ask.n_iterations)
+        self._remember(law, local.parameters)
+        return self._contribution(local, prior, posterior_variance=True, **_fields(latents))
+
+    @step(releases=sent.WaicParts, when="on request", summed=True)
+    def draw_waic(self, ask: sent.Draws) -> sent.WaicParts:
+        """Draw the site's own parameters given its rows, and sum how well they predict them."""
+        shown = self.local_rows.shown
+        parts = selection.waic_parts(
+            self.standard_rows[:, shown],
+            self.layout.keep(self.data.views),
+            Parameters(ask.loadings, ask.mean, ask.noise).restrict(shown),
+            self.generator(ask.seed),
+            n_draws=ask.n_draws,
+            n_burn=ask.n_burn,
+        )
+        return sent.WaicParts(parts.lppd, parts.p_waic, float(parts.n_rows), patients=self.fewest)
+
+    @step(releases=sent.Evaluation, when="on request", summed=True)
+    def evaluate(self, ask: sent.Law) -> sent.Evaluation:
+        """Sum log-likelihood, errors and variance explained over the site's rows."""
+        law = Parameters(ask.loadings, ask.mean, ask.noise)
+        X, layout = self.standard_rows, self.layout
+        unit = self.memory.spread / ask.deviation
+        errors = predict.absolute_errors(X * unit, predict.reconstruct(X, law) * unit, layout)
+        across = predict.cross_view_errors(X, law, layout, unit=unit)
+        squares = gauge.sum_variances(X, law, layout)
+        return sent.Evaluation(
+            log_likelihood=float(predict.row_log_likelihood(X, law).sum()),
+            n_rows=float(len(X)),
+            absolute_error=errors.absolute,
+            entries=errors.counts,
+            cross_view_error=across.absolute,
+            cross_view_entries=across.counts,
+            total_square=squares.total,
+            square_after_axis=squares.after_axis,
+            square_after_all=squares.after_all,
+            patients=self.fewest,
+        )
+
+    @property
+    def memory(self) -> sent.SiteMemory:
+        """What the site remembers."""
+        if self.state is None:
+            raise IntegrityError("the site remembers nothing of this fit", where=self.site, mend="Start the run anew.")
+        return self.state
+
+    @property
+    def layout(self) -> Layout:
+        """How the agreed views stand side by side."""
+        return Layout(self.memory.views, tuple(self.memory.sizes[view] for view in self.memory.views))
+
+    @property
+    def law(self) -> LatentLaw:
+        """The site's own case mix."""
+        return LatentLaw(self.memory.latent_mean, self.memory.latent_covariance)
+
+    @property
+    def standard_rows(self) -> Floats:
+        """The site's rows in the agreed units, shape (n, d), not-a-number where missing."""
+        stacking = Stacking(self.memory.views, self.memory.sizes)
+        return (self.rows(stacking) - self.memory.centre) / self.memory.spread
+
+    @property
+    def local_rows(self) -> SiteRows:
+        """The rows, reduced to what the fit needs; made once."""
+        if self._rows is None:
+            noise: Noise = "diagonal" if self.memory.noise == "diagonal" else "isotropic"
+            self._rows = SiteRows(self.standard_rows, self.layout, self.memory.incomplete, noise)
+        return self._rows
+
+    def _own(self, prior: Prior, origin: Floats, axes: Floats) -> Parameters:
+        memory = self.memory
+        if memory.loadings is None or memory.mean is None or memory.noise_variance is None:
+            return prior.centre(self.layout)
+        return absorb_axes(Parameters(memory.loadings, memory.mean, memory.noise_variance), origin, axes)
+
+    def _remember(self, law: LatentLaw, own: Parameters | None = None) -> None:
+        kept = dataclasses.replace(self.memory, latent_mean=law.mean, latent_covariance=law.covariance)
+        if own is not None:
+            kept = dataclasses.replace(kept, loadings=own.loadings, mean=own.mean, noise_variance=own.noise)
+        self.state = kept
+
+    def _contribution(
+        self, local: LocalFit, prior: Prior, *, posterior_variance: bool, **latents: Floats
+    ) -> sent.GlobalSums:
+        sums = site_contribution(local, prior, self.layout, posterior_variance=posterior_variance)
+        q = local.parameters.n_components
+        nothing = {"latent_first": np.zeros(q), "latent_second": np.zeros((q, q)), "n_rows": float(len(self.data))}
+        return sent.GlobalSums(
+            **_fields(sums), **{**nothing, **latents}, objective=float(local.objective[-1]), patients=self.fewest
+        )
+
+
+def _fields(record: object) -> dict[str, Floats]:
+    return {field.name: getattr(record, field.name) for field in dataclasses.fields(record)}
+
+
+def _prior(ask: sent.Global) -> Prior:
+    return Prior(**{field.name: getattr(ask, field.name) for field in dataclasses.fields(Prior)})

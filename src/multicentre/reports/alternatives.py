@@ -1,0 +1,82 @@
+"""What a figure shows, in words, for those who cannot see it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from multicentre.exhibits import Bars, Densities, Exhibit, HeatMap, Lines, Points
+from multicentre.reports.formats import format_number
+
+MOST_NAMED = 8
+
+
+def describe(shown: Exhibit) -> str:
+    """Return the text alternative of a figure.
+
+    >>> describe(Lines("Fit", "", "fit", "round", "log-likelihood", [1, 2], {"total": [-9.5, -3.5]}, {}))
+    'Fit. Line chart of log-likelihood over round from 1 to 2. total: from −9.5 to −3.5.'
+    """
+    return f"{shown.title}. {_DESCRIBERS[type(shown)](shown)}"
+
+
+def _lines(shown: Lines) -> str:
+    curves = [f"{name}: from {_first(values)} to {_first(values[::-1])}" for name, values in shown.series.items()]
+    marks = [f"{name} at {format_number(position)}" for name, position in shown.marks.items()]
+    span = f"from {_first(shown.x)} to {_first(shown.x[::-1])}"
+    return f"Line chart of {shown.y_label} over {shown.x_label} {span}. {_listed(curves + marks)}."
+
+
+def _points(shown: Points) -> str:
+    sites = dict.fromkeys(cloud.centre for cloud in shown.clouds)
+    groups = [group for group in dict.fromkeys(cloud.group for cloud in shown.clouds) if group]
+    count = sum(len(cloud.x) for cloud in shown.clouds)
+    told = f" and groups {_listed(groups)}" if groups else ""
+    axes = f"{shown.y_label} against {shown.x_label}"
+    return f"Scatter plot of {axes}: {count} points of sites {_listed(sites)}{told}."
+
+
+def _heat_map(shown: HeatMap) -> str:
+    known = [value for row in shown.values for value in row if value is not None and math.isfinite(value)]
+    span = f"values from {format_number(min(known))} to {format_number(max(known))}" if known else "no values"
+    sides = f"{len(shown.rows)} rows and {len(shown.columns)} columns"
+    return f"Heat map of {shown.unit}, {sides}, {span}. Columns: {_listed(shown.columns)}."
+
+
+def _bars(shown: Bars) -> str:
+    series = [f"{name} from {_least(values)} to {_least(values, max)}" for name, values in shown.series.items()]
+    return f"Bar chart of {shown.y_label} for {_listed(shown.categories)}. {_listed(series)}."
+
+
+def _densities(shown: Densities) -> str:
+    titles = _listed([panel.title for panel in shown.panels])
+    return f"{len(shown.panels)} panels, each an observed histogram under a predicted density: {titles}."
+
+
+def _first(values: Sequence[float]) -> str:
+    return next((format_number(value) for value in values if _known(value)), "nothing")
+
+
+def _least(values: Sequence[float], choose: Callable[..., float] = min) -> str:
+    known = [value for value in values if _known(value)]
+    return format_number(choose(known)) if known else "nothing"
+
+
+def _known(value: float | None) -> bool:
+    return value is not None and math.isfinite(value)
+
+
+def _listed(names: Iterable[str]) -> str:
+    every = list(names)
+    rest = len(every) - MOST_NAMED
+    return "; ".join(every[:MOST_NAMED]) + (f"; and {rest} more" if rest > 0 else "")
+
+
+_DESCRIBERS: dict[type[Exhibit], Callable[[Any], str]] = {
+    Lines: _lines,
+    Points: _points,
+    HeatMap: _heat_map,
+    Bars: _bars,
+    Densities: _densities,
+}

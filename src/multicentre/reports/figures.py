@@ -1,0 +1,270 @@
+"""One drawing function for each kind of figure that a method can show; each returns an SVG document.
+
+Colour never carries a meaning alone: markers, line styles, hatches or printed values say the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import cycle
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.exhibits import Bars, Densities, Exhibit, HeatMap, Lines, Panel, Points
+from multicentre.reports.svg import (
+    COLOURS,
+    HATCHES,
+    MARKERS,
+    STROKES,
+    blank_figure,
+    label,
+    legend_above,
+    legend_below,
+    plain_svg,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Floats = NDArray[np.float64]
+MOST_LABELLED_COLUMNS = 12
+COLOUR_STEPS = 21
+DARK = 0.5
+"""Luminance under which what is written in a cell is white."""
+
+
+def draw(shown: Exhibit) -> str:
+    """Return the SVG document of a figure.
+
+    Parameters
+    ----------
+    shown : Exhibit
+        Any kind but a table.
+    """
+    return _DRAWERS[type(shown)](shown)
+
+
+def draw_lines(shown: Lines) -> str:
+    """Draw curves, told apart by colour, line style and marker."""
+    from matplotlib.ticker import MaxNLocator
+
+    x = _numbers(shown.x)
+    with blank_figure(2.6) as figure:
+        axes = figure.subplots()
+        handles: list[Any] = []
+        looks = zip(shown.series.values(), cycle(COLOURS), cycle(STROKES), cycle(MARKERS), strict=False)
+        for number, (values, colour, stroke, marker) in enumerate(looks):
+            every = max(1, len(x) // 12)
+            handles += axes.plot(
+                x,
+                _numbers(values),
+                color=colour,
+                linestyle=stroke,
+                linewidth=1.3,
+                marker=marker,
+                markersize=4,
+                markerfacecolor="white",
+                markevery=(number * every // max(1, len(shown.series)), every),
+            )
+        for position, stroke in zip(shown.marks.values(), cycle(STROKES[::-1]), strict=False):
+            handles.append(axes.axvline(position, color="#555555", linewidth=0.9, linestyle=stroke, zorder=1))
+        if np.all(x == np.round(x)):
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        _name_axes(axes, shown.x_label, shown.y_label)
+        names = [*shown.series, *(f"{name} ({position:g})" for name, position in shown.marks.items())]
+        if len(names) > 1:
+            legend_below(figure, handles, names)
+        return plain_svg(figure)
+
+
+def draw_points(shown: Points) -> str:
+    """Draw clouds: a colour a group, filled and hollow in turn, and a marker a site."""
+    groups = list(dict.fromkeys(cloud.group for cloud in shown.clouds))
+    centres = list(dict.fromkeys(cloud.centre for cloud in shown.clouds))
+    coloured = groups if len(groups) > 1 else centres
+    with blank_figure(2.9) as figure:
+        axes = figure.subplots()
+        for cloud in shown.clouds:
+            name = cloud.group if len(groups) > 1 else cloud.centre
+            look = _point_look(coloured.index(name), centres.index(cloud.centre), hollow_in_turn=len(groups) > 1)
+            axes.plot(_numbers(cloud.x), _numbers(cloud.y), **look)
+        _name_axes(axes, shown.x_label, shown.y_label)
+        if len(groups) > 1:
+            handles = [_sample(axes, _point_look(i, 0, hollow_in_turn=True)) for i in range(len(groups))]
+            legend_above(figure, handles, [group or "no group" for group in groups], title="Group")
+        looks = [_point_look(i if len(groups) <= 1 else 2, i, hollow_in_turn=False) for i in range(len(centres))]
+        if len(centres) > 1:
+            legend_below(figure, [_sample(axes, look) for look in looks], centres, title="Site")
+        return plain_svg(figure)
+
+
+def draw_heat_map(shown: HeatMap) -> str:
+    """Draw a matrix; values or signs are printed in the cells where there is room."""
+    values = np.array([_numbers(row) for row in shown.values]).reshape(len(shown.rows), len(shown.columns))
+    longest = max((len(label(name, 18)) for name in shown.columns), default=0)
+    upright = longest * len(shown.columns) > 70
+    height = 0.5 + 0.145 * len(shown.rows) + (0.07 * longest if upright else 0.1)
+    with blank_figure(max(1.6, height)) as figure:
+        axes = figure.subplots()
+        axes.grid(visible=False)
+        axes.set_facecolor("#EDEDED")
+        colours = _colour_map(shown.low, shown.high)
+        mesh = axes.pcolormesh(
+            np.ma.masked_invalid(values),
+            cmap=colours,
+            vmin=shown.low,
+            vmax=shown.high,
+            edgecolors="white",
+            linewidth=0.4,
+        )
+        _hatch_unknown(axes, values)
+        _write_cells(axes, values, mesh)
+        _name_cells(axes, shown, upright=upright)
+        bar = figure.colorbar(mesh, ax=axes, fraction=0.04, pad=0.015, aspect=30, label=label(shown.unit, 60))
+        bar.outline.set_visible(False)
+        return plain_svg(figure)
+
+
+def draw_bars(shown: Bars) -> str:
+    """Draw grouped bars, lying, so that long names have room; told apart by colour and hatch."""
+    from matplotlib.patches import Patch
+
+    count = max(1, len(shown.series))
+    thickness = 0.8 / count
+    with blank_figure(0.55 + len(shown.categories) * (0.12 + 0.14 * count)) as figure:
+        axes = figure.subplots()
+        axes.grid(visible=False, axis="y")
+        looks: list[dict[str, Any]] = [
+            {"facecolor": colour, "hatch": hatch, "edgecolor": "#222222", "linewidth": 0.6}
+            for _, colour, hatch in zip(shown.series, cycle(_LIGHT), cycle(HATCHES), strict=False)
+        ]
+        for number, (name, values) in enumerate(shown.series.items()):
+            y = np.arange(len(shown.categories)) + (number - (count - 1) / 2) * thickness
+            spread = _numbers(shown.spread[name]) if name in shown.spread else None
+            whiskers: dict[str, Any] = {"elinewidth": 0.9, "capsize": 2, "ecolor": "#222222"}
+            axes.barh(y, _numbers(values), thickness * 0.92, xerr=spread, error_kw=whiskers, **looks[number])
+        axes.set_yticks(range(len(shown.categories)), [label(name, 36) for name in shown.categories])
+        axes.tick_params(axis="y", length=0)
+        axes.invert_yaxis()
+        axes.axvline(0, color="#444444", linewidth=0.6)
+        _name_axes(axes, shown.y_label, "")
+        if len(shown.series) > 1:
+            legend_below(figure, [Patch(**look) for look in looks], list(shown.series))
+        return plain_svg(figure)
+
+
+def draw_densities(shown: Densities) -> str:
+    """Draw small panels: observed histogram in grey, predicted density as a line."""
+    count = len(shown.panels)
+    columns = min(count, 3 if count <= 6 else 5)
+    rows = -(-count // columns)
+    with blank_figure(0.1 + (1.5 if columns <= 3 else 1.15) * rows) as figure:
+        grid = figure.subplots(rows, columns, squeeze=False).ravel()
+        handles: list[Any] = []
+        for axes, panel in zip(grid, shown.panels, strict=False):
+            handles = _draw_panel(axes, panel, columns)
+        for axes in grid[count:]:
+            axes.set_axis_off()
+        legend_below(figure, handles, ["observed", "predicted"])
+        return plain_svg(figure)
+
+
+def _draw_panel(axes: Axes, panel: Panel, columns: int) -> list[Any]:
+    from matplotlib.ticker import MaxNLocator
+
+    heights = np.nan_to_num(_numbers(panel.heights))
+    observed = axes.stairs(heights, _numbers(panel.edges), fill=True, facecolor="#CFCFCF", edgecolor="#9A9A9A")
+    predicted = axes.plot(_numbers(panel.x), _numbers(panel.density), color=COLOURS[0], linewidth=1.3)
+    axes.set_title(label(panel.title, 32 if columns <= 3 else 18))
+    axes.set_yticks([])
+    axes.spines["left"].set_visible(False)
+    axes.xaxis.set_major_locator(MaxNLocator(4 if columns <= 3 else 3))
+    axes.grid(visible=False)
+    return [observed, *predicted]
+
+
+_LUMINANCE = np.array([0.2126, 0.7152, 0.0722])
+_LIGHT = ("#4C9CCB", "#F3CF80", "#DDDDDD", "#A6D7F2", "#E89A66", "#80CEB9")
+
+
+def _point_look(colour: int, centre: int, *, hollow_in_turn: bool) -> dict[str, Any]:
+    shade = COLOURS[colour % len(COLOURS)]
+    hollow = hollow_in_turn and colour % 2 == 1
+    return {
+        "linestyle": "none",
+        "marker": MARKERS[centre % len(MARKERS)],
+        "markersize": 4.6,
+        "markerfacecolor": "none" if hollow else shade,
+        "markeredgecolor": shade if hollow else "white",
+        "markeredgewidth": 0.9 if hollow else 0.4,
+    }
+
+
+def _sample(axes: Axes, look: Mapping[str, Any]) -> Any:
+    return axes.plot([], [], **look)[0]
+
+
+def _colour_map(low: float, high: float) -> Any:
+    from matplotlib import colormaps
+
+    name = "RdBu_r" if low < 0 < high else "Blues" if high > 0 else "Blues_r"
+    return colormaps[name].resampled(COLOUR_STEPS)
+
+
+def _hatch_unknown(axes: Axes, values: Floats) -> None:
+    from matplotlib.collections import PolyCollection
+
+    corners = np.array([[0, 0], [1, 0], [1, 1], [0, 1]])
+    cells = [corners + place for place in np.argwhere(~np.isfinite(values))[:, ::-1]]
+    axes.add_collection(PolyCollection(cells, facecolor="none", edgecolor="#9A9A9A", hatch="/////", linewidth=0))
+
+
+def _write_cells(axes: Axes, values: Floats, mesh: Any) -> None:
+    known = np.argwhere(np.isfinite(values))
+    shades = mesh.to_rgba(values[np.isfinite(values)])[:, :3] @ _LUMINANCE
+    if values.shape[1] <= MOST_LABELLED_COLUMNS:
+        for (row, column), shade in zip(known, shades, strict=True):
+            text = f"{values[row, column]:z.2f}".replace("-", "−")
+            ink = _ink(shade < DARK)
+            axes.text(column + 0.5, row + 0.5, text, ha="center", va="center", fontsize=6, color=ink, in_layout=False)
+        return
+    for dark in (True, False):
+        signed = known[(values[tuple(known.T)] < 0) & ((shades < DARK) == dark)] + 0.5
+        axes.plot(signed[:, 1], signed[:, 0], "_", markersize=3, color=_ink(dark), markeredgewidth=0.7)
+
+
+def _ink(on_dark: bool) -> str:
+    return "white" if on_dark else "#222222"
+
+
+def _name_cells(axes: Axes, shown: HeatMap, *, upright: bool) -> None:
+    longest = 18 if upright else 30
+    axes.spines[["left", "bottom"]].set_visible(False)
+    axes.set_yticks(np.arange(len(shown.rows)) + 0.5, [label(name) for name in shown.rows])
+    axes.set_xticks(
+        np.arange(len(shown.columns)) + 0.5,
+        [label(name, longest) for name in shown.columns],
+        rotation=90 if upright else 0,
+    )
+    axes.tick_params(length=0, labelsize=7)
+    axes.invert_yaxis()
+
+
+def _name_axes(axes: Axes, x_label: str, y_label: str) -> None:
+    axes.set_xlabel(label(x_label, 90))
+    axes.set_ylabel(label(y_label, 45))
+
+
+def _numbers(values: Sequence[float | None]) -> Floats:
+    return np.array(values, dtype=np.float64)
+
+
+_DRAWERS: dict[type[Exhibit], Callable[[Any], str]] = {
+    Lines: draw_lines,
+    Points: draw_points,
+    HeatMap: draw_heat_map,
+    Bars: draw_bars,
+    Densities: draw_densities,
+}

@@ -1,0 +1,249 @@
+"""A run folder as a report reads it: each file checked once, here."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import math
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from multicentre.exhibits import Exhibit, read_exhibit
+from multicentre.federation.errors import ConfigurationError
+
+NEEDED = ("study.toml", "run.json", "environment.json", "disclosure.json")
+_ALL = (*NEEDED, "history.csv", "comparison.json", "exhibits.json", "model/model.json", "model/model.npz")
+_RERUN = "Run the study again, or bring the file back from a copy of the run folder."
+T = TypeVar("T")
+
+
+class Site(BaseModel):
+    """A site of the run; counts are None where they were suppressed."""
+
+    name: str
+    patients: int | None
+    views: dict[str, int | None]
+
+
+class Headline(BaseModel):
+    """A figure that the reader should see first."""
+
+    name: str
+    value: float | str | None
+    unit: str
+    meaning: str
+
+
+class RunFacts(BaseModel):
+    """``run.json``."""
+
+    study: str
+    method: str
+    status: Literal["finished", "interrupted", "failed"]
+    started: datetime
+    ended: datetime
+    seconds: float
+    seed: int | None
+    engine: str
+    protection: Literal["clear", "masked"]
+    simulated: bool
+    sites: list[Site]
+    min_patients: int
+    quorum: int | str | None
+    rounds: int
+    calls_per_site: int
+    bytes_from_sites: int
+    bytes_to_sites: int
+    message: str
+    headline: list[Headline]
+
+
+class Environment(BaseModel):
+    """``environment.json``."""
+
+    python: str
+    multicentre: str
+    platform: str
+    packages: dict[str, str]
+
+
+class Figure(BaseModel):
+    """One figure of merit by who fitted the model."""
+
+    name: str
+    label: str
+    better: Literal["lower", "higher"]
+    federated: float | None
+    pooled: float | None
+    site_alone: dict[str, float | None]
+    note: str = ""
+
+
+class Comparison(BaseModel):
+    """``comparison.json``."""
+
+    figures: list[Figure]
+
+
+class CardLine(BaseModel):
+    """One field on the disclosure card."""
+
+    step: str
+    when: str
+    field: str
+    what: str
+    shape: str
+    unit: str
+    seen: str
+
+
+class Card(BaseModel):
+    """The disclosure card."""
+
+    method: str
+    lines: list[CardLine]
+    steps: list[tuple[str, str]]
+    remembers: str
+    min_patients: int
+    warnings: list[str]
+
+
+class Released(BaseModel):
+    """One field that left one site."""
+
+    site: str
+    step: str
+    field: str
+    times: int
+    numbers: int
+    bytes: int
+    patients_min: int | None
+    protection: str
+
+
+class Refused(BaseModel):
+    """An answer that a site's guard held back."""
+
+    site: str
+    step: str
+    reason: str
+
+
+class LedgerHead(BaseModel):
+    """Where a site's ledger ends."""
+
+    entries: int
+    hash: str
+
+
+class Disclosure(BaseModel):
+    """``disclosure.json``."""
+
+    card: Card
+    released: list[Released]
+    refused: list[Refused]
+    ledgers: dict[str, LedgerHead]
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """All that a report shows. Optional parts are None when their file is absent."""
+
+    study_text: str
+    study: Mapping[str, Any]
+    run: RunFacts
+    environment: Environment
+    disclosure: Disclosure
+    history: Mapping[str, list[float]] | None
+    comparison: Comparison | None
+    exhibits: list[Exhibit] | None
+    digests: Mapping[str, str]
+
+
+def read_run(folder: Path) -> RunFolder:
+    """Read a run folder.
+
+    Raises
+    ------
+    ConfigurationError
+        The folder or a file that every run leaves is missing, or a file is not as the runner writes it.
+    """
+    if not folder.is_dir():
+        raise ConfigurationError(
+            "there is no such run folder", where=str(folder), mend="Name a folder that `multicentre run` has written."
+        )
+    for name in NEEDED:
+        if not (folder / name).is_file():
+            raise ConfigurationError(f"the run folder lacks {name}", where=str(folder), mend=_RERUN)
+    study_text = _text(folder / "study.toml")
+    return RunFolder(
+        study_text=study_text,
+        study=_parsed(folder / "study.toml", tomllib.loads),
+        run=_model(folder / "run.json", RunFacts),
+        environment=_model(folder / "environment.json", Environment),
+        disclosure=_model(folder / "disclosure.json", Disclosure),
+        history=_optional(folder / "history.csv", _history),
+        comparison=_optional(folder / "comparison.json", lambda path: _model(path, Comparison)),
+        exhibits=_optional(folder / "exhibits.json", _exhibits),
+        digests={name: _digest(folder / name) for name in _ALL if (folder / name).is_file()},
+    )
+
+
+def _optional(path: Path, read: Callable[[Path], T]) -> T | None:
+    return read(path) if path.is_file() else None
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(
+            f"the file cannot be read ({type(error).__name__})", where=str(path), mend=_RERUN
+        ) from None
+
+
+def _parsed(path: Path, parse: Callable[[str], T]) -> T:
+    try:
+        return parse(_text(path))
+    except ValueError as error:
+        raise ConfigurationError(f"the file cannot be parsed ({error})", where=str(path), mend=_RERUN) from None
+
+
+def _model(path: Path, kind: type[T]) -> T:
+    try:
+        return TypeAdapter(kind).validate_python(_parsed(path, json.loads))
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise ConfigurationError(first["msg"], where=f"{path}, {place}", mend=_RERUN) from None
+
+
+def _exhibits(path: Path) -> list[Exhibit]:
+    shown = []
+    for number, plain in enumerate(_model(path, list[dict[str, Any]]), start=1):
+        try:
+            shown.append(read_exhibit(plain))
+        except (KeyError, TypeError):
+            raise ConfigurationError(
+                f"exhibit {number} is not one that this version can show", where=str(path), mend=_RERUN
+            ) from None
+    return shown
+
+
+def _history(path: Path) -> dict[str, list[float]]:
+    rows = list(csv.DictReader(_text(path).splitlines()))
+    try:
+        return {name: [float(row[name] or math.nan) for row in rows] for name in (rows[0] if rows else ())}
+    except (TypeError, ValueError):
+        raise ConfigurationError("a row holds something other than numbers", where=str(path), mend=_RERUN) from None
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -1,0 +1,122 @@
+"""Numbers, counts, sizes and times as a reader wants to see them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+NOTHING = "–"
+_THIN = "\u202f"
+_SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def format_number(value: float | None) -> str:
+    """Return a number with up to four significant digits, whole numbers in full.
+
+    >>> [format_number(x) for x in (1234567, 0.12345, -3, 0.0000123, None)]
+    ['1\u202f234\u202f567', '0.1235', '−3', '1.23 × 10⁻⁵', '–']
+    """
+    if value is None or not math.isfinite(value):
+        return NOTHING
+    if value == int(value) and abs(value) < 1e12:
+        return _grouped(f"{int(value):,}")
+    if 1e-3 <= abs(value) < 1e7:
+        shown = _fixed(value, _decimals(abs(value)))
+        return shown.rstrip("0").rstrip(".") if "." in shown else shown
+    return _scientific(value)
+
+
+def format_column(values: Sequence[float | None]) -> list[str]:
+    """Return numbers that are read one under the other, with as many decimals each.
+
+    >>> format_column([0.5, 12.25, None])
+    ['0.50', '12.25', '–']
+    """
+    known = [abs(value) for value in values if value is not None and math.isfinite(value)]
+    if not known or all(value == int(value) for value in known) or max(known) >= 1e7 or max(known) < 1e-3:
+        return [format_number(value) for value in values]
+    decimals = _decimals(max(known))
+    return [_aligned(value, decimals) for value in values]
+
+
+def format_count(count: int | None, min_patients: int) -> str:
+    """Return a number of patients; one that was suppressed, or should be, as a bound.
+
+    >>> [format_count(n, 10) for n in (None, 4, 0, 1200)]
+    ['<10', '<10', '0', '1\u202f200']
+    """
+    if count is None or 0 < count < min_patients:
+        return f"<{min_patients}"
+    return format_number(count)
+
+
+def format_total(counts: Sequence[int | None], min_patients: int) -> str:
+    """Return a sum of counts; where one is suppressed, a lower bound from which it cannot be worked out.
+
+    >>> format_total([40, None, 30], 10)
+    '≥70'
+    """
+    shown = [count for count in counts if count is not None and not 0 < count < min_patients]
+    total = format_number(sum(shown))
+    return total if len(shown) == len(counts) else f"≥{total}"
+
+
+def format_bytes(size: float) -> str:
+    """Return a size in decimal units.
+
+    >>> [format_bytes(n) for n in (812, 48_210, 3_400_000)]
+    ['812 B', '48.2 kB', '3.4 MB']
+    """
+    if size < 1000:
+        return f"{size:.0f} B"
+    power = min(int(math.log10(size) // 3), 4)
+    return f"{size / 1000**power:.1f} {('B', 'kB', 'MB', 'GB', 'TB')[power]}"
+
+
+def format_seconds(seconds: float) -> str:
+    """Return a duration.
+
+    >>> [format_seconds(s) for s in (0.42, 75.0, 7260.0)]
+    ['0.4 s', '1 min 15 s', '2 h 1 min']
+    """
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
+def format_instant(instant: datetime) -> str:
+    """Return an instant in UTC to the minute.
+
+    >>> format_instant(datetime(2026, 3, 1, 9, 30, tzinfo=UTC))
+    '2026-03-01 09:30 UTC'
+    """
+    return instant.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def _decimals(size: float) -> int:
+    return 0 if size == 0 else max(0, 3 - math.floor(math.log10(size)))
+
+
+def _aligned(value: float | None, decimals: int) -> str:
+    if value is None or not math.isfinite(value):
+        return NOTHING
+    if value != 0 and abs(value) < 0.5 * 10**-decimals:
+        return _scientific(value)
+    return _fixed(value, decimals)
+
+
+def _fixed(value: float, decimals: int) -> str:
+    return _grouped(f"{value:,.{decimals}f}")
+
+
+def _grouped(text: str) -> str:
+    return text.replace(",", _THIN).replace("-", "−")
+
+
+def _scientific(value: float) -> str:
+    mantissa, _, exponent = f"{value:.2e}".partition("e")
+    return f"{mantissa.replace('-', '−')} × 10{str(int(exponent)).translate(_SUPERSCRIPT)}"

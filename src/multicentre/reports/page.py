@@ -1,0 +1,155 @@
+"""The report: one page that shows a run, with nothing to load from elsewhere."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from multicentre.exhibits import Exhibit, Lines, Section, Table
+from multicentre.federation.storage import write_atomically
+from multicentre.reports import formats, tables
+from multicentre.reports.alternatives import describe
+from multicentre.reports.figures import draw
+from multicentre.reports.folder import RunFolder, read_run
+from multicentre.reports.paging import fit_to_pages
+from multicentre.reports.svg import inline_svg
+
+PAGE = "report.html"
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure as it stands on the page."""
+
+    title: str
+    caption: str
+    svg: Markup
+
+
+def write_report(folder: Path) -> Path:
+    """Write the report of a run into its folder and return its path.
+
+    Parameters
+    ----------
+    folder : Path
+        A run folder, as ``multicentre run`` leaves it.
+
+    Raises
+    ------
+    ConfigurationError
+        The folder is missing or incomplete; the message names the file.
+    """
+    page = render_report(folder)
+    write_atomically(Path(folder) / PAGE, page.encode())
+    return Path(folder) / PAGE
+
+
+def render_report(folder: Path) -> str:
+    """Return the report of a run as HTML; the same folder gives the same text.
+
+    Parameters
+    ----------
+    folder : Path
+        A run folder, as ``multicentre run`` leaves it.
+
+    Raises
+    ------
+    ConfigurationError
+        The folder is missing or incomplete; the message names the file.
+
+    Examples
+    --------
+    >>> render_report(Path("runs/none"))
+    Traceback (most recent call last):
+    ...
+    multicentre.federation.errors.ConfigurationError: runs/none: there is no such run folder. ...
+    """
+    found = read_run(Path(folder))
+    environment = Environment(
+        loader=PackageLoader("multicentre", "reports"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "bytes": formats.format_bytes,
+        "instant": formats.format_instant,
+        "number": formats.format_number,
+        "seconds": formats.format_seconds,
+    }
+    return environment.get_template("report.html.j2").render(_context(found))
+
+
+def _context(found: RunFolder) -> dict[str, Any]:
+    run, disclosure = found.run, found.disclosure
+    names = (f"figure{number}" for number in count(1))
+    return {
+        "run": run,
+        "study_text": found.study_text,
+        "study_table": tables.study_table(found.study),
+        "patients": formats.format_total([site.patients for site in run.sites], run.min_patients),
+        "site_table": tables.site_table(run),
+        "exhibits": {section: _shown(_of_section(found, section), names) for section in _SECTIONS},
+        "has_exhibits": found.exhibits is not None,
+        "comparison": found.comparison,
+        "comparison_table": tables.comparison_table(found.comparison) if found.comparison else None,
+        "alone_tables": _shown([tables.alone_table(found.comparison)], names) if found.comparison else [],
+        "card": disclosure.card,
+        "card_table": tables.card_table(disclosure),
+        "leaving_table": tables.leaving_table(disclosure, run.min_patients),
+        "released_table": tables.released_table(disclosure, run.min_patients),
+        "refused_table": tables.refused_table(disclosure),
+        "ledger_table": tables.ledger_table(disclosure),
+        "ledger_sites": [shlex.quote(site) for site in disclosure.ledgers],
+        "environment": found.environment,
+        "digests": found.digests,
+        "numbered": _Numbers(),
+    }
+
+
+_SECTIONS: tuple[Section, ...] = ("data", "fit", "model", "comparison")
+
+
+class _Numbers:
+    """Counts figures and tables as the template comes to them."""
+
+    def __init__(self) -> None:
+        self._counts = {kind: count(1) for kind in ("Figure", "Table")}
+
+    def __call__(self, kind: str) -> str:
+        return f"{kind} {next(self._counts[kind])}."
+
+
+def _of_section(found: RunFolder, section: Section) -> list[Exhibit]:
+    shown = [exhibit for exhibit in found.exhibits or [] if exhibit.section == section]
+    return shown or (_history_curves(found) if section == "fit" else [])
+
+
+def _history_curves(found: RunFolder) -> list[Exhibit]:
+    history = found.history or {}
+    rounds = history.get("round", [])
+    return [
+        Lines(
+            f"{name} over the rounds", "From the history of the run.", "fit", "round", name, rounds, {name: values}, {}
+        )
+        for name, values in history.items()
+        if name != "round" and rounds
+    ]
+
+
+def _shown(exhibits: Iterable[Exhibit], names: Iterator[str]) -> list[tables.Shown | Picture]:
+    parts = [part for exhibit in exhibits for part in fit_to_pages(exhibit)]
+    return [tables.exhibit_table(part) if isinstance(part, Table) else _picture(part, next(names)) for part in parts]
+
+
+def _picture(shown: Exhibit, name: str) -> Picture:
+    svg = inline_svg(draw(shown), name, describe(shown))
+    return Picture(shown.title, shown.caption, Markup(svg))

@@ -1,0 +1,184 @@
+"""A blank figure in the report's style, and its SVG made fit to stand inside a page beside others."""
+
+from __future__ import annotations
+
+import io
+import re
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal
+from xml.etree import ElementTree
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.figure import Figure
+
+WIDTH = 6.85
+"""Width of a figure in inches: what an A4 page leaves between its margins."""
+
+FONT = "system-ui, 'Segoe UI', 'Helvetica Neue', Arial, 'Liberation Sans', sans-serif"
+
+# Okabe and Ito's colours in an order where neighbours differ in lightness too.
+COLOURS = ("#0072B2", "#E69F00", "#000000", "#56B4E9", "#D55E00", "#009E73", "#CC79A7", "#7F7F7F")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "p", "h")
+STROKES: tuple[Any, ...] = (
+    "-",
+    (0, (6, 2)),
+    (0, (1.5, 1.5)),
+    (0, (6, 2, 1.5, 2)),
+    (0, (3, 1)),
+    (0, (8, 2, 1, 2, 1, 2)),
+)
+HATCHES = ("", "/////", "xxxxx", "-----", "\\\\\\\\\\", "|||||")
+
+_STYLE = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "multicentre",
+    "text.parse_math": False,
+    "font.family": ["DejaVu Sans"],
+    "font.size": 7.5,
+    "axes.titlesize": 7.5,
+    "axes.labelsize": 8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.6,
+    "axes.edgecolor": "#444444",
+    "axes.formatter.useoffset": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#E4E4E4",
+    "grid.linewidth": 0.5,
+    "xtick.color": "#444444",
+    "ytick.color": "#444444",
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "hatch.linewidth": 0.5,
+    "legend.frameon": False,
+    "legend.fontsize": 7.5,
+    "legend.title_fontsize": 7.5,
+    "legend.handlelength": 2.6,
+}
+Place = Literal["outside lower left", "outside upper left"]
+_SVG = "http://www.w3.org/2000/svg"
+_XLINK = "{http://www.w3.org/1999/xlink}href"
+_REFERENCE = re.compile(r"(?:href=\"#|url\(#)([^\")]+)")
+_LONG_NUMBER = re.compile(r"(\.\d\d)\d+")
+
+
+@contextmanager
+def blank_figure(height: float) -> Iterator[Figure]:
+    """Give a figure of the page's width and a height in inches, drawn in the report's style.
+
+    The user's own matplotlib settings neither reach it nor are changed by it.
+    """
+    from matplotlib import style
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
+    with style.context(["default", _STYLE]), warnings.catch_warnings():
+        # Text stays text: the reader's browser has the letters that matplotlib's own font lacks.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        figure = Figure(figsize=(WIDTH, height), layout="constrained")
+        FigureCanvasSVG(figure)
+        yield figure
+
+
+def plain_svg(figure: Figure) -> str:
+    """Return the SVG document of a figure; the same figure gives the same bytes."""
+    page = io.StringIO()
+    figure.savefig(page, format="svg", metadata={"Date": None, "Creator": None})
+    return page.getvalue()
+
+
+def inline_svg(document: str, name: str, alternative: str) -> str:
+    """Return an SVG document as an element of an HTML page.
+
+    Parameters
+    ----------
+    document : str
+        What :func:`plain_svg` returned.
+    name : str
+        Put before every identifier, so that those of two figures do not meet.
+    alternative : str
+        What the figure shows, for those who cannot see it.
+    """
+    ElementTree.register_namespace("", _SVG)
+    root = ElementTree.fromstring(document)
+    for parent in list(root.iter()):
+        for child in list(parent):
+            if child.tag in (f"{{{_SVG}}}metadata", f"{{{_SVG}}}style"):
+                parent.remove(child)
+    known = set(_REFERENCE.findall(document))
+    for element in root.iter():
+        _lighten(element)
+        _rename(element, name, known)
+    width, height = root.get("viewBox", "").split()[2:]
+    root.attrib = {"viewBox": f"0 0 {width} {height}", "width": width, "height": height, "role": "img"}
+    root.set("style", f"font-family: {FONT}")
+    root.set("aria-label", alternative)
+    return ElementTree.tostring(root, encoding="unicode")
+
+
+def label(text: str, longest: int = 30) -> str:
+    """Return a name as a figure can show it: printable, and not longer than there is room for."""
+    printable = "".join(letter if letter.isprintable() else " " for letter in text)
+    return printable if len(printable) <= longest else f"{printable[: longest - 1]}…"
+
+
+def legend_below(figure: Figure, handles: Sequence[Artist], labels: Sequence[str], title: str = "") -> None:
+    """Put a legend under the axes, in as many columns as fit, and make room for it."""
+    _legend(figure, handles, labels, title, "outside lower left")
+
+
+def legend_above(figure: Figure, handles: Sequence[Artist], labels: Sequence[str], title: str = "") -> None:
+    """Put a legend over the axes, in as many columns as fit, and make room for it."""
+    _legend(figure, handles, labels, title, "outside upper left")
+
+
+def _legend(figure: Figure, handles: Sequence[Artist], labels: Sequence[str], title: str, where: Place) -> None:
+    names = [_not_hidden(label(text)) for text in labels]
+    columns = max(1, min(len(names), int(WIDTH / (0.55 + 0.068 * max(map(len, names))))))
+    rows = -(-len(names) // columns)
+    width, height = figure.get_size_inches()
+    figure.set_size_inches(width, height + 0.16 * rows + (0.2 if title else 0.1))
+    # A legend is filled column by column; the eye reads row by row.
+    order = [place for column in range(columns) for place in range(column, len(names), columns)]
+    figure.legend(
+        [handles[place] for place in order],
+        [names[place] for place in order],
+        loc=where,
+        ncols=columns,
+        title=title,
+        alignment="left",
+    )
+
+
+def _not_hidden(name: str) -> str:
+    return f"\u2009{name}" if name.startswith("_") else name
+
+
+def _lighten(element: ElementTree.Element) -> None:
+    """Drop what takes room and shows nothing: indentation, a repeated font, digits under a hundredth of a point."""
+    if not (element.text or "").strip():
+        element.text = None
+    element.tail = None
+    if element.get("transform", "").startswith("rotate(-0 "):
+        del element.attrib["transform"]
+    for key, value in element.attrib.items():
+        if key in ("d", "x", "y", "width", "height", "transform"):
+            element.set(key, " ".join(_LONG_NUMBER.sub(r"\1", value).split()))
+        elif key == "style":
+            element.set(key, value.replace("font-family: 'DejaVu Sans'; ", ""))
+
+
+def _rename(element: ElementTree.Element, name: str, known: set[str]) -> None:
+    """Keep the identifiers that something refers to, each under the name of its figure."""
+    identifier = element.attrib.pop("id", None)
+    if identifier in known:
+        element.set("id", f"{name}-{identifier}")
+    if _XLINK in element.attrib:
+        element.set("href", element.attrib.pop(_XLINK).replace("#", f"#{name}-", 1))
+    for key in ("style", "clip-path"):
+        if key in element.attrib:
+            element.set(key, element.attrib[key].replace("url(#", f"url(#{name}-"))

@@ -1,0 +1,222 @@
+"""The report's tables, as plain rows: a template writes them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from multicentre.exhibits import Table
+from multicentre.reports.folder import Comparison, Disclosure, Figure, Released, RunFacts
+from multicentre.reports.formats import NOTHING, format_bytes, format_column, format_count, format_number, format_total
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A table as it stands on the page.
+
+    Parameters
+    ----------
+    caption : str
+    columns : sequence of str
+    rows : sequence of sequence of str
+        The first cell of a row names it.
+    numeric : frozenset of int
+        Columns that are set flush right.
+    code : frozenset of int
+        Columns that are set in a fixed-width face.
+    best : frozenset of (int, int)
+        Row and column of the cells that are marked as the best of their row.
+    total : bool
+        The last row is a total.
+    """
+
+    caption: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    numeric: frozenset[int] = frozenset()
+    code: frozenset[int] = frozenset()
+    best: frozenset[tuple[int, int]] = frozenset()
+    total: bool = False
+
+    def look(self, row: int, column: int) -> str:
+        """Return the style classes of a cell."""
+        classes = {
+            "number": column in self.numeric,
+            "code": column in self.code,
+            "best": (row, column) in self.best,
+        }
+        return " ".join(name for name, holds in classes.items() if holds)
+
+
+def exhibit_table(shown: Table) -> Shown:
+    """Return a method's table; a column of numbers has as many decimals in each row."""
+    columns = [_exhibit_column([row[place] for row in shown.rows]) for place in range(len(shown.columns))]
+    numeric = frozenset(place for place, (_, is_numeric) in enumerate(columns) if is_numeric)
+    rows = [[cells[number] for cells, _ in columns] for number in range(len(shown.rows))]
+    return Shown(f"{shown.title}. {shown.caption}", shown.columns, rows, numeric)
+
+
+def site_table(run: RunFacts) -> Shown:
+    """Return the patients of every site and view, small counts as a bound."""
+    views = list(dict.fromkeys(view for site in run.sites for view in site.views))
+    counts = [[site.patients, *(site.views.get(view, 0) for view in views)] for site in run.sites]
+    rows = [
+        [site.name, *(format_count(count, run.min_patients) for count in row)]
+        for site, row in zip(run.sites, counts, strict=True)
+    ]
+    totals = [format_total(column, run.min_patients) for column in zip(*counts, strict=True)]
+    columns = ["Site", "Patients", *(f"with {view}" for view in views)]
+    caption = "Patients by site, and those with at least one value in each view."
+    return Shown(caption, columns, [*rows, ["All", *totals]], _after_first(columns), total=True)
+
+
+def study_table(study: Mapping[str, Any]) -> Shown:
+    """Return every key of the frozen study with its value."""
+    return Shown("The study that every site agreed to.", ["Key", "Value"], list(_flat(study)), code=frozenset({0}))
+
+
+def comparison_table(comparison: Comparison) -> Shown:
+    """Return each figure as fitted by the federation, on pooled rows, and by the sites alone."""
+    rows, best = [], set()
+    for number, figure in enumerate(comparison.figures):
+        alone = [value for value in figure.site_alone.values() if value is not None and math.isfinite(value)]
+        mean = math.fsum(alone) / len(alone) if alone else None
+        cells = format_column([figure.federated, figure.pooled, mean, *alone])
+        best |= {(number, 1 + place) for place in _best([figure.federated, figure.pooled, mean], cells, figure)}
+        shown_mean = f"{cells[2]} ({_range(alone, cells[3:])})" if alone else NOTHING
+        rows.append([_figure_name(figure), *cells[:2], shown_mean, _count_gains(figure, alone)])
+    columns = ["Figure", "Federated", "Pooled", "Site alone: mean (range)", "Sites that gain"]
+    caption = (
+        "The same method fitted by the federation, on pooled rows, and by every site alone. "
+        "◆ marks the best of a row; a site gains where the federation's figure is better than its own."
+    )
+    return Shown(caption, columns, rows, _after_first(columns), best=frozenset(best))
+
+
+def alone_table(comparison: Comparison) -> Table:
+    """Return the figures of every site alone under those of the federation, as a table that can be cut."""
+    sites = dict.fromkeys(site for figure in comparison.figures for site in figure.site_alone)
+    rows: list[list[str | float | None]] = [["federated", *(figure.federated for figure in comparison.figures)]]
+    rows += [[site, *(figure.site_alone.get(site) for figure in comparison.figures)] for site in sites]
+    columns = ["Fitted by", *(_figure_name(figure) for figure in comparison.figures)]
+    return Table("Every site alone", "The first row is the federation's, for reference.", "comparison", columns, rows)
+
+
+def card_table(disclosure: Disclosure) -> Shown:
+    """Return the fields that the method declares."""
+    columns = ["Step", "How often", "Field", "What it is", "Shape", "Unit", "Who can see it"]
+    rows = [
+        [line.step, line.when, line.field, line.what, line.shape or "one value", line.unit or NOTHING, line.seen]
+        for line in disclosure.card.lines
+    ]
+    caption = "What the method declares: every field computed from patients that leaves a site."
+    return Shown(caption, columns, rows, code=frozenset({0, 2}))
+
+
+def leaving_table(disclosure: Disclosure, min_patients: int) -> Shown:
+    """Return what left each site, all fields together."""
+    sites = [*disclosure.ledgers, *(entry.site for entry in disclosure.released)]
+    sites += [entry.site for entry in disclosure.refused]
+    rows = []
+    for site in dict.fromkeys(sites):
+        left = [entry for entry in disclosure.released if entry.site == site]
+        refusals = sum(entry.site == site for entry in disclosure.refused)
+        totals = [sum(entry.times for entry in left), sum(entry.numbers for entry in left)]
+        size = format_bytes(sum(entry.bytes for entry in left))
+        rows.append([site, *map(format_number, totals), size, _fewest(left, min_patients), str(refusals)])
+    columns = ["Site", "Releases", "Numbers", "Size", "Fewest patients", "Refusals"]
+    caption = "What left each site: released fields, the numbers in them, and the fewest patients behind one."
+    return Shown(caption, columns, rows, _after_first(columns))
+
+
+def released_table(disclosure: Disclosure, min_patients: int) -> Shown:
+    """Return every released field by site."""
+    columns = ["Site", "Step", "Field", "Times", "Numbers", "Size", "Fewest patients", "Protection"]
+    rows = [
+        [
+            *(entry.site, entry.step, entry.field),
+            *map(format_number, (entry.times, entry.numbers)),
+            format_bytes(entry.bytes),
+            _fewest([entry], min_patients),
+            entry.protection,
+        ]
+        for entry in disclosure.released
+    ]
+    caption = "Every released field, as the sites' ledgers hold it."
+    return Shown(caption, columns, rows, frozenset({3, 4, 5, 6}), frozenset({1, 2}))
+
+
+def refused_table(disclosure: Disclosure) -> Shown:
+    """Return what the sites' guards held back."""
+    rows = [[entry.site, entry.step, entry.reason] for entry in disclosure.refused]
+    return Shown("Answers that a site's guard refused.", ["Site", "Step", "Reason"], rows, code=frozenset({1}))
+
+
+def ledger_table(disclosure: Disclosure) -> Shown:
+    """Return where each ledger ends."""
+    rows = [[site, format_number(head.entries), head.hash] for site, head in disclosure.ledgers.items()]
+    caption = "Where each site's ledger ended: its last entry and that entry's SHA-256."
+    return Shown(caption, ["Site", "Entries", "Hash of the last"], rows, frozenset({1}), frozenset({2}))
+
+
+def _exhibit_column(cells: Sequence[str | float | None]) -> tuple[list[str], bool]:
+    numbers = [cell for cell in cells if not isinstance(cell, str)]
+    shown = iter(format_column(numbers))
+    texts = [cell if isinstance(cell, str) else next(shown) for cell in cells]
+    return texts, any(number is not None for number in numbers)
+
+
+def _flat(section: Mapping[str, Any], prefix: str = "") -> Iterable[list[str]]:
+    for key, value in section.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield [f"{prefix}{key}", _plain(value)]
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list):
+        return ", ".join(_plain(entry) for entry in value) or "none"
+    if isinstance(value, Mapping):
+        return "; ".join(f"{key} = {_plain(entry)}" for key, entry in value.items())
+    return str(value)
+
+
+def _figure_name(figure: Figure) -> str:
+    return f"{figure.label} ({'lower' if figure.better == 'lower' else 'higher'} is better)"
+
+
+def _best(values: Sequence[float | None], cells: Sequence[str], figure: Figure) -> list[int]:
+    known = [
+        (value, cell) for value, cell in zip(values, cells, strict=False) if value is not None and math.isfinite(value)
+    ]
+    if len(known) < 2:
+        return []
+    winner = (min if figure.better == "lower" else max)(known)[1]
+    return [place for place, cell in enumerate(cells[: len(values)]) if cell == winner]
+
+
+def _count_gains(figure: Figure, alone: Sequence[float]) -> str:
+    if figure.federated is None or not alone:
+        return NOTHING
+    sign = 1 if figure.better == "lower" else -1
+    gains = sum(sign * (value - figure.federated) > 0 for value in alone)
+    return f"{gains} of {len(alone)}"
+
+
+def _range(values: Sequence[float], cells: Sequence[str]) -> str:
+    ordered = sorted(zip(values, cells, strict=True), key=lambda pair: pair[0])
+    return f"{ordered[0][1]} to {ordered[-1][1]}"
+
+
+def _fewest(entries: Iterable[Released], min_patients: int) -> str:
+    counts = [entry.patients_min for entry in entries if entry.patients_min is not None]
+    return format_count(min(counts), min_patients) if counts else NOTHING
+
+
+def _after_first(columns: Sequence[str]) -> frozenset[int]:
+    return frozenset(range(1, len(columns)))

@@ -1,0 +1,202 @@
+"""What the federation is worth: the same method federated, on pooled rows, and at each site alone.
+
+Only a simulation can pool rows, so these fits run in throw-away federations that keep no ledger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+
+from multicentre.assembly import Federation
+from multicentre.data.concatenate import concatenate
+from multicentre.estimator import FederatedEstimator, Figure
+from multicentre.federation.errors import DataError, MulticentreError
+from multicentre.federation.progress import Listener, Silence
+from multicentre.privacy.policy import Policy
+from multicentre.studies.sites import SiteData
+
+Rows = NDArray[np.int64]
+Figures = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Figures of the three ways to fit, on patients that no fit saw.
+
+    Parameters
+    ----------
+    federated, pooled : dict from str to float
+        Figures by name; empty where the fit could not be made.
+    site_alone : dict from str to dict
+        Figures by site; sites whose own fit could not be made are absent.
+    notes : dict from str to str
+        Why a fit or its assessment could not be made, by ``federated``, ``pooled`` or the site's name.
+    n_held_out : int
+        Patients that the figures rest on.
+    """
+
+    federated: Figures
+    pooled: Figures
+    site_alone: dict[str, Figures]
+    notes: dict[str, str]
+    n_held_out: int
+
+    def to_dict(self, described: Mapping[str, Figure]) -> dict[str, Any]:
+        """Return one entry a figure, as ``comparison.json`` holds them.
+
+        Parameters
+        ----------
+        described : mapping from str to Figure
+            What the estimator says of its figures; one that it does not describe is left out.
+        """
+        return {
+            "figures": [self._row(name, figure) for name, figure in named_figures(self, described).items()],
+            "notes": self.notes,
+            "patients_held_out": self.n_held_out,
+        }
+
+    def _row(self, name: str, figure: Figure) -> dict[str, Any]:
+        return {
+            "name": name,
+            "label": figure.label,
+            "better": figure.better,
+            "federated": self.federated.get(name),
+            "pooled": self.pooled.get(name),
+            "site_alone": {site: figures[name] for site, figures in self.site_alone.items() if name in figures},
+            "note": "; ".join(f"{who}: {why}" for who, why in self.notes.items()),
+        }
+
+
+def named_figures(comparison: Comparison, described: Mapping[str, Figure]) -> dict[str, Figure]:
+    """Return what an estimator says of each figure; ``imputation_mae/worst`` is told by ``imputation_mae``."""
+    fits = (comparison.federated, comparison.pooled, *comparison.site_alone.values())
+    named = {}
+    for name in dict.fromkeys(name for figures in fits for name in figures):
+        kind, _, part = name.partition("/")
+        if name in described:
+            named[name] = described[name]
+        elif kind in described:
+            named[name] = replace(described[kind], label=f"{described[kind].label}, {part}")
+    return named
+
+
+@dataclass(frozen=True)
+class _Exam:
+    """What every fit is asked about: patients that none saw, and those from whom groups may be learnt."""
+
+    data: Any
+    labels: list[str] | None
+    training: Any
+    training_labels: list[str] | None
+
+
+def compare(
+    estimator: FederatedEstimator,
+    sites: Mapping[str, SiteData],
+    *,
+    holdout: float = 0.25,
+    seed: int = 0,
+    listener_for: Callable[[str], Listener] | None = None,
+) -> Comparison:
+    """Fit a method federated, pooled and at each site alone, and assess all on the same held-out patients.
+
+    Parameters
+    ----------
+    estimator : FederatedEstimator
+        Its parameters are used; the object itself is left as it is.
+    sites : mapping from str to SiteData
+        Data by site, with labels at every site or at none.
+    holdout : float, default 0.25
+        Share of every site's patients (and of each of their groups) that no fit sees, between 0 and 1.
+    seed : int, default 0
+        Which patients are held out.
+    listener_for : callable, optional
+        From "federated", "pooled" or a site's name to the listener of that fit.
+
+    Raises
+    ------
+    DataError
+        So few patients that none is held out.
+
+    Notes
+    -----
+    A fit that cannot be made, such as that of a site with too few patients, is noted with its reason. A site's own
+    analysis is bound by no disclosure rule, so no minimum number of patients is asked for here. Figures that learn to
+    tell groups apart learn it, for every fit alike, from the training patients of all sites: what is compared is the
+    model, and the single sites are given more than they would have.
+    """
+    training, held_out = _split_sites(sites, holdout, np.random.default_rng(seed))
+    train = {name: site.data for name, site in training.items()}
+    exam = _Exam(_stacked(held_out), _labels(held_out), _stacked(training), _labels(training))
+    listener_for = listener_for or (lambda _: Silence())
+    notes: dict[str, str] = {}
+
+    def assess(who: str, data: Mapping[str, Any]) -> Figures:
+        try:
+            return _assess(clone(estimator), data, exam, listener_for(who))
+        except MulticentreError as error:
+            notes[who] = f"{error.where}: {error.what}" if error.where else error.what
+        except np.linalg.LinAlgError:
+            notes[who] = "the equations of the fit have no solution"
+        return {}
+
+    federated = assess("federated", train)
+    pooled = assess("pooled", {"pooled": exam.training})
+    alone = {name: assess(name, {name: data}) for name, data in train.items()}
+    return Comparison(federated, pooled, {name: f for name, f in alone.items() if f}, notes, len(exam.data))
+
+
+def split_rows(
+    n: int, labels: tuple[str, ...] | None, holdout: float, random: np.random.Generator
+) -> tuple[Rows, Rows]:
+    """Return the rows to fit on and the rows held out, every label in about the same proportion in both."""
+    shuffled = random.permutation(n)
+    if labels is not None:
+        shuffled = shuffled[np.argsort(np.asarray(labels)[shuffled], kind="stable")]
+    counted = np.floor(np.arange(n + 1) * holdout + 1e-9)
+    out = np.diff(counted) > 0
+    return np.sort(shuffled[~out]), np.sort(shuffled[out])
+
+
+def _split_sites(
+    sites: Mapping[str, SiteData], holdout: float, random: np.random.Generator
+) -> tuple[dict[str, SiteData], dict[str, SiteData]]:
+    training, held_out = {}, {}
+    for name, site in sites.items():
+        fit, out = split_rows(len(site.data), site.labels, holdout, random)
+        if len(fit):
+            training[name] = _taken(site, fit)
+        if len(out):
+            held_out[name] = _taken(site, out)
+    if not held_out:
+        raise DataError("no patient is held out", where="holdout", mend="Hold out a larger share.")
+    return training, held_out
+
+
+def _taken(site: SiteData, rows: Rows) -> SiteData:
+    labels = None if site.labels is None else tuple(site.labels[row] for row in rows)
+    return SiteData(site.data.take(rows), labels)
+
+
+def _labels(sites: Mapping[str, SiteData]) -> list[str] | None:
+    if any(site.labels is None for site in sites.values()):
+        return None
+    return [label for site in sites.values() for label in site.labels or ()]
+
+
+def _stacked(sites: Mapping[str, SiteData]) -> Any:
+    return concatenate({name: site.data for name, site in sites.items()})
+
+
+def _assess(estimator: FederatedEstimator, data: Mapping[str, Any], exam: _Exam, listener: Listener) -> Figures:
+    unbound = Policy(min_patients=1)
+    with Federation.in_process(data, policy=unbound, study="comparison", listener=listener) as federation:
+        estimator.fit(federation)
+        found = estimator.assess(exam.data, exam.labels, training=exam.training, training_labels=exam.training_labels)
+        return dict(found)

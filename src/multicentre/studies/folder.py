@@ -1,0 +1,159 @@
+"""What a run leaves behind: one folder, whose files are each whole or absent."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import secrets
+import shutil
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Self
+
+from multicentre.federation.errors import ConfigurationError, IntegrityError
+from multicentre.federation.storage import write_atomically
+from multicentre.studies.environment import describe_environment
+from multicentre.studies.plain import to_json
+from multicentre.studies.study import Study, read_study
+
+
+class RunFolder:
+    """A run's folder; :meth:`create` makes one, :meth:`open` finds one again.
+
+    It appears under its final name in one step, with ``study.toml``, ``environment.json`` and ``run.json`` inside, and
+    only after the study and the data of every site were read. Ledgers and checkpoints are then written in place: from
+    the first question to a site on, what left it must be on record whatever happens to the run.
+
+    Attributes
+    ----------
+    path : Path
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def create(cls, study: Study, facts: Mapping[str, Any], digests: Mapping[str, str]) -> Self:
+        """Make the folder ``<output>/<study>-<YYYYmmdd-HHMMSS>`` (UTC; ``-2`` and so on where that is taken).
+
+        Parameters
+        ----------
+        study : Study
+            Written as ``study.toml`` with absolute paths.
+        facts : mapping
+            First contents of ``run.json``.
+        digests : mapping from str to str
+            Digest of every site's data, written as ``data.json``.
+
+        Raises
+        ------
+        ConfigurationError
+            The folder cannot be written.
+        """
+        output = study.about.output
+        name = f"{_slug(study.name)}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
+        hidden = output / f".{name}-{secrets.token_hex(4)}"
+        try:
+            hidden.mkdir(parents=True)
+            begun = cls(hidden)
+            write_atomically(hidden / "study.toml", study.to_toml().encode())
+            begun.write("environment.json", describe_environment())
+            begun.write("data.json", digests)
+            begun.write("run.json", facts)
+            return cls(_renamed(hidden, output / name))
+        except OSError as error:
+            shutil.rmtree(hidden, ignore_errors=True)
+            raise ConfigurationError(
+                f"the run's folder cannot be made ({error.strerror})",
+                where=str(output),
+                mend="Choose another output.",
+            ) from None
+
+    @classmethod
+    def open(cls, path: str | Path) -> Self:
+        """Return the folder of an earlier run.
+
+        Raises
+        ------
+        ConfigurationError
+            There is no run in this folder.
+        """
+        folder = cls(Path(path))
+        if not (folder.path / "run.json").is_file():
+            raise ConfigurationError(
+                "there is no run in this folder", where=str(path), mend="Name a folder that holds a run.json."
+            )
+        return folder
+
+    @property
+    def study(self) -> Study:
+        """The study as it was when the run began."""
+        return read_study(self.path / "study.toml")
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Contents of ``run.json``."""
+        found = self.read("run.json")
+        if not isinstance(found, dict):
+            raise IntegrityError("the file does not describe a run", where=str(self.path / "run.json"))
+        return found
+
+    def update(self, **facts: Any) -> None:
+        """Set entries of ``run.json``."""
+        self.write("run.json", {**self.facts, **facts})
+
+    def read(self, name: str) -> Any:
+        """Return the contents of a JSON file of the folder.
+
+        Raises
+        ------
+        IntegrityError
+            The file is missing or damaged.
+        """
+        try:
+            return json.loads((self.path / name).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            kind = type(error).__name__
+            raise IntegrityError(f"the file cannot be read ({kind})", where=str(self.path / name)) from None
+
+    def write(self, name: str, content: Any) -> None:
+        """Write a JSON file, whole or not at all."""
+        write_atomically(self.path / name, to_json(content).encode())
+
+    def write_history(self, history: Sequence[Mapping[str, float]]) -> None:
+        """Write ``history.csv``: one row a round, one column a figure."""
+        page = io.StringIO()
+        columns = list(dict.fromkeys(name for entry in history for name in entry))
+        writer = csv.DictWriter(page, columns or ["round"], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(history)
+        write_atomically(self.path / "history.csv", page.getvalue().encode())
+
+    def ledgers(self) -> dict[str, Path]:
+        """Return the ledger file of every site that has one."""
+        found = sorted(self.path.glob("sites/*/ledger.jsonl"))
+        return {file.parent.name: file for file in found}
+
+    def discard(self) -> None:
+        """Remove the folder and all that it holds."""
+        shutil.rmtree(self.path)
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"[^\w.-]+", "-", name).strip("-.") or "study"
+
+
+def _renamed(hidden: Path, wanted: Path) -> Path:
+    """Rename a folder to the first free of ``wanted``, ``wanted-2`` and so on."""
+    target, number = wanted, 1
+    while True:
+        try:
+            return hidden.rename(target)
+        except OSError:
+            if not target.exists():
+                raise
+        number += 1
+        target = wanted.with_name(f"{wanted.name}-{number}")

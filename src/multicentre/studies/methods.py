@@ -1,0 +1,105 @@
+"""Which methods a study can name, and how each reads a site's files. An estimator is imported when it is asked for."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from multicentre.federation.errors import ConfigurationError, MissingExtra
+from multicentre.privacy.policy import unknown_key
+
+if TYPE_CHECKING:
+    from multicentre.estimator import FederatedEstimator
+    from multicentre.studies.sites import SiteData
+    from multicentre.studies.study import Study
+
+
+@dataclass(frozen=True)
+class Method:
+    """What is known of a method without importing it.
+
+    Parameters
+    ----------
+    estimator : str
+        ``module:Class`` of its estimator.
+    reader : str
+        ``module:function`` that reads one site: (study, site) to SiteData.
+    """
+
+    estimator: str
+    reader: str
+
+
+_MULTIVIEW = "multicentre.studies.sites:read_multiview_site"
+
+METHODS: dict[str, Method] = {
+    "fed-mv-ppca": Method("multicentre.multiview:FedMvPPCA", _MULTIVIEW),
+    "fed-vae": Method("multicentre.multiview:FedVAE", _MULTIVIEW),
+    "fed-mcvae": Method("multicentre.multiview:FedMCVAE", _MULTIVIEW),
+}
+
+
+def find_estimator(name: str) -> type[FederatedEstimator]:
+    """Return the estimator of a method.
+
+    Raises
+    ------
+    ConfigurationError
+        No method has this name; the message names the nearest.
+    MissingExtra
+        The method needs a library that is not installed.
+    """
+    return _imported(_method(name).estimator, name)  # type: ignore[no-any-return]
+
+
+def find_reader(name: str) -> Callable[[Study, str], SiteData]:
+    """Return what reads a site's files for a method."""
+    return _imported(_method(name).reader, name)  # type: ignore[no-any-return]
+
+
+def make_estimator(study: Study) -> FederatedEstimator:
+    """Return the unfitted estimator of a study.
+
+    The study's seed becomes ``random_state`` unless ``[parameters]`` says otherwise.
+
+    Raises
+    ------
+    ConfigurationError
+        The method or one of its parameters is unknown.
+    """
+    kind = find_estimator(study.method)
+    known = [name for name in inspect.signature(kind).parameters if name != "kwargs"]
+    for name in study.parameters:
+        if name not in known:
+            raise unknown_key(name, known, f"parameters of {study.method}")
+    seeded: dict[str, Any] = {"random_state": study.about.seed} if "random_state" in known else {}
+    try:
+        return kind(**{**seeded, **study.parameters})
+    except TypeError as error:
+        raise ConfigurationError(f"the parameters cannot be used ({error})", where="parameters") from None
+
+
+def _method(name: str) -> Method:
+    if name not in METHODS:
+        near = difflib.get_close_matches(name, METHODS, n=1)
+        mend = f"Did you mean {near[0]!r}?" if near else f"Known methods: {', '.join(METHODS)}."
+        raise ConfigurationError(f"no method is called {name!r}", where="method", mend=mend)
+    return METHODS[name]
+
+
+def _imported(path: str, name: str) -> Any:
+    module, _, attribute = path.partition(":")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except ModuleNotFoundError as error:
+        raise MissingExtra(
+            f"the method needs {error.name}, which is not installed",
+            where=name,
+            mend='Install it with: pip install "multicentre[deep]".' if error.name == "torch" else "",
+        ) from None
+    except AttributeError:
+        raise ConfigurationError("the method is not part of this installation", where=name) from None

@@ -1,0 +1,314 @@
+"""From a study to a run folder."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from multicentre.assembly import Federation
+from multicentre.estimator import FederatedEstimator
+from multicentre.federation.errors import ConfigurationError, IntegrityError, MulticentreError, QuorumLost
+from multicentre.federation.progress import Listener, Silence
+from multicentre.privacy.ledger import mend_ledger
+from multicentre.privacy.policy import Policy
+from multicentre.studies.compare import Comparison, compare, named_figures
+from multicentre.studies.disclosure import concerns_patients, summarise_ledgers
+from multicentre.studies.folder import RunFolder
+from multicentre.studies.listening import Labelled
+from multicentre.studies.methods import make_estimator
+from multicentre.studies.sites import SiteData, digest_data, read_sites
+from multicentre.studies.study import Study
+
+N_HEADLINES = 4
+
+
+@dataclass
+class _Run:
+    study: Study
+    estimator: FederatedEstimator
+    sites: Mapping[str, SiteData]
+    policies: Mapping[str, Policy]
+    listener: Listener
+    folder: RunFolder = field(init=False)
+    resumed: bool = False
+
+    @property
+    def data(self) -> dict[str, Any]:
+        return {name: site.data for name, site in self.sites.items()}
+
+
+def run_study(
+    study: Study, *, sites: Mapping[str, SiteData] | None = None, listener: Listener | None = None
+) -> RunFolder:
+    """Fit a study's method over its simulated sites and write the run folder, all but the report.
+
+    Parameters
+    ----------
+    study : Study
+    sites : mapping from str to SiteData, optional
+        Data in memory; read from the study's files otherwise.
+    listener : Listener, optional
+        Hears of rounds; their names say which fit they belong to.
+
+    Returns
+    -------
+    RunFolder
+        Finished. A run that breaks off keeps its folder as well, named in a note of the exception, unless nothing
+        computed from patients had left any site, nor been refused: then no folder remains.
+
+    Raises
+    ------
+    ConfigurationError, DataError
+        The study or a site's data cannot be used; no folder remains.
+    RefusedByPolicy, DisclosureRefused, QuorumLost
+        A site's policy or guard stood against the run, or too few sites answered.
+    KeyboardInterrupt
+        As it came; :func:`resume_run` takes the run up again.
+    """
+    run = _prepared(study, sites, listener)
+    run.folder = RunFolder.create(study, _first_facts(run), _digests(run))
+    return _carried_out(run)
+
+
+def resume_run(
+    path: str | Path, *, sites: Mapping[str, SiteData] | None = None, listener: Listener | None = None
+) -> RunFolder:
+    """Take up a run that was broken off, from its last round, with the result it would have had.
+
+    Parameters
+    ----------
+    path : path
+        Its folder.
+    sites, listener
+        As for :func:`run_study`.
+
+    Raises
+    ------
+    ConfigurationError
+        There is no run in the folder, or it is finished.
+    IntegrityError
+        A site's data are not those that the run began with, or a ledger or checkpoint was changed.
+    """
+    folder = RunFolder.open(path)
+    if folder.facts["status"] == "finished":
+        raise ConfigurationError("the run is finished", where=str(path), mend="Run the study anew for another one.")
+    run = _prepared(folder.study, sites, listener)
+    run.folder, run.resumed = folder, True
+    kept, found = folder.read("data.json"), _digests(run)
+    for name in kept.keys() | found.keys():
+        if kept.get(name) != found.get(name):
+            raise IntegrityError(
+                "the data are not those that the run began with", where=name, mend="Run the study anew."
+            )
+    for ledger in folder.ledgers().values():
+        mend_ledger(ledger)
+    folder.update(status="running", message="", ended=None)
+    return _carried_out(run)
+
+
+def _prepared(study: Study, sites: Mapping[str, SiteData] | None, listener: Listener | None) -> _Run:
+    estimator = make_estimator(study)
+    policies = study.policies
+    allowed = {
+        name: SiteData(_allowed(site.data, policies[name]), site.labels)
+        for name, site in (sites or read_sites(study)).items()
+    }
+    return _Run(study, estimator, allowed, policies, listener or Silence())
+
+
+def _allowed(data: Any, policy: Policy) -> Any:
+    return data if policy.columns is None else data.keep_columns(policy.columns)
+
+
+def _digests(run: _Run) -> dict[str, str]:
+    return {name: digest_data(site.data) for name, site in run.sites.items()}
+
+
+def _first_facts(run: _Run) -> dict[str, Any]:
+    least = max(policy.min_patients for policy in run.policies.values())
+    return {
+        "study": run.study.name,
+        "method": run.study.method,
+        "description": run.study.about.description,
+        "status": "running",
+        "started": _now(),
+        "ended": None,
+        "seconds": 0.0,
+        "seed": run.study.about.seed,
+        "engine": "in-process",
+        "protection": "masked" if run.study.privacy.secure_sum else "clear",
+        "simulated": True,
+        "sites": [_counts(name, site.data, run.policies[name].min_patients) for name, site in run.sites.items()],
+        "min_patients": least,
+        "quorum": run.study.run.quorum,
+        "rounds": 0,
+        "calls_per_site": 0,
+        "bytes_from_sites": 0,
+        "bytes_to_sites": 0,
+        "lost": [],
+        "message": "",
+        "headline": [],
+    }
+
+
+def _counts(name: str, data: Any, least: int) -> dict[str, Any]:
+    """Return patients by view; None where the count, or what it leaves of the whole, is below the site's minimum."""
+    n_patients = len(data)
+
+    def shown(count: int) -> int | None:
+        return None if 0 < count < least or 0 < n_patients - count < least else count
+
+    views = {view: shown(count) for view, count in data.n_patients_by_view.items()}
+    return {"name": name, "patients": shown(n_patients), "views": views}
+
+
+def _carried_out(run: _Run) -> RunFolder:
+    with _site_log(run.folder.path / "sites" / "problems.log"):
+        clock = _Clock(run.folder)
+        federation = None
+        try:
+            federation = _federation(run)
+            run.estimator.fit(federation)
+            comparison = _finish(run)
+        except BaseException as error:
+            _note_end(run, error, federation, clock)
+            raise
+        finally:
+            if federation is not None:
+                federation.close()
+        _write_disclosure(run, federation)
+        run.folder.update(
+            status="finished",
+            rounds=len(run.estimator.history_),
+            headline=_headline(run.estimator, comparison),
+            **clock.facts(federation),
+        )
+    return run.folder
+
+
+def _federation(run: _Run) -> Federation:
+    terms = run.study.run
+    return Federation.in_process(
+        run.data,
+        policy=run.policies,
+        secure_sum=run.study.privacy.secure_sum,
+        strict=terms.strict,
+        study=run.study.name,
+        quorum=terms.quorum,
+        time_limit_s=terms.time_limit_s,
+        folder=run.folder.path,
+        listener=Labelled(run.listener, "fit"),
+    )
+
+
+def _finish(run: _Run) -> Comparison | None:
+    """Write what a fitted model gives, and compare."""
+    run.estimator.save(run.folder.path / "model")
+    run.folder.write_history(run.estimator.history_)
+    labels = {name: site.labels or () for name, site in run.sites.items()}
+    exhibits = run.estimator.exhibits(run.data, labels)
+    run.folder.write("exhibits.json", [exhibit.to_dict() for exhibit in exhibits])
+    if not run.study.run.compare:
+        return None
+    comparison = _compared(run)
+    run.folder.write("comparison.json", comparison.to_dict(run.estimator.figures))
+    return comparison
+
+
+def _compared(run: _Run) -> Comparison:
+    try:
+        return compare(
+            run.estimator,
+            run.sites,
+            holdout=run.study.run.holdout,
+            seed=run.study.about.seed,
+            listener_for=lambda who: Labelled(run.listener, f"compare: {who}"),
+        )
+    except MulticentreError as error:
+        return Comparison({}, {}, {}, {"comparison": str(error)}, 0)
+
+
+class _Clock:
+    """Time and traffic of this process, added to those of the processes that had the run before."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._before = folder.facts
+        self._began = time.monotonic()
+
+    def facts(self, federation: Federation | None) -> dict[str, Any]:
+        seconds = self._before["seconds"] + time.monotonic() - self._began
+        told: dict[str, Any] = {"ended": _now(), "seconds": round(seconds, 3)}
+        if federation is not None:
+            traffic = federation.traffic
+            counts = {
+                "calls_per_site": traffic.calls,
+                "bytes_from_sites": traffic.bytes_from_sites,
+                "bytes_to_sites": traffic.bytes_to_sites,
+            }
+            told |= {name: self._before[name] + sum(by_step.values()) for name, by_step in counts.items()}
+        return told
+
+
+def _note_end(run: _Run, error: BaseException, federation: Federation | None, clock: _Clock) -> None:
+    resumable = isinstance(error, KeyboardInterrupt | QuorumLost)
+    spent = federation is not None and any(
+        concerns_patients(entry) for ledger in federation.ledgers.values() for entry in ledger.entries
+    )
+    if not (spent or resumable or run.resumed):
+        run.folder.discard()
+        return
+    if federation is not None:
+        _write_disclosure(run, federation)
+    message = "interrupted" if isinstance(error, KeyboardInterrupt) else _message(error)
+    status = "interrupted" if resumable else "failed"
+    run.folder.update(status=status, message=message, **clock.facts(federation))
+    error.add_note(f"The run is kept in {run.folder.path}")
+    if resumable:
+        error.add_note(f"Take it up again with: multicentre run --resume {run.folder.path}")
+
+
+def _message(error: BaseException) -> str:
+    return str(error) if isinstance(error, MulticentreError) else f"unforeseen: {type(error).__name__}"
+
+
+def _write_disclosure(run: _Run, federation: Federation) -> None:
+    card = federation.card(run.estimator.site_part).to_dict()
+    run.folder.write("disclosure.json", {"card": card, **summarise_ledgers(federation.ledgers)})
+
+
+def _headline(estimator: FederatedEstimator, comparison: Comparison | None) -> list[dict[str, Any]]:
+    if comparison is None:
+        return []
+    figures = named_figures(comparison, estimator.figures)
+    return [
+        {"name": figure.label, "value": comparison.federated[name], "unit": figure.unit, "meaning": figure.meaning}
+        for name, figure in figures.items()
+        if name in comparison.federated
+    ][:N_HEADLINES]
+
+
+@contextmanager
+def _site_log(path: Path) -> Iterator[None]:
+    """Send what breaks at a site to a file of the run, which is made when something does."""
+    log = logging.getLogger("multicentre.site")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handler = logging.FileHandler(path, encoding="utf-8", delay=True)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(levelname)s %(message)s"))
+    propagate, log.propagate = log.propagate, False
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.propagate = propagate
+        handler.close()
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,0 +1,171 @@
+import builtins
+import gzip
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from multicentre.data import read_multiview, read_table
+from multicentre.federation.errors import ConfigurationError, DataError, MissingExtra
+
+TABLE = "id,age,smoker,icd\n007,61,True,I21\n008,,False,E11\n009,48.25,True,\n"
+
+
+@pytest.fixture
+def write(tmp_path):
+    def writer(name, content):
+        path = tmp_path / name
+        data = content.encode() if isinstance(content, str) else content
+        path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+        return path
+
+    return writer
+
+
+@pytest.mark.parametrize("name", ["t.csv", "T.CSV", "t.csv.gz", "t.tsv", "t.tsv.gz"])
+def test_text_files_are_read_alike(write, name):
+    content = TABLE.replace(",", "\t") if ".tsv" in name else TABLE
+    table = read_table(write(name, content), ["id"])
+    assert list(table.columns) == ["id", "age", "smoker", "icd"]
+    assert table["id"].tolist() == ["007", "008", "009"]
+    assert table["icd"].tolist()[:2] == ["I21", "E11"]
+    np.testing.assert_array_equal(table["age"], [61, np.nan, 48.25])
+    assert table["smoker"].dtype == bool
+
+
+def test_parquet_is_read(tmp_path):
+    path = tmp_path / "t.parquet"
+    frame = pd.DataFrame({"id": [7, 8], "x": [0.1, np.nan], "code": ["I21", "E11"]})
+    frame.to_parquet(path)
+    table = read_table(path, ["id"])
+    assert table["id"].tolist() == ["7", "8"]
+    assert table["code"].tolist() == ["I21", "E11"]
+    np.testing.assert_array_equal(table["x"], frame["x"])
+
+
+def test_numbers_are_read_to_the_last_bit(write):
+    values = np.random.default_rng(0).standard_normal(200) * 10.0 ** np.arange(-100, 100)
+    table = read_table(write("t.csv", "x\n" + "\n".join(map(repr, values.tolist())) + "\n"))
+    np.testing.assert_array_equal(table["x"], values)
+
+
+def test_a_byte_order_mark_is_no_part_of_the_header(write):
+    assert list(read_table(write("t.csv", "\ufeffid,x\n1,2\n")).columns) == ["id", "x"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "what"),
+    [
+        ("t.xlsx", "x", "kind of file is not known"),
+        ("t.csv", "", "file is empty"),
+        ("t.csv", "id,x\n", "no rows"),
+        ("t.csv", "id,x,y\n1,2,3\n4,5\n", "line 3 has 2 fields, the header has 3"),
+        ("t.csv", "id,x\n1,2\n4,5,6\n", "line 3 has 3 fields, the header has 2"),
+        ("t.csv", "id,x\n1,2,3\n4,5,6\n", "line 2 has 3 fields"),
+        ("t.csv", "id,x,x\n1,2,3\n", "columns 2 and 3 have the same name 'x'"),
+        ("t.csv", ",x\n1,2\n", "column 1 has no name"),
+        ("t.csv", "id;x\n1;2,5\n", "parted by semicolons"),
+        ("t.csv", "id,x\n1,\xfc\n".encode("latin-1"), "not UTF-8"),
+        ("t.csv", 'id,x\n1,"2\n', "damaged"),
+        ("t.csv", "\n\n", "column 1 has no name"),
+        ("t.parquet", "PAR1", "damaged"),
+        ("t.parquet", b"", "file is empty"),
+    ],
+)
+def test_files_that_cannot_be_used(write, name, content, what):
+    path = write(name, content)
+    with pytest.raises(DataError, match=what) as caught:
+        read_table(path)
+    assert caught.value.where == str(path)
+    assert caught.value.mend
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(DataError, match="does not exist"):
+        read_table(tmp_path / "t.csv")
+    with pytest.raises(DataError, match="does not exist"):
+        read_table(tmp_path)
+
+
+@pytest.mark.parametrize("share", [0.3, 0.9, 0.999])
+def test_truncated_files_are_damaged(tmp_path, share):
+    parquet, packed = tmp_path / "t.parquet", tmp_path / "t.csv.gz"
+    frame = pd.DataFrame({"x": np.random.default_rng(0).standard_normal(500)})
+    frame.to_parquet(parquet)
+    packed.write_bytes(gzip.compress(frame.to_csv(index=False).encode()))
+    for path in (parquet, packed):
+        content = path.read_bytes()
+        path.write_bytes(content[: int(share * len(content))])
+        with pytest.raises(DataError, match="damaged or cut short"):
+            read_table(path)
+
+
+def test_a_missing_pyarrow_is_named(tmp_path, monkeypatch):
+    path = tmp_path / "t.parquet"
+    pd.DataFrame({"x": [1]}).to_parquet(path)
+    true_import = builtins.__import__
+
+    def without_pyarrow(name, *rest, **options):
+        if name.partition(".")[0] == "pyarrow":
+            raise ImportError(name)
+        return true_import(name, *rest, **options)
+
+    monkeypatch.setattr(builtins, "__import__", without_pyarrow)
+    with pytest.raises(MissingExtra, match=r"multicentre\[parquet\]"):
+        read_table(path)
+
+
+def test_views_are_joined_on_the_id(write, tmp_path):
+    blood = write("blood.csv", "id,iron,anaemia\n007,1.5,False\n008,,True\n")
+    image = tmp_path / "image.parquet"
+    pd.DataFrame({"volume": [11.0, 12.0], "id": ["009", "007"]}).to_parquet(image)
+    data = read_multiview({"blood": blood, "image": image}, id_column="id")
+    assert data.ids.tolist() == ["007", "008", "009"]
+    assert data.columns == {"blood": ("iron", "anaemia"), "image": ("volume",)}
+    assert data.kinds["blood"] == ("number", "boolean")
+    np.testing.assert_array_equal(data.array("blood"), [[1.5, 0], [np.nan, 1], [np.nan, np.nan]])
+    np.testing.assert_array_equal(data.array("image"), [[12], [np.nan], [11]])
+    assert data.n_patients_by_view == {"blood": 2, "image": 2}
+
+
+@pytest.mark.parametrize("id_column", ["id", None])
+def test_one_file_can_hold_several_views(write, id_column):
+    path = write("all.csv", "id,a1,b1,a2\n1,2,3,4\n5,6,7,8\n")
+    data = read_multiview({"a": path, "b": path}, id_column, {"a": ["a2", "a1"], "b": ["b1"]})
+    assert data.columns == {"a": ("a2", "a1"), "b": ("b1",)}
+    np.testing.assert_array_equal(data.stacked(["a", "b"]), [[4, 2, 3], [8, 6, 7]])
+
+
+def test_without_ids_rows_must_be_as_many(write):
+    one, two = write("one.csv", "x\n1\n2\n"), write("two.csv", "y\n3\n4\n")
+    assert len(read_multiview({"one": one, "two": two})) == 2
+    longer = write("longer.csv", "y\n3\n4\n5\n")
+    with pytest.raises(DataError, match="different numbers of rows"):
+        read_multiview({"one": one, "two": longer})
+
+
+@pytest.mark.parametrize(
+    ("content", "columns", "what"),
+    [
+        ("x\n1\n", None, "lacks the id column 'id'"),
+        ("id,x\nsecret,1\nsecret,2\n", None, "1 rows repeat an earlier 'id'"),
+        ("id,x\n1,2\n,3\n", None, "1 rows have no 'id'"),
+        ("id,x\n1,2\n", ["z"], "column 'z': the file lacks this column"),
+        ("id,x\n1,secret\n", None, "column 'x': 1 of 1 cells are not numbers"),
+        ("id\n1\n", None, "no columns"),
+    ],
+)
+def test_files_that_do_not_join(write, content, columns, what):
+    path = write("v.csv", content)
+    with pytest.raises(DataError, match=what) as caught:
+        read_multiview({"v": path}, "id", columns and {"v": columns})
+    assert str(path) in caught.value.where
+    assert "secret" not in str(caught.value)
+
+
+def test_requests_that_make_no_sense(write):
+    path = write("v.csv", "id,x\n1,2\n")
+    with pytest.raises(ConfigurationError, match="several views share"):
+        read_multiview({"a": path, "b": path}, "id", {"a": ["x"]})
+    with pytest.raises(ConfigurationError, match="view without a file"):
+        read_multiview({"a": path}, "id", {"b": ["x"]})

@@ -1,0 +1,76 @@
+"""A call is read only when it names a step that the site offers and is as declared."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from toy_method import Guess, MeanSite
+
+from multicentre.federation.engine import Call, decode_call, encode_call
+from multicentre.federation.errors import ConfigurationError, MessageError
+
+CALL = Call("étude", "0.1", 3, MeanSite.residuals, Guess(np.zeros(3), 1), "masked", ("a", "b"))
+
+
+def offers(method):
+    if method != MeanSite.method:
+        raise ConfigurationError("the method is not installed at this site", where=method)
+    return MeanSite
+
+
+def test_a_call_survives_the_wire():
+    back = decode_call(encode_call(CALL), offers)
+    assert replace(back, ask=CALL.ask) == CALL
+    assert np.array_equal(back.ask.mean, CALL.ask.mean)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("step", "generator"),
+        ("step", "__init__"),
+        ("step", ["residuals"]),
+        ("method", 3),
+        ("sequence", float("inf")),
+        ("sequence", "3"),
+        ("sequence", True),
+        ("protection", "none"),
+        ("protection", None),
+        ("peers", "ab"),
+        ("peers", [1]),
+        ("peers", [["a"]]),
+        ("study", None),
+        ("code", "import os"),
+    ],
+)
+def test_a_forged_call_is_refused(key, value):
+    head, _, body = encode_call(CALL).partition(b"\n")
+    line = json.loads(head)
+    line[key] = value
+    with pytest.raises(MessageError):
+        decode_call(json.dumps(line).encode() + b"\n" + body, offers)
+
+
+@pytest.mark.parametrize("head", [b"", b"[]", b"null", b"3", b"[" * 200_000, b"\xff", b'{"study":1}'])
+def test_what_is_no_call_is_refused(head):
+    with pytest.raises(MessageError):
+        decode_call(head + b"\n", offers)
+
+
+def test_a_method_that_is_not_installed_is_named():
+    blob = encode_call(CALL).replace(b"toy-mean", b"evil-one")
+    with pytest.raises(ConfigurationError, match="^evil-one: the method is not installed"):
+        decode_call(blob, offers)
+
+
+def test_mutated_calls_do_not_crash():
+    blob, rng = encode_call(CALL), np.random.default_rng(1)
+    for _ in range(2000):
+        mutated = bytearray(blob)
+        mutated[rng.integers(len(blob))] = rng.integers(256)
+        try:
+            call = decode_call(bytes(mutated[: rng.integers(len(blob) // 2, 2 * len(blob))]), offers)
+        except (MessageError, ConfigurationError):
+            continue
+        assert call.step is MeanSite.steps()[call.step.name]

@@ -1,0 +1,128 @@
+"""Steps know their part, their ask and their card; sites draw streams of their own."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from toy_method import Guess, MeanSite, Residuals, Size, federate, toy_sites
+
+import multicentre as mc
+from multicentre.federation.errors import ConfigurationError, MessageError
+from multicentre.federation.messages import Nothing, text
+from multicentre.federation.steps import Release, SitePart, step
+from multicentre.privacy.card import disclosure_card
+
+
+class ChildSite(MeanSite):
+    """Inherits one step, redefines one, withdraws none and adds one."""
+
+    method = "toy-child"
+
+    @step(releases=Size, when="once")
+    def size(self, ask: Guess) -> Size:
+        """Tell twice the number."""
+        return Size(2.0 * len(self.data), patients=len(self.data))
+
+
+class CurtSite(MeanSite):
+    """Withdraws a step."""
+
+    method = "toy-curt"
+    size = None
+
+
+def test_an_inherited_step_belongs_to_the_heir():
+    assert ChildSite.residuals.part is ChildSite
+    assert ChildSite.residuals.method == "toy-child"
+    assert ChildSite.residuals is ChildSite.residuals
+    assert MeanSite.residuals.part is MeanSite
+    assert list(ChildSite.steps()) == ["residuals", "size"]
+    assert ChildSite.steps()["size"].purpose == "Tell twice the number."
+
+
+def test_a_withdrawn_step_is_not_offered():
+    assert list(CurtSite.steps()) == ["residuals"]
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_heir_and_parent_run_in_one_federation(strict):
+    federation, ask = federate(strict=strict), Guess(np.zeros(3), 0)
+    assert federation.begin(MeanSite).ask(MeanSite.size, ask)["site-0"].n == 30.0
+    assert federation.begin(ChildSite).ask(ChildSite.size, ask)["site-0"].n == 60.0
+
+
+def test_a_step_knows_what_it_takes():
+    assert MeanSite.residuals.asks is Guess
+    assert MeanSite.residuals.releases is Residuals
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_another_ask_than_the_step_takes_is_refused(strict):
+    federation = federate(strict=strict).begin(MeanSite)
+    with pytest.raises(MessageError, match="takes Guess, not Nothing"):
+        federation.ask(MeanSite.size, Nothing())
+    with pytest.raises(MessageError, match="not finite"):
+        federation.ask(MeanSite.size, Guess(np.full(3, np.nan), 0))
+
+
+def test_a_part_runs_as_plain_python():
+    assert MeanSite("lyon", np.ones((4, 3))).size(Guess(np.zeros(3), 0)).n == 4.0
+
+
+def test_a_part_refuses_data_of_another_type():
+    with pytest.raises(ConfigurationError, match=r"^site-0: toy-mean works on ndarray, the site holds list\. Hand"):
+        federate({"site-0": [1.0]}).begin(MeanSite).ask(MeanSite.size, Guess(np.zeros(3), 0))
+
+
+def test_a_step_outside_a_part_says_so():
+    lonely = step(releases=Size)(lambda part, ask: None)
+    with pytest.raises(ConfigurationError, match="outside a site part"):
+        _ = lonely.part
+
+
+def test_a_summed_step_must_answer_with_numbers():
+    @dataclass(frozen=True)
+    class Words(Release):
+        word: str = text("x")
+
+    with pytest.raises(MessageError, match="cannot be summed"):
+        step(releases=Words, summed=True)
+
+
+def test_streams_differ_by_site_seed_and_purpose_and_are_stable():
+    def draw(site, seed, *purpose):
+        return MeanSite(site, np.ones((1, 1))).generator(seed, *purpose).integers(2**62)
+
+    names = ["a", "b", "ab", "ba", "site-1", "site-11", "é"]
+    draws = {
+        draw(name, seed, *p) for name in names for seed in (0, 1) for p in ((), (0,), (1,), (0, 0), (0, 1), (1, 0))
+    }
+    assert len(draws) == len(names) * 2 * 6
+    assert draw("lyon", 3, 1) == draw("lyon", 3, 1)
+    assert draw("lyon", 3, 1) == 4170523038907822931
+
+
+def test_the_card_lists_every_field_and_what_stays():
+    card = disclosure_card(MeanSite, policy=mc.Policy(min_patients=20), n_sites=2)
+    assert [(line.step, line.field) for line in card.lines] == [
+        ("residuals", "total"),
+        ("residuals", "n"),
+        ("residuals", "calls"),
+        ("size", "n"),
+    ]
+    assert {line.seen for line in card.lines if line.step == "residuals"} == {"coordinator's process, which adds"}
+    assert card.lines[-1].seen == "coordinator, site by site"
+    printed = str(card)
+    assert "at least 20 patients" in printed
+    assert "running average of the site's residuals" in printed
+    assert "each of them the other's share" in printed
+    assert "differential privacy" in printed
+    masked = disclosure_card(MeanSite, protection="masked", n_sites=3)
+    assert masked.lines[0].seen == "nobody; the sum alone"
+    assert not any("other's share" in warning for warning in masked.warnings)
+
+
+def test_the_federation_prints_the_strictest_card():
+    policies = {name: mc.Policy(min_patients=5 + i) for i, name in enumerate(toy_sites())}
+    assert federate(policy=policies).card(MeanSite).min_patients == 7
+    assert SitePart.steps() == {}

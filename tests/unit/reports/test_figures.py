@@ -1,0 +1,99 @@
+from xml.etree import ElementTree
+
+import pytest
+
+from multicentre.exhibits import Bars, Cloud, Densities, HeatMap, Lines, Panel, Points, Table
+from multicentre.reports.alternatives import describe
+from multicentre.reports.figures import draw
+from multicentre.reports.paging import MOST_CELL_ROWS, MOST_PANELS, fit_to_pages
+from multicentre.reports.svg import COLOURS, inline_svg, label
+
+NAN = float("nan")
+EDGE_CASES = [
+    Lines("No curve", "", "fit", "x", "y", [], {}, {}),
+    Lines("Gaps", "", "fit", "x", "y", [1, 2, 3], {"a": [1.0, NAN, 2.0], "b": [None, None, None]}, {"m": 2.5}),
+    Lines("One point", "", "fit", "x", "y", [1], {"a": [1.0]}, {}),
+    Lines("Many", "", "fit", "x", "y", [1, 2], {f"site {k}": [k, k] for k in range(20)}, {}),
+    Points("No group", "", "model", "x", "y", [Cloud("lyon", "", [1.0], [2.0]), Cloud("nice", "", [1.0], [2.0])]),
+    Points("Nothing", "", "model", "x", "y", []),
+    Points("Letters", "", "model", "北京", "y", [Cloud("مستشفى", "_g", [1.0], [2.0]), Cloud("b", "h", [], [])]),
+    HeatMap("Unknown", "", "model", ["a"], ["b"], [[None]], "unit", 0.0, 1.0),
+    HeatMap("Below", "", "model", ["a"], ["b", "c"], [[-1.0, -0.2]], "unit", -1.0, 0.0),
+    HeatMap("No cell", "", "model", [], [], [], "unit", 0.0, 1.0),
+    Bars("One", "", "model", "y", ["a"], {"s": [1.0]}, {}),
+    Bars("Gaps", "", "model", "y", ["a", "b"], {"s": [1.0, NAN], "t": [-1.0, None]}, {"t": [0.1, NAN]}),
+    Densities("One", "", "model", [Panel("a", [0, 1, 2], [0.5, 0.5], [0, 2], [0.5, 0.5])]),
+]
+
+
+@pytest.mark.parametrize("shown", EDGE_CASES, ids=lambda shown: f"{type(shown).__name__} {shown.title}")
+def test_odd_exhibits_give_valid_figures_and_words(shown):
+    svg = inline_svg(draw(shown), "figure1", describe(shown))
+    assert ElementTree.fromstring(svg).get("aria-label").startswith(shown.title)
+
+
+def test_text_stays_text_and_is_not_read_as_mathematics():
+    name = "cost_$in$ {€} <b>"
+    svg = draw(Lines("T", "", "fit", name, "y", [1, 2], {"_a": [1, 2], "b": [2, 1]}, {}))
+    texts = [
+        "".join(element.itertext()) for element in ElementTree.fromstring(svg).iter() if element.tag[-5:] == "}text"
+    ]
+    assert name in texts
+    assert "_a" in [text.strip() for text in texts]
+
+
+def test_control_characters_do_not_reach_the_figure():
+    svg = draw(Lines("T", "", "fit", "a\x00b\nc", "y", [1, 2], {"a": [1, 2]}, {}))
+    assert "a b c" in "".join(ElementTree.fromstring(svg).itertext())
+
+
+def test_long_names_are_cut():
+    assert label("x" * 100, 10) == "xxxxxxxxx…"
+
+
+def test_identifiers_of_two_figures_do_not_meet():
+    shown = Bars("B", "", "model", "y", ["a", "b"], {"s": [1.0, 2.0], "t": [1.0, 2.0]}, {})
+    ids = [
+        {element.get("id") for element in ElementTree.fromstring(inline_svg(draw(shown), name, "")).iter()} - {None}
+        for name in ("figure1", "figure2")
+    ]
+    assert ids[0]
+    assert not ids[0] & ids[1]
+
+
+def test_neighbouring_colours_differ_in_grey():
+    def grey(colour):
+        red, green, blue = (int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5))
+        return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+    shades = [grey(colour) for colour in COLOURS[:5]]
+    assert min(abs(a - b) for a, b in zip(shades, shades[1:], strict=False)) > 0.15
+
+
+def test_a_tall_heat_map_is_cut_into_parts_that_hold_all_of_it():
+    rows = [f"r{k}" for k in range(130)]
+    parts = fit_to_pages(HeatMap("H", "", "model", rows, ["c"], [[float(k)] for k in range(130)], "u", 0.0, 130.0))
+    assert [row for part in parts for row in part.rows] == rows
+    assert [value for part in parts for value in part.values] == [[float(k)] for k in range(130)]
+    assert max(len(part.rows) for part in parts) <= MOST_CELL_ROWS
+    assert parts[0].title == f"H (1 of {len(parts)})"
+
+
+def test_many_panels_and_bars_are_cut():
+    panel = Panel("a", [0, 1], [1.0], [0, 1], [1.0, 1.0])
+    assert [len(part.panels) for part in fit_to_pages(Densities("D", "", "model", [panel] * (MOST_PANELS + 2)))] == [
+        16,
+        16,
+    ]
+    names = [f"c{k}" for k in range(50)]
+    values = [float(k) for k in range(50)]
+    bars = fit_to_pages(Bars("B", "", "model", "y", names, {"s": values, "t": values}, {"s": values}))
+    assert [name for part in bars for name in part.categories] == names
+    assert [value for part in bars for value in part.spread["s"]] == values
+    assert "t" not in bars[0].spread
+
+
+def test_a_wide_table_is_cut_with_its_first_column_in_each_part():
+    parts = fit_to_pages(Table("T", "", "data", ["site", *map(str, range(20))], [["lyon", *map(float, range(20))]]))
+    assert all(part.columns[0] == "site" and part.rows[0][0] == "lyon" for part in parts)
+    assert [value for part in parts for value in part.rows[0][1:]] == list(map(float, range(20)))

@@ -1,0 +1,238 @@
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from report_samples import SITES, make_comparison, make_disclosure, make_run, write_json, write_run
+
+from multicentre.reports import render_report, write_report
+
+VOID = {"meta", "link", "br", "hr", "img", "input", "wbr", "col", "area", "base", "embed", "source", "track"}
+HOSTILE = "<script>alert('x')</script>&\"$x$_"
+
+
+class Outline(HTMLParser):
+    """Checks that tags are balanced and gathers what a browser would see."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.tags, self.ids, self.loads, self.text = [], [], [], [], []
+
+    def handle_starttag(self, tag, attributes):
+        self._note(tag, attributes)
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self._note(tag, attributes)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+    def _note(self, tag, attributes):
+        self.tags.append(tag)
+        facts = dict(attributes)
+        self.ids += [facts["id"]] if "id" in facts else []
+        self.loads += [facts[key] for key in ("src", "href", "xlink:href", "data", "action") if key in facts]
+
+
+def outline(page):
+    seen = Outline()
+    seen.feed(page)
+    seen.close()
+    assert not seen.open
+    return seen
+
+
+def svgs(page):
+    return re.findall(r"<svg.*?</svg>", page, re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return write_run(tmp_path_factory.mktemp("run"))
+
+
+@pytest.fixture(scope="module")
+def page(folder):
+    return render_report(folder)
+
+
+@pytest.fixture
+def bare(tmp_path):
+    """A run folder without the optional files, quick to render."""
+    folder = write_run(tmp_path)
+    for name in ("exhibits.json", "comparison.json", "history.csv"):
+        (folder / name).unlink()
+    return folder
+
+
+def test_the_page_has_every_section_once_and_in_order(page):
+    sections = re.findall(r'<section id="(\w+)"', page)
+    assert sections == [
+        "asked", "headline", "data", "fit", "model", "comparison", "disclosure", "environment", "verify", "annex",
+    ]  # fmt: skip
+
+
+def test_tags_are_balanced_and_headings_do_not_skip_a_level(page):
+    seen = outline(page)
+    levels = [int(tag[1]) for tag in seen.tags if re.fullmatch(r"h[1-6]", tag)]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after - before <= 1 for before, after in zip(levels, levels[1:], strict=False))
+
+
+def test_identifiers_are_unique_and_every_link_stays_in_the_page(page):
+    seen = outline(page)
+    assert len(seen.ids) == len(set(seen.ids))
+    assert seen.loads
+    assert all(link.startswith("#") and link[1:] in seen.ids for link in seen.loads)
+
+
+def test_nothing_is_loaded_from_elsewhere(page):
+    addresses = set(re.findall(r"https?://[^\"'\s<>)]+", page))
+    assert addresses == {"http://www.w3.org/2000/svg"}
+    assert not re.search(r"@import|<script|<link|<iframe|<image", page)
+    assert all(target.startswith("#") for target in re.findall(r"url\(([^)]*)\)", page))
+    assert "default-src 'none'" in page
+
+
+def test_every_figure_is_valid_xml_with_a_text_alternative(page):
+    found = svgs(page)
+    assert len(found) == 8
+    for svg in found:
+        root = ElementTree.fromstring(svg)
+        assert root.get("role") == "img"
+        assert len(root.get("aria-label")) > 40
+        targets = {element.get("id") for element in root.iter()}
+        assert all(name in targets for name in re.findall(r"url\(#([^)]+)\)", svg))
+
+
+def test_tables_have_captions_and_named_columns_and_rows(page):
+    tables = re.findall(r"<table.*?</table>", page, re.DOTALL)
+    assert tables
+    for table in tables:
+        assert table.count("<caption>") == 1
+        assert 'scope="col"' in table
+        assert table.count('scope="row"') == table.count("<tr>") - 1
+
+
+def test_figures_and_tables_are_numbered_in_order(page):
+    for kind in ("Figure", "Table"):
+        numbers = [int(number) for number in re.findall(rf"<b>{kind} (\d+)\.</b>", page)]
+        assert numbers == list(range(1, len(numbers) + 1))
+        assert numbers
+
+
+def test_the_best_of_a_row_is_marked_by_a_sign(page):
+    marked = re.findall(r'best of the row">◆</span>([^<]+)<', page)
+    assert marked == ["0.4869", "0.9130"]
+
+
+def test_small_counts_never_appear(tmp_path):
+    folder = write_run(tmp_path)
+    (folder / "exhibits.json").unlink()
+    run = make_run()
+    run["sites"] = [
+        {"name": "lyon", "patients": 7, "views": {"blood": 6}},
+        {"name": "nice", "patients": 1234, "views": {"blood": None}},
+    ]
+    write_json(folder, "run.json", run)
+    text = render_report(folder)
+    rows = re.findall(r'<th scope="row" class="">(lyon|nice|All)</th>\s*<td[^>]*>([^<]+)<.*?<td[^>]*>([^<]+)<', text)
+    assert rows[:3] == [("lyon", "&lt;10", "&lt;10"), ("nice", "1\u202f234", "&lt;10"), ("All", "≥1\u202f234", "≥0")]
+
+
+def test_names_are_shown_as_text_wherever_they_come_from(tmp_path):
+    names = (HOSTILE, *SITES[1:])
+    folder = write_run(tmp_path, sites=names)
+    exhibits = json.loads((folder / "exhibits.json").read_text(encoding="utf-8"))
+    for exhibit in exhibits:
+        exhibit["title"], exhibit["caption"] = HOSTILE, HOSTILE
+        for key in ("x_label", "y_label", "unit"):
+            if key in exhibit:
+                exhibit[key] = HOSTILE
+        if "columns" in exhibit:
+            exhibit["columns"] = [HOSTILE, *exhibit["columns"][1:]]
+        if isinstance(exhibit.get("series"), dict):
+            exhibit["series"] = {"_" + HOSTILE: next(iter(exhibit["series"].values()))}
+    write_json(folder, "exhibits.json", exhibits)
+    run = make_run(names)
+    run |= {"study": HOSTILE, "message": HOSTILE, "status": "failed"}
+    write_json(folder, "run.json", run)
+    page = render_report(folder)
+    seen = outline(page)
+    assert "script" not in seen.tags
+    assert "<script" not in page
+    assert HOSTILE in "".join(seen.text)
+    assert all(ElementTree.fromstring(svg) is not None for svg in svgs(page))
+
+
+def test_the_same_folder_gives_the_same_bytes(folder, page, monkeypatch):
+    import matplotlib
+
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1")
+    with matplotlib.rc_context({"font.size": 30, "svg.fonttype": "path"}):
+        assert write_report(folder).read_bytes() == page.encode()
+    assert not list(folder.glob(".report*"))
+
+
+def test_missing_optional_parts_are_said_to_be_missing(bare):
+    page = render_report(bare)
+    outline(page)
+    assert not svgs(page)
+    assert "holds no exhibits.json" in page
+    assert "holds no comparison.json" in page
+    assert "neither a history of its rounds nor exhibits" in page
+
+
+def test_without_exhibits_the_history_shows_convergence(folder, tmp_path):
+    copy = write_run(tmp_path)
+    (copy / "exhibits.json").unlink()
+    assert [re.search('aria-label="([^"]+?)\\.', svg)[1] for svg in svgs(render_report(copy))] == [
+        "log_likelihood over the rounds",
+        "change over the rounds",
+    ]
+
+
+@pytest.mark.parametrize(("status", "words"), [("interrupted", "Interrupted run"), ("failed", "Failed run")])
+def test_a_run_that_did_not_finish_says_so_at_the_top(bare, status, words):
+    write_json(bare, "run.json", make_run() | {"status": status, "message": "Two sites were lost."})
+    header = render_report(bare).partition("</header>")[0]
+    assert words in header
+    assert "Two sites were lost." in header
+
+
+def test_an_interrupted_run_without_sites_ledgers_or_figures_can_be_shown(bare):
+    empty = {"sites": [], "headline": [], "status": "interrupted", "seed": None, "quorum": None, "rounds": 0}
+    write_json(bare, "run.json", make_run() | empty)
+    write_json(bare, "disclosure.json", make_disclosure() | {"released": [], "refused": [], "ledgers": {}})
+    write_json(bare, "comparison.json", {"figures": []})
+    outline(render_report(bare))
+
+
+def test_figures_without_a_value_are_shown_as_a_dash(bare):
+    comparison = make_comparison()
+    comparison["figures"][0] |= {"federated": None, "pooled": None, "site_alone": {"lyon": None}}
+    write_json(bare, "comparison.json", comparison)
+    row = re.search(r"held-out patients.*?</tr>", render_report(bare), re.DOTALL)[0]
+    assert re.findall(r"<td[^>]*>([^<]*)</td>", row) == ["–"] * 4
+
+
+def test_ledger_heads_and_file_hashes_are_printed(page, folder):
+    from hashlib import sha256
+
+    for head in make_disclosure()["ledgers"].values():
+        assert head["hash"] in page
+    assert sha256((folder / "run.json").read_bytes()).hexdigest() in page
+    assert "multicentre ledger verify" in page
+
+
+def test_a_relative_path_given_as_text_will_do(folder, monkeypatch):
+    monkeypatch.chdir(folder.parent)
+    assert write_report(Path(folder.name)).name == "report.html"

@@ -1,0 +1,82 @@
+"""The comparison: who is held out, what is fitted on what, and how gaps are told."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from multicentre.data import MultiViewData
+from multicentre.data.concatenate import concatenate
+from multicentre.federation.errors import DataError, SchemaMismatch
+from multicentre.studies.compare import compare, split_rows
+from multicentre.studies.sites import SiteData
+from studies_toy import FedViewMeans
+
+
+def site(n, location, views=("a", "b"), seed=0):
+    random = np.random.default_rng(seed)
+    data = MultiViewData({view: random.normal(location, 1.0, (n, 2)) for view in views}, ids=range(n))
+    return SiteData(data, tuple("km"[j % 2] for j in range(n)))
+
+
+@given(st.lists(st.sampled_from("abc"), min_size=1, max_size=60), st.floats(0.05, 0.95), st.integers(0, 99))
+def test_split_is_a_partition_and_keeps_the_proportions(labels, holdout, seed):
+    fit, out = split_rows(len(labels), tuple(labels), holdout, np.random.default_rng(seed))
+    assert sorted([*fit, *out]) == list(range(len(labels)))
+    for label in set(labels):
+        held = sum(labels[row] == label for row in out)
+        assert abs(held - holdout * labels.count(label)) <= 1.0 + 1e-6
+    assert abs(len(out) - holdout * len(labels)) < 1.0 + 1e-6
+
+
+def test_split_depends_on_the_seed_alone():
+    first, again, other = (split_rows(50, None, 0.3, np.random.default_rng(seed))[1] for seed in (1, 1, 2))
+    assert first.tolist() == again.tolist() != other.tolist()
+
+
+def test_figures_are_those_of_the_three_fits():
+    sites = {"lyon": site(40, 0.0), "oslo": site(60, 4.0, seed=1)}
+    estimator = FedViewMeans(n_rounds=40)
+    found = compare(estimator, sites, seed=2)
+    random = np.random.default_rng(2)
+    split = {name: split_rows(len(one.data), one.labels, 0.25, random) for name, one in sites.items()}
+    test = concatenate({name: one.data.take(split[name][1]) for name, one in sites.items()})
+    train = concatenate({name: one.data.take(split[name][0]) for name, one in sites.items()})
+    for figures, data in [(found.pooled, train), (found.site_alone["oslo"], sites["oslo"].data.take(split["oslo"][0]))]:
+        expected = FedViewMeans(n_rounds=40)
+        expected.means_ = {view: data.array(view).mean(axis=0) for view in data.views}
+        assert figures["error"] == pytest.approx(expected.assess(test)["error"], rel=1e-2)
+    assert found.federated == pytest.approx(found.pooled, rel=1e-9)
+    assert found.n_held_out == 25
+    assert not hasattr(estimator, "means_")
+
+
+def test_site_that_lacks_a_view_is_noted():
+    sites = {"lyon": site(40, 0.0), "oslo": site(40, 1.0, views=("a",), seed=1), "tiny": site(3, 0.0, seed=2)}
+    found = compare(FedViewMeans(), sites)
+    assert set(found.site_alone) == {"lyon", "tiny"}
+    assert found.notes == {"oslo": "no site has the view b"}
+    rows = {row["name"]: row for row in found.to_dict(FedViewMeans.figures)["figures"]}
+    assert list(rows) == ["error", "error/a", "error/b"]
+    assert rows["error/b"]["label"] == "error, b"
+    assert rows["error"]["better"] == "lower"
+    assert rows["error"]["site_alone"].keys() == {"lyon", "tiny"}
+    assert rows["error"]["note"] == "oslo: no site has the view b"
+
+
+def test_nobody_to_hold_out():
+    with pytest.raises(DataError, match="no patient is held out"):
+        compare(FedViewMeans(), {"lyon": site(3, 0.0)})
+
+
+def test_concatenate_keeps_rows_views_and_identifiers():
+    lyon, oslo = site(3, 0.0).data, site(2, 1.0, views=("b", "c"), seed=1).data
+    both = concatenate({"lyon": lyon, "oslo": oslo})
+    assert both.views == ("a", "b", "c")
+    np.testing.assert_array_equal(both.array("b"), np.vstack([lyon.array("b"), oslo.array("b")]))
+    assert np.isnan(both.array("a")[3:]).all()
+    assert both.ids.tolist() == ["lyon/0", "lyon/1", "lyon/2", "oslo/0", "oslo/1"]
+    nameless = MultiViewData({"a": np.ones((1, 2))})
+    assert concatenate({"lyon": lyon, "nice": nameless}).ids is None
+    with pytest.raises(SchemaMismatch):
+        concatenate({"lyon": lyon, "nice": MultiViewData({"a": np.ones((1, 3))})})

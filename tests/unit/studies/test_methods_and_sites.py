@@ -1,0 +1,105 @@
+"""Names of methods, their parameters, and how a site's files become data and labels."""
+
+import numpy as np
+import pytest
+
+from multicentre.federation.errors import ConfigurationError, DataError, SchemaMismatch
+from multicentre.studies.methods import METHODS, Method, find_estimator, make_estimator
+from multicentre.studies.sites import digest_data, read_sites
+from multicentre.studies.study import Study, read_study
+from studies_toy import STUDY, TOY, FedViewMeans, write_study
+
+
+@pytest.fixture(autouse=True)
+def _toy(monkeypatch):
+    monkeypatch.setitem(METHODS, "toy", TOY)
+
+
+def study_of(**parameters):
+    return Study.from_mapping(
+        {"study": {"name": "x", "method": "toy", "seed": 9}, "parameters": parameters, "sites": {"lyon": {}}}
+    )
+
+
+def test_parameters_and_seed_reach_the_estimator():
+    made = make_estimator(study_of(n_rounds=3))
+    assert isinstance(made, FedViewMeans)
+    assert (made.n_rounds, made.random_state) == (3, 9)
+    assert make_estimator(study_of(random_state=2)).random_state == 2
+
+
+def test_unknown_names_are_refused_with_the_nearest():
+    with pytest.raises(ConfigurationError, match="n_rounds"):
+        make_estimator(study_of(n_round=3))
+    with pytest.raises(ConfigurationError, match="fed-mv-ppca"):
+        find_estimator("fed-mv-pca")
+
+
+def test_method_that_is_not_installed(monkeypatch):
+    monkeypatch.setitem(METHODS, "gone", Method("multicentre.nothing:Gone", TOY.reader))
+    monkeypatch.setitem(METHODS, "hollow", Method("studies_toy:Gone", TOY.reader))
+    for name in ("gone", "hollow"):
+        with pytest.raises(ConfigurationError, match="install"):
+            find_estimator(name)
+
+
+def test_labels_stand_beside_their_patients_and_in_no_view(tmp_path):
+    sites = read_sites(read_study(write_study(tmp_path)))
+    lyon = sites["lyon"]
+    assert lyon.data.columns == {"a": ("x", "y"), "b": ("u", "v")}
+    assert lyon.data.n_patients_by_view == {"a": 40, "b": 28}
+    expected = ["case" if int(one[-3:]) % 3 else "control" for one in lyon.data.ids]
+    assert list(lyon.labels) == expected
+    assert sites["porto"].data.views == ("a",)
+
+
+def test_one_file_for_all_views_gives_the_same_data(tmp_path):
+    path = write_study(tmp_path)
+    (tmp_path / "one.csv").write_text("patient,group,x,y,u,v\n1,k,1,2,3,4\n2,m,5,6,,\n")
+    text = STUDY[: STUDY.index("[sites.lyon]")]
+    path.write_text(text + '[data.views]\na = ["x", "y"]\nb = ["u", "v"]\n[sites.lyon]\nfile = "one.csv"\n')
+    (site,) = read_sites(read_study(path)).values()
+    np.testing.assert_array_equal(site.data.array("b"), [[3, 4], [np.nan, np.nan]])
+    assert site.labels == ("k", "m")
+
+
+def test_labels_without_identifiers_follow_the_rows(tmp_path):
+    (tmp_path / "a.csv").write_text("x,group\n1,k\n2,m\n")
+    study = Study.from_mapping(
+        {
+            "study": {"name": "x", "method": "toy"},
+            "data": {"label_column": "group"},
+            "sites": {"lyon": {"a": "a.csv"}},
+        },
+        folder=tmp_path,
+    )
+    assert read_sites(study)["lyon"].labels == ("k", "m")
+
+
+def test_missing_label_is_counted_and_the_site_named(tmp_path):
+    path = write_study(tmp_path)
+    file = tmp_path / "site-1" / "a.csv"
+    file.write_text(file.read_text().replace(",control\n", ",\n"))
+    with pytest.raises(DataError, match="10 patients have no entry in the label column") as caught:
+        read_sites(read_study(path))
+    assert caught.value.where.startswith("oslo")
+
+
+def test_sites_that_differ_are_told_before_anything_is_asked(tmp_path):
+    path = write_study(tmp_path)
+    file = tmp_path / "site-1" / "a.csv"
+    file.write_text(file.read_text().replace("patient,x,", "patient,z,"))
+    with pytest.raises(SchemaMismatch, match="oslo"):
+        read_sites(read_study(path))
+
+
+def test_site_without_files():
+    with pytest.raises(DataError, match="names no file"):
+        read_sites(study_of())
+
+
+def test_digest_follows_the_data(tmp_path):
+    data = read_sites(read_study(write_study(tmp_path)))["lyon"].data
+    assert digest_data(data) == digest_data(data.take(range(len(data))))
+    assert digest_data(data) != digest_data(data.take(range(1, len(data))))
+    assert digest_data(data) != digest_data(data.drop(["b"]))

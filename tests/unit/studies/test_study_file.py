@@ -1,0 +1,153 @@
+"""The study file: what is read, what is refused, and that the frozen copy means the same."""
+
+import math
+import tomllib
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from multicentre.federation.errors import ConfigurationError
+from multicentre.privacy.policy import Policy
+from multicentre.studies.study import Study, read_study
+from multicentre.studies.toml import write_toml
+
+SMALL = {"study": {"name": "pilot", "method": "toy"}, "sites": {"lyon": {"a": "a.csv"}, "oslo": {"a": "b.csv"}}}
+
+
+def changed(table, **values):
+    return {**SMALL, table: {**SMALL.get(table, {}), **values}}
+
+
+def test_defaults_and_relative_paths(tmp_path):
+    study = Study.from_mapping(SMALL, folder=tmp_path)
+    assert study.sites["lyon"]["a"] == tmp_path / "a.csv"
+    assert study.about.output == tmp_path / "runs"
+    assert (study.about.seed, study.run.quorum, study.run.holdout, study.run.compare) == (0, "all", 0.25, True)
+    assert study.policies == {"lyon": Policy(), "oslo": Policy()}
+
+
+def test_absolute_paths_stay(tmp_path):
+    study = Study.from_mapping(changed("sites", lyon={"a": str(tmp_path / "x.csv")}), folder=Path("elsewhere"))
+    assert study.sites["lyon"]["a"] == tmp_path / "x.csv"
+
+
+@pytest.mark.parametrize(
+    ("content", "place", "mend"),
+    [
+        (changed("study", sead=3), "study", "'seed'"),
+        ({**SMALL, "privcy": {}}, "study", "'privacy'"),
+        (changed("run", quorm=2), "run", "'quorum'"),
+        (changed("privacy", secure_sums=True), "privacy", "'secure_sum'"),
+        (changed("privacy", policy={"min_patient": 5}), "policy", "'min_patients'"),
+        (changed("privacy", sites={"lion": {"min_patients": 5}}), "privacy.sites", "'lyon'"),
+        (changed("data", zzzz=1), "data", "id_column"),
+    ],
+)
+def test_unknown_key_names_the_nearest(content, place, mend):
+    with pytest.raises(ConfigurationError) as caught:
+        Study.from_mapping(content)
+    assert caught.value.where == place
+    assert mend in caught.value.mend
+
+
+@pytest.mark.parametrize(
+    ("content", "place"),
+    [
+        ({"study": {"name": "x"}, "sites": {"lyon": {}}}, "study.method"),
+        ({"study": SMALL["study"]}, "sites"),
+        ({**SMALL, "sites": {}}, "sites"),
+        (changed("study", seed="1"), "study.seed"),
+        (changed("study", seed=-1), "study.seed"),
+        (changed("study", name=""), "study.name"),
+        (changed("run", quorum=3), "run.quorum"),
+        (changed("run", quorum=0), "run.quorum"),
+        (changed("run", quorum="most"), "run.quorum"),
+        (changed("run", holdout=1.0), "run.holdout"),
+        (changed("run", time_limit_s=0), "run.time_limit_s"),
+        (changed("sites", lyon={"a": 3}), "sites.lyon.a"),
+        (changed("sites", lyon={"file": "x.csv"}), "sites.lyon.file"),
+        (changed("sites", lyon={"file": "x.csv", "a": "y.csv"}), "sites.lyon"),
+        (changed("data", views={"a": []}), "data.views.a"),
+        (changed("privacy", policy=3), "privacy.policy"),
+    ],
+)
+def test_unfit_value_names_its_key(content, place):
+    with pytest.raises(ConfigurationError) as caught:
+        Study.from_mapping(content)
+    assert caught.value.where == place
+
+
+def test_site_policy_goes_before_the_common_one(tmp_path):
+    (tmp_path / "strict.toml").write_text("min_patients = 50\n")
+    privacy = {"policy": {"min_patients": 20}, "sites": {"oslo": "strict.toml"}}
+    study = Study.from_mapping(changed("privacy", **privacy), folder=tmp_path)
+    assert {site: policy.min_patients for site, policy in study.policies.items()} == {"lyon": 20, "oslo": 50}
+
+
+def test_frozen_copy_means_the_same(tmp_path):
+    content = {
+        "study": {"name": 'a "quoted" \\ näme\x7f', "method": "toy", "seed": 4, "description": "two\nlines"},
+        "parameters": {"rate": 1e-9, "sizes": [1, 2], "deep": {"on": True}},
+        "data": {"id_column": "pid", "views": {"a b": ["x", "y"]}},
+        "sites": {"st. lyon": {"a b": "a.csv"}, "oslo": {}},
+        "privacy": {"policy": {"min_patients": 3, "methods": ["toy"]}, "sites": {"oslo": "p.toml"}},
+        "run": {"quorum": 1, "time_limit_s": 2.5},
+    }
+    study = Study.from_mapping(content, folder=tmp_path)
+    (tmp_path / "far").mkdir()
+    copy = tmp_path / "far" / "study.toml"
+    copy.write_text(study.to_toml(), encoding="utf-8")
+    assert read_study(copy) == study
+
+
+@pytest.mark.parametrize(
+    ("text", "what"), [("[study", "not valid TOML"), ("[study]\nname='x'\nseeed=1\n", "'seeed'"), ("\udcff", "UTF-8")]
+)
+def test_errors_name_the_file(tmp_path, text, what):
+    path = tmp_path / "s.toml"
+    path.write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(ConfigurationError, match=what) as caught:
+        read_study(path)
+    assert str(path) in caught.value.where
+
+
+def test_absent_file():
+    with pytest.raises(ConfigurationError, match="cannot be read"):
+        read_study("nowhere/study.toml")
+
+
+def test_another_output_leaves_the_rest(tmp_path):
+    study = Study.from_mapping(SMALL)
+    moved = study.sent_to(tmp_path)
+    assert moved.about.output == tmp_path
+    assert moved.sites == study.sites
+
+
+LEAVES = (
+    st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False)
+    | st.text(st.characters(exclude_categories=["Cs"]))
+)
+TABLES = st.recursive(
+    st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), LEAVES | st.lists(LEAVES)),
+    lambda inner: st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), LEAVES | inner),
+    max_leaves=8,
+)
+
+
+@given(TABLES)
+def test_toml_reads_back(content):
+    assert tomllib.loads(write_toml(content)) == content
+
+
+def test_toml_special_values():
+    read = tomllib.loads(write_toml({"inf": math.inf, "nan": math.nan, "none": None, "table": [{"a": 1}]}))
+    assert read["inf"] == math.inf
+    assert math.isnan(read["nan"])
+    assert "none" not in read
+    assert read["table"] == [{"a": 1}]
+    with pytest.raises(ConfigurationError, match="no form in TOML"):
+        write_toml({"a": {"b": object()}})

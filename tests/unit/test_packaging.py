@@ -1,0 +1,84 @@
+"""The project's files agree with each other: declared and locked dependencies, documents and Makefile, arrows."""
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+DOCUMENTS = sorted(path for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")] if path.name != "CHANGELOG.md")
+PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^ ;\\]+)", re.MULTILINE)
+
+
+def read_pins(lock: str) -> dict[str, set[str]]:
+    pins: dict[str, set[str]] = {}
+    for name, version in PIN.findall((ROOT / "requirements" / lock).read_text(encoding="utf-8")):
+        pins.setdefault(canonicalize_name(name), set()).add(version)
+    return pins
+
+
+def declared(*parts: str) -> list[Requirement]:
+    tables = PROJECT["project"]["optional-dependencies"] | PROJECT["dependency-groups"]
+    tables["core"] = PROJECT["project"]["dependencies"]
+    return [Requirement(line) for part in parts for line in tables[part]]
+
+
+@pytest.mark.parametrize(
+    ("lock", "parts"),
+    [
+        ("core.lock", ["core", "parquet", "build"]),
+        ("test.lock", ["core", "parquet", "build", "polars", "test", "torch-needs"]),
+    ],
+)
+def test_lock_covers_what_is_declared(lock: str, parts: list[str]) -> None:
+    pins = read_pins(lock)
+    for requirement in declared(*parts):
+        versions = pins.get(canonicalize_name(requirement.name), set())
+        assert versions, f"{requirement.name} is not in {lock}: make lock"
+        assert all(requirement.specifier.contains(version) for version in versions), requirement
+
+
+def test_build_backend_is_locked() -> None:
+    assert PROJECT["build-system"]["requires"] == PROJECT["dependency-groups"]["build"]
+
+
+def test_locks_agree() -> None:
+    core, test = read_pins("core.lock"), read_pins("test.lock")
+    assert core == {name: test.get(name) for name in core}
+
+
+@pytest.mark.parametrize("lock", ["core.lock", "test.lock"])
+def test_every_pin_has_a_hash_and_no_address(lock: str) -> None:
+    text = (ROOT / "requirements" / lock).read_text(encoding="utf-8")
+    entries = re.split(r"^(?=[A-Za-z0-9])", text, flags=re.MULTILINE)[1:]
+    assert len(entries) > 20
+    assert all("--hash=sha256:" in entry for entry in entries)
+    assert "://" not in text
+    assert "index-url" not in text
+
+
+def test_torch_is_the_one_that_the_extra_declares() -> None:
+    lines = (ROOT / "requirements" / "deep.txt").read_text(encoding="utf-8").splitlines()
+    assert [line for line in lines if not line.startswith("#")] == PROJECT["project"]["optional-dependencies"]["deep"]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_commands_and_links_of_documents_exist(document: Path) -> None:
+    text = document.read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    named = re.findall(r"(?:^|`)make (?:[A-Z]+=\S+ )?([a-z]+)", text, re.MULTILINE)
+    assert set(named) <= targets
+    links = re.findall(r"\]\((?!https?:)([^)#]+)", text)
+    assert [link for link in links if not (document.parent / link).exists()] == []
+
+
+def test_import_contracts_hold() -> None:
+    code = "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports())"
+    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
