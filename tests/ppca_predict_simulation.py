@@ -11,7 +11,7 @@ from multicentre.multiview.ppca.maths.model import LatentLaw, Layout, Parameters
 
 LAYOUT = Layout(("first", "second", "third"), (15, 8, 10))
 RANGES = np.array([10.0, 5.0, 15.0])
-NOISE_SD = np.array([2.0, 1.0, 3.0])
+NOISE_SD = np.sqrt([2.0, 1.0, 3.0])
 
 
 @dataclass(frozen=True)

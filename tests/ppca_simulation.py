@@ -29,7 +29,7 @@ from multicentre.multiview.ppca.maths.start import (
 )
 
 LAYOUT = Layout(("first", "second", "third"), (15, 8, 10))
-SPREADS, NOISES, N_COMPONENTS = (10.0, 5.0, 15.0), (2.0, 1.0, 3.0), 5
+SPREADS, NOISE_VARIANCES, N_COMPONENTS = (10.0, 5.0, 15.0), (2.0, 1.0, 3.0), 5
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def simulate(seed, *, shift="paper", n=400, n_shifted=250, scale="view"):
     reach = np.array(SPREADS)[LAYOUT.view_of]
     loadings = rng.uniform(-1, 1, size=(d, N_COMPONENTS)) * reach[:, None]
     mean = rng.uniform(-1, 1, size=d) * reach
-    noise = np.array(NOISES)[LAYOUT.view_of] ** 2
+    noise = np.array(NOISE_VARIANCES)[LAYOUT.view_of]
     direction = rng.uniform(-10, 10, size=N_COMPONENTS)
     if shift == "mild":
         direction *= 2 / np.linalg.norm(direction)

@@ -108,7 +108,10 @@ def make_exhibits(rng: np.random.Generator) -> list[Exhibit]:
             "comparison",
             "mean absolute error",
             SITES,
-            {"federated": rng.uniform(0.4, 0.6, 6).tolist(), "site alone": rng.uniform(0.5, 0.9, 6).tolist()},
+            {
+                "federated": rng.uniform(0.4, 0.6, len(SITES)).tolist(),
+                "site alone": rng.uniform(0.5, 0.9, len(SITES)).tolist(),
+            },
             {},
         ),
     ]
@@ -116,7 +119,7 @@ def make_exhibits(rng: np.random.Generator) -> list[Exhibit]:
 
 def _baseline(rng: np.random.Generator) -> Table:
     rows: list[list[str | float | None]] = [
-        [name, *(round(float(value), 3) for value in rng.normal(size=6))] for name in FEATURES[:8]
+        [name, *(round(float(value), 3) for value in rng.normal(size=len(SITES)))] for name in FEATURES[:8]
     ]
     rows[2][3] = None
     return Table(

@@ -1,4 +1,4 @@
-"""A method in few lines, for tests of what every method inherits: the mean of some columns, approached round by round."""
+"""A method in few lines, for tests of what every method inherits: the mean of some columns, round by round."""
 
 from dataclasses import dataclass
 

@@ -2,6 +2,8 @@
 
 import csv
 import json
+from dataclasses import replace
+from functools import wraps
 
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ from multicentre.federation.errors import (
 from multicentre.privacy.ledger import read_ledger, verify_ledger
 from multicentre.studies import RunFolder, read_study, resume_run, run_study
 from multicentre.studies.methods import METHODS
+from multicentre.studies.sites import read_sites
 from studies_toy import STUDY, TOY, Interrupts, write_study
 
 
@@ -245,3 +248,35 @@ def _fails_after(times, function):
         return function(*args, **kwargs)
 
     return wrapped
+
+
+def test_data_in_memory_are_run_and_resumed(tmp_path):
+    study = read_study(write_study(tmp_path))
+    sites = read_sites(study)
+    study = study.model_copy(update={"sites": {name: {} for name in sites}})
+    with pytest.raises(KeyboardInterrupt) as caught:
+        run_study(study, sites=sites, listener=Interrupts(2))
+    assert any("in memory" in note for note in caught.value.__notes__)
+    (path,) = runs(tmp_path)
+    with pytest.raises(DataError, match="names no file"):
+        resume_run(path)
+    assert resume_run(path, sites=sites).facts["status"] == "finished"
+
+
+def test_lost_site_is_named_when_the_quorum_allows(tmp_path, monkeypatch):
+    study = read_study(write_study(tmp_path, STUDY + "[run]\nquorum = 2\ncompare = false\n"))
+    original = studies_toy.ViewMeansSite.residuals.run
+
+    @wraps(original)
+    def run(part, ask):
+        if part.site == "porto" and part.state is not None:
+            raise ZeroDivisionError
+        return original(part, ask)
+
+    monkeypatch.setattr(studies_toy.ViewMeansSite, "residuals", replace(studies_toy.ViewMeansSite.residuals, run=run))
+    listener = Interrupts(-1)
+    folder = run_study(study, listener=listener)
+    assert folder.facts["lost"] == ["porto"]
+    assert folder.facts["headline"] == []
+    assert not (folder.path / "comparison.json").exists()
+    assert any(site == "porto" and "fit: " in str(reason) for site, reason in listener.heard)

@@ -6,7 +6,9 @@ import functools
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, ParamSpec
 
@@ -59,7 +61,8 @@ def answering(command: Callable[P, None]) -> Callable[P, None]:
     @functools.wraps(command)
     def guarded(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
-            command(*args, **kwargs)
+            with _warnings_told():
+                command(*args, **kwargs)
         except (click.exceptions.Exit, click.Abort, click.ClickException, BrokenPipeError):
             raise
         except MulticentreError as error:
@@ -71,6 +74,13 @@ def answering(command: Callable[P, None]) -> Callable[P, None]:
             raise _ended(error, message, BUG, bool(kwargs.get("as_json"))) from None
 
     return guarded
+
+
+@contextmanager
+def _warnings_told() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_, **__: tell(f"Note: {message}")
+        yield
 
 
 def _ended(error: BaseException, message: str, status: int, as_json: bool) -> typer.Exit:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -57,16 +59,31 @@ def export(
 ) -> None:
     """Write one CSV row a released field, for a spreadsheet."""
     from multicentre.federation.storage import write_atomically
-    from multicentre.privacy.ledger import ledger_as_csv, read_ledger
+    from multicentre.privacy.ledger import read_ledger
 
-    entries = [{"site": name, **entry} for name, path in _ledgers(where, site).items() for entry in read_ledger(path)]
+    found = {name: list(read_ledger(path)) for name, path in _ledgers(where, site).items()}
+    n_entries = sum(len(entries) for entries in found.values())
     if output is not None:
-        write_atomically(output, ledger_as_csv(entries).encode())
-        tell(f"{len(entries)} entries written to {output}")
+        write_atomically(output, _as_csv(found).encode())
+        tell(f"{n_entries} entries written to {output}")
     if as_json:
-        show_json({"entries": len(entries), "output": str(output)} if output else entries)
+        show_json({"entries": n_entries, "output": str(output)} if output else found)
     elif output is None:
-        typer.echo(ledger_as_csv(entries), nl=False)
+        typer.echo(_as_csv(found), nl=False)
+
+
+def _as_csv(found: dict[str, list[Entry]]) -> str:
+    """Return the ledgers one below the other, the site's name in a column before the others."""
+    from multicentre.privacy.ledger import ledger_as_csv
+
+    page = io.StringIO()
+    writer = csv.writer(page, lineterminator="\n")
+    for number, (name, entries) in enumerate(found.items()):
+        header, *rows = csv.reader(io.StringIO(ledger_as_csv(entries)))
+        if number == 0:
+            writer.writerow(["site", *header])
+        writer.writerows([name, *row] for row in rows)
+    return page.getvalue()
 
 
 def _ledgers(where: Path, site: str | None) -> dict[str, Path]:

@@ -44,19 +44,22 @@ class Bars:
 
 
 class Lines:
-    """Prints a line when a fit ends."""
+    """Prints a line when a loop ends."""
+
+    def __init__(self) -> None:
+        self._done: dict[str, int] = {}
 
     def rounds_began(self, name: str, n_rounds: int, done: int) -> None:
-        """Say where a fit is taken up again."""
-        if done:
-            tell(f"{name}: taken up after round {done}")
+        """Note where a loop begins."""
+        self._done[name] = done
 
     def round_ended(self, name: str, number: int, figures: Mapping[str, float]) -> None:
         """Print nothing."""
 
     def rounds_ended(self, name: str, number: int) -> None:
-        """Say that the fit ended."""
-        tell(f"{name}: {number} rounds")
+        """Say which rounds the loop ran."""
+        if number > self._done[name]:
+            tell(f"{name}: rounds {self._done[name] + 1} to {number}")
 
     def site_lost(self, site: str, reason: str) -> None:
         """Say which site was lost."""

@@ -17,7 +17,7 @@ Shift = Literal["paper", "mild"]
 N_LATENT = 5
 _SIZES = {"view_1": 15, "view_2": 8, "view_3": 10}
 _SPREADS = {"view_1": 10.0, "view_2": 5.0, "view_3": 15.0}
-_NOISE_SD = {"view_1": 2.0, "view_2": 1.0, "view_3": 3.0}
+_NOISE_SD = {"view_1": 2.0**0.5, "view_2": 1.0, "view_3": 3.0**0.5}
 _MILD_DISTANCE = 2.0
 
 
@@ -28,7 +28,7 @@ def simulate_sd(
 
     A patient's latent position is standard normal, moved by a vector common to all patients of ``group_2``. View k is
     ``W_k x + mu_k + noise`` (equation 1 of the paper) with 15, 8 and 10 columns, entries of ``W_k`` and ``mu_k``
-    uniform within 10, 5 and 15 of zero, and noise of standard deviation 2, 1 and 3. The paper does not print these
+    uniform within 10, 5 and 15 of zero, and noise of variance 2, 1 and 3. The paper does not print these
     ranges; they follow its authors' published notebook.
 
     Parameters

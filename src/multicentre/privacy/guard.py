@@ -65,20 +65,20 @@ class Guard:
             release.checked()
         except MulticentreError as error:
             self._refuse(call, DisclosureRefused, f"the answer is not as declared ({error.what})", error.where)
-        if release.concerns_patients:
+        if type(release).concerns_patients:
             self._check_difference(call)
         fields = [
             self._examine(call, release, field, key, declaration, value)
             for field, key, declaration, value in release.items()
         ]
-        if release.concerns_patients:
+        if type(release).concerns_patients:
             self._remember(call)
         self.ledger.append("release", {**_facts(call), "fields": fields, "epsilon": None, "delta": None})
 
     def _examine(
         self, call: Call, release: Release, field: str, key: str, declaration: Declaration, value: Any
     ) -> dict[str, Any]:
-        if not release.concerns_patients:
+        if not type(release).concerns_patients:
             return _described(field, key, value, None)
         patients = release.patients_behind(field, key)
         where = place(type(release), field, key)

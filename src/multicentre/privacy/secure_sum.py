@@ -100,13 +100,13 @@ class MaskingSeal:
             A value is too large for the ring; nothing is cut off in silence.
         """
         assert isinstance(keys, MaskingKeys)
-        values, layout = flatten(release)
-        vector = to_ring(values, len(call.peers), place=call.step.name)
         if not keys.shared or sorted(call.peers) != sorted([keys.site, *keys.shared]):
             raise ConfigurationError("keys were not agreed with the sites of this sum", where=call.step.name)
         if call.sequence <= keys.last_call:
             raise ConfigurationError("the streams of this call were used before", where=call.step.name)
         keys.last_call = call.sequence
+        values, layout = flatten(release)
+        vector = to_ring(values, len(call.peers), place=call.step.name)
         for peer, secret in keys.shared.items():
             stream = mask_stream(secret, call, len(vector))
             vector = vector + stream if keys.site < peer else vector - stream

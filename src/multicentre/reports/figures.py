@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 MOST_LABELLED_COLUMNS = 12
 COLOUR_STEPS = 21
-DARK = 0.5
+DARK = 0.46
 """Luminance under which what is written in a cell is white."""
 
 
@@ -147,7 +147,7 @@ def draw_bars(shown: Bars) -> str:
             axes.barh(y, _numbers(values), thickness * 0.92, xerr=spread, error_kw=whiskers, **looks[number])
         axes.set_yticks(range(len(shown.categories)), [label(name, 36) for name in shown.categories])
         axes.tick_params(axis="y", length=0)
-        axes.invert_yaxis()
+        axes.set_ylim(len(shown.categories) - 0.45, -0.55)
         axes.axvline(0, color="#444444", linewidth=0.6)
         _name_axes(axes, shown.y_label, "")
         if len(shown.series) > 1:
@@ -225,8 +225,9 @@ def _write_cells(axes: Axes, values: Floats, mesh: Any) -> None:
     known = np.argwhere(np.isfinite(values))
     shades = mesh.to_rgba(values[np.isfinite(values)])[:, :3] @ _LUMINANCE
     if values.shape[1] <= MOST_LABELLED_COLUMNS:
+        decimals = 0 if np.all(values[np.isfinite(values)] % 1 == 0) else 2
         for (row, column), shade in zip(known, shades, strict=True):
-            text = f"{values[row, column]:z.2f}".replace("-", "−")
+            text = f"{values[row, column]:z.{decimals}f}".replace("-", "−")
             ink = _ink(shade < DARK)
             axes.text(column + 0.5, row + 0.5, text, ha="center", va="center", fontsize=6, color=ink, in_layout=False)
         return
@@ -236,7 +237,7 @@ def _write_cells(axes: Axes, values: Floats, mesh: Any) -> None:
 
 
 def _ink(on_dark: bool) -> str:
-    return "white" if on_dark else "#222222"
+    return "white" if on_dark else "black"
 
 
 def _name_cells(axes: Axes, shown: HeatMap, *, upright: bool) -> None:

@@ -6,6 +6,7 @@ import csv
 import hashlib
 import json
 import math
+import shlex
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from multicentre.exhibits import Exhibit, read_exhibit
 from multicentre.federation.errors import ConfigurationError
 
 NEEDED = ("study.toml", "run.json", "environment.json", "disclosure.json")
-_ALL = (*NEEDED, "history.csv", "comparison.json", "exhibits.json", "model/model.json", "model/model.npz")
+_ALL = (*NEEDED, "data.json", "history.csv", "comparison.json", "exhibits.json", "model/model.json", "model/model.npz")
 _RERUN = "Run the study again, or bring the file back from a copy of the run folder."
 T = TypeVar("T")
 
@@ -46,9 +47,10 @@ class RunFacts(BaseModel):
 
     study: str
     method: str
-    status: Literal["finished", "interrupted", "failed"]
+    description: str = ""
+    status: Literal["running", "finished", "interrupted", "failed"]
     started: datetime
-    ended: datetime
+    ended: datetime | None
     seconds: float
     seed: int | None
     engine: str
@@ -61,6 +63,7 @@ class RunFacts(BaseModel):
     calls_per_site: int
     bytes_from_sites: int
     bytes_to_sites: int
+    lost: list[str] = []
     message: str
     headline: list[Headline]
 
@@ -79,7 +82,7 @@ class Figure(BaseModel):
 
     name: str
     label: str
-    better: Literal["lower", "higher"]
+    better: Literal["lower", "higher", ""]
     federated: float | None
     pooled: float | None
     site_alone: dict[str, float | None]
@@ -90,6 +93,7 @@ class Comparison(BaseModel):
     """``comparison.json``."""
 
     figures: list[Figure]
+    patients_held_out: int | None = None
 
 
 class CardLine(BaseModel):
@@ -179,6 +183,7 @@ def read_run(folder: Path) -> RunFolder:
         raise ConfigurationError(
             "there is no such run folder", where=str(folder), mend="Name a folder that `multicentre run` has written."
         )
+    _check_ended(folder)
     for name in NEEDED:
         if not (folder / name).is_file():
             raise ConfigurationError(f"the run folder lacks {name}", where=str(folder), mend=_RERUN)
@@ -194,6 +199,16 @@ def read_run(folder: Path) -> RunFolder:
         exhibits=_optional(folder / "exhibits.json", _exhibits),
         digests={name: _digest(folder / name) for name in _ALL if (folder / name).is_file()},
     )
+
+
+def _check_ended(folder: Path) -> None:
+    run = folder / "run.json"
+    if run.is_file() and _model(run, RunFacts).ended is None:
+        raise ConfigurationError(
+            "the run has not ended",
+            where=str(folder),
+            mend=f"Let it end, or take it up again: multicentre run --resume {shlex.quote(str(folder))}",
+        )
 
 
 def _optional(path: Path, read: Callable[[Path], T]) -> T | None:

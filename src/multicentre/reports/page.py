@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import count
@@ -101,6 +100,7 @@ def _context(found: RunFolder) -> dict[str, Any]:
         "has_exhibits": found.exhibits is not None,
         "comparison": found.comparison,
         "comparison_table": tables.comparison_table(found.comparison) if found.comparison else None,
+        "notes": _notes(found),
         "alone_tables": _shown([tables.alone_table(found.comparison)], names) if found.comparison else [],
         "card": disclosure.card,
         "card_table": tables.card_table(disclosure),
@@ -108,7 +108,6 @@ def _context(found: RunFolder) -> dict[str, Any]:
         "released_table": tables.released_table(disclosure, run.min_patients),
         "refused_table": tables.refused_table(disclosure),
         "ledger_table": tables.ledger_table(disclosure),
-        "ledger_sites": [shlex.quote(site) for site in disclosure.ledgers],
         "environment": found.environment,
         "digests": found.digests,
         "numbered": _Numbers(),
@@ -126,6 +125,12 @@ class _Numbers:
 
     def __call__(self, kind: str) -> str:
         return f"{kind} {next(self._counts[kind])}."
+
+
+def _notes(found: RunFolder) -> list[str]:
+    """Return what is said of the compared figures, once where it is said of several."""
+    figures = found.comparison.figures if found.comparison else []
+    return list(dict.fromkeys(figure.note for figure in figures if figure.note))
 
 
 def _of_section(found: RunFolder, section: Section) -> list[Exhibit]:

@@ -121,9 +121,16 @@ def inline_svg(document: str, name: str, alternative: str) -> str:
 
 
 def label(text: str, longest: int = 30) -> str:
-    """Return a name as a figure can show it: printable, and not longer than there is room for."""
+    """Return a name as a figure can show it: printable, and cut in its middle where there is no room for all of it.
+
+    >>> label("plasma neurofilament light chain, visit 3", 24)
+    'plasma neurofi…, visit 3'
+    """
     printable = "".join(letter if letter.isprintable() else " " for letter in text)
-    return printable if len(printable) <= longest else f"{printable[: longest - 1]}…"
+    if len(printable) <= longest:
+        return printable
+    tail = (longest - 1) * 2 // 5
+    return f"{printable[: longest - 1 - tail]}…{printable[-tail:]}"
 
 
 def legend_below(figure: Figure, handles: Sequence[Artist], labels: Sequence[str], title: str = "") -> None:

@@ -11,6 +11,8 @@ from multicentre.exhibits import Table
 from multicentre.reports.folder import Comparison, Disclosure, Figure, Released, RunFacts
 from multicentre.reports.formats import NOTHING, format_bytes, format_column, format_count, format_number, format_total
 
+LONG_WORD = 12
+
 
 @dataclass(frozen=True)
 class Shown:
@@ -48,6 +50,11 @@ class Shown:
             "best": (row, column) in self.best,
         }
         return " ".join(name for name, holds in classes.items() if holds)
+
+    def heading_look(self, column: int) -> str:
+        """Return the style classes of a column's heading; only a word that is long for a column may be broken."""
+        is_long = any(len(word) > LONG_WORD for word in self.columns[column].split())
+        return " ".join(name for name, holds in {"number": column in self.numeric, "long": is_long}.items() if holds)
 
 
 def exhibit_table(shown: Table) -> Shown:
@@ -89,8 +96,8 @@ def comparison_table(comparison: Comparison) -> Shown:
         rows.append([_figure_name(figure), *cells[:2], shown_mean, _count_gains(figure, alone)])
     columns = ["Figure", "Federated", "Pooled", "Site alone: mean (range)", "Sites that gain"]
     caption = (
-        "The same method fitted by the federation, on pooled rows, and by every site alone. "
-        "◆ marks the best of a row; a site gains where the federation's figure is better than its own."
+        "The same method fitted by the federation, on pooled rows, and by every site alone"
+        f"{_held_out(comparison)}. ◆ marks the best of a row; a site gains where the federation's figure is better than its own."
     )
     return Shown(caption, columns, rows, _after_first(columns), best=frozenset(best))
 
@@ -187,21 +194,26 @@ def _plain(value: Any) -> str:
 
 
 def _figure_name(figure: Figure) -> str:
-    return f"{figure.label} ({'lower' if figure.better == 'lower' else 'higher'} is better)"
+    return f"{figure.label} ({figure.better} is better)" if figure.better else figure.label
+
+
+def _held_out(comparison: Comparison) -> str:
+    count = comparison.patients_held_out
+    return "" if count is None else f", assessed on {format_number(count)} patients that no fit saw"
 
 
 def _best(values: Sequence[float | None], cells: Sequence[str], figure: Figure) -> list[int]:
     known = [
         (value, cell) for value, cell in zip(values, cells, strict=False) if value is not None and math.isfinite(value)
     ]
-    if len(known) < 2:
+    if len(known) < 2 or not figure.better:
         return []
     winner = (min if figure.better == "lower" else max)(known)[1]
     return [place for place, cell in enumerate(cells[: len(values)]) if cell == winner]
 
 
 def _count_gains(figure: Figure, alone: Sequence[float]) -> str:
-    if figure.federated is None or not alone:
+    if figure.federated is None or not alone or not figure.better:
         return NOTHING
     sign = 1 if figure.better == "lower" else -1
     gains = sum(sign * (value - figure.federated) > 0 for value in alone)

@@ -1,11 +1,17 @@
 """Studies: ``study.toml``, its run, the run folder, and the comparison of federated, pooled and single-site fits."""
 
-from multicentre.studies.compare import Comparison, compare
-from multicentre.studies.demo import run_demo
-from multicentre.studies.folder import RunFolder
-from multicentre.studies.runner import resume_run, run_study
-from multicentre.studies.sites import SiteData
-from multicentre.studies.study import Study, read_study
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from multicentre.studies.comparison import Comparison, compare
+    from multicentre.studies.demo import run_demo
+    from multicentre.studies.folder import RunFolder
+    from multicentre.studies.runner import resume_run, run_study
+    from multicentre.studies.sites import SiteData
+    from multicentre.studies.study import Study, read_study
 
 __all__ = [
     "Comparison",
@@ -18,3 +24,21 @@ __all__ = [
     "run_demo",
     "run_study",
 ]
+
+_HOMES = {
+    "Comparison": "comparison",
+    "RunFolder": "folder",
+    "SiteData": "sites",
+    "Study": "study",
+    "compare": "comparison",
+    "read_study": "study",
+    "resume_run": "runner",
+    "run_demo": "demo",
+    "run_study": "runner",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"multicentre.studies.{_HOMES[name]}"), name)
+    raise AttributeError(f"module 'multicentre.studies' has no attribute {name!r}")

@@ -17,7 +17,7 @@ from multicentre.federation.errors import ConfigurationError, IntegrityError, Mu
 from multicentre.federation.progress import Listener, Silence
 from multicentre.privacy.ledger import mend_ledger
 from multicentre.privacy.policy import Policy
-from multicentre.studies.compare import Comparison, compare, named_figures
+from multicentre.studies.comparison import Comparison, compare, named_figures
 from multicentre.studies.disclosure import concerns_patients, summarise_ledgers
 from multicentre.studies.folder import RunFolder
 from multicentre.studies.listening import Labelled
@@ -186,6 +186,7 @@ def _carried_out(run: _Run) -> RunFolder:
         run.folder.update(
             status="finished",
             rounds=len(run.estimator.history_),
+            lost=[name for name in run.sites if name not in run.estimator.federation.sites],
             headline=_headline(run.estimator, comparison),
             **clock.facts(federation),
         )
@@ -270,7 +271,13 @@ def _note_end(run: _Run, error: BaseException, federation: Federation | None, cl
     run.folder.update(status=status, message=message, **clock.facts(federation))
     error.add_note(f"The run is kept in {run.folder.path}")
     if resumable:
-        error.add_note(f"Take it up again with: multicentre run --resume {run.folder.path}")
+        error.add_note(_how_to_resume(run))
+
+
+def _how_to_resume(run: _Run) -> str:
+    if all(run.study.sites.values()):
+        return f"Take it up again with: multicentre run --resume {run.folder.path}"
+    return "Its data were in memory: hand them to multicentre.studies.resume_run, or run it anew."
 
 
 def _message(error: BaseException) -> str:

@@ -4,15 +4,18 @@ import subprocess
 import sys
 import threading
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 import pytest
-from toy_method import FedMean, Size, federate, toy_sites
 
 from multicentre.federation.errors import DisclosureRefused, QuorumLost
 from multicentre.federation.messages import Message, count
 from multicentre.federation.steps import SitePart, step
+from toy_method import FedMean, Size, federate, toy_sites
+
+TESTS = str(Path(__file__).resolve().parents[2])
 
 
 @dataclass(frozen=True)
@@ -80,32 +83,37 @@ def test_a_late_step_writes_to_its_own_session_only(gate):
     assert (part.state.number, other.state.number) == (0, 5)
 
 
-def test_a_site_that_hangs_does_not_keep_the_process_from_ending():
-    code = (
-        "import sys, time; sys.path.insert(0, 'tests')\n"
-        "from test_hang import HangSite, Turn, federate\n"
-        "federation = federate(quorum=2, time_limit_s=0.2).begin(HangSite)\n"
-        "print(list(federation.ask(HangSite.work, Turn(0))))\n"
+def run(script):
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path.insert(0, {TESTS!r})\nfrom toy_method import *\n{script}"],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
     )
-    script = (
-        code.replace("from test_hang import HangSite, Turn, federate\n", "from toy_method import *\n")
-        .replace("HangSite", "MeanSite")
-        .replace("federation.ask(MeanSite.work, Turn(0))", "federation.ask(MeanSite.size, Guess(np.zeros(3), 0))")
-    )
-    hang = "size = MeanSite.size.run\nobject.__setattr__(MeanSite.size, 'run', lambda part, ask: time.sleep(60) if part.site == 'site-1' else size(part, ask))\n"
-    script = script.replace("federation = ", hang + "federation = ")
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=True)
-    assert done.stdout.strip() == "['site-0', 'site-2']"
+    assert done.returncode == 0, done.stderr
     assert done.stderr == ""
+    return done.stdout.strip()
+
+
+def test_a_site_that_hangs_does_not_keep_the_process_from_ending():
+    script = """
+import time
+
+class HangSite(MeanSite):
+    @step(releases=Size)
+    def size(self, ask: Guess) -> Size:
+        time.sleep(60.0 if self.site == "site-1" else 0.0)
+        return MeanSite.size.run(self, ask)
+
+federation = federate(quorum=2, time_limit_s=1.0).begin(HangSite)
+print(list(federation.ask(HangSite.size, Guess(np.zeros(3), 0))))
+"""
+    assert run(script) == "['site-0', 'site-2']"
 
 
 def test_an_uncollected_handle_at_exit_is_quiet():
-    script = (
-        "import sys; sys.path.insert(0, 'tests')\nfrom toy_method import *\n"
-        "model = FedMean().fit(federate(time_limit_s=9.0)); print('done')"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=True)
-    assert (done.stdout.strip(), done.stderr) == ("done", "")
+    assert run("model = FedMean().fit(federate(time_limit_s=9.0)); print('done')") == "done"
 
 
 @pytest.mark.parametrize("secure", [False, True])

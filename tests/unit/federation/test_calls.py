@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from toy_method import Guess, MeanSite
 
 from multicentre.federation.engine import Call, decode_call, encode_call
 from multicentre.federation.errors import ConfigurationError, MessageError
+from toy_method import Guess, MeanSite
 
 CALL = Call("étude", "0.1", 3, MeanSite.residuals, Guess(np.zeros(3), 1), "masked", ("a", "b"))
 
@@ -60,7 +60,7 @@ def test_what_is_no_call_is_refused(head):
 
 def test_a_method_that_is_not_installed_is_named():
     blob = encode_call(CALL).replace(b"toy-mean", b"evil-one")
-    with pytest.raises(ConfigurationError, match="^evil-one: the method is not installed"):
+    with pytest.raises(ConfigurationError, match=r"^evil-one: the method is not installed"):
         decode_call(blob, offers)
 
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from toy_method import FedMean, Guess, MeanSite, Size, federate, toy_sites
 
 import multicentre as mc
 from multicentre.engines.faults import Faults
@@ -25,6 +24,7 @@ from multicentre.federation.errors import (
 from multicentre.federation.messages import Message, text
 from multicentre.federation.progress import Silence
 from multicentre.federation.steps import SitePart, step
+from toy_method import FedMean, Guess, MeanSite, Size, federate, toy_sites
 
 ASK = Guess(np.zeros(3), 0)
 SECRET = "patient 4711 has a haemoglobin of 6.2"
@@ -263,7 +263,7 @@ def test_policy_by_site_and_columns_fail_closed():
 def test_a_policy_file_holds_for_every_site(tmp_path):
     path = tmp_path / "policy.toml"
     path.write_text("min_patients = 31\n")
-    with pytest.raises(DisclosureRefused, match="^site-0, "):
+    with pytest.raises(DisclosureRefused, match=r"^site-0, "):
         federate(policy=path).begin(MeanSite).sum(MeanSite.residuals, ASK)
 
 

@@ -4,13 +4,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from toy_method import Guess, MeanSite, Residuals, Size, federate, toy_sites
 
 import multicentre as mc
 from multicentre.federation.errors import ConfigurationError, MessageError
 from multicentre.federation.messages import Nothing, text
 from multicentre.federation.steps import Release, SitePart, step
 from multicentre.privacy.card import disclosure_card
+from toy_method import Guess, MeanSite, Residuals, Size, federate, toy_sites
 
 
 class ChildSite(MeanSite):

@@ -1,8 +1,8 @@
 import pytest
-from report_samples import make_run, write_json, write_run
 
 from multicentre.federation.errors import ConfigurationError
 from multicentre.reports.folder import NEEDED, read_run
+from report_samples import make_run, write_json, write_run
 
 
 @pytest.fixture
@@ -26,6 +26,12 @@ def test_a_missing_file_is_named_with_what_to_do(folder, name):
 def test_a_file_that_cannot_be_parsed_is_named(folder, name):
     (folder / name).write_text("= {", encoding="utf-8")
     with pytest.raises(ConfigurationError, match=rf"{name}: the file cannot be parsed"):
+        read_run(folder)
+
+
+def test_a_run_that_has_not_ended_is_not_reported(folder):
+    write_json(folder, "run.json", make_run() | {"status": "running", "ended": None})
+    with pytest.raises(ConfigurationError, match=r"has not ended.*multicentre run --resume"):
         read_run(folder)
 
 

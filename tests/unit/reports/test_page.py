@@ -1,13 +1,14 @@
 import json
 import re
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from report_samples import SITES, make_comparison, make_disclosure, make_run, write_json, write_run
 
 from multicentre.reports import render_report, write_report
+from report_samples import SITES, make_comparison, make_disclosure, make_run, write_json, write_run
 
 VOID = {"meta", "link", "br", "hr", "img", "input", "wbr", "col", "area", "base", "embed", "source", "track"}
 HOSTILE = "<script>alert('x')</script>&\"$x$_"
@@ -84,7 +85,7 @@ def test_tags_are_balanced_and_headings_do_not_skip_a_level(page):
     levels = [int(tag[1]) for tag in seen.tags if re.fullmatch(r"h[1-6]", tag)]
     assert levels[0] == 1
     assert levels.count(1) == 1
-    assert all(after - before <= 1 for before, after in zip(levels, levels[1:], strict=False))
+    assert all(after - before <= 1 for before, after in pairwise(levels))
 
 
 def test_identifiers_are_unique_and_every_link_stays_in_the_page(page):
@@ -144,8 +145,12 @@ def test_small_counts_never_appear(tmp_path):
     ]
     write_json(folder, "run.json", run)
     text = render_report(folder)
-    rows = re.findall(r'<th scope="row" class="">(lyon|nice|All)</th>\s*<td[^>]*>([^<]+)<.*?<td[^>]*>([^<]+)<', text)
-    assert rows[:3] == [("lyon", "&lt;10", "&lt;10"), ("nice", "1\u202f234", "&lt;10"), ("All", "≥1\u202f234", "≥0")]
+    row = r'<th scope="row">(lyon|nice|All)</th>\s*<td[^>]*>([^<]+)</td>\s*<td[^>]*>([^<]+)<'
+    assert re.findall(row, text)[:3] == [
+        ("lyon", "&lt;10", "&lt;10"),
+        ("nice", "1\u202f234", "&lt;10"),
+        ("All", "≥1\u202f234", "≥0"),
+    ]
 
 
 def test_names_are_shown_as_text_wherever_they_come_from(tmp_path):
@@ -191,7 +196,7 @@ def test_missing_optional_parts_are_said_to_be_missing(bare):
     assert "neither a history of its rounds nor exhibits" in page
 
 
-def test_without_exhibits_the_history_shows_convergence(folder, tmp_path):
+def test_without_exhibits_the_history_shows_convergence(tmp_path):
     copy = write_run(tmp_path)
     (copy / "exhibits.json").unlink()
     assert [re.search('aria-label="([^"]+?)\\.', svg)[1] for svg in svgs(render_report(copy))] == [
@@ -216,6 +221,20 @@ def test_an_interrupted_run_without_sites_ledgers_or_figures_can_be_shown(bare):
     outline(render_report(bare))
 
 
+def test_lost_sites_are_named_at_the_top(bare):
+    write_json(bare, "run.json", make_run() | {"lost": ["ghent", "porto"]})
+    assert "ghent, porto" in render_report(bare).partition("</header>")[0]
+
+
+def test_a_figure_that_is_neither_better_high_nor_low_marks_no_best(bare):
+    comparison = make_comparison()
+    comparison["figures"] = [comparison["figures"][0] | {"better": "", "note": "twice"}] * 2
+    write_json(bare, "comparison.json", comparison)
+    page = render_report(bare)
+    assert 'class="mark"' not in page
+    assert page.count("twice") == 1
+
+
 def test_figures_without_a_value_are_shown_as_a_dash(bare):
     comparison = make_comparison()
     comparison["figures"][0] |= {"federated": None, "pooled": None, "site_alone": {"lyon": None}}
@@ -233,6 +252,6 @@ def test_ledger_heads_and_file_hashes_are_printed(page, folder):
     assert "multicentre ledger verify" in page
 
 
-def test_a_relative_path_given_as_text_will_do(folder, monkeypatch):
-    monkeypatch.chdir(folder.parent)
-    assert write_report(Path(folder.name)).name == "report.html"
+def test_a_relative_path_will_do(bare, monkeypatch):
+    monkeypatch.chdir(bare.parent)
+    assert write_report(Path(bare.name)).is_file()

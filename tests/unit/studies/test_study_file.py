@@ -1,6 +1,8 @@
 """The study file: what is read, what is refused, and that the frozen copy means the same."""
 
+import dataclasses
 import math
+import re
 import tomllib
 from pathlib import Path
 
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 
 from multicentre.federation.errors import ConfigurationError
 from multicentre.privacy.policy import Policy
-from multicentre.studies.study import Study, read_study
+from multicentre.studies.study import About, DataTable, PrivacyTable, RunTable, Study, read_study
 from multicentre.studies.toml import write_toml
 
 SMALL = {"study": {"name": "pilot", "method": "toy"}, "sites": {"lyon": {"a": "a.csv"}, "oslo": {"a": "b.csv"}}}
@@ -151,3 +153,13 @@ def test_toml_special_values():
     assert read["table"] == [{"a": 1}]
     with pytest.raises(ConfigurationError, match="no form in TOML"):
         write_toml({"a": {"b": object()}})
+
+
+def test_documented_study_is_valid_and_all_keys_are_documented():
+    page = (Path(__file__).resolve().parents[3] / "docs" / "study-file.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    study = Study.from_mapping(tomllib.loads(example) | {"privacy": {}})
+    assert study.data.label_column == "diagnosis"
+    for table in (About, DataTable, PrivacyTable, RunTable):
+        assert all(f"| `{key}` |" in page for key in table.model_fields), table
+    assert all(f"`{field.name}`" in page for field in dataclasses.fields(Policy))

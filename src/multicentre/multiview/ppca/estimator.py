@@ -241,11 +241,9 @@ class FedMvPPCA(MvPPCAModel):
         )
 
     def _note(self, *phases: Rounds[Any]) -> None:
-        self.history_ = [
-            entry | {"phase": float(i)} for i, (_, rounds) in enumerate(phases) for entry in rounds.history
-        ]
-        self.n_rounds_ = sum(rounds.number for _, rounds in phases)
-        self.converged_ = self.method == "paper" or all(rounds.stopped for _, rounds in phases)
+        self.history_ = [entry | {"phase": float(i)} for i, rounds in enumerate(phases) for entry in rounds.history]
+        self.n_rounds_ = sum(rounds.number for rounds in phases)
+        self.converged_ = self.method == "paper" or all(rounds.stopped for rounds in phases)
         if not self.converged_:
             warnings.warn(
                 f"the rounds ended at max_rounds={self.max_rounds} before the objective settled to tol={self.tol:g}.",

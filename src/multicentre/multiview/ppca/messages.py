@@ -131,6 +131,7 @@ class GlobalSums(Release):
     mean_spread: Floats = array("posterior variance of the means", ("k",))
     loadings_information: Floats = array("how far the data decide the loadings", ("k",))
     mean_information: Floats = array("how far the data decide the means", ("k",))
+    weight: Floats = array("how much the site's rows decide, against the global law", ("k", "e", "e"))
     noise: Floats = array("noise variance, relative to the global one", ("g",))
     noise_inverse: Floats = array("its inverse", ("k",))
     noise_log: Floats = array("its logarithm", ("k",))

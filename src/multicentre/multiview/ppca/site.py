@@ -19,6 +19,7 @@ from multicentre.multiview.ppca import messages as sent
 from multicentre.multiview.ppca.maths import gauge, predict, selection
 from multicentre.multiview.ppca.maths.axes import absorb_axes, change_axes
 from multicentre.multiview.ppca.maths.draw import draw_parameters
+from multicentre.multiview.ppca.maths.em import random_start
 from multicentre.multiview.ppca.maths.model import Floats, LatentLaw, Layout, Parameters
 from multicentre.multiview.ppca.maths.prior import LocalFit, Prior, site_contribution
 from multicentre.multiview.ppca.maths.problem import Noise
@@ -64,9 +65,9 @@ class MvPPCASite(MultiViewPart):
     def fit_local(self, ask: sent.LocalAsk) -> sent.GlobalSums:
         """Fit the site's own parameters to its rows and the global law; write their differences to it (Algorithm 1)."""
         prior = _prior(ask)
-        start = self._own(prior, ask.gauge_mean, ask.gauge_axes)
-        if ask.faithful and not ask.first:
-            start = draw_parameters(prior, self.layout, self.generator(ask.seed, ask.round_number))
+        start = prior.centre(self.layout)
+        if ask.faithful:
+            start = self._draw_start(ask, prior)
         local = self.local_rows.fit_local(start, None if ask.first else prior, ask.n_iterations)
         self._remember(self.law, local.parameters)
         return self._contribution(local, prior, posterior_variance=False)
@@ -147,6 +148,14 @@ class MvPPCASite(MultiViewPart):
             noise: Noise = "diagonal" if self.memory.noise == "diagonal" else "isotropic"
             self._rows = SiteRows(self.standard_rows, self.layout, self.memory.incomplete, noise)
         return self._rows
+
+    def _draw_start(self, ask: sent.LocalAsk, prior: Prior) -> Parameters:
+        generator = self.generator(ask.seed, ask.round_number)
+        if not ask.first:
+            return draw_parameters(prior, self.layout, generator)
+        noise = prior.centre(self.layout).noise[self.layout.starts]
+        drawn = random_start(self.layout, self.memory.n_components, noise, generator)
+        return Parameters(drawn.loadings, prior.mean, drawn.noise)
 
     def _own(self, prior: Prior, origin: Floats, axes: Floats) -> Parameters:
         memory = self.memory

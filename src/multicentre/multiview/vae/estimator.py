@@ -87,16 +87,15 @@ class FederatedAutoEncoder(AutoEncoderModel):
 
     def _check(self) -> None:
         check_scale(self.scale)
-        counts = [(name, getattr(self, name)) for name in ("n_components", "n_rounds", "n_local_steps")]
-        counts += [("hidden", width) for width in self.hidden]
-        for name, value in counts:
-            if not isinstance(value, int | np.integer) or value < 1:
-                raise ConfigurationError(f"{value!r} is not a whole number of at least 1", where=name)
+        counts = [(name, getattr(self, name), 1) for name in ("n_components", "n_rounds", "n_local_steps")]
+        counts += [("hidden", width, 1) for width in self.hidden]
+        for name, value, least in [*counts, ("random_state", self.random_state, 0)]:
+            if not isinstance(value, int | np.integer) or value < least:
+                raise ConfigurationError(f"{value!r} is not a whole number of at least {least}", where=name)
         if not self.learning_rate > 0:
             raise ConfigurationError(f"{self.learning_rate!r} is not above 0", where="learning_rate")
-        for name, value in (("proximal", self.proximal), ("random_state", self.random_state)):
-            if not value >= 0:
-                raise ConfigurationError(f"{value!r} is below 0", where=name)
+        if not self.proximal >= 0:
+            raise ConfigurationError(f"{self.proximal!r} is below 0", where="proximal")
 
 
 class FedVAE(FederatedAutoEncoder):

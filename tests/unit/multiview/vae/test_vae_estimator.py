@@ -119,6 +119,14 @@ def test_an_interrupted_fit_is_taken_up_where_it_was(estimator, tmp_path):
     assert resumed.traffic.calls["train"] < SHORT["n_rounds"]
 
 
+def test_rounds_go_on_without_a_lost_site():
+    sites = federation(quorum=2, faults=Faults(lose={"oslo": 5}))
+    fit = FedVAE(**SHORT).fit(sites)
+    assert len(fit.history_) == SHORT["n_rounds"]
+    assert np.isfinite(fit.training_["mae"])
+    assert fit.federation.sites == ("lyon", "turin")
+
+
 def test_proximal_term_keeps_sites_close_to_what_was_sent():
     def distance(proximal):
         fit = FedVAE(2, n_rounds=1, proximal=proximal).fit(federation())
@@ -223,6 +231,7 @@ def test_an_estimator_that_was_not_fitted_says_so():
         {"learning_rate": 0.0},
         {"proximal": -1.0},
         {"random_state": -1},
+        {"random_state": None},
         {"scale": "site"},
     ],
 )

@@ -1,5 +1,6 @@
 """What works, and what is said, where torch is not installed."""
 
+import importlib.util
 import subprocess
 import sys
 
@@ -14,7 +15,8 @@ from multicentre.multiview.vae import FedMCVAE, FedVAE
 
 @pytest.fixture
 def no_torch(monkeypatch):
-    monkeypatch.setitem(sys.modules, "torch", None)
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "torch" else find_spec(name))
 
 
 def test_importing_and_constructing_load_no_torch():

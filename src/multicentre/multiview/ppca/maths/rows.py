@@ -8,13 +8,12 @@ from functools import cached_property
 import numpy as np
 
 from multicentre.multiview.ppca.maths.em import fit_local
-from multicentre.multiview.ppca.maths.entries import maximise_entries, sum_entries, update_law
+from multicentre.multiview.ppca.maths.entries import fit_local_entries, sum_entries, update_law
 from multicentre.multiview.ppca.maths.hierarchical import LatentSums, fit_around
 from multicentre.multiview.ppca.maths.invariant import SharedSums, answer_round
 from multicentre.multiview.ppca.maths.model import Booleans, Floats, LatentLaw, Layout, Parameters
 from multicentre.multiview.ppca.maths.moments import PatternMoments, reduce_rows
-from multicentre.multiview.ppca.maths.predict import row_log_likelihood
-from multicentre.multiview.ppca.maths.prior import LocalFit, PosteriorSpread, Prior
+from multicentre.multiview.ppca.maths.prior import LocalFit, Prior
 from multicentre.multiview.ppca.maths.problem import Noise
 from multicentre.multiview.ppca.maths.start import StartSums, multiply_second_moments, sum_first_moments
 
@@ -61,12 +60,14 @@ class SiteRows:
         if not self.entries:
             return answer_round(self.patterns, self.layout, shared, law, n_repetitions=n_repetitions)
         sums = sum_entries(self.values, shared, law)
-        return sums, update_law(sums) if n_repetitions else law
+        return sums, update_law(sums.latent_first, sums.latent_second, sums.n_rows) if n_repetitions else law
 
     def fit_local(self, start: Parameters, prior: Prior | None, n_iterations: int) -> LocalFit:
         """Local EM, with the global law as prior where there is one (the paper's Algorithm 1)."""
         if self.entries:
-            return self._fit_entries(start, prior or Prior.flat(start, self.layout), n_iterations)
+            return fit_local_entries(
+                self.values, self.layout, start, prior, n_iterations=n_iterations, noise=self.noise
+            )
         return fit_local(
             self.patterns, self.layout, start, prior, n_iterations=n_iterations, noise=self.noise, accelerate=False
         )
@@ -76,17 +77,6 @@ class SiteRows:
     ) -> tuple[LocalFit, LatentLaw, LatentSums]:
         """Local parameters and case mix around the global law."""
         return fit_around(self.patterns, self.layout, start, law, prior, n_iterations=n_iterations, noise=self.noise)
-
-    def _fit_entries(self, start: Parameters, prior: Prior, n_iterations: int) -> LocalFit:
-        current, objective = start, []
-        for _ in range(n_iterations):
-            sums = sum_entries(self.values, current)
-            objective.append(sums.log_likelihood)
-            current = maximise_entries(sums, current, prior, self.layout, noise=self.noise)
-        objective.append(float(row_log_likelihood(self.values, current).sum()))
-        none = np.zeros(self.layout.n_views)
-        views = self.shown[self.layout.starts]
-        return LocalFit(current, views, np.array(objective), PosteriorSpread(none, none, none, none))
 
     def _with_means_put_in(self) -> Floats:
         filled = self.values.copy()

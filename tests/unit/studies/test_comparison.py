@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from multicentre.data import MultiViewData
 from multicentre.data.concatenate import concatenate
 from multicentre.federation.errors import DataError, SchemaMismatch
-from multicentre.studies.compare import compare, split_rows
+from multicentre.studies.comparison import compare, split_rows
 from multicentre.studies.sites import SiteData
 from studies_toy import FedViewMeans
 

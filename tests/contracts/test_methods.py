@@ -1,0 +1,142 @@
+"""What every method inherits: the same numbers on every engine, masked or not, with a resume or a lost site."""
+
+import functools
+
+import numpy as np
+import pytest
+
+import multicentre as mc
+from method_cases import CASES
+from multicentre.engines.faults import Faults
+from multicentre.federation.errors import DisclosureRefused, QuorumLost, RefusedByPolicy
+from multicentre.federation.steps import SitePart
+from toy_method import federate
+
+pytestmark = pytest.mark.parametrize("name", CASES)
+secure_or_not = pytest.mark.parametrize("secure", [False, True], ids=["clear", "masked"])
+
+
+def run(name, **options):
+    """Fit a case anew; return its numbers, the number of exchanges, and the federation."""
+    case = CASES[name]
+    options.setdefault("faults", Faults())
+    with federate(case.sites(), **options) as federation:
+        fitted = case.make().fit(federation)
+        return case.numbers(fitted), federation._engine.exchanges, federation
+
+
+@functools.cache
+def reference(name, secure):
+    return run(name, secure_sum=secure)
+
+
+def assert_same_bits(numbers, others):
+    assert numbers.keys() == others.keys()
+    assert {key: value.tobytes() for key, value in numbers.items()} == {
+        key: value.tobytes() for key, value in others.items()
+    }
+
+
+@secure_or_not
+def test_the_numbers_are_finite_and_repeatable(name, secure):
+    numbers, *_ = reference(name, secure)
+    assert numbers
+    assert all(np.isfinite(value).all() and value.size for value in numbers.values())
+    assert_same_bits(numbers, run(name, secure_sum=secure)[0])
+
+
+@secure_or_not
+def test_the_wire_changes_no_bit(name, secure):
+    assert_same_bits(reference(name, secure)[0], run(name, secure_sum=secure, strict=True)[0])
+
+
+@secure_or_not
+def test_threads_change_no_bit(name, secure):
+    assert_same_bits(reference(name, secure)[0], run(name, secure_sum=secure, time_limit_s=60.0)[0])
+
+
+def test_masks_change_no_more_than_declared(name):
+    clear, masked = reference(name, False)[0], reference(name, True)[0]
+    for key, value in clear.items():
+        assert np.abs(value - masked[key]).max() <= CASES[name].masked_error, key
+
+
+@secure_or_not
+@pytest.mark.parametrize("part", [0.0, 0.25, 0.5, 0.75, 1.0])
+def test_a_run_broken_off_resumes_with_the_same_bits(name, secure, part, tmp_path):
+    numbers, n_exchanges, _ = reference(name, secure)
+    at = round(part * (n_exchanges - 1))
+    with pytest.raises(KeyboardInterrupt):
+        run(name, secure_sum=secure, folder=tmp_path, faults=Faults(interrupt_at=at))
+    assert_same_bits(numbers, run(name, secure_sum=secure, folder=tmp_path)[0])
+
+
+@secure_or_not
+def test_a_site_that_comes_back_after_quorum_was_lost(name, secure, tmp_path):
+    numbers, n_exchanges, _ = reference(name, secure)
+    away = Faults(lose={list(CASES[name].sites())[1]: n_exchanges - 1})
+    with pytest.raises(QuorumLost):
+        run(name, secure_sum=secure, folder=tmp_path, faults=away)
+    assert_same_bits(numbers, run(name, secure_sum=secure, folder=tmp_path)[0])
+
+
+@pytest.mark.parametrize("part", [0.0, 0.5, 1.0])
+def test_a_lost_site_within_the_quorum(name, part):
+    case = CASES[name]
+    sites = list(case.sites())
+    faults = Faults(lose={sites[-1]: round(part * (reference(name, False)[1] - 1))})
+    options = {"quorum": len(sites) - 1, "faults": faults}
+    if not case.loses_sites:
+        with pytest.raises(QuorumLost):
+            run(name, **options)
+        return
+    numbers, *_ = run(name, **options)
+    assert all(np.isfinite(value).all() for value in numbers.values())
+    assert_same_bits(numbers, run(name, strict=True, **options)[0])
+
+
+def test_two_fits_on_one_federation_are_the_same(name):
+    case = CASES[name]
+    with federate(case.sites()) as federation:
+        one, two = (case.numbers(case.make().fit(federation)) for _ in range(2))
+    assert_same_bits(one, two)
+
+
+def test_small_sites_are_refused_and_the_refusal_is_written_down(name):
+    case = CASES[name]
+    with federate(case.sites(), policy=mc.Policy(min_patients=10**9)) as federation:
+        with pytest.raises(DisclosureRefused):
+            case.make().fit(federation)
+        events = [entry["event"] for ledger in federation.ledgers.values() for entry in ledger.entries]
+    assert "refusal" in events
+
+
+def test_a_method_that_is_not_on_the_list_is_refused(name):
+    with pytest.raises(RefusedByPolicy):
+        run(name, policy=mc.Policy(methods=()))
+
+
+@secure_or_not
+def test_what_left_is_what_the_cards_announce(name, secure):
+    federation = reference(name, secure)[2]
+    parts = {part.method: part for part in _descendants(SitePart)}
+    methods = {entry["method"] for ledger in federation.ledgers.values() for entry in ledger.entries}
+    announced = {
+        (method, line.step, line.field.partition("[")[0])
+        for method in methods
+        for line in federation.card(parts[method]).lines
+    }
+    for ledger in federation.ledgers.values():
+        assert ledger.entries
+        left = {
+            (entry["method"], entry["step"], field["field"].partition("[")[0])
+            for entry in ledger.entries
+            for field in entry["fields"]
+            if field["patients"] is not None
+        }
+        assert left
+        assert left <= announced
+
+
+def _descendants(kind):
+    return {kind}.union(*(_descendants(child) for child in kind.__subclasses__()))

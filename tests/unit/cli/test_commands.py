@@ -1,0 +1,215 @@
+"""Commands: what they print, where, and with which exit status."""
+
+import csv
+import io
+import json
+import sys
+import types
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import studies_toy
+from multicentre import __version__
+from multicentre.cli import app
+from multicentre.cli import progress as drawing
+from multicentre.federation import errors
+from multicentre.studies import RunFolder
+from multicentre.studies.methods import METHODS
+from studies_toy import STUDY, TOY, Interrupts, write_study
+
+
+@pytest.fixture(autouse=True)
+def _toy(monkeypatch, tmp_path):
+    monkeypatch.setitem(METHODS, "toy", TOY)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+
+def call(*arguments):
+    return CliRunner().invoke(app, [str(one) for one in arguments])
+
+
+def told(*arguments):
+    """Return what a command with --json prints, which must be all of standard output."""
+    result = call(*arguments, "--json")
+    return result.exit_code, json.loads(result.stdout)
+
+
+@pytest.fixture
+def finished(tmp_path):
+    status, printed = told("run", write_study(tmp_path))
+    assert status == 0
+    return Path(printed["folder"])
+
+
+def test_version_help_and_usage():
+    assert call("--version").stdout == f"{__version__}\n"
+    assert call("--help").exit_code == 0
+    assert call("nonsense").exit_code == 2
+    assert call("run").exit_code == 2
+    assert call("run", "study.toml", "--resume", "run").exit_code == 2
+    assert call("run", "--resume", "run", "--output", "x").exit_code == 2
+
+
+def test_every_command_speaks_json():
+    names = ["demo", "run", "card", "report", "doctor", "reproduce"]
+    names += ["ledger show", "ledger verify", "ledger export", "datasets list", "datasets fetch"]
+    for name in names:
+        assert "--json" in call(*name.split(), "--help").stdout, name
+
+
+def test_run_prints_tables_and_where_the_report_is(tmp_path):
+    result = call("run", write_study(tmp_path), "--output", tmp_path / "elsewhere")
+    assert result.exit_code == 0, result.output
+    (folder,) = (tmp_path / "elsewhere").iterdir()
+    assert f"Report: {folder / 'report.html'}" in result.stdout
+    assert (folder / "report.html").stat().st_size > 0
+    assert "lower is better" in result.stdout
+    assert "porto: no site has the view b" in result.stdout
+    assert "fit: rounds 1 to 6" in result.stderr
+    assert "rounds" not in result.stdout
+
+
+def test_run_json(finished):
+    assert RunFolder.open(finished).facts["status"] == "finished"
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "code"),
+    [
+        (STUDY.replace("method =", "metod ="), 3, "MC301"),
+        (STUDY.replace("site-0/a.csv", "site-0/c.csv"), 3, "MC302"),
+        (STUDY + '[privacy]\npolicy = {methods = ["fed-vae"]}\n', 4, "MC401"),
+        (STUDY + "[privacy]\npolicy = {min_patients = 31}\n", 5, "MC501"),
+    ],
+)
+def test_errors_have_their_exit_status(tmp_path, text, status, code):
+    found, printed = told("run", write_study(tmp_path, text))
+    assert found == status
+    assert printed["error"]["exit_code"] == status
+    assert printed["error"]["code"] == code
+
+
+def test_interrupt_tells_how_to_resume(tmp_path, monkeypatch):
+    path = write_study(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(drawing, "Lines", lambda: Interrupts(3))
+        result = call("run", path)
+    assert result.exit_code == 130
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert f"multicentre run --resume {folder}" in result.stderr
+    resumed = call("run", "--resume", folder)
+    assert resumed.exit_code == 0
+    assert "fit: rounds 4 to 6" in resumed.stderr
+
+
+def test_lost_sites_and_bugs(tmp_path, monkeypatch):
+    def broken(*_, **__):
+        raise ZeroDivisionError("a patient's value")
+
+    path = write_study(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(studies_toy.np, "nansum", broken)
+        status, printed = told("run", path)
+    assert status == 6
+    assert printed["error"]["notes"][-1].startswith("Take it up again with")
+    monkeypatch.setattr(studies_toy.FedViewMeans, "exhibits", broken)
+    result = call("run", path)
+    assert result.exit_code == 70
+    assert "a patient's value" not in result.output
+    (trace,) = tmp_path.glob("multicentre-*.log")
+    assert str(trace) in result.stderr
+    assert "a patient's value" in trace.read_text()
+
+
+def test_ledger_commands(finished, tmp_path):
+    status, heads = told("ledger", "verify", finished)
+    assert status == 0
+    assert heads.keys() == {"lyon", "oslo", "porto"}
+    status, shown = told("ledger", "show", finished, "--site", "lyon")
+    assert len(shown["lyon"]) == heads["lyon"]["entries"] == 6
+    text = call("ledger", "show", finished / "sites" / "lyon" / "ledger.jsonl").stdout
+    assert text.startswith("lyon: 6 entries")
+    assert text.count("residuals") == 6
+    rows = list(csv.DictReader(io.StringIO(call("ledger", "export", finished).stdout)))
+    assert {row["site"] for row in rows} == heads.keys()
+    file = tmp_path / "out.csv"
+    assert told("ledger", "export", finished, "--output", file) == (0, {"entries": 18, "output": str(file)})
+    assert list(csv.DictReader(io.StringIO(file.read_text()))) == rows
+    assert told("ledger", "show", finished, "--site", "rome")[0] == 3
+
+
+@pytest.mark.parametrize("damage", ["changed", "cut"])
+def test_ledger_verify_notices(finished, damage):
+    path = finished / "sites" / "oslo" / "ledger.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    changed = [lines[0].replace('"patients":30', '"patients":40'), *lines[1:]]
+    path.write_text("".join(changed if damage == "changed" else lines[:-1]))
+    status, printed = told("ledger", "verify", finished)
+    assert status == 8
+    assert "oslo" in printed["error"]["where"]
+
+
+def test_card_of_method_and_of_study(tmp_path):
+    method = told("card", "toy")[1]
+    assert (method["method"], method["min_patients"]) == ("toy", 10)
+    path = write_study(tmp_path, STUDY + "[privacy]\nsecure_sum = true\npolicy = {min_patients = 25}\n")
+    study = told("card", path)[1]
+    assert study["min_patients"] == 25
+    assert {line["seen"] for line in study["lines"]} == {"nobody; the sum alone"}
+    assert "sum of the residuals" in call("card", path).stdout
+    assert told("card", "fed-mv-pca")[0] == 3
+
+
+def test_report_is_written_anew(finished):
+    (finished / "report.html").unlink()
+    assert told("report", finished) == (0, {"report": str(finished / "report.html")})
+    assert (finished / "report.html").is_file()
+    assert told("report", finished.parent)[0] == 3
+
+
+def test_datasets():
+    assert "wisconsin" in [one["name"] for one in told("datasets", "list")[1]]
+    assert "bundled with scikit-learn" in call("datasets", "fetch", "wisconsin").stdout
+    assert told("datasets", "fetch", "nothing")[0] == 3
+    assert call("datasets", "list").stdout.startswith("name")
+
+
+def test_doctor(tmp_path, monkeypatch):
+    status, found = told("doctor", "--output", tmp_path / "new" / "runs")
+    assert status == 0
+    checks = {check["name"]: check for check in found["checks"]}
+    assert checks["output"]["ok"]
+    assert not (tmp_path / "new").exists()
+    assert {"python", "multicentre", "numpy", "extra deep", "clock"} <= checks.keys()
+    assert "ok" in call("doctor").stdout
+    monkeypatch.setattr("multicentre.studies.environment.PACKAGES", ("no-such-package",))
+    status, found = told("doctor")
+    assert status == 3
+    assert not found["ok"]
+
+
+def test_reproduce(tmp_path, monkeypatch):
+    (tmp_path / "toy_paper.py").write_text(
+        "def reproduce(quick, output, listener):\n    return {'quick': quick, 'output': str(output)}\n"
+    )
+    package = types.ModuleType("multicentre.reproduction")
+    package.__path__ = [str(tmp_path)]
+    monkeypatch.setitem(sys.modules, "multicentre.reproduction", package)
+    monkeypatch.setattr("multicentre.reproduction", package, raising=False)
+    status, found = told("reproduce", "toy-paper", "--quick", "--output", tmp_path)
+    assert (status, found["result"]) == (0, {"quick": True, "output": str(tmp_path)})
+    status, found = told("reproduce", "toy-papr")
+    assert status == 3
+    assert "toy-paper" in found["error"]["mend"]
+    sys.modules.pop("multicentre.reproduction.toy_paper", None)
+
+
+def test_every_family_of_errors_has_a_documented_status():
+    documented = (Path(__file__).resolve().parents[3] / "docs" / "command-line.md").read_text(encoding="utf-8")
+    kinds = [
+        kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.MulticentreError)
+    ]
+    for kind in kinds:
+        assert f"| {kind.exit_code} |" in documented, kind

@@ -1,0 +1,283 @@
+"""The guard fails closed, and every refusal is in the ledger."""
+
+import re
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+from multicentre.federation.engine import Call
+from multicentre.federation.errors import DisclosureRefused, RefusedByPolicy
+from multicentre.federation.messages import Message, Nothing, array, arrays, count, number, text
+from multicentre.federation.steps import Acknowledgement, Release, SitePart, step
+from multicentre.privacy.guard import Guard
+from multicentre.privacy.ledger import Ledger
+from multicentre.privacy.policy import Policy
+
+
+@dataclass(frozen=True)
+class Sums(Release):
+    """Sums by view, and one scalar."""
+
+    views: dict = arrays("sums", ("d",))
+    n: int = count("patients")
+
+
+@dataclass(frozen=True)
+class MoreSums(Sums):
+    """A release that the step does not declare."""
+
+    extra: float = number("extra")
+
+
+@dataclass(frozen=True)
+class Word(Release):
+    """A text computed from patients."""
+
+    word: str = text("the commonest code")
+
+
+@dataclass(frozen=True)
+class Hello(Release):
+    """Nothing about patients."""
+
+    concerns_patients: ClassVar[bool] = False
+    version: str = text("installed version")
+
+
+@dataclass(frozen=True)
+class Loose(Message):
+    """A message that is no release."""
+
+    values: np.ndarray = array("x", ("n",))
+
+
+class Part(SitePart):
+    """Offers steps; the tests hand the answers over themselves."""
+
+    method = "sums"
+
+    @step(releases=Sums)
+    def sums(self, ask: Nothing) -> Sums:
+        """Add up."""
+        return None
+
+    @step(releases=Word)
+    def word(self, ask: Nothing) -> Word:
+        """Name the commonest code."""
+        return None
+
+    @step(releases=Hello)
+    def hello(self, ask: Nothing) -> Hello:
+        """Say hello."""
+        return None
+
+    @step(releases=Loose)
+    def loose(self, ask: Nothing) -> Loose:
+        """Answer with no release."""
+        return None
+
+    @step(releases=Acknowledgement)
+    def take(self, ask: Nothing) -> Acknowledgement:
+        """Take something in."""
+        return None
+
+
+def guard(cohort=frozenset(), **policy):
+    return Guard(Policy(**policy), Ledger(), cohort)
+
+
+def call(which=Part.sums, protection="clear", peers=("a", "b", "c")):
+    return Call("study", "0.1", 4, which, Nothing(), protection, peers)
+
+
+def sums(patients, views=None, n=30):
+    return Sums({"imaging": np.ones(2)} if views is None else views, n, patients=patients)
+
+
+def refused(gate, release, which=Part.sums):
+    """Let the gate refuse, and return what it wrote down."""
+    with pytest.raises(DisclosureRefused):
+        gate.release(call(which), release)
+    entry = gate.ledger.entries[-1]
+    assert entry["event"] == "refusal"
+    assert (entry["study"], entry["method"], entry["step"], entry["call"]) == ("study", "sums", which.name, 4)
+    assert "release" not in [entry["event"] for entry in gate.ledger.entries]
+    return entry["reason"]
+
+
+def test_what_passes_is_written_field_by_field():
+    gate = guard()
+    gate.release(call(), sums({"imaging": 25, "n": 30}))
+    (entry,) = gate.ledger.entries
+    assert entry["event"] == "release"
+    assert [(field["field"], field["shape"], field["bytes"], field["patients"]) for field in entry["fields"]] == [
+        ("views[imaging]", [2], 16, 25),
+        ("n", [], 2, 30),
+    ]
+    assert all(len(field["sha256"]) == 64 for field in entry["fields"])
+
+
+def test_numpy_counts_are_counts():
+    gate = guard()
+    gate.release(call(), sums(np.int64(30)))
+    assert gate.ledger.entries[0]["fields"][0]["patients"] == 30
+
+
+@pytest.mark.parametrize(
+    ("patients", "reason"),
+    [
+        ({}, "does not say how many patients"),
+        ({"imaging": 30}, r"Sums\.n: the answer does not say"),
+        ({"n": 30}, r"Sums\.views\[imaging\]: the answer does not say"),
+        (None, "does not say how many patients"),
+        (9, "fewer than 10 patients"),
+        (1, "fewer than 10 patients"),
+        ({"imaging": 30, "n": 9}, r"Sums\.n: fewer than 10"),
+        (0, "rest on no patient"),
+        (-1, "not a count"),
+        (-30, "not a count"),
+        (True, "not a count"),
+        (30.0, "not a count"),
+        (np.float64(30), "not a count"),
+        (float("nan"), "not a count"),
+        (float("inf"), "not a count"),
+        ("30", "not a count"),
+        ([30], "not a count"),
+        ({"imaging": 30, "n": None}, "does not say"),
+    ],
+)
+def test_a_count_that_is_missing_small_or_none_is_refused(patients, reason):
+    assert re.search(reason, refused(guard(), sums(patients)))
+
+
+@pytest.mark.parametrize(
+    "release",
+    [
+        MoreSums({"imaging": np.ones(2)}, 30, 1.0, patients=30),
+        Hello("1.0"),
+        Nothing(),
+        None,
+        {"n": 30},
+        np.ones(3),
+    ],
+    ids=["subclass", "another release", "message", "nothing", "mapping", "array"],
+)
+def test_what_the_step_does_not_declare_is_refused(release):
+    assert "not the release that the step declares" in refused(guard(), release)
+
+
+def test_a_message_that_is_no_release_is_refused_even_when_declared():
+    assert "not the release" in refused(guard(min_patients=0), Loose(np.ones(2)), Part.loose)
+
+
+@pytest.mark.parametrize(
+    "views",
+    [
+        {"imaging": np.array([1.0, np.nan])},
+        {"imaging": np.ones(2, "f4")},
+        {"imaging": np.eye(2)},
+        {"": np.ones(2)},
+        None,
+    ],
+)
+def test_what_is_not_as_declared_is_refused(views):
+    release = Sums(views, 30, patients=30)
+    assert "not as declared" in refused(guard(), release)
+
+
+def test_a_view_without_patients_leaves_as_zeros_only():
+    gate = guard()
+    gate.release(call(), sums({"imaging": 0, "n": 30}, {"imaging": np.zeros(2)}))
+    assert gate.ledger.entries[0]["fields"][0]["patients"] == 0
+    assert "rest on no patient" in refused(guard(), sums({"imaging": 0, "n": 30}, {"imaging": np.array([0.0, 1e-300])}))
+
+
+def test_a_text_without_patients_is_refused():
+    assert "rest on no patient" in refused(guard(), Word("C50.9", patients=0), Part.word)
+    guard().release(call(Part.word), Word("", patients=0))
+    guard().release(call(Part.word), Word("C50.9", patients=10))
+
+
+def test_a_release_without_patients_needs_no_count():
+    gate = guard(min_patients=1000)
+    gate.release(call(Part.hello), Hello("1.0"))
+    gate.release(call(Part.take), Acknowledgement())
+    assert [entry["event"] for entry in gate.ledger.entries] == ["release", "release"]
+
+
+def test_a_release_cannot_call_itself_harmless():
+    release = sums(3)
+    object.__setattr__(release, "concerns_patients", False)
+    assert "fewer than 10" in refused(guard(), release)
+
+
+def test_no_refusal_tells_a_count_or_a_value():
+    with pytest.raises(DisclosureRefused) as caught:
+        guard(min_patients=20).release(call(), sums(12, {"imaging": np.array([123456.5, 1.0])}))
+    assert "12 " not in str(caught.value)
+    assert "123456" not in str(caught.value)
+    assert "20 patients" in str(caught.value)
+
+
+def admission(gate, asked):
+    with pytest.raises(RefusedByPolicy):
+        gate.admit(asked)
+    assert gate.ledger.entries[-1]["event"] == "refusal"
+    return gate.ledger.entries[-1]["reason"]
+
+
+def test_only_listed_methods_run():
+    assert "sums is not allowed here" in admission(guard(methods=("ppca",)), call())
+    assert "sums is not allowed here" in admission(guard(methods=()), call())
+    guard(methods=("sums",)).admit(call())
+    guard(methods=()).admit(call(Part.hello))
+
+
+def test_only_masked_sums_where_the_policy_says_so():
+    gate = guard(secure_sums_only=True)
+    assert "only masked sums" in admission(gate, call())
+    gate.admit(call(protection="masked"))
+    gate.admit(call(Part.hello))
+
+
+@pytest.mark.parametrize("peers", [(), ("a",), ("a", "b"), ("a", "b", "b"), ("a", "a", "a", "a")])
+def test_a_masked_sum_needs_a_crowd_of_different_sites(peers):
+    assert "too small a crowd" in admission(guard(min_sites_in_sum=3), call(protection="masked", peers=peers))
+    guard(min_sites_in_sum=3).admit(call(peers=peers))
+
+
+def test_cohorts_that_differ_by_few_patients_are_refused():
+    gate = guard(frozenset(range(100)), min_difference=5)
+    gate.release(call(), sums(30))
+    gate.release(call(), sums(30))
+    for other in (range(1, 100), range(101), range(2, 102)):
+        gate.cohort = frozenset(other)
+        with pytest.raises(DisclosureRefused, match="fewer than 5 patients"):
+            gate.release(call(), sums(30))
+    gate.release(call(Part.word), Word("a", patients=30))
+    gate.cohort = frozenset(range(95))
+    gate.release(call(), sums(30))
+    gate.cohort = frozenset(range(96))
+    with pytest.raises(DisclosureRefused, match="fewer than 5 patients"):
+        gate.release(call(), sums(30))
+
+
+def test_a_refused_answer_is_not_remembered_as_given():
+    gate = guard(frozenset(range(100)), min_difference=5)
+    with pytest.raises(DisclosureRefused, match="fewer than 10"):
+        gate.release(call(), sums(3))
+    gate.cohort = frozenset(range(99))
+    gate.release(call(), sums(30))
+
+
+def test_without_ids_the_differencing_memory_fails_closed():
+    assert "without patient ids" in refused(guard(min_difference=5), sums(30))
+
+
+def test_the_memory_is_off_by_default():
+    gate = guard(frozenset(range(100)))
+    gate.release(call(), sums(30))
+    gate.cohort = frozenset(range(99))
+    gate.release(call(), sums(30))
