@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+import multicentre as mc
 from toy_method import FedMean, toy_sites
 
 
@@ -34,6 +35,21 @@ class Case:
     loses_sites: bool = True
 
 
+def two_view_sites() -> dict[str, mc.data.MultiViewData]:
+    """Return three sites that share two latent dimensions behind two views."""
+    rng = np.random.default_rng(0)
+    loadings = rng.normal(size=(7, 2))
+    rows = [rng.normal(size=(30 + i, 2)) @ loadings.T + 0.3 * rng.normal(size=(30 + i, 7)) + i for i in range(3)]
+    return {f"site-{i}": mc.data.MultiViewData({"a": x[:, :3], "b": x[:, 3:]}) for i, x in enumerate(rows)}
+
+
+def real_arrays(fitted: Any) -> dict[str, np.ndarray]:
+    """Return the arrays of real numbers of a fitted model."""
+    arrays, _ = fitted._state()
+    return {name: value for name, value in arrays.items() if value.dtype.kind == "f"}
+
+
 CASES = {
     "toy-mean": Case(FedMean, toy_sites, lambda fit: {"mean": fit.mean_}),
+    "fed-mv-ppca": Case(lambda: mc.multiview.FedMvPPCA(2, tol=1e-3), two_view_sites, real_arrays, masked_error=5e-3),
 }

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from multicentre.multiview.ppca.maths.ard import maximise_relevant
+from multicentre.multiview.ppca.maths.axes import change_gauge
 from multicentre.multiview.ppca.maths.entries import sum_entries, update_law
-from multicentre.multiview.ppca.maths.invariant import SharedSums, change_gauge, maximise_shared
+from multicentre.multiview.ppca.maths.invariant import SharedSums, maximise_shared
 from multicentre.multiview.ppca.maths.model import LatentLaw, Layout, Parameters
 
 LAYOUT = Layout(("first", "second", "third"), (15, 8, 10))

@@ -6,16 +6,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from multicentre.multiview.ppca.maths.axes import change_gauge
 from multicentre.multiview.ppca.maths.hierarchical import (
     first_prior,
     fit_around,
-    gauge_of,
     regauge_prior,
     regauge_site,
 )
 from multicentre.multiview.ppca.maths.invariant import (
     answer_round,
-    change_gauge,
+    average_law,
     maximise_shared,
     site_log_likelihood,
 )
@@ -130,7 +130,7 @@ def fit_hierarchical(sites, layout, shared, laws, *, n_rounds=20, n_iterations=5
         ]
         sums = [site_contribution(fit, prior, layout) for fit, _, _ in answers]
         prior = maximise_prior(sum(sums[1:], sums[0]), prior, layout, ddof=ddof)
-        gauge = gauge_of(sum([latents for _, _, latents in answers[1:]], answers[0][2]))
+        gauge = average_law(sum([latents for _, _, latents in answers[1:]], answers[0][2]))
         prior = regauge_prior(prior, layout, gauge)
         state = [regauge_site(fit.parameters, law, gauge) for fit, law, _ in answers]
     return prior, state

@@ -25,6 +25,7 @@ from multicentre.federation.storage import write_atomically
 from multicentre.privacy.card import DisclosureCard, disclosure_card
 
 Arrays = Mapping[str, NDArray[Any]]
+_UNREADABLE = (OSError, ValueError, LookupError, TypeError, EOFError, BadZipFile, ImportError, RecursionError)
 
 
 @dataclass(frozen=True)
@@ -172,10 +173,19 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-le
         folder = Path(folder)
         try:
             description = json.loads((folder / "model.json").read_text(encoding="utf-8"))
-            with np.load(folder / "model.npz", allow_pickle=False) as file:
-                arrays = dict(file.items())
+            with (folder / "model.npz").open("rb") as file, np.load(file, allow_pickle=False) as members:
+                arrays = dict(members.items())
             kind = _named(str(description["estimator"]), folder)
-        except (OSError, ValueError, KeyError, TypeError, EOFError, BadZipFile, ImportError) as error:
+        except (
+            OSError,
+            ValueError,
+            LookupError,
+            TypeError,
+            EOFError,
+            BadZipFile,
+            ImportError,
+            RecursionError,
+        ) as error:
             raise IntegrityError(f"the model cannot be read ({type(error).__name__})", where=str(folder)) from None
         if not issubclass(kind, cls):
             raise IntegrityError(f"the model is a {kind.__name__}, not a {cls.__name__}", where=str(folder))

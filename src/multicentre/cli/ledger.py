@@ -119,19 +119,27 @@ def _table(entries: list[Entry]) -> str:
     rows = [["entry", "time", "step", "what", "numbers", "patients", "left as"]]
     for entry in entries:
         fields = entry.get("fields", [])
-        what = ", ".join(dict.fromkeys(field["field"].partition("[")[0] for field in fields))
         rows.append(
             [
                 str(entry["entry"]),
                 entry["time"],
-                entry["step"],
-                what or f"REFUSED {entry.get('reason', '')}",
+                entry.get("step", "-"),
+                _what(entry),
                 str(sum(_size(field) for field in fields)),
                 _fewest(fields),
-                entry["protection"],
+                entry.get("protection", "-"),
             ]
         )
     return align(rows)
+
+
+def _what(entry: Entry) -> str:
+    if entry["event"] == "refusal":
+        return f"REFUSED: {entry['reason']}"
+    if entry["event"] != "release":
+        return str(entry["event"])
+    names = dict.fromkeys(field["field"].partition("[")[0] for field in entry["fields"])
+    return ", ".join(names) or "nothing but that it is done"
 
 
 def _size(field: dict[str, Any]) -> int:

@@ -35,11 +35,10 @@ def reproduce(
 
 
 def _find(paper: str) -> ModuleType:
-    import multicentre.reproduction
-
+    package = importlib.import_module("multicentre.reproduction")
     known = [
         found.name.replace("_", "-")
-        for found in pkgutil.iter_modules(multicentre.reproduction.__path__)
+        for found in pkgutil.iter_modules(package.__path__)
         if not found.name.startswith("_")
     ]
     if paper not in known:

@@ -41,12 +41,12 @@ def describe_run(folder: RunFolder) -> str:
 
 def describe_comparison(comparison: Mapping[str, Any]) -> str:
     """Return the figures of the federated, pooled and single-site fits, with the reasons for gaps."""
-    rows = [["", "federated", "pooled", "site alone (mean)", ""]]
+    rows = [["figure", "federated", "pooled", "site alone: mean (sites)", "better"]]
     for figure in comparison["figures"]:
         alone = [value for value in figure["site_alone"].values() if value is not None]
-        mean = _number(fmean(alone)) if alone else "-"
-        better = f"{figure['better']} is better" if figure["better"] else ""
-        rows.append([figure["label"], _number(figure["federated"]), _number(figure["pooled"]), mean, better])
+        mean = f"{_number(fmean(alone))} ({len(alone)})" if alone else "-"
+        fits = [_number(figure["federated"]), _number(figure["pooled"]), mean]
+        rows.append([figure["label"], *fits, figure["better"]])
     lines = [f"On {comparison['patients_held_out']} held-out patients (simulation: only here can rows be pooled)"]
     lines += [align(rows)] if len(rows) > 1 else []
     return "\n".join([*lines, *(f"{who}: {why}" for who, why in comparison["notes"].items())])

@@ -82,7 +82,7 @@ class Figure(BaseModel):
 
     name: str
     label: str
-    better: Literal["lower", "higher", ""]
+    better: Literal["lower", "higher"]
     federated: float | None
     pooled: float | None
     site_alone: dict[str, float | None]

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from multicentre.exhibits import Table
-from multicentre.reports.folder import Comparison, Disclosure, Figure, Released, RunFacts
+from multicentre.reports.folder import Comparison, Disclosure, Figure, Released, RunFacts, Site
 from multicentre.reports.formats import NOTHING, format_bytes, format_column, format_count, format_number, format_total
 
 LONG_WORD = 12
+HIDDEN = "hidden"
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,8 @@ class Shown:
         Row and column of the cells that are marked as the best of their row.
     total : bool
         The last row is a total.
+    groups : mapping of int to (str, str)
+        Name of the group that begins at a row, and what is said of it.
     """
 
     caption: str
@@ -41,6 +44,7 @@ class Shown:
     code: frozenset[int] = frozenset()
     best: frozenset[tuple[int, int]] = frozenset()
     total: bool = False
+    groups: Mapping[int, tuple[str, str]] = field(default_factory=dict)
 
     def look(self, row: int, column: int) -> str:
         """Return the style classes of a cell."""
@@ -67,13 +71,11 @@ def exhibit_table(shown: Table) -> Shown:
 
 def site_table(run: RunFacts) -> Shown:
     """Return the patients of every site and view, small counts as a bound."""
+    least = run.min_patients
     views = list(dict.fromkeys(view for site in run.sites for view in site.views))
-    counts = [[site.patients, *(site.views.get(view, 0) for view in views)] for site in run.sites]
-    rows = [
-        [site.name, *(format_count(count, run.min_patients) for count in row)]
-        for site, row in zip(run.sites, counts, strict=True)
-    ]
-    totals = [format_total(column, run.min_patients) for column in zip(*counts, strict=True)]
+    counts = [[site.patients, *(_view_count(site, view, least) for view in views)] for site in run.sites]
+    rows = [[site.name, *_shown_counts(row, least)] for site, row in zip(run.sites, counts, strict=True)]
+    totals = [format_total(column, least) for column in zip(*counts, strict=True)]
     columns = ["Site", "Patients", *(f"with {view}" for view in views)]
     caption = "Patients by site, and those with at least one value in each view."
     return Shown(caption, columns, [*rows, ["All", *totals]], _after_first(columns), total=True)
@@ -97,7 +99,8 @@ def comparison_table(comparison: Comparison) -> Shown:
     columns = ["Figure", "Federated", "Pooled", "Site alone: mean (range)", "Sites that gain"]
     caption = (
         "The same method fitted by the federation, on pooled rows, and by every site alone"
-        f"{_held_out(comparison)}. ◆ marks the best of a row; a site gains where the federation's figure is better than its own."
+        f"{_held_out(comparison)}. ◆ marks the best of a row; a site gains where the federation's figure is better "
+        "than its own."
     )
     return Shown(caption, columns, rows, _after_first(columns), best=frozenset(best))
 
@@ -112,14 +115,16 @@ def alone_table(comparison: Comparison) -> Table:
 
 
 def card_table(disclosure: Disclosure) -> Shown:
-    """Return the fields that the method declares."""
-    columns = ["Step", "How often", "Field", "What it is", "Shape", "Unit", "Who can see it"]
-    rows = [
-        [line.step, line.when, line.field, line.what, line.shape or "one value", line.unit or NOTHING, line.seen]
-        for line in disclosure.card.lines
+    """Return the fields that the method declares, step by step."""
+    lines, purposes = disclosure.card.lines, dict(disclosure.card.steps)
+    rows = [[line.field, line.what, line.shape or "one value", line.unit or NOTHING] for line in lines]
+    told = [
+        (line.step, f"{line.when}. Who can see it: {line.seen}. {purposes.get(line.step, '')}".strip())
+        for line in lines
     ]
-    caption = "What the method declares: every field computed from patients that leaves a site."
-    return Shown(caption, columns, rows, code=frozenset({0, 2}))
+    caption = "What the method declares: every field computed from patients that leaves a site, by step."
+    columns = ["Field", "What it is", "Shape", "Unit"]
+    return Shown(caption, columns, rows, code=frozenset({0}), groups=_groups(told))
 
 
 def leaving_table(disclosure: Disclosure, min_patients: int) -> Shown:
@@ -139,11 +144,11 @@ def leaving_table(disclosure: Disclosure, min_patients: int) -> Shown:
 
 
 def released_table(disclosure: Disclosure, min_patients: int) -> Shown:
-    """Return every released field by site."""
-    columns = ["Site", "Step", "Field", "Times", "Numbers", "Size", "Fewest patients", "Protection"]
+    """Return every released field, site by site."""
+    columns = ["Field", "Step", "Times", "Numbers", "Size", "Fewest patients", "Protection"]
     rows = [
         [
-            *(entry.site, entry.step, entry.field),
+            *(entry.field, entry.step),
             *map(format_number, (entry.times, entry.numbers)),
             format_bytes(entry.bytes),
             _fewest([entry], min_patients),
@@ -151,8 +156,9 @@ def released_table(disclosure: Disclosure, min_patients: int) -> Shown:
         ]
         for entry in disclosure.released
     ]
+    told = [(entry.site, "") for entry in disclosure.released]
     caption = "Every released field, as the sites' ledgers hold it."
-    return Shown(caption, columns, rows, frozenset({3, 4, 5, 6}), frozenset({1, 2}))
+    return Shown(caption, columns, rows, frozenset({2, 3, 4, 5}), frozenset({0, 1}), groups=_groups(told))
 
 
 def refused_table(disclosure: Disclosure) -> Shown:
@@ -166,6 +172,25 @@ def ledger_table(disclosure: Disclosure) -> Shown:
     rows = [[site, format_number(head.entries), head.hash] for site, head in disclosure.ledgers.items()]
     caption = "Where each site's ledger ended: its last entry and that entry's SHA-256."
     return Shown(caption, ["Site", "Entries", "Hash of the last"], rows, frozenset({1}), frozenset({2}))
+
+
+def _view_count(site: Site, view: str, least: int) -> int | None:
+    """Return the patients with a view, None where they or those without it are few enough to be hidden."""
+    count = site.views.get(view, 0)
+    if count is None or site.patients is None:
+        return None
+    return None if 0 < count < least or 0 < site.patients - count < least else count
+
+
+def _shown_counts(counts: Sequence[int | None], least: int) -> list[str]:
+    whole = format_count(counts[0], least)
+    unknown = whole if whole.startswith("<") else HIDDEN
+    return [whole, *(unknown if count is None else format_number(count) for count in counts[1:])]
+
+
+def _groups(told: Sequence[tuple[str, str]]) -> dict[int, tuple[str, str]]:
+    """Return what begins at each row where it differs from the row before."""
+    return {row: text for row, text in enumerate(told) if row == 0 or told[row - 1] != text}
 
 
 def _exhibit_column(cells: Sequence[str | float | None]) -> tuple[list[str], bool]:
@@ -194,7 +219,7 @@ def _plain(value: Any) -> str:
 
 
 def _figure_name(figure: Figure) -> str:
-    return f"{figure.label} ({figure.better} is better)" if figure.better else figure.label
+    return f"{figure.label} ({figure.better} is better)"
 
 
 def _held_out(comparison: Comparison) -> str:
@@ -206,14 +231,14 @@ def _best(values: Sequence[float | None], cells: Sequence[str], figure: Figure) 
     known = [
         (value, cell) for value, cell in zip(values, cells, strict=False) if value is not None and math.isfinite(value)
     ]
-    if len(known) < 2 or not figure.better:
+    if len(known) < 2:
         return []
     winner = (min if figure.better == "lower" else max)(known)[1]
     return [place for place, cell in enumerate(cells[: len(values)]) if cell == winner]
 
 
 def _count_gains(figure: Figure, alone: Sequence[float]) -> str:
-    if figure.federated is None or not alone or not figure.better:
+    if figure.federated is None or not alone:
         return NOTHING
     sign = 1 if figure.better == "lower" else -1
     gains = sum(sign * (value - figure.federated) > 0 for value in alone)

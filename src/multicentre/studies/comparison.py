@@ -129,7 +129,8 @@ def compare(
     A fit that cannot be made, such as that of a site with too few patients, is noted with its reason. A site's own
     analysis is bound by no disclosure rule, so no minimum number of patients is asked for here. Figures that learn to
     tell groups apart learn it, for every fit alike, from the training patients of all sites: what is compared is the
-    model, and the single sites are given more than they would have.
+    model, and the single sites are given more than they would have. A site that lacks a view fits fewer columns, so
+    only its figures of single views are kept.
     """
     training, held_out = _split_sites(sites, holdout, np.random.default_rng(seed))
     train = {name: site.data for name, site in training.items()}
@@ -148,8 +149,16 @@ def compare(
 
     federated = assess("federated", train)
     pooled = assess("pooled", {"pooled": exam.training})
-    alone = {name: assess(name, {name: data}) for name, data in train.items()}
-    return Comparison(federated, pooled, {name: f for name, f in alone.items() if f}, notes, len(exam.data))
+    alone = {}
+    for name, data in train.items():
+        found = assess(name, {name: data})
+        lacking = [view for view in exam.data.views if view not in data.views]
+        if found and lacking:
+            notes[name] = f"lacks {', '.join(lacking)}, so figures over all views are left out"
+            found = {figure: value for figure, value in found.items() if "/" in figure}
+        if found:
+            alone[name] = found
+    return Comparison(federated, pooled, alone, notes, len(exam.data))
 
 
 def split_rows(

@@ -39,7 +39,7 @@ def summarise_ledgers(ledgers: Mapping[str, Ledger]) -> dict[str, Any]:
 
 def concerns_patients(entry: Entry) -> bool:
     """Return whether a ledger's entry records something computed from patients, or that it was refused."""
-    return entry["event"] == "refusal" or any(field["patients"] is not None for field in entry["fields"])
+    return entry["event"] == "refusal" or any(field["patients"] is not None for field in entry.get("fields", ()))
 
 
 def _released(site: str, entries: Iterable[Entry]) -> list[dict[str, Any]]:

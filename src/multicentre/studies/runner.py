@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +15,14 @@ from multicentre.federation.errors import ConfigurationError, IntegrityError, Mu
 from multicentre.federation.progress import Listener, Silence
 from multicentre.privacy.ledger import mend_ledger
 from multicentre.privacy.policy import Policy
-from multicentre.studies.comparison import Comparison, compare, named_figures
+from multicentre.studies.comparison import Comparison, compare
 from multicentre.studies.disclosure import concerns_patients, summarise_ledgers
+from multicentre.studies.facts import Clock, choose_headline, first_facts
 from multicentre.studies.folder import RunFolder
 from multicentre.studies.listening import Labelled
 from multicentre.studies.methods import make_estimator
 from multicentre.studies.sites import SiteData, digest_data, read_sites
 from multicentre.studies.study import Study
-
-N_HEADLINES = 4
 
 
 @dataclass
@@ -72,7 +69,7 @@ def run_study(
         As it came; :func:`resume_run` takes the run up again.
     """
     run = _prepared(study, sites, listener)
-    run.folder = RunFolder.create(study, _first_facts(run), _digests(run))
+    run.folder = RunFolder.create(study, first_facts(study, run.data, run.policies), _digests(run))
     return _carried_out(run)
 
 
@@ -130,47 +127,9 @@ def _digests(run: _Run) -> dict[str, str]:
     return {name: digest_data(site.data) for name, site in run.sites.items()}
 
 
-def _first_facts(run: _Run) -> dict[str, Any]:
-    least = max(policy.min_patients for policy in run.policies.values())
-    return {
-        "study": run.study.name,
-        "method": run.study.method,
-        "description": run.study.about.description,
-        "status": "running",
-        "started": _now(),
-        "ended": None,
-        "seconds": 0.0,
-        "seed": run.study.about.seed,
-        "engine": "in-process",
-        "protection": "masked" if run.study.privacy.secure_sum else "clear",
-        "simulated": True,
-        "sites": [_counts(name, site.data, run.policies[name].min_patients) for name, site in run.sites.items()],
-        "min_patients": least,
-        "quorum": run.study.run.quorum,
-        "rounds": 0,
-        "calls_per_site": 0,
-        "bytes_from_sites": 0,
-        "bytes_to_sites": 0,
-        "lost": [],
-        "message": "",
-        "headline": [],
-    }
-
-
-def _counts(name: str, data: Any, least: int) -> dict[str, Any]:
-    """Return patients by view; None where the count, or what it leaves of the whole, is below the site's minimum."""
-    n_patients = len(data)
-
-    def shown(count: int) -> int | None:
-        return None if 0 < count < least or 0 < n_patients - count < least else count
-
-    views = {view: shown(count) for view, count in data.n_patients_by_view.items()}
-    return {"name": name, "patients": shown(n_patients), "views": views}
-
-
 def _carried_out(run: _Run) -> RunFolder:
     with _site_log(run.folder.path / "sites" / "problems.log"):
-        clock = _Clock(run.folder)
+        clock = Clock(run.folder)
         federation = None
         try:
             federation = _federation(run)
@@ -187,7 +146,7 @@ def _carried_out(run: _Run) -> RunFolder:
             status="finished",
             rounds=len(run.estimator.history_),
             lost=[name for name in run.sites if name not in run.estimator.federation.sites],
-            headline=_headline(run.estimator, comparison),
+            headline=choose_headline(run.estimator.figures, comparison),
             **clock.facts(federation),
         )
     return run.folder
@@ -235,28 +194,7 @@ def _compared(run: _Run) -> Comparison:
         return Comparison({}, {}, {}, {"comparison": str(error)}, 0)
 
 
-class _Clock:
-    """Time and traffic of this process, added to those of the processes that had the run before."""
-
-    def __init__(self, folder: RunFolder) -> None:
-        self._before = folder.facts
-        self._began = time.monotonic()
-
-    def facts(self, federation: Federation | None) -> dict[str, Any]:
-        seconds = self._before["seconds"] + time.monotonic() - self._began
-        told: dict[str, Any] = {"ended": _now(), "seconds": round(seconds, 3)}
-        if federation is not None:
-            traffic = federation.traffic
-            counts = {
-                "calls_per_site": traffic.calls,
-                "bytes_from_sites": traffic.bytes_from_sites,
-                "bytes_to_sites": traffic.bytes_to_sites,
-            }
-            told |= {name: self._before[name] + sum(by_step.values()) for name, by_step in counts.items()}
-        return told
-
-
-def _note_end(run: _Run, error: BaseException, federation: Federation | None, clock: _Clock) -> None:
+def _note_end(run: _Run, error: BaseException, federation: Federation | None, clock: Clock) -> None:
     resumable = isinstance(error, KeyboardInterrupt | QuorumLost)
     spent = federation is not None and any(
         concerns_patients(entry) for ledger in federation.ledgers.values() for entry in ledger.entries
@@ -289,17 +227,6 @@ def _write_disclosure(run: _Run, federation: Federation) -> None:
     run.folder.write("disclosure.json", {"card": card, **summarise_ledgers(federation.ledgers)})
 
 
-def _headline(estimator: FederatedEstimator, comparison: Comparison | None) -> list[dict[str, Any]]:
-    if comparison is None:
-        return []
-    figures = named_figures(comparison, estimator.figures)
-    return [
-        {"name": figure.label, "value": comparison.federated[name], "unit": figure.unit, "meaning": figure.meaning}
-        for name, figure in figures.items()
-        if name in comparison.federated
-    ][:N_HEADLINES]
-
-
 @contextmanager
 def _site_log(path: Path) -> Iterator[None]:
     """Send what breaks at a site to a file of the run, which is made when something does."""
@@ -315,7 +242,3 @@ def _site_log(path: Path) -> Iterator[None]:
         log.removeHandler(handler)
         log.propagate = propagate
         handler.close()
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -15,6 +15,7 @@ from multicentre import __version__
 from multicentre.cli import app
 from multicentre.cli import progress as drawing
 from multicentre.federation import errors
+from multicentre.privacy.ledger import Ledger
 from multicentre.studies import RunFolder
 from multicentre.studies.methods import METHODS
 from studies_toy import STUDY, TOY, Interrupts, write_study
@@ -65,7 +66,7 @@ def test_run_prints_tables_and_where_the_report_is(tmp_path):
     (folder,) = (tmp_path / "elsewhere").iterdir()
     assert f"Report: {folder / 'report.html'}" in result.stdout
     assert (folder / "report.html").stat().st_size > 0
-    assert "lower is better" in result.stdout
+    assert "error, b" in result.stdout
     assert "porto: no site has the view b" in result.stdout
     assert "fit: rounds 1 to 6" in result.stderr
     assert "rounds" not in result.stdout
@@ -138,6 +139,22 @@ def test_ledger_commands(finished, tmp_path):
     assert told("ledger", "export", finished, "--output", file) == (0, {"entries": 18, "output": str(file)})
     assert list(csv.DictReader(io.StringIO(file.read_text()))) == rows
     assert told("ledger", "show", finished, "--site", "rome")[0] == 3
+
+
+def test_ledger_tells_releases_refusals_and_the_rest_apart(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    ledger = Ledger(path)
+    facts = {"step": "fit", "protection": "clear"}
+    ledger.append("release", {**facts, "fields": []})
+    ledger.append("refusal", {**facts, "reason": "too few patients"})
+    ledger.append("mended", {"bytes": 3})
+    field = {"field": "sums[a]", "shape": [2, 3], "bytes": 48, "patients": 12, "sha256": ""}
+    ledger.append("release", {**facts, "fields": [field, {**field, "field": "sums[b]", "patients": 0}]})
+    done, refused, mended, released = call("ledger", "show", path).stdout.splitlines()[3:7]
+    assert "REFUSED: too few patients" in refused
+    assert not any("REFUSED" in line for line in (done, mended, released))
+    assert "mended" in mended
+    assert released.split()[2:] == ["fit", "sums", "12", "12", "clear"]
 
 
 @pytest.mark.parametrize("damage", ["changed", "cut"])

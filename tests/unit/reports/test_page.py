@@ -148,8 +148,23 @@ def test_small_counts_never_appear(tmp_path):
     row = r'<th scope="row">(lyon|nice|All)</th>\s*<td[^>]*>([^<]+)</td>\s*<td[^>]*>([^<]+)<'
     assert re.findall(row, text)[:3] == [
         ("lyon", "&lt;10", "&lt;10"),
-        ("nice", "1\u202f234", "&lt;10"),
+        ("nice", "1\u202f234", "hidden"),
         ("All", "≥1\u202f234", "≥0"),
+    ]
+
+
+def test_a_view_that_few_patients_lack_is_hidden_and_not_called_small(bare):
+    run = make_run()
+    run["sites"] = [
+        {"name": "lyon", "patients": 102, "views": {"blood": 99, "scan": None}},
+        {"name": "nice", "patients": 80, "views": {"blood": 80}},
+    ]
+    write_json(bare, "run.json", run)
+    page = render_report(bare)
+    assert re.findall(r'<td class="number">([^<]+)</td>', page)[:9] == [
+        *("102", "hidden", "hidden"),
+        *("80", "80", "0"),
+        *("182", "≥80", "≥0"),
     ]
 
 
@@ -226,13 +241,13 @@ def test_lost_sites_are_named_at_the_top(bare):
     assert "ghent, porto" in render_report(bare).partition("</header>")[0]
 
 
-def test_a_figure_that_is_neither_better_high_nor_low_marks_no_best(bare):
+def test_a_note_on_several_figures_is_printed_once(bare):
     comparison = make_comparison()
-    comparison["figures"] = [comparison["figures"][0] | {"better": "", "note": "twice"}] * 2
-    write_json(bare, "comparison.json", comparison)
+    comparison["figures"] = [figure | {"note": "ghent: too few patients"} for figure in comparison["figures"]]
+    write_json(bare, "comparison.json", comparison | {"patients_held_out": 140})
     page = render_report(bare)
-    assert 'class="mark"' not in page
-    assert page.count("twice") == 1
+    assert page.count("ghent: too few patients") == 1
+    assert "assessed on 140 patients that no fit saw" in page
 
 
 def test_figures_without_a_value_are_shown_as_a_dash(bare):

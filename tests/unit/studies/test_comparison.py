@@ -64,6 +64,14 @@ def test_site_that_lacks_a_view_is_noted():
     assert rows["error"]["note"] == "oslo: no site has the view b"
 
 
+def test_site_that_fits_fewer_columns_keeps_figures_of_single_views():
+    sites = {"lyon": site(40, 0.0), "oslo": site(40, 1.0, views=("a",), seed=1)}
+    found = compare(FedViewMeans(views=("a",)), sites)
+    assert found.site_alone["lyon"].keys() == {"error", "error/a", "undescribed"}
+    assert found.site_alone["oslo"].keys() == {"error/a"}
+    assert found.notes == {"oslo": "lacks b, so figures over all views are left out"}
+
+
 def test_nobody_to_hold_out():
     with pytest.raises(DataError, match="no patient is held out"):
         compare(FedViewMeans(), {"lyon": site(3, 0.0)})

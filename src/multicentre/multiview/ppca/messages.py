@@ -6,7 +6,9 @@ agreed on (columns centred and divided by their scale).
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
+from typing import Any
 
 from multicentre.federation.messages import Message, array, count, flag, number, text, texts
 from multicentre.federation.steps import Release
@@ -32,9 +34,9 @@ class SiteMemory(Standards):
 
     latent_mean: Floats = array("the site's own case mix: mean of the latents", ("q",))
     latent_covariance: Floats = array("the site's own case mix: covariance of the latents", ("q", "q"))
-    loadings: Floats = array("the site's own loadings", ("d", "q"), optional=True)
-    mean: Floats = array("the site's own means", ("d",), optional=True)
-    noise_variance: Floats = array("the site's own noise variances", ("d",), optional=True)
+    loadings: Floats | None = array("the site's own loadings", ("d", "q"), optional=True)
+    mean: Floats | None = array("the site's own means", ("d",), optional=True)
+    noise_variance: Floats | None = array("the site's own noise variances", ("d",), optional=True)
 
 
 @dataclass(frozen=True)
@@ -138,7 +140,7 @@ class GlobalSums(Release):
     latent_first: Floats = array("sum of the latents", ("q",))
     latent_second: Floats = array("sum of latents times latents", ("q", "q"))
     n_rows: float = number("patients", unit="patients")
-    objective: float = number("log posterior density after the local fit", unit="nats")
+    objective: float = number("log-likelihood (or log posterior density) after the local fit", unit="nats")
 
 
 @dataclass(frozen=True)
@@ -184,3 +186,8 @@ class Evaluation(Release):
     total_square: Floats = array("sum of squared entries about the mean", ("k",))
     square_after_axis: Floats = array("the same after each latent dimension", ("k", "q"))
     square_after_all: Floats = array("the same after all latent dimensions", ("k",))
+
+
+def fields_of(record: Any, kind: type[Any] | None = None) -> dict[str, Any]:
+    """Return the fields that dataclass `kind` (the record's own by default) has, with the record's values."""
+    return {field.name: getattr(record, field.name) for field in dataclasses.fields(kind or type(record))}

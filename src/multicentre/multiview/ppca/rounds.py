@@ -6,7 +6,6 @@ Bayes), and the paper's alternation of local fits and maximum likelihood of the 
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from dataclasses import dataclass
 
@@ -17,9 +16,10 @@ from multicentre.federation.messages import Nothing, array
 from multicentre.federation.rounds import Rounds
 from multicentre.multiview.ppca import messages as sent
 from multicentre.multiview.ppca.maths import ard, start
-from multicentre.multiview.ppca.maths.axes import square_root_axes
+from multicentre.multiview.ppca.maths.axes import square_root
 from multicentre.multiview.ppca.maths.em import random_start
-from multicentre.multiview.ppca.maths.hierarchical import LatentSums, first_prior, gauge_of, regauge_prior
+from multicentre.multiview.ppca.maths.entries import update_law
+from multicentre.multiview.ppca.maths.hierarchical import first_prior, regauge_prior
 from multicentre.multiview.ppca.maths.invariant import SharedSums, maximise_shared
 from multicentre.multiview.ppca.maths.model import Floats, Layout, Parameters
 from multicentre.multiview.ppca.maths.prior import Prior, PriorSums, maximise_prior
@@ -102,13 +102,13 @@ def fit_shared(federation: Federation, plan: Plan, first: sent.Shared) -> tuple[
     """Fit loadings, means and noise that all sites share: one sum a round, the log-likelihood never falls."""
     free = np.zeros((plan.layout.n_views, plan.n_components))
     rounds = federation.rounds(
-        plan.max_rounds, SharedState, lambda: SharedState(**_fields(first), precisions=free), name="shared"
+        plan.max_rounds, SharedState, lambda: SharedState(**sent.fields_of(first), precisions=free), name="shared"
     )
     for _ in rounds:
         state = rounds.state
-        answer = federation.sum(MvPPCASite.fit_shared, _narrow(state, sent.Shared))
+        answer = federation.sum(MvPPCASite.fit_shared, sent.Shared(**sent.fields_of(state, sent.Shared)))
         rounds.record(log_likelihood=answer.log_likelihood / answer.n_rows)
-        sums = SharedSums(**{f.name: getattr(answer, f.name) for f in dataclasses.fields(SharedSums)})
+        sums = SharedSums(**sent.fields_of(answer, SharedSums))
         rounds.state = _next_shared(sums, state, plan)
         if is_settled(rounds, "log_likelihood", plan.tol):
             rounds.stop()
@@ -125,14 +125,14 @@ def fit_around(federation: Federation, plan: Plan, shared: sent.Shared) -> tuple
 
     rounds = federation.rounds(plan.max_rounds, GlobalState, begin, name="around")
     for _ in rounds:
-        ask = sent.AroundAsk(**_fields(rounds.state), n_iterations=plan.n_local_iterations)
+        ask = sent.AroundAsk(**sent.fields_of(rounds.state), n_iterations=plan.n_local_iterations)
         answer = federation.sum(MvPPCASite.fit_around, ask)
         rounds.record(log_likelihood=answer.objective / answer.n_rows)
         previous = _prior(rounds.state)
         prior = maximise_prior(_prior_sums(answer), previous, layout, ddof=plan.ddof)
-        gauge = gauge_of(LatentSums(answer.latent_first, answer.latent_second, answer.n_rows))
+        gauge = update_law(answer.latent_first, answer.latent_second, answer.n_rows)
         prior = regauge_prior(prior, layout, gauge)
-        rounds.state = _global(prior, plan.n_components, gauge.mean, square_root_axes(gauge))
+        rounds.state = _global(prior, plan.n_components, gauge.mean, square_root(gauge.covariance))
         if is_settled(rounds, "log_likelihood", plan.tol):
             rounds.stop()
     return _prior(rounds.state), rounds
@@ -152,7 +152,7 @@ def fit_local(federation: Federation, plan: Plan, first: sent.Shared) -> tuple[P
     rounds = federation.rounds(plan.max_rounds, GlobalState, begin, name="local")
     for number in rounds:
         ask = sent.LocalAsk(
-            **_fields(rounds.state),
+            **sent.fields_of(rounds.state),
             first=number == 1,
             n_iterations=plan.n_local_iterations,
             faithful=plan.faithful,
@@ -178,11 +178,13 @@ def _next_shared(sums: SharedSums, state: SharedState, plan: Plan) -> SharedStat
     previous = _parameters(state)
     if plan.ard:
         relevant = ard.maximise_relevant(sums, previous, state.precisions, plan.layout, noise=plan.noise)
-        axes = square_root_axes(relevant.gauge) @ relevant.turn
+        axes = square_root(relevant.gauge.covariance) @ relevant.turn
         moved = _shared(relevant.parameters, relevant.gauge.mean, axes)
-        return SharedState(**_fields(moved), precisions=relevant.precisions)
+        return SharedState(**sent.fields_of(moved), precisions=relevant.precisions)
     parameters, gauge = maximise_shared(sums, previous, plan.layout, noise=plan.noise)
-    return SharedState(**_fields(_shared(parameters, gauge.mean, square_root_axes(gauge))), precisions=state.precisions)
+    return SharedState(
+        **sent.fields_of(_shared(parameters, gauge.mean, square_root(gauge.covariance))), precisions=state.precisions
+    )
 
 
 def _random_start(first: sent.Shared, plan: Plan) -> Parameters:
@@ -209,7 +211,7 @@ def _shared(parameters: Parameters, origin: Floats | None = None, axes: Floats |
 
 def _global(prior: Prior, q: int, origin: Floats | None = None, axes: Floats | None = None) -> GlobalState:
     moved = {"gauge_mean": np.zeros(q) if origin is None else origin, "gauge_axes": np.eye(q) if axes is None else axes}
-    return GlobalState(**_fields(prior), **moved)
+    return GlobalState(**sent.fields_of(prior), **moved)
 
 
 def _parameters(state: sent.Shared) -> Parameters:
@@ -217,16 +219,8 @@ def _parameters(state: sent.Shared) -> Parameters:
 
 
 def _prior(state: sent.Global) -> Prior:
-    return Prior(**{field.name: getattr(state, field.name) for field in dataclasses.fields(Prior)})
+    return Prior(**sent.fields_of(state, Prior))
 
 
 def _prior_sums(answer: sent.GlobalSums) -> PriorSums:
-    return PriorSums(**{field.name: getattr(answer, field.name) for field in dataclasses.fields(PriorSums)})
-
-
-def _narrow(state: sent.Shared, kind: type[sent.Shared]) -> sent.Shared:
-    return kind(**{field.name: getattr(state, field.name) for field in dataclasses.fields(kind)})
-
-
-def _fields(record: object) -> dict[str, Floats]:
-    return {field.name: getattr(record, field.name) for field in dataclasses.fields(record)}  # type: ignore[arg-type]
+    return PriorSums(**sent.fields_of(answer, PriorSums))

@@ -20,6 +20,7 @@ from multicentre.multiview.ppca.maths import gauge, predict, selection
 from multicentre.multiview.ppca.maths.axes import absorb_axes, change_axes
 from multicentre.multiview.ppca.maths.draw import draw_parameters
 from multicentre.multiview.ppca.maths.em import random_start
+from multicentre.multiview.ppca.maths.invariant import SharedSums
 from multicentre.multiview.ppca.maths.model import Floats, LatentLaw, Layout, Parameters
 from multicentre.multiview.ppca.maths.prior import LocalFit, Prior, site_contribution
 from multicentre.multiview.ppca.maths.problem import Noise
@@ -38,7 +39,7 @@ class MvPPCASite(MultiViewPart):
     def prepare(self, ask: sent.Standards) -> Acknowledgement:
         """Take in the agreed units; the site's own case mix starts as the standard one."""
         law = LatentLaw.standard(ask.n_components)
-        self.state = sent.SiteMemory(**_fields(ask), latent_mean=law.mean, latent_covariance=law.covariance)
+        self.state = sent.SiteMemory(**sent.fields_of(ask), latent_mean=law.mean, latent_covariance=law.covariance)
         self._rows = None
         return Acknowledgement()
 
@@ -59,7 +60,7 @@ class MvPPCASite(MultiViewPart):
         law = change_axes(self.law, ask.gauge_mean, ask.gauge_axes)
         sums, law = self.local_rows.answer(Parameters(ask.loadings, ask.mean, ask.noise), law)
         self._remember(law)
-        return sent.SharedSums(**_fields(sums), patients=self.fewest)
+        return sent.SharedSums(**sent.fields_of(sums), patients=self.fewest)
 
     @step(releases=sent.GlobalSums, when="every round", summed=True)
     def fit_local(self, ask: sent.LocalAsk) -> sent.GlobalSums:
@@ -70,7 +71,7 @@ class MvPPCASite(MultiViewPart):
             start = self._draw_start(ask, prior)
         local = self.local_rows.fit_local(start, None if ask.first else prior, ask.n_iterations)
         self._remember(self.law, local.parameters)
-        return self._contribution(local, prior, posterior_variance=False)
+        return self._contribution(local, prior)
 
     @step(releases=sent.GlobalSums, when="every round", summed=True)
     def fit_around(self, ask: sent.AroundAsk) -> sent.GlobalSums:
@@ -78,9 +79,9 @@ class MvPPCASite(MultiViewPart):
         prior = _prior(ask)
         law = change_axes(self.law, ask.gauge_mean, ask.gauge_axes)
         start = self._own(prior, ask.gauge_mean, ask.gauge_axes)
-        local, law, latents = self.local_rows.fit_around(start, law, prior, ask.n_iterations)
+        local, law, sums = self.local_rows.fit_around(start, law, prior, ask.n_iterations)
         self._remember(law, local.parameters)
-        return self._contribution(local, prior, posterior_variance=True, **_fields(latents))
+        return self._contribution(local, prior, sums)
 
     @step(releases=sent.WaicParts, when="on request", summed=True)
     def draw_waic(self, ask: sent.Draws) -> sent.WaicParts:
@@ -169,20 +170,18 @@ class MvPPCASite(MultiViewPart):
             kept = dataclasses.replace(kept, loadings=own.loadings, mean=own.mean, noise_variance=own.noise)
         self.state = kept
 
-    def _contribution(
-        self, local: LocalFit, prior: Prior, *, posterior_variance: bool, **latents: Floats
-    ) -> sent.GlobalSums:
-        sums = site_contribution(local, prior, self.layout, posterior_variance=posterior_variance)
+    def _contribution(self, local: LocalFit, prior: Prior, latents: SharedSums | None = None) -> sent.GlobalSums:
+        sums = site_contribution(local, prior, self.layout, posterior_variance=latents is not None)
         q = local.parameters.n_components
-        nothing = {"latent_first": np.zeros(q), "latent_second": np.zeros((q, q)), "n_rows": float(len(self.data))}
         return sent.GlobalSums(
-            **_fields(sums), **{**nothing, **latents}, objective=float(local.objective[-1]), patients=self.fewest
+            **sent.fields_of(sums),
+            latent_first=np.zeros(q) if latents is None else latents.latent_first,
+            latent_second=np.zeros((q, q)) if latents is None else latents.latent_second,
+            n_rows=float(len(self.data)),
+            objective=float(local.objective[-1]) if latents is None else latents.log_likelihood,
+            patients=self.fewest,
         )
 
 
-def _fields(record: object) -> dict[str, Floats]:
-    return {field.name: getattr(record, field.name) for field in dataclasses.fields(record)}
-
-
 def _prior(ask: sent.Global) -> Prior:
-    return Prior(**{field.name: getattr(ask, field.name) for field in dataclasses.fields(Prior)})
+    return Prior(**sent.fields_of(ask, Prior))

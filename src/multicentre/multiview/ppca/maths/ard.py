@@ -19,6 +19,7 @@ from itertools import combinations
 
 import numpy as np
 
+from multicentre.multiview.ppca.maths.axes import absorb_law, change_gauge, square_root
 from multicentre.multiview.ppca.maths.entries import settle_noise
 from multicentre.multiview.ppca.maths.gauge import (
     canonical_rotation,
@@ -27,9 +28,8 @@ from multicentre.multiview.ppca.maths.gauge import (
     rotate_parameters,
     sort_axes,
 )
-from multicentre.multiview.ppca.maths.invariant import SharedSums, average_law, change_gauge
+from multicentre.multiview.ppca.maths.invariant import SharedSums, average_law
 from multicentre.multiview.ppca.maths.model import Booleans, Floats, LatentLaw, Layout, Parameters
-from multicentre.multiview.ppca.maths.predict import absorb_law, square_root
 from multicentre.multiview.ppca.maths.prior import Prior
 from multicentre.multiview.ppca.maths.problem import Noise
 

@@ -30,10 +30,21 @@ def absorb_axes(parameters: Parameters, origin: Floats, axes: Floats) -> Paramet
 def change_axes(law: LatentLaw, origin: Floats, axes: Floats) -> LatentLaw:
     """Return a site's latent law for latents in the new axes."""
     covariance = np.linalg.solve(axes, np.linalg.solve(axes, law.covariance).T)
-    return LatentLaw(np.linalg.solve(axes, law.mean - origin), 0.5 * (covariance + covariance.T))
+    mean = np.asarray(np.linalg.solve(axes, law.mean - origin), dtype=np.float64)
+    return LatentLaw(mean, 0.5 * (covariance + covariance.T))
 
 
-def square_root_axes(law: LatentLaw) -> Floats:
-    """Return the symmetric axes in which `law` has unit covariance, shape (q, q)."""
-    values, vectors = np.linalg.eigh(0.5 * (law.covariance + law.covariance.T))
+def square_root(covariance: Floats) -> Floats:
+    """Return the symmetric square root of a positive semi-definite matrix, shape (q, q)."""
+    values, vectors = np.linalg.eigh(0.5 * (covariance + covariance.T))
     return np.asarray((vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T)
+
+
+def absorb_law(parameters: Parameters, law: LatentLaw) -> Parameters:
+    """Return the same law of rows with a standard latent law: W Phi^(1/2) and mu + W m."""
+    return absorb_axes(parameters, law.mean, square_root(law.covariance))
+
+
+def change_gauge(law: LatentLaw, gauge: LatentLaw) -> LatentLaw:
+    """Return a site's latent law for latents in units of `gauge`: x = m + R x', Phi = R R with R symmetric."""
+    return change_axes(law, gauge.mean, square_root(gauge.covariance))

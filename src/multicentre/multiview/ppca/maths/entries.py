@@ -18,10 +18,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from multicentre.multiview.ppca.maths.axes import absorb_law, square_root
 from multicentre.multiview.ppca.maths.invariant import SharedSums
 from multicentre.multiview.ppca.maths.missing import Rows, sum_outer_grouped
 from multicentre.multiview.ppca.maths.model import Booleans, Floats, LatentLaw, Layout, Parameters
-from multicentre.multiview.ppca.maths.predict import absorb_law, project_rows, square_root
+from multicentre.multiview.ppca.maths.predict import project_rows
 from multicentre.multiview.ppca.maths.prior import LocalFit, PosteriorSpread, Prior
 from multicentre.multiview.ppca.maths.problem import NOISE_FLOOR, Noise
 

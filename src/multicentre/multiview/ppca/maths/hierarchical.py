@@ -7,37 +7,24 @@ shared ones as far as its rows and the prior allow. The site's sums for the prio
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import Protocol
 
 import numpy as np
 
-from multicentre.multiview.ppca.maths.invariant import (
-    SharedSums,
-    absorb_gauge,
-    answer_round,
-    change_gauge,
-    solve_blocks,
-)
-from multicentre.multiview.ppca.maths.model import Booleans, Floats, LatentLaw, Layout, Parameters
+from multicentre.multiview.ppca.maths.axes import absorb_law, change_gauge
+from multicentre.multiview.ppca.maths.invariant import SharedSums, answer_round, solve_blocks
+from multicentre.multiview.ppca.maths.model import Booleans, Floats, Integers, LatentLaw, Layout, Parameters
 from multicentre.multiview.ppca.maths.moments import PatternMoments
 from multicentre.multiview.ppca.maths.prior import LocalFit, PosteriorSpread, Prior
 from multicentre.multiview.ppca.maths.problem import NOISE_FLOOR, Noise
 
 
-@dataclass(frozen=True)
-class LatentSums:
-    """A site's case mix as sums over its rows; the coordinator sees it only summed over sites."""
+class Answer(Protocol):
+    """A site's E-step, given parameters and latent law: sums, and the law after `n_repetitions` updates."""
 
-    latent_first: Floats
-    latent_second: Floats
-    n_rows: float
-
-    def __add__(self, other: LatentSums) -> LatentSums:
-        return LatentSums(
-            self.latent_first + other.latent_first,
-            self.latent_second + other.latent_second,
-            self.n_rows + other.n_rows,
-        )
+    def __call__(self, shared: Parameters, law: LatentLaw, *, n_repetitions: int) -> tuple[SharedSums, LatentLaw]:
+        """Return the sums and the law."""
 
 
 def first_prior(shared: Parameters, layout: Layout, *, share: float = 0.01) -> Prior:
@@ -75,7 +62,7 @@ def fit_around(
     *,
     n_iterations: int = 5,
     noise: Noise = "isotropic",
-) -> tuple[LocalFit, LatentLaw, LatentSums]:
+) -> tuple[LocalFit, LatentLaw, SharedSums]:
     """Fit one site's parameters and latent law given the prior.
 
     Each iteration is an EM step for ``[W, mu]`` jointly, ``F = (A + F~ diag(rho)) (Ba + diag(rho))^-1`` with
@@ -100,39 +87,51 @@ def fit_around(
     fit : LocalFit
         Its objective is the log posterior density up to the prior's normalising constants.
     law : LatentLaw
-    latents : LatentSums
+    sums : SharedSums
+        The site's sums at its new parameters; the coordinator reads its latents and log-likelihood.
     """
+
+    def answer(shared: Parameters, law: LatentLaw, *, n_repetitions: int) -> tuple[SharedSums, LatentLaw]:
+        return answer_round(patterns, layout, shared, law, n_repetitions=n_repetitions)
+
     features = np.logical_or.reduce([pattern.features for pattern in patterns])
+    return fit_rows_around(answer, features, layout, start, law, prior, n_iterations=n_iterations, noise=noise)
+
+
+def fit_rows_around(
+    answer: Answer,
+    features: Booleans,
+    layout: Layout,
+    start: Parameters,
+    law: LatentLaw,
+    prior: Prior,
+    *,
+    n_iterations: int = 5,
+    noise: Noise = "isotropic",
+) -> tuple[LocalFit, LatentLaw, SharedSums]:
+    """Do :func:`fit_around` for a site with this E-step, whose rows hold `features`, a mask of shape (d,)."""
     views = features[layout.starts]
     current, objective = start, []
     for _ in range(n_iterations):
-        sums, law = answer_round(patterns, layout, current, law, n_repetitions=1)
+        sums, law = answer(current, law, n_repetitions=1)
         objective.append(sums.log_likelihood + _log_prior(current, prior, layout, views, noise))
         current = _maximise_around(sums, current, prior, layout, features, noise)
         current, law = _settle_gauge(current, law, prior, layout, features)
-    sums, _ = answer_round(patterns, layout, current, law, n_repetitions=0)
+    sums, _ = answer(current, law, n_repetitions=0)
     objective.append(sums.log_likelihood + _log_prior(current, prior, layout, views, noise))
     spread = _spread_around(sums, current, prior, layout, views)
-    latents = LatentSums(sums.latent_first, sums.latent_second, sums.n_rows)
-    return LocalFit(current, views, np.array(objective), spread), law, latents
+    return LocalFit(current, views, np.array(objective), spread), law, sums
 
 
 def regauge_prior(prior: Prior, layout: Layout, gauge: LatentLaw) -> Prior:
     """Return the prior for latents in units of `gauge`, the average case mix."""
-    centre = absorb_gauge(prior.centre(layout), gauge)
+    centre = absorb_law(prior.centre(layout), gauge)
     return replace(prior, loadings=centre.loadings, mean=centre.mean)
 
 
 def regauge_site(parameters: Parameters, law: LatentLaw, gauge: LatentLaw) -> tuple[Parameters, LatentLaw]:
     """Return a site's parameters and latent law for latents in units of `gauge`."""
-    return absorb_gauge(parameters, gauge), change_gauge(law, gauge)
-
-
-def gauge_of(latents: LatentSums) -> LatentLaw:
-    """Return the average case mix of all sites."""
-    mean = latents.latent_first / latents.n_rows
-    covariance = latents.latent_second / latents.n_rows - np.outer(mean, mean)
-    return LatentLaw(mean, 0.5 * (covariance + covariance.T))
+    return absorb_law(parameters, gauge), change_gauge(law, gauge)
 
 
 def _ridges(prior: Prior, q: int) -> Floats:
@@ -146,10 +145,15 @@ def _posterior_precision(sums: SharedSums, current: Parameters, prior: Prior, la
     """``Ba + diag(rho)`` per view when the noise is constant within views, else per feature."""
     ridges = _ridges(prior, current.n_components)
     diagonal = np.eye(ridges.shape[1])
-    if _is_isotropic(current, layout):
+    if _is_isotropic(current, layout) and len(sums.second) == layout.n_views:
         return sums.second + (current.noise[layout.starts, None] * ridges)[:, :, None] * diagonal
     of = layout.view_of
-    return sums.second[of] + (current.noise[:, None] * ridges[of])[:, :, None] * diagonal
+    return sums.second[_matrix_of(sums, layout)] + (current.noise[:, None] * ridges[of])[:, :, None] * diagonal
+
+
+def _matrix_of(sums: SharedSums, layout: Layout) -> Integers:
+    """Which matrix of ``sums.second`` belongs to each feature, shape (d,)."""
+    return layout.view_of if len(sums.second) == layout.n_views else np.arange(layout.n_features)
 
 
 def _is_isotropic(current: Parameters, layout: Layout) -> bool:
@@ -165,9 +169,10 @@ def _maximise_around(
     aim = np.column_stack([prior.loadings, prior.mean - current.mean])
     group_of = of if len(precision) == layout.n_views else np.arange(layout.n_features)
     solved = solve_blocks(sums.cross + rho * aim, precision, group_of, features)
-    model = np.einsum("da,dab->db", solved, sums.second[of])
+    second = sums.second[_matrix_of(sums, layout)]
+    model = np.einsum("da,dab->db", solved, second)
     left = sums.squares + np.einsum("dq,dq->d", solved, model - 2.0 * sums.cross)
-    above, below = left + 0.0, sums.second[of, -1, -1]
+    above, below = left + 0.0, second[:, -1, -1]
     squares = sums.squares / np.maximum(below, 1.0)
     sizes = np.asarray(layout.sizes)
     floor = NOISE_FLOOR * np.maximum(np.add.reduceat(squares, layout.starts) / sizes, 1e-300)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
+from multicentre.multiview.ppca.maths.axes import absorb_law
 from multicentre.multiview.ppca.maths.expectation import LOG_TWO_PI, invert_positive
 from multicentre.multiview.ppca.maths.model import Floats, Integers, LatentLaw, Layout, Parameters
 from multicentre.multiview.ppca.maths.moments import PatternMoments
@@ -213,7 +214,7 @@ def maximise_shared(
     -------
     parameters : Parameters
     gauge : LatentLaw
-        The average case mix that was absorbed; every site passes it to :func:`change_gauge`.
+        The average case mix that was absorbed; every site passes it to ``axes.change_gauge``.
     """
     if group_of is None:
         per_feature = len(sums.second) == layout.n_features
@@ -227,7 +228,7 @@ def maximise_shared(
     mean = previous.mean + np.where(here, solved[:, -1], 0.0)
     gauge = average_law(sums)
     fitted = Parameters(loadings, mean, np.where(here, variance, previous.noise))
-    return absorb_gauge(fitted, gauge), gauge
+    return absorb_law(fitted, gauge), gauge
 
 
 def solve_blocks(cross: Floats, second: Floats, group_of: Integers, here: np.ndarray) -> Floats:
@@ -256,23 +257,3 @@ def average_law(sums: SharedSums) -> LatentLaw:
     mean = sums.latent_first / sums.n_rows
     covariance = sums.latent_second / sums.n_rows - np.outer(mean, mean)
     return LatentLaw(mean, 0.5 * (covariance + covariance.T))
-
-
-def absorb_gauge(parameters: Parameters, gauge: LatentLaw) -> Parameters:
-    """Return the parameters for latents in units of `gauge`: x = m + R x', Phi = R R with R symmetric."""
-    root = _square_root(gauge.covariance)
-    loadings, mean = parameters.loadings, parameters.mean
-    return Parameters(loadings @ root, mean + loadings @ gauge.mean, parameters.noise)
-
-
-def change_gauge(law: LatentLaw, gauge: LatentLaw) -> LatentLaw:
-    """Return a site's latent law for latents in units of `gauge`."""
-    root = _square_root(gauge.covariance)
-    covariance = np.linalg.solve(root, np.linalg.solve(root, law.covariance).T)
-    mean = np.asarray(np.linalg.solve(root, law.mean - gauge.mean), dtype=np.float64)
-    return LatentLaw(mean, np.asarray(0.5 * (covariance + covariance.T), dtype=np.float64))
-
-
-def _square_root(covariance: Floats) -> Floats:
-    values, vectors = np.linalg.eigh(covariance)
-    return np.asarray((vectors * np.sqrt(values)) @ vectors.T)

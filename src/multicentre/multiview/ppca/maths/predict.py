@@ -17,6 +17,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from multicentre.federation.errors import ConfigurationError
+from multicentre.multiview.ppca.maths.axes import absorb_law, square_root
 from multicentre.multiview.ppca.maths.missing import Rows, multiply_grouped
 from multicentre.multiview.ppca.maths.model import Booleans, Floats, Integers, LatentLaw, Layout, Parameters
 
@@ -66,18 +67,6 @@ class Projection:
     def covariances(self) -> Floats:
         """Posterior covariance of every pattern, shape (p, q, q)."""
         return np.asarray(self.roots.transpose(0, 2, 1) @ self.roots)
-
-
-def square_root(covariance: Floats) -> Floats:
-    """Symmetric square root of a positive semi-definite matrix, shape (q, q)."""
-    values, vectors = np.linalg.eigh((covariance + covariance.T) / 2)
-    return np.asarray((vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T)
-
-
-def absorb_law(parameters: Parameters, law: LatentLaw) -> Parameters:
-    """Return the same law of rows with a standard latent law: W Phi^(1/2) and mu + W m."""
-    W = parameters.loadings
-    return Parameters(W @ square_root(law.covariance), parameters.mean + W @ law.mean, parameters.noise)
 
 
 def project_rows(rows: Rows, parameters: Parameters) -> Projection:

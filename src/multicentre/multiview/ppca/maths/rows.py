@@ -9,7 +9,7 @@ import numpy as np
 
 from multicentre.multiview.ppca.maths.em import fit_local
 from multicentre.multiview.ppca.maths.entries import fit_local_entries, sum_entries, update_law
-from multicentre.multiview.ppca.maths.hierarchical import LatentSums, fit_around
+from multicentre.multiview.ppca.maths.hierarchical import fit_rows_around
 from multicentre.multiview.ppca.maths.invariant import SharedSums, answer_round
 from multicentre.multiview.ppca.maths.model import Booleans, Floats, LatentLaw, Layout, Parameters
 from multicentre.multiview.ppca.maths.moments import PatternMoments, reduce_rows
@@ -74,9 +74,11 @@ class SiteRows:
 
     def fit_around(
         self, start: Parameters, law: LatentLaw, prior: Prior, n_iterations: int
-    ) -> tuple[LocalFit, LatentLaw, LatentSums]:
+    ) -> tuple[LocalFit, LatentLaw, SharedSums]:
         """Local parameters and case mix around the global law."""
-        return fit_around(self.patterns, self.layout, start, law, prior, n_iterations=n_iterations, noise=self.noise)
+        return fit_rows_around(
+            self.answer, self.shown, self.layout, start, law, prior, n_iterations=n_iterations, noise=self.noise
+        )
 
     def _with_means_put_in(self) -> Floats:
         filled = self.values.copy()

@@ -6,11 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from multicentre.federation.errors import DataError
+from multicentre.multiview.ppca.maths.axes import absorb_law, change_gauge
 from multicentre.multiview.ppca.maths.em import random_start
 from multicentre.multiview.ppca.maths.invariant import (
-    absorb_gauge,
     answer_round,
-    change_gauge,
     maximise_shared,
     site_log_likelihood,
 )
@@ -118,7 +117,7 @@ def test_gauge_leaves_every_site_s_law_of_rows_as_it_is():
     rng = np.random.default_rng(4)
     shared, law, gauge = random_parameters(rng, SMALL, 3), draw_law(rng, 3), draw_law(rng, 3)
     own = reduce_rows(rng.normal(size=(30, 8)), SMALL)
-    moved = site_log_likelihood(own, absorb_gauge(shared, gauge), change_gauge(law, gauge))
+    moved = site_log_likelihood(own, absorb_law(shared, gauge), change_gauge(law, gauge))
     assert moved == pytest.approx(site_log_likelihood(own, shared, law), rel=1e-10)
 
 
@@ -155,7 +154,7 @@ def test_a_view_that_no_site_has_this_round_stays():
     rows[:, SMALL.columns("c")] = np.nan
     sums, _ = answer_round(reduce_rows(rows, SMALL), SMALL, shared, LatentLaw.standard(2))
     fitted, gauge = maximise_shared(sums, shared, SMALL)
-    kept = absorb_gauge(shared, gauge)
+    kept = absorb_law(shared, gauge)
     assert fitted.loadings[5:] == pytest.approx(kept.loadings[5:])
     assert fitted.mean[5:] == pytest.approx(kept.mean[5:])
     assert (fitted.noise[5:] == shared.noise[5:]).all()

@@ -4,11 +4,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from multicentre.federation.errors import ConfigurationError
+from multicentre.multiview.ppca.maths.axes import absorb_law
 from multicentre.multiview.ppca.maths.model import LatentLaw, Layout, Parameters
 from multicentre.multiview.ppca.maths.predict import (
     Spread,
     absolute_errors,
-    absorb_law,
     count_covered,
     cross_view_errors,
     fill_missing,

@@ -1,0 +1,104 @@
+"""What ``run.json`` says of a run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from multicentre.estimator import Figure
+from multicentre.federation.coordinator import Federation
+from multicentre.privacy.policy import Policy
+from multicentre.studies.comparison import Comparison, named_figures
+from multicentre.studies.folder import RunFolder
+from multicentre.studies.study import Study
+
+N_HEADLINES = 4
+
+
+def first_facts(study: Study, sites: Mapping[str, Any], policies: Mapping[str, Policy]) -> dict[str, Any]:
+    """Return ``run.json`` as it stands when a run begins.
+
+    Parameters
+    ----------
+    study : Study
+    sites : mapping from str to data
+        Data by site; counts below the site's minimum are left out.
+    policies : mapping from str to Policy
+        Policy by site.
+    """
+    least = max(policy.min_patients for policy in policies.values())
+    return {
+        "study": study.name,
+        "method": study.method,
+        "description": study.about.description,
+        "status": "running",
+        "started": now(),
+        "ended": None,
+        "seconds": 0.0,
+        "seed": study.about.seed,
+        "engine": "in-process",
+        "protection": "masked" if study.privacy.secure_sum else "clear",
+        "simulated": True,
+        "sites": [_counts(name, data, policies[name].min_patients) for name, data in sites.items()],
+        "min_patients": least,
+        "quorum": study.run.quorum,
+        "rounds": 0,
+        "calls_per_site": 0,
+        "bytes_from_sites": 0,
+        "bytes_to_sites": 0,
+        "lost": [],
+        "message": "",
+        "headline": [],
+    }
+
+
+def _counts(name: str, data: Any, least: int) -> dict[str, Any]:
+    """Return patients by view; None where the count, or what it leaves of the whole, is below the site's minimum."""
+    n_patients = len(data)
+
+    def shown(count: int) -> int | None:
+        return None if 0 < count < least or 0 < n_patients - count < least else count
+
+    views = {view: shown(count) for view, count in data.n_patients_by_view.items()}
+    return {"name": name, "patients": shown(n_patients), "views": views}
+
+
+class Clock:
+    """Time and traffic of this process, added to those of the processes that had the run before."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._before = folder.facts
+        self._began = time.monotonic()
+
+    def facts(self, federation: Federation | None) -> dict[str, Any]:
+        """Return when the run ended, how long it took, and what crossed the sites' boundary."""
+        seconds = self._before["seconds"] + time.monotonic() - self._began
+        told: dict[str, Any] = {"ended": now(), "seconds": round(seconds, 3)}
+        if federation is not None:
+            traffic = federation.traffic
+            counts = {
+                "calls_per_site": traffic.calls,
+                "bytes_from_sites": traffic.bytes_from_sites,
+                "bytes_to_sites": traffic.bytes_to_sites,
+            }
+            told |= {name: self._before[name] + sum(by_step.values()) for name, by_step in counts.items()}
+        return told
+
+
+def choose_headline(described: Mapping[str, Figure], comparison: Comparison | None) -> list[dict[str, Any]]:
+    """Return the first figures of the federated fit, for the top of a report."""
+    if comparison is None:
+        return []
+    figures = named_figures(comparison, described)
+    return [
+        {"name": figure.label, "value": comparison.federated[name], "unit": figure.unit, "meaning": figure.meaning}
+        for name, figure in figures.items()
+        if name in comparison.federated
+    ][:N_HEADLINES]
+
+
+def now() -> str:
+    """Return the time in UTC."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
