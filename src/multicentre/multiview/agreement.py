@@ -19,6 +19,7 @@ from multicentre.federation.steps import Release, SitePart, step
 Floats = NDArray[np.float64]
 Scale = Literal["view", "feature", "none"]
 SCALES: tuple[Scale, ...] = ("view", "feature", "none")
+LEAST_SPREAD = 2.0**-500
 
 
 @dataclass(frozen=True)
@@ -39,10 +40,25 @@ class Stacking(Message):
 
 
 @dataclass(frozen=True)
-class Centred(Stacking):
-    """The agreed views and a centre for every column."""
+class Measured(Stacking):
+    """The agreed views and a unit for every column, so that masked sums neither drown nor overflow."""
+
+    units: Floats = array("power of two near the column's spread", ("d",), unit="column's")
+
+
+@dataclass(frozen=True)
+class Centred(Measured):
+    """The agreed views, units and a centre for every column."""
 
     centre: Floats = array("mean of each column over all sites", ("d",), unit="column's")
+
+
+@dataclass(frozen=True)
+class Orders(Release):
+    """How widely one site's columns spread, to the nearest power of two; zeros for views that it lacks."""
+
+    sites: Floats = array("1 for each column that the site has", ("d",))
+    orders: Floats = array("exponent of the power of two nearest to the standard deviation", ("d",))
 
 
 @dataclass(frozen=True)
@@ -50,7 +66,7 @@ class Totals(Release):
     """Column sums of one site; zeros for views that it lacks."""
 
     observed: Floats = array("patients with an entry", ("d",), unit="patients")
-    total: Floats = array("sum of the entries", ("d",), unit="column's")
+    total: Floats = array("sum of the entries", ("d",), unit="the agreed one")
     sites: Floats = array("1 for each view that the site has", ("k",))
     incomplete: int = count("1 if some patient has a view in part")
 
@@ -59,7 +75,7 @@ class Totals(Release):
 class Squares(Release):
     """Sums of squares of one site about the agreed centres."""
 
-    squares: Floats = array("sum of squared distances to the centre", ("d",), unit="column's, squared")
+    squares: Floats = array("sum of squared distances to the centre", ("d",), unit="the agreed one, squared")
 
 
 class MultiViewPart(SitePart):
@@ -78,14 +94,23 @@ class MultiViewPart(SitePart):
         kinds = {view: tuple(str(kind) for kind in schema.kinds[view]) for view in schema.views}
         return Description(schema.views, columns, kinds, patients=self.fewest)
 
+    @step(releases=Orders, when="once", summed=True)
+    def column_orders(self, ask: Stacking) -> Orders:
+        """Tell the order of magnitude of every column's spread, for the units of the sums."""
+        rows = self.rows(ask)
+        has = ~np.isnan(rows).all(axis=0)
+        orders = np.zeros(len(has))
+        orders[has] = np.rint(np.log2(np.maximum(np.nanstd(rows[:, has], axis=0), LEAST_SPREAD)))
+        return Orders(has.astype(np.float64), orders, patients=self.fewest)
+
     @step(releases=Totals, when="once", summed=True)
-    def column_totals(self, ask: Stacking) -> Totals:
+    def column_totals(self, ask: Measured) -> Totals:
         """Count and sum the entries of every column, for the means over all sites."""
         rows = self.rows(ask)
         has_view = np.array([float(view in self.data.views) for view in ask.views])
         return Totals(
             observed=(~np.isnan(rows)).sum(axis=0, dtype=np.float64),
-            total=np.nansum(rows, axis=0),
+            total=np.nansum(rows / ask.units, axis=0),
             sites=has_view,
             incomplete=int(self.data.has_missing_entries),
             patients=self.fewest,
@@ -94,7 +119,8 @@ class MultiViewPart(SitePart):
     @step(releases=Squares, when="once", summed=True)
     def column_squares(self, ask: Centred) -> Squares:
         """Sum the squares about the means over all sites, for the scales."""
-        return Squares(np.nansum((self.rows(ask) - ask.centre) ** 2, axis=0), patients=self.fewest)
+        distances = (self.rows(ask) - ask.centre) / ask.units
+        return Squares(np.nansum(distances**2, axis=0), patients=self.fewest)
 
     @property
     def fewest(self) -> int:
@@ -159,7 +185,7 @@ def check_scale(scale: str) -> None:
 
 
 def agree(federation: Federation, part: type[MultiViewPart]) -> Agreement:
-    """Agree on views, columns, means and deviations: one question to each site, then two sums.
+    """Agree on views, columns, means and deviations: one question to each site, then three sums.
 
     Raises
     ------
@@ -169,16 +195,18 @@ def agree(federation: Federation, part: type[MultiViewPart]) -> Agreement:
         A site's data cannot be fitted.
     """
     schema = agree_on_views(federation, part)
-    stacking = Stacking(tuple(schema.views), dict(schema.sizes))
-    totals = federation.sum(part.column_totals, stacking)
-    centre = totals.total / totals.observed
-    squares = federation.sum(part.column_squares, Centred(stacking.views, stacking.sizes, centre)).squares
+    views, sizes = tuple(schema.views), dict(schema.sizes)
+    orders = federation.sum(part.column_orders, Stacking(views, sizes))
+    units = 2.0 ** np.rint(orders.orders / orders.sites)
+    totals = federation.sum(part.column_totals, Measured(views, sizes, units))
+    centre = totals.total / totals.observed * units
+    squares = federation.sum(part.column_squares, Centred(views, sizes, units, centre)).squares
     return Agreement(
         views=tuple(schema.views),
         columns={view: tuple(schema.columns[view]) for view in schema.views},
         kinds={view: tuple(str(kind) for kind in schema.kinds[view]) for view in schema.views},
         centre=centre,
-        deviation=np.sqrt(squares / totals.observed),
+        deviation=np.sqrt(squares / totals.observed) * units,
         observed=totals.observed,
         sites=totals.sites,
         incomplete=totals.incomplete > 0,

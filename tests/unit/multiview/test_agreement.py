@@ -1,0 +1,109 @@
+"""What sites settle before round one: names, centres and scales, each from sums."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from multicentre.data import MultiViewData
+from multicentre.federation.errors import ConfigurationError, DataError, SchemaMismatch
+from multicentre.multiview.agreement import agree, agree_on_views, check_scale
+from multicentre.multiview.ppca.site import MvPPCASite
+from ppca_federations import SIZES, federate, small_sites
+
+
+def settle(sites, **options):
+    return agree(federate(sites, **options).begin(MvPPCASite), MvPPCASite)
+
+
+def stacked(sites):
+    return np.vstack([site.stacked(tuple(SIZES), SIZES) for site in sites.values()])
+
+
+def test_centres_and_deviations_are_those_of_the_pooled_rows():
+    sites = small_sites(lacking={1: "image"}, hidden=0.2)
+    agreed, rows = settle(sites), stacked(sites)
+    np.testing.assert_allclose(agreed.centre, np.nanmean(rows, axis=0), rtol=1e-12)
+    np.testing.assert_allclose(agreed.deviation, np.nanstd(rows, axis=0), rtol=1e-12)
+    np.testing.assert_array_equal(agreed.observed, (~np.isnan(rows)).sum(axis=0))
+
+
+def test_units_of_a_view_of_a_feature_and_none():
+    sites = small_sites(hidden=0.1)
+    agreed, rows = settle(sites), stacked(sites)
+    variances = []
+    starts = np.cumsum([0, *SIZES.values()])
+    for one, other in zip(starts, starts[1:], strict=False):
+        own = rows[:, one:other] - np.nanmean(rows[:, one:other], axis=0)
+        variances.append(np.nansum(own**2) / (~np.isnan(own)).sum())
+    centre, spread = agreed.units("view")
+    np.testing.assert_allclose(centre, np.nanmean(rows, axis=0))
+    np.testing.assert_allclose(spread, np.repeat(np.sqrt(variances), list(SIZES.values())))
+    np.testing.assert_allclose(agreed.units("feature"), [np.nanmean(rows, axis=0), np.nanstd(rows, axis=0)])
+    np.testing.assert_array_equal(agreed.units("none"), [np.zeros(15), np.ones(15)])
+
+
+def test_views_that_sites_lack_are_counted():
+    agreed = settle(small_sites(lacking={1: "image", 2: "image"}))
+    assert agreed.views == tuple(SIZES)
+    assert agreed.sites.tolist() == [3.0, 1.0, 3.0]
+    assert not agreed.incomplete
+    assert settle(small_sites(hidden=0.1)).incomplete
+
+
+def test_a_view_that_the_first_site_lacks_stands_last():
+    agreed = settle(small_sites(lacking={0: "blood"}))
+    assert agreed.views == ("image", "genes", "blood")
+    assert agreed.sizes == {"image": 5, "genes": 4, "blood": 6}
+
+
+def test_a_column_of_another_name_names_site_view_and_column():
+    sites = small_sites()
+    views = {view: sites["site-1"].array(view) for view in SIZES}
+    sites["site-1"] = MultiViewData(views, columns={"image": [f"image_{j}" for j in range(4)] + ["volume"]})
+    with pytest.raises(SchemaMismatch, match=r"site site-1, view 'image'.*'image_4' is missing.*'volume'"):
+        settle(sites)
+
+
+def test_columns_in_another_order_are_not_mixed_up():
+    sites = small_sites()
+    views = {view: sites["site-2"].array(view)[:, ::-1] for view in SIZES}
+    turned = {view: [f"{view}_{j}" for j in range(d)][::-1] for view, d in SIZES.items()}
+    sites["site-2"] = MultiViewData(views, columns=turned)
+    with pytest.raises(SchemaMismatch, match="site site-2.*is moved"):
+        settle(sites)
+
+
+def test_too_few_patients_with_a_view_are_named():
+    sites = small_sites()
+    image = sites["site-0"].array("image").copy()
+    image[2:] = np.nan
+    sites["site-0"] = MultiViewData({"blood": sites["site-0"].array("blood"), "image": image})
+    with pytest.raises(DataError, match="site-0, view 'image': 2 patients have this view, at least 3 are needed"):
+        settle(sites)
+
+
+def test_only_names_are_asked_site_by_site():
+    federation = federate(small_sites()).begin(MvPPCASite)
+    assert agree_on_views(federation, MvPPCASite).sizes == SIZES
+    with pytest.raises(ConfigurationError, match="federation.sum"):
+        federation.ask(MvPPCASite.column_totals, None)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.sampled_from([1e-7, 1e-5, 1e-3, 1e3, 1e6, 1e9]), st.floats(-100, 100))
+def test_masked_sums_agree_on_the_same_scales_whatever_the_units(unit, offset):
+    sites = {name: _moved(site, unit, offset) for name, site in small_sites().items()}
+    clear, masked = settle(sites), settle(sites, secure_sum=True)
+    np.testing.assert_allclose(masked.deviation, clear.deviation, rtol=1e-6)
+    np.testing.assert_allclose((masked.centre - clear.centre) / clear.deviation, 0.0, atol=1e-4 if unit < 1e-5 else 1e-6)
+
+
+def _moved(site, unit, offset):
+    return MultiViewData({view: (site.array(view) + offset) * unit for view in site.views}, ids=site.ids)
+
+
+@pytest.mark.parametrize("scale", ["views", "", "standard"])
+def test_an_unknown_scale_is_refused(scale):
+    with pytest.raises(ConfigurationError, match="view, feature, none"):
+        check_scale(scale)
