@@ -84,7 +84,8 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-le
                 where=type(self).__name__,
                 mend="Make one with multicentre.Federation.in_process({site: data}).",
             )
-        self._federation = federation.begin(self.site_part)
+        parameters = json.dumps(self.get_params(deep=False), sort_keys=True, default=str)
+        self._federation = federation.begin(self.site_part, parameters)
         self._fit(self._federation)
         return self
 

@@ -52,6 +52,15 @@ class Block:
         """Return the block of these rows."""
         return Block(self.names, self.kinds, self.values[rows])
 
+    def keep(self, names: set[str]) -> Block:
+        """Return the block of the columns of these names."""
+        own = [j for j, name in enumerate(self.names) if name in names]
+        return Block(
+            tuple(self.names[j] for j in own),
+            tuple(self.kinds[j] for j in own),
+            np.ascontiguousarray(self.values[:, own]),
+        )
+
     def spread(self, rows: NDArray[np.int64], n_patients: int) -> Block:
         """Return a block of `n_patients` rows that holds these entries at `rows` and nothing elsewhere."""
         values = np.full((n_patients, len(self.names)), np.nan)

@@ -203,6 +203,20 @@ class MultiViewData:
             raise DataError("no view would remain", where="data", mend="Keep at least one view.")
         return self._of(kept, self._ids, self._n_patients)
 
+    def keep_columns(self, names: Iterable[str]) -> Self:
+        """Return the data with only the columns of these names; a view that keeps none is left out.
+
+        Raises
+        ------
+        DataError
+            No column would remain.
+        """
+        wanted = set(names)
+        kept = {view: block.keep(wanted) for view, block in self._blocks.items() if wanted & set(block.names)}
+        if not kept:
+            raise DataError("no column would remain", where="data", mend="Name at least one of its columns.")
+        return self._of(kept, self._ids, self._n_patients)
+
     def check_for_fit(self, min_patients: int = 2) -> None:
         """Check what a method that estimates variances needs of a whole site, and that a small subset may lack.
 

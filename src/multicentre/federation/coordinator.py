@@ -126,6 +126,7 @@ class Federation:
         self._sites = engine.sites
         self._session = "0"
         self._part: type[SitePart] | None = None
+        self._parameters = ""
         self._sequence = itertools.count()
         self._openings = itertools.count(1)
         self._check_quorum()
@@ -145,15 +146,23 @@ class Federation:
         """How summands leave the sites: "clear" or "masked"."""
         return self._summation.protection
 
-    def begin(self, part: type[SitePart]) -> Self:
+    def begin(self, part: type[SitePart], parameters: str = "") -> Self:
         """Return the same federation for one new fit of a method.
 
         Site parts live as long as the handle that this returns, so two fits never share what sites remember.
+
+        Parameters
+        ----------
+        part : type
+            The method's site part.
+        parameters : str
+            What the fit depends on; a checkpoint of a fit with other parameters is refused.
         """
         opened = object.__new__(type(self))
         opened.__dict__.update(self.__dict__)
         opened._session = f"{self._session}.{next(self._openings)}"
         opened._part = part
+        opened._parameters = parameters
         opened._sites = self._engine.sites
         opened._sequence = itertools.count()
         opened._openings = itertools.count(1)
@@ -221,6 +230,7 @@ class Federation:
             start,
             kind,
             name=f"{self._session}-{name}",
+            parameters=self._parameters,
             store=self._store,
             keep_sites=self._keep_sites,
             restore_sites=self._restore_sites,

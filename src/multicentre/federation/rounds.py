@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Generic
 
+from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.messages import M
 from multicentre.federation.progress import Listener
 from multicentre.federation.storage import Store
@@ -32,6 +33,7 @@ class Rounds(Generic[M]):
         kind: type[M],
         *,
         name: str,
+        parameters: str,
         store: Store | None,
         keep_sites: Callable[[str, int], Sequence[str]],
         restore_sites: Callable[[str, int, Sequence[str]], None],
@@ -39,6 +41,7 @@ class Rounds(Generic[M]):
     ) -> None:
         self._n_rounds = n_rounds
         self._name = name
+        self._parameters = parameters
         self._store = store
         self._keep_sites = keep_sites
         self._listener = listener
@@ -88,12 +91,19 @@ class Rounds(Generic[M]):
         if self._store is None:
             return
         sites = list(self._keep_sites(self._name, self.number))
-        line = json.dumps({"history": self.history, "stopped": self._stopped, "sites": sites}).encode()
+        facts = {"history": self.history, "stopped": self._stopped, "sites": sites, "parameters": self._parameters}
+        line = json.dumps(facts).encode()
         self._store.keep(self._name, self.number, line + b"\n" + encode(self.state))
 
     def _restore(self, kept: bytes, kind: type[M]) -> tuple[M, list[str]]:
         line, _, body = kept.partition(b"\n")
         told = json.loads(line)
+        if told["parameters"] != self._parameters:
+            raise ConfigurationError(
+                "the checkpoint is of a fit with other parameters",
+                where=self._name,
+                mend="Give the parameters of the run that was broken off, or another folder.",
+            )
         self.history = told["history"]
         self._stopped = told["stopped"]
         return decode(kind, body), told["sites"]

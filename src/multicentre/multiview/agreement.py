@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, cast
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from multicentre.data.multiview import MultiViewData
 from multicentre.data.schema import Kind, MultiViewSchema, agree_schemas
 from multicentre.federation.coordinator import Federation
-from multicentre.federation.errors import ConfigurationError
+from multicentre.federation.errors import ConfigurationError, DataError, SchemaMismatch
 from multicentre.federation.messages import Message, Nothing, array, count, flag, texts
 from multicentre.federation.steps import Release, SitePart, step
 
@@ -47,10 +47,17 @@ class Measured(Stacking):
 
 
 @dataclass(frozen=True)
-class Centred(Measured):
-    """The agreed views, units and a centre for every column."""
+class Centred(Stacking):
+    """The agreed views and a centre for every column."""
 
     centre: Floats = array("mean of each column over all sites", ("d",), unit="column's")
+
+
+@dataclass(frozen=True)
+class CentredMeasured(Centred):
+    """The agreed views, a centre and a unit for every column."""
+
+    units: Floats = array("power of two near the column's spread", ("d",), unit="column's")
 
 
 @dataclass(frozen=True)
@@ -98,10 +105,10 @@ class MultiViewPart(SitePart):
     def column_orders(self, ask: Stacking) -> Orders:
         """Tell the order of magnitude of every column's spread, for the units of the sums."""
         rows = self.rows(ask)
-        has = ~np.isnan(rows).all(axis=0)
-        orders = np.zeros(len(has))
+        has = np.asarray(~np.isnan(rows).all(axis=0))
+        orders = np.zeros(has.size)
         orders[has] = np.rint(np.log2(np.maximum(np.nanstd(rows[:, has], axis=0), LEAST_SPREAD)))
-        return Orders(has.astype(np.float64), orders, patients=self.fewest)
+        return Orders(np.asarray(has, dtype=np.float64), orders, patients=self.fewest)
 
     @step(releases=Totals, when="once", summed=True)
     def column_totals(self, ask: Measured) -> Totals:
@@ -117,7 +124,7 @@ class MultiViewPart(SitePart):
         )
 
     @step(releases=Squares, when="once", summed=True)
-    def column_squares(self, ask: Centred) -> Squares:
+    def column_squares(self, ask: CentredMeasured) -> Squares:
         """Sum the squares about the means over all sites, for the scales."""
         distances = (self.rows(ask) - ask.centre) / ask.units
         return Squares(np.nansum(distances**2, axis=0), patients=self.fewest)
@@ -184,6 +191,20 @@ def check_scale(scale: str) -> None:
         raise ConfigurationError(f"{scale!r} is not a scale", where="scale", mend=f"Use one of {', '.join(SCALES)}.")
 
 
+def check_columns(data: MultiViewData, columns: Mapping[str, Sequence[str]]) -> None:
+    """Raise DataError unless the data have some of the views, each with exactly these columns in this order."""
+    known = [view for view in data.views if view in columns]
+    if not known:
+        raise DataError("none of the model's views is there", where="data", mend=f"It has {', '.join(columns)}.")
+    for view in known:
+        if tuple(data.columns[view]) != tuple(columns[view]):
+            raise SchemaMismatch(
+                "the columns differ from those of the fit",
+                where=f"view {view!r}",
+                mend=f"Give {', '.join(columns[view])}, in this order.",
+            )
+
+
 def agree(federation: Federation, part: type[MultiViewPart]) -> Agreement:
     """Agree on views, columns, means and deviations: one question to each site, then three sums.
 
@@ -200,7 +221,7 @@ def agree(federation: Federation, part: type[MultiViewPart]) -> Agreement:
     units = 2.0 ** np.rint(orders.orders / orders.sites)
     totals = federation.sum(part.column_totals, Measured(views, sizes, units))
     centre = totals.total / totals.observed * units
-    squares = federation.sum(part.column_squares, Centred(views, sizes, units, centre)).squares
+    squares = federation.sum(part.column_squares, CentredMeasured(views, sizes, centre, units)).squares
     return Agreement(
         views=tuple(schema.views),
         columns={view: tuple(schema.columns[view]) for view in schema.views},

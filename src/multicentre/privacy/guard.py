@@ -79,7 +79,7 @@ class Guard:
         self, call: Call, release: Release, field: str, key: str, declaration: Declaration, value: Any
     ) -> dict[str, Any]:
         if not type(release).concerns_patients:
-            return _described(field, key, value, None)
+            return _described(call, field, key, value, None)
         patients = release.patients_behind(field, key)
         where = place(type(release), field, key)
         if patients is None:
@@ -91,7 +91,7 @@ class Guard:
         if 0 < patients < self.policy.min_patients:
             reason = f"fewer than {self.policy.min_patients} patients stand behind the answer"
             self._refuse(call, DisclosureRefused, reason, where)
-        return _described(field, key, value, int(patients))
+        return _described(call, field, key, value, int(patients))
 
     def _check_difference(self, call: Call) -> None:
         least = self.policy.min_difference
@@ -148,12 +148,13 @@ def _facts(call: Call) -> dict[str, Any]:
     }
 
 
-def _described(field: str, key: str, value: Any, patients: int | None) -> dict[str, Any]:
+def _described(call: Call, field: str, key: str, value: Any, patients: int | None) -> dict[str, Any]:
+    # A masked value does not leave as it is, and a hash of it would let a guess be checked.
     raw = value.tobytes() if isinstance(value, np.ndarray) else repr(value).encode()
     return {
         "field": f"{field}[{key}]" if key else field,
         "shape": list(value.shape) if isinstance(value, np.ndarray) else [],
         "bytes": len(raw),
         "patients": patients,
-        "sha256": hashlib.sha256(raw).hexdigest(),
+        "sha256": None if call.protection == "masked" else hashlib.sha256(raw).hexdigest(),
     }

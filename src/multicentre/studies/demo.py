@@ -43,7 +43,7 @@ def demo_study(output: Path, seed: int, sites: list[str]) -> Study:
                 "description": "Breast cancer Wisconsin over simulated centres; some see one diagnosis only, "
                 "some lack a view.",
             },
-            "parameters": {"n_components": 4},
+            "parameters": {"n_components": 4, "scale": "feature"},
             "sites": {site: {} for site in sites},
             "privacy": {"secure_sum": True},
         }

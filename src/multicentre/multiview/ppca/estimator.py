@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_is_fitted
 
 from multicentre.exhibits import Exhibit
 from multicentre.federation.coordinator import Federation
@@ -65,6 +66,10 @@ class FedMvPPCA(MvPPCAModel):
         Compute ``waic_`` after the fit, by sampling at the sites.
     ddof : {0, 1}, default 0
         1 divides between-centre squares by the number of sites less one; worth it with two or three sites.
+    case_mix_weight : float, default 100
+        Each site's spread of latents is drawn to the average one as by this many further patients (``"invariant"``
+        and ``"hierarchical"``). 0 is maximum likelihood, whose log-likelihood never falls; a small site that lacks
+        a view then says too little about the spread of its case mix, and predictions of the view go astray.
     small_views : bool, default False
         Allow as many latent dimensions as the smallest view has columns, or more.
     faithful : bool, default False
@@ -123,6 +128,7 @@ class FedMvPPCA(MvPPCAModel):
         ard: bool = False,
         waic: bool = False,
         ddof: int = 0,
+        case_mix_weight: float = 100.0,
         small_views: bool = False,
         faithful: bool = False,
         random_state: int = 0,
@@ -137,12 +143,15 @@ class FedMvPPCA(MvPPCAModel):
         self.ard = ard
         self.waic = waic
         self.ddof = ddof
+        self.case_mix_weight = case_mix_weight
         self.small_views = small_views
         self.faithful = faithful
         self.random_state = random_state
 
     def _fit(self, federation: Federation) -> None:
         self._check_parameters()
+        for stale in ("_law", "waic_"):
+            self.__dict__.pop(stale, None)
         agreement = federation.once("agreement", Agreement, lambda: self._agree(federation))
         self._take_units(agreement)
         plan = self._plan(agreement)
@@ -177,12 +186,14 @@ class FedMvPPCA(MvPPCAModel):
     def _standards(self, incomplete: bool) -> sent.Standards:
         return sent.Standards(
             views=tuple(self.schema_.views),
+            columns={view: tuple(self.schema_.columns[view]) for view in self.schema_.views},
             sizes=dict(self.schema_.sizes),
             centre=self._centre,
             spread=self._spread,
             noise=self.noise,
             incomplete=incomplete,
             n_components=int(self.n_components),
+            case_mix_weight=float(self.case_mix_weight),
         )
 
     def _check_parameters(self) -> None:
@@ -199,6 +210,8 @@ class FedMvPPCA(MvPPCAModel):
             value = getattr(self, name)
             if not isinstance(value, int | np.integer) or value < 1:
                 raise ConfigurationError(f"{value!r} is not a whole number of at least 1", where=name)
+        if not self.case_mix_weight >= 0:
+            raise ConfigurationError(f"{self.case_mix_weight!r} is not a number of at least 0", where="case_mix_weight")
         if self.ard and self.method == "paper":
             raise ConfigurationError("the paper's method has no relevance determination", where="ard")
 
@@ -285,15 +298,22 @@ class FedMvPPCA(MvPPCAModel):
         ----------
         federation : Federation
             Sites with the model's views, held-out patients say.
+
+        Raises
+        ------
+        DataError
+            A site has none of the model's views, or other columns.
         """
+        question = self._question()
         handle = federation.begin(MvPPCASite)
         handle.ask(MvPPCASite.prepare, self._standards(False))
-        return _figures(handle.sum(MvPPCASite.evaluate, self._question()), self.layout.names)
+        return _figures(handle.sum(MvPPCASite.evaluate, question), self.layout.names)
 
     def exhibits(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Exhibit]:
         """Return the fit's figures and tables."""
         from multicentre.multiview.ppca.exhibits import show_fit
 
+        check_is_fitted(self, "_law")
         return show_fit(self, sites, labels)
 
 

@@ -12,8 +12,8 @@ from multicentre.data.multiview import MultiViewData
 from multicentre.data.schema import MultiViewSchema
 from multicentre.estimator import Arrays, FederatedEstimator, Figure
 from multicentre.federation.errors import ConfigurationError, DataError
-from multicentre.multiview.agreement import Agreement
-from multicentre.multiview.latent_groups import accuracy_of_groups
+from multicentre.multiview.agreement import Agreement, check_columns
+from multicentre.multiview.assessment import accuracy_of_groups, unit_of_errors
 from multicentre.multiview.ppca.maths import gauge, predict
 from multicentre.multiview.ppca.maths.harmonise import harmonise
 from multicentre.multiview.ppca.maths.model import Floats, LatentLaw, Layout, Parameters
@@ -22,6 +22,7 @@ from multicentre.multiview.ppca.maths.prior import Prior
 from multicentre.multiview.ppca.maths.rows import SiteRows
 
 _PRIOR = tuple(Prior.__dataclass_fields__)
+_TOLD = ("n_features_in_", "n_patients_", "n_rounds_", "converged_", "training_", "waic_")
 
 
 class MvPPCAModel(FederatedEstimator):
@@ -43,7 +44,8 @@ class MvPPCAModel(FederatedEstimator):
         Standard deviation of each column over all sites: the unit of errors.
     between_centres_ : dict of str to dict of str to float
         Standard deviation between centres of the loadings and of the means by view, in the units of the fit
-        (a view's or a column's standard deviation); empty for ``method="invariant"``.
+        (a view's or a column's standard deviation). Views that a single centre has are absent; empty for
+        ``method="invariant"``.
     """
 
     figures: ClassVar[Mapping[str, Figure]] = {
@@ -74,6 +76,14 @@ class MvPPCAModel(FederatedEstimator):
     }
 
     schema_: MultiViewSchema
+    n_features_in_: int
+    n_patients_: int
+    n_rounds_: int
+    converged_: bool
+    explained_variance_ratio_: dict[str, Floats]
+    explained_variance_: dict[str, float]
+    training_: dict[str, float]
+    waic_: float
     _law: Parameters
     _prior: Prior | None
     _centre: Floats
@@ -83,7 +93,7 @@ class MvPPCAModel(FederatedEstimator):
     @property
     def layout(self) -> Layout:
         """How the views stand side by side."""
-        check_is_fitted(self, "schema_")
+        check_is_fitted(self, "_law")
         return Layout(tuple(self.schema_.views), tuple(self.schema_.sizes[view] for view in self.schema_.views))
 
     @property
@@ -104,12 +114,14 @@ class MvPPCAModel(FederatedEstimator):
     @property
     def between_centres_(self) -> dict[str, dict[str, float]]:
         """Standard deviations between centres by view."""
+        names = self.layout.names
         if self._prior is None:
             return {}
         variances = zip(self._prior.loadings_variance, self._prior.mean_variance, strict=True)
         return {
             view: {"loadings": float(np.sqrt(loadings)), "mean": float(np.sqrt(mean))}
-            for view, (loadings, mean) in zip(self.layout.names, variances, strict=True)
+            for view, (loadings, mean) in zip(names, variances, strict=True)
+            if np.isfinite(loadings) and np.isfinite(mean)
         }
 
     def transform(self, data: MultiViewData) -> Floats:
@@ -154,8 +166,9 @@ class MvPPCAModel(FederatedEstimator):
 
     def sample(self, n_patients: int, random_state: int | None = None) -> MultiViewData:
         """Draw patients from the fitted law. They are simulated and rest on no single patient."""
+        names = self.layout.names
         drawn = predict.sample(self._law, n_patients, np.random.default_rng(random_state))
-        return self._as_data(drawn, self.layout.names, None)
+        return self._as_data(drawn, names, None)
 
     def score_samples(self, data: MultiViewData) -> Floats:
         """Return the log density of each patient's observed entries, shape (n,), in nats."""
@@ -183,13 +196,18 @@ class MvPPCAModel(FederatedEstimator):
         ConfigurationError
             The fit was not hierarchical: it has no law of centre effects.
         """
-        if self._prior is None or not np.isfinite(self._prior.loadings_variance).any():
-            raise ConfigurationError(
-                "there is no law of centre effects to remove", where="harmonise", mend='Fit with method="hierarchical".'
-            )
         standard = (self._stacked(data) - self._centre) / self._spread
+        if self._prior is None or not self.between_centres_:
+            raise ConfigurationError(
+                "there is no law of centre effects to remove",
+                where="harmonise",
+                mend='Fit with method="hierarchical" over two sites or more.',
+            )
         q = self._prior.loadings.shape[1]
-        rows = SiteRows(standard, self.layout, data.has_missing_entries, "isotropic")
+        parameters = self.get_params()
+        rows = SiteRows(
+            standard, self.layout, data.has_missing_entries, parameters["noise"], parameters["case_mix_weight"]
+        )
         shared = self._prior.centre(self.layout)
         local, law, _ = rows.fit_around(shared, LatentLaw.standard(q), self._prior, n_iterations)
         moved = harmonise(standard, local.parameters, shared, law)
@@ -205,21 +223,20 @@ class MvPPCAModel(FederatedEstimator):
     ) -> dict[str, float]:
         """Return test MAE, accuracy in latent space, log-likelihood and imputation errors on held-out patients."""
         X, layout = self._stacked(data), self.layout
-        errors = predict.absolute_errors(
-            X / self.deviation_, predict.reconstruct(X, self._law) / self.deviation_, layout
-        )
+        unit = unit_of_errors(X, self.deviation_)
+        errors = predict.absolute_errors(X * unit, predict.reconstruct(X, self._law) * unit, layout)
         figures = {"mae": float(errors.absolute.sum() / errors.counts.sum()), "log_likelihood": self.score(data)}
         if labels is not None and training is not None and training_labels is not None:
             figures["accuracy"] = accuracy_of_groups(
                 self.transform(training), training_labels, self.transform(data), labels
             )
         if layout.n_views > 1:
-            figures |= self._imputation_figures(X)
+            figures |= self._imputation_figures(X, unit)
         return figures
 
-    def _imputation_figures(self, X: Floats) -> dict[str, float]:
-        across = predict.cross_view_errors(X, self._law, self.layout, unit=1 / self.deviation_)
-        by_mean = predict.cross_view_errors(X, _mean_only(self._law), self.layout, unit=1 / self.deviation_)
+    def _imputation_figures(self, X: Floats, unit: Floats) -> dict[str, float]:
+        across = predict.cross_view_errors(X, self._law, self.layout, unit=unit)
+        by_mean = predict.cross_view_errors(X, _mean_only(self._law), self.layout, unit=unit)
         figures = {}
         for k, view in enumerate(self.layout.names):
             if across.counts[k] > 0:
@@ -247,6 +264,7 @@ class MvPPCAModel(FederatedEstimator):
 
     def _standard_law(self) -> Parameters:
         """Return the law in the units of the fit."""
+        check_is_fitted(self, "_law")
         return Parameters(
             self._law.loadings / self._spread[:, None],
             (self._law.mean - self._centre) / self._spread,
@@ -266,6 +284,7 @@ class MvPPCAModel(FederatedEstimator):
         return predict.Spread(mean=mean, loadings=loadings)
 
     def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        names = self.layout.names
         arrays: dict[str, Any] = {
             "loadings": self._law.loadings,
             "mean": self._law.mean,
@@ -273,10 +292,13 @@ class MvPPCAModel(FederatedEstimator):
             "centre": self._centre,
             "spread": self._spread,
             "deviation": self.deviation_,
+            "explained_variance_ratio": np.stack([self.explained_variance_ratio_[view] for view in names]),
+            "explained_variance": np.array([self.explained_variance_[view] for view in names]),
         }
         if self._prior is not None:
             arrays |= {f"global_{name}": getattr(self._prior, name) for name in _PRIOR}
-        return arrays, {"schema": self.schema_.to_dict(), "axes": "canonical"}
+        told = {name: getattr(self, name) for name in _TOLD if hasattr(self, name)}
+        return arrays, {"schema": self.schema_.to_dict(), "axes": "canonical", **told}
 
     def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
         self.schema_ = MultiViewSchema.from_dict(facts["schema"])
@@ -285,21 +307,20 @@ class MvPPCAModel(FederatedEstimator):
         self._prior = None
         if "global_loadings" in arrays:
             self._prior = Prior(**{name: arrays[f"global_{name}"] for name in _PRIOR})
+        ratios = zip(arrays["explained_variance_ratio"], arrays["explained_variance"], strict=True)
+        explained = dict(zip(self.schema_.views, ratios, strict=True))
+        self.explained_variance_ratio_ = {view: by_axis for view, (by_axis, _) in explained.items()}
+        self.explained_variance_ = {view: float(by_all) for view, (_, by_all) in explained.items()}
+        for name in _TOLD:
+            if name in facts:
+                setattr(self, name, facts[name])
 
     def _stacked(self, data: MultiViewData) -> Floats:
         if not isinstance(data, MultiViewData):
             raise DataError(f"MultiViewData is needed, {type(data).__name__} was given", where="data")
-        known = [view for view in data.views if view in self.layout.names]
-        if not known:
-            raise DataError("none of the model's views is there", where="data", mend=f"It has {self.layout.names}.")
-        for view in known:
-            if tuple(data.columns[view]) != tuple(self.schema_.columns[view]):
-                raise DataError(
-                    "the columns differ from those of the fit",
-                    where=f"view {view!r}",
-                    mend=f"Give {', '.join(self.schema_.columns[view])}, in this order.",
-                )
-        return data.stacked(self.layout.names, self.schema_.sizes)
+        layout = self.layout
+        check_columns(data, self.schema_.columns)
+        return data.stacked(layout.names, self.schema_.sizes)
 
     def _known_view(self, view: str) -> str:
         if view not in self.layout.names:

@@ -20,12 +20,14 @@ class Standards(Message):
     """How a site is to bring its rows to the agreed units."""
 
     views: tuple[str, ...] = texts("names of the views, in stacking order")
+    columns: dict[str, tuple[str, ...]] = texts("names of the columns", keyed=True)
     sizes: dict[str, int] = count("number of columns of each view", keyed=True)
     centre: Floats = array("taken from each column", ("d",), unit="column's")
     spread: Floats = array("by which each column is divided", ("d",), unit="column's")
     noise: str = text("isotropic or diagonal")
     incomplete: bool = flag("some patient at some site has a view in part")
     n_components: int = count("latent dimensions q")
+    case_mix_weight: float = number("further patients as by whom each site's case mix is drawn to the average one")
 
 
 @dataclass(frozen=True)

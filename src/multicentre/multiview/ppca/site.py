@@ -14,7 +14,7 @@ import numpy as np
 from multicentre.federation.errors import IntegrityError
 from multicentre.federation.messages import Message, Nothing
 from multicentre.federation.steps import Acknowledgement, step
-from multicentre.multiview.agreement import MultiViewPart, Stacking
+from multicentre.multiview.agreement import MultiViewPart, Stacking, check_columns
 from multicentre.multiview.ppca import messages as sent
 from multicentre.multiview.ppca.maths import gauge, predict, selection
 from multicentre.multiview.ppca.maths.axes import absorb_axes, change_axes
@@ -38,6 +38,7 @@ class MvPPCASite(MultiViewPart):
     @step(releases=Acknowledgement, when="once")
     def prepare(self, ask: sent.Standards) -> Acknowledgement:
         """Take in the agreed units; the site's own case mix starts as the standard one."""
+        check_columns(self.data, ask.columns)
         law = LatentLaw.standard(ask.n_components)
         self.state = sent.SiteMemory(**sent.fields_of(ask), latent_mean=law.mean, latent_covariance=law.covariance)
         self._rows = None
@@ -147,7 +148,9 @@ class MvPPCASite(MultiViewPart):
         """The rows, reduced to what the fit needs; made once."""
         if self._rows is None:
             noise: Noise = "diagonal" if self.memory.noise == "diagonal" else "isotropic"
-            self._rows = SiteRows(self.standard_rows, self.layout, self.memory.incomplete, noise)
+            self._rows = SiteRows(
+                self.standard_rows, self.layout, self.memory.incomplete, noise, self.memory.case_mix_weight
+            )
         return self._rows
 
     def _draw_start(self, ask: sent.LocalAsk, prior: Prior) -> Parameters:

@@ -13,7 +13,7 @@ from multicentre.data.schema import MultiViewSchema
 from multicentre.estimator import Arrays, FederatedEstimator, Figure
 from multicentre.federation.errors import DataError
 from multicentre.multiview.agreement import Floats
-from multicentre.multiview.latent_groups import accuracy_of_groups
+from multicentre.multiview.assessment import accuracy_of_groups, unit_of_errors
 from multicentre.multiview.vae.maths import Architecture, Model, decode_mean, encode_mean
 
 
@@ -113,7 +113,8 @@ class AutoEncoderModel(FederatedEstimator):
     ) -> dict[str, float]:
         """Return test MAE and, with training patients to learn from, accuracy in latent space."""
         rebuilt = np.hstack(list(self.reconstruct(data).values()))
-        figures = {"mae": float(np.nanmean(np.abs(self._stacked(data) - rebuilt) / self._deviation))}
+        rows = self._stacked(data)
+        figures = {"mae": float(np.nanmean(np.abs(rows - rebuilt) * unit_of_errors(rows, self._deviation)))}
         if labels is not None and training is not None and training_labels is not None:
             figures["accuracy"] = accuracy_of_groups(
                 self.transform(training), training_labels, self.transform(data), labels

@@ -67,7 +67,7 @@ class Errors(Release):
 class LocalTraining(MultiViewPart):
     """The site part of the federated VAE and mc-VAE."""
 
-    method: ClassVar[str] = "vae"
+    method: ClassVar[str] = "fed-vae"
 
     @step(releases=TrainedModel, when="every round", summed=True)
     def train(self, ask: Task) -> TrainedModel:

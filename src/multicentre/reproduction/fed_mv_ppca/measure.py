@@ -12,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 from multicentre.assembly import Federation
 from multicentre.data import MultiViewData
 from multicentre.datasets import LabelledMultiView
-from multicentre.multiview.latent_groups import accuracy_of_groups
+from multicentre.multiview.assessment import accuracy_of_groups
 from multicentre.multiview.ppca.estimator import FedMvPPCA
 from multicentre.reproduction.fed_mv_ppca.folds import Fold
 from multicentre.reproduction.fed_mv_ppca.methods import POOLED, Candidate, Model

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from multicentre.multiview.ppca.estimator import FedMvPPCA, Method
@@ -28,14 +28,11 @@ class Candidate:
     ----------
     name : str
         As the table says it.
-    published_as : str
-        Its name in the paper's table; empty where the paper has no such line.
     build : callable
         From plan, latent dimensions and seed to an estimator.
     """
 
     name: str
-    published_as: str
     build: Callable[[Plan, int, int], Model]
 
     def takes(self, cell: Cell) -> bool:
@@ -46,14 +43,15 @@ class Candidate:
 def candidates() -> tuple[Candidate, ...]:
     """Return the methods that can be run here."""
     ppca = (
-        Candidate(PAPER, published.PPCA, _ppca("paper")),
-        Candidate(INVARIANT, "", _ppca("invariant")),
-        Candidate(HIERARCHICAL, "", _ppca("hierarchical")),
-        Candidate(POOLED, "", _ppca("invariant")),
+        Candidate(PAPER, _ppca("paper")),
+        Candidate(INVARIANT, _ppca("invariant")),
+        Candidate(HIERARCHICAL, _ppca("hierarchical")),
+        Candidate(POOLED, _ppca("invariant")),
     )
     if not has_torch():
         return ppca
-    return (*ppca, Candidate(published.VAE, published.VAE, _vae), Candidate(published.MCVAE, published.MCVAE, _mcvae))
+    rivals = ((published.VAE, FedVAE), (published.MCVAE, FedMCVAE))
+    return (*ppca, *(Candidate(name, _autoencoder(kind)) for name, kind in rivals))
 
 
 def has_torch() -> bool:
@@ -75,19 +73,15 @@ def _ppca(method: Method) -> Callable[[Plan, int, int], Model]:
     return build
 
 
-def _vae(plan: Plan, q: int, seed: int) -> Model:
-    return FedVAE(q, **_budget(plan, seed))
+def _autoencoder(kind: type[FedVAE] | type[FedMCVAE]) -> Callable[[Plan, int, int], Model]:
+    def build(plan: Plan, q: int, seed: int) -> Model:
+        return kind(
+            q,
+            n_rounds=plan.autoencoder_rounds,
+            n_local_steps=plan.n_local_iterations,
+            learning_rate=LEARNING_RATE,
+            scale="none",
+            random_state=seed,
+        )
 
-
-def _mcvae(plan: Plan, q: int, seed: int) -> Model:
-    return FedMCVAE(q, **_budget(plan, seed))
-
-
-def _budget(plan: Plan, seed: int) -> Mapping[str, object]:
-    return {
-        "n_rounds": plan.autoencoder_rounds,
-        "n_local_steps": plan.n_local_iterations,
-        "learning_rate": LEARNING_RATE,
-        "scale": "none",
-        "random_state": seed,
-    }
+    return build

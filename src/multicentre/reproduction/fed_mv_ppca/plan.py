@@ -78,11 +78,12 @@ class Plan:
 
 
 FULL = Plan(
-    cells=tuple(
-        Cell(scenario, n_sites)
-        for scenario, numbers in (("IID", (1, 3, 6)), ("G", (3, 6)), ("K", (3, 6)), ("G/K", (3, 6)))
-        for n_sites in numbers
-    ),  # type: ignore[arg-type]
+    cells=(
+        *(Cell("IID", n) for n in (1, 3, 6)),
+        *(Cell("G", n) for n in (3, 6)),
+        *(Cell("K", n) for n in (3, 6)),
+        *(Cell("G/K", n) for n in (3, 6)),
+    ),
     samples=("sd", "sd-mild", "wisconsin"),
     n_repetitions=10,
     n_folds=3,
@@ -101,7 +102,7 @@ QUICK = Plan(
     n_folds_used=1,
     n_rounds=30,
     n_local_iterations=15,
-    autoencoder_rounds=30,
+    autoencoder_rounds=20,
     selection_repetitions=1,
     selection_candidates=(3, 4, 5, 6, 7),
 )

@@ -21,6 +21,12 @@ from multicentre.studies.environment import describe_environment
 from multicentre.studies.plain import to_json
 
 ROWS, CHOICES, UNMEASURED, SUMMARY, TABLES = "rows.csv", "selection.csv", "unmeasured.csv", "summary.json", "tables.md"
+PREAMBLE = (
+    f"The columns marked *ADNI* are the published figures. They are of another data set ({published.DATA_SET}), access "
+    "to which must be asked for: compare orderings, not values. Errors are in the unit interval of every column; "
+    "held-out patients have all their views. Mean ± standard deviation over repetitions. *pooled rows* is the "
+    "invariant fit on the same patients in one place with all their views."
+)
 
 
 @dataclass
@@ -43,6 +49,8 @@ class ReproductionResult:
         What was left out, and why.
     seconds : float
         Wall-clock time.
+    complete : bool
+        Whether all of the plan was run.
     """
 
     plan: Plan
@@ -52,6 +60,7 @@ class ReproductionResult:
     imputed: list[Imputed] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     seconds: float = 0.0
+    complete: bool = False
 
     @property
     def lines(self) -> list[Summary]:
@@ -76,6 +85,7 @@ class ReproductionResult:
             "plan": dataclasses.asdict(self.plan),
             "budget": self.plan.describe(),
             "seconds": self.seconds,
+            "complete": self.complete,
             "environment": describe_environment(),
             "table": [dataclasses.asdict(line) for line in self.lines],
             "published": [
@@ -101,9 +111,7 @@ class ReproductionResult:
         verdicts = self.verdicts
         parts = [
             "# Fed-mv-PPCA: Table 2 and Figure 3 of Balelli, Silva and Lorenzi (IPMI 2021), on other data",
-            f"The columns marked *ADNI* are the published figures. They are of another data set ({published.DATA_SET}), "
-            "which is not public: compare orderings, not values. Errors are in the unit interval of every column. "
-            "Mean ± standard deviation over repetitions.",
+            PREAMBLE,
             f"Run: {self.plan.describe()}",
         ]
         for sample in dict.fromkeys(row.sample for row in self.rows):

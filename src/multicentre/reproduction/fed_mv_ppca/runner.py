@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,7 +16,8 @@ from multicentre.reproduction.fed_mv_ppca.aggregate import Row
 from multicentre.reproduction.fed_mv_ppca.folds import hold_out
 from multicentre.reproduction.fed_mv_ppca.measure import measure
 from multicentre.reproduction.fed_mv_ppca.plan import FULL, QUICK, Cell, Plan
-from multicentre.reproduction.fed_mv_ppca.result import ReproductionResult
+from multicentre.reproduction.fed_mv_ppca.result import ROWS, SUMMARY, ReproductionResult
+from multicentre.reproduction.fed_mv_ppca.resume import read_finished, rows_of_cell
 from multicentre.reproduction.fed_mv_ppca.samples import SAMPLES, scale_to_unit_interval
 from multicentre.reproduction.fed_mv_ppca.selection import choose_dimensions
 
@@ -32,7 +34,8 @@ def reproduce(
     quick : bool, default False
         A small version that takes a minute or two; the whole one takes hours.
     output : path, optional
-        Folder of the results; ``runs/reproduce-fed-mv-ppca`` by default. What a former run left there is replaced.
+        Folder of the results; ``runs/reproduce-fed-mv-ppca`` by default. Cells that a run with an equal plan finished
+        there before it was broken off are not run again; anything else that is there is replaced.
     listener : Listener, optional
         Hears of fits, one loop a cell of the table.
     plan : Plan, optional
@@ -47,20 +50,25 @@ def reproduce(
     told: Listener = Silence() if listener is None else listener
     result = ReproductionResult(chosen, FOLDER if output is None else Path(output))
     result.notes += [methods.NO_MISSING_VIEWS if methods.has_torch() else methods.NO_TORCH]
-    for sample in chosen.samples:
-        for cell in chosen.cells:
-            with _loop(told, f"{sample}, {cell}", _fits_of(cell) * chosen.n_fits) as heard:
-                result.rows += _run_cell(sample, cell, chosen, heard)
-            result.seconds = time.perf_counter() - began
-            result.write()
+    finished = read_finished(result.folder / ROWS, result.folder / SUMMARY, chosen)
+    for sample, cell in itertools.product(chosen.samples, chosen.cells):
+        known = rows_of_cell(finished, sample, cell)
+        result.rows += known or _run_cell(sample, cell, chosen, told)
+        result.seconds = time.perf_counter() - began
+        result.write()
     _run_selection(result, told)
     _run_unmeasured(result, told)
-    result.seconds = time.perf_counter() - began
+    result.seconds, result.complete = time.perf_counter() - began, True
     result.write()
     return result
 
 
-def _run_cell(sample: str, cell: Cell, plan: Plan, heard: Callable[[int], None]) -> list[Row]:
+def _run_cell(sample: str, cell: Cell, plan: Plan, told: Listener) -> list[Row]:
+    with _loop(told, f"{sample}, {cell}", _fits_of(cell) * plan.n_fits) as heard:
+        return _fit_cell(sample, cell, plan, heard)
+
+
+def _fit_cell(sample: str, cell: Cell, plan: Plan, heard: Callable[[int], None]) -> list[Row]:
     rows: list[Row] = []
     known = SAMPLES[sample]
     for repetition in range(plan.n_repetitions):

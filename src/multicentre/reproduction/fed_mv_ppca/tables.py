@@ -45,9 +45,9 @@ def table_of_unmeasured(rows: list[Imputed]) -> str:
     return markdown(
         headings,
         [
-            [f"Fed-mv-PPCA ({method})", centres]
+            [str(q), f"Fed-mv-PPCA ({method})", centres]
             + [f"{figures[name]:.4f}" for name in ("imputation_mae", "mean_imputation_mae", "mae_test", "accuracy")]
-            for (method, centres), figures in means.items()
+            for (q, method, centres), figures in means.items()
         ],
     )
 

@@ -6,6 +6,7 @@ held out in turn; their protein is predicted from their mRNA and miRNA.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -24,14 +25,15 @@ from multicentre.reproduction.fed_mv_ppca.samples import generator
 
 VIEW = "protein"
 WITHOUT = "without-protein"
-N_COMPONENTS = 10
+N_COMPONENTS = (2, 5)
 METHODS: tuple[Method, ...] = ("paper", "invariant", "hierarchical")
 
 
 @dataclass(frozen=True)
 class Imputed:
-    """One fit: errors of the held-out protein, columns in the unit interval, and accuracy of the subtypes."""
+    """One fit: errors of held-out rows and of their protein, columns in the unit interval; accuracy of the subtypes."""
 
+    n_components: int
     method: str
     centres: str
     repetition: int
@@ -62,27 +64,26 @@ def impute_unmeasured(labelled: LabelledMultiView, plan: Plan, heard: Callable[[
         for f, (learnt, held_out) in enumerate(splits[: plan.n_folds_used]):
             centres = split_scenario(complete.take(learnt), "IID", 2, generator(repetition, 1, f))
             exam = complete.take(held_out)
-            for method, training in _arrangements(centres, lacking):
-                rows.append(_fit_once(method, training, exam, plan, repetition, f))
+            for q, (method, training) in itertools.product(N_COMPONENTS, _arrangements(centres, lacking)):
+                rows.append(_fit_once(q, method, training, exam, plan, repetition, f))
                 heard(len(rows))
     return rows
 
 
 def n_fits(plan: Plan) -> int:
     """Return how many fits :func:`impute_unmeasured` makes."""
-    return plan.n_fits * (len(METHODS) + 1)
+    return plan.n_fits * len(N_COMPONENTS) * (len(METHODS) + 1)
 
 
-def mean_by_arrangement(rows: list[Imputed]) -> dict[tuple[str, str], dict[str, float]]:
-    """Return the mean of every figure by method and centres."""
+def mean_by_arrangement(rows: list[Imputed]) -> dict[tuple[int, str, str], dict[str, float]]:
+    """Return the mean of every figure by latent dimensions, method and centres."""
     figures = ("mae_test", "imputation_mae", "mean_imputation_mae", "accuracy")
-    places = dict.fromkeys((row.method, row.centres) for row in rows)
+    groups: dict[tuple[int, str, str], list[Imputed]] = {}
+    for row in rows:
+        groups.setdefault((row.n_components, row.method, row.centres), []).append(row)
     return {
-        place: {
-            name: float(np.mean([getattr(row, name) for row in rows if (row.method, row.centres) == place]))
-            for name in figures
-        }
-        for place in places
+        place: {name: float(np.mean([getattr(row, name) for row in members])) for name in figures}
+        for place, members in sorted(groups.items(), key=lambda group: group[0][0])
     }
 
 
@@ -94,10 +95,16 @@ def _arrangements(
 
 
 def _fit_once(
-    method: Method, training: dict[str, LabelledMultiView], exam: LabelledMultiView, plan: Plan, repetition: int, f: int
+    q: int,
+    method: Method,
+    training: dict[str, LabelledMultiView],
+    exam: LabelledMultiView,
+    plan: Plan,
+    repetition: int,
+    f: int,
 ) -> Imputed:
     model = FedMvPPCA(
-        N_COMPONENTS,
+        q,
         method=method,
         scale="none",
         max_rounds=plan.n_rounds,
@@ -107,6 +114,7 @@ def _fit_once(
     fit(model, training)
     predicted, by_mean = imputation_errors(model, training, exam.data, VIEW)
     return Imputed(
+        q,
         method,
         "with the centre that lacks it" if WITHOUT in training else "complete centres only",
         repetition,

@@ -81,6 +81,7 @@ def answer_round(
     law: LatentLaw,
     *,
     n_repetitions: int = 5,
+    case_mix_weight: float = 0.0,
 ) -> tuple[SharedSums, LatentLaw]:
     """Do a site's part of one round: update its latent law, then write the sums for the shared update.
 
@@ -96,6 +97,8 @@ def answer_round(
         The site's own, in the gauge of `shared`.
     n_repetitions : int, default 5
         Updates of the latent law; 0 leaves it as it is.
+    case_mix_weight : float, default 0
+        Further patients as by whom the latent covariance is drawn to the identity; 0 is maximum likelihood.
 
     Returns
     -------
@@ -110,7 +113,7 @@ def answer_round(
     for repetition in range(n_repetitions):
         if repetition:
             posteriors = [_infer(one, law) for one in seen]
-        law = _fit_law(seen, posteriors, n)
+        law = _fit_law(seen, posteriors, n).shrunk(n, case_mix_weight)
     return _write_sums(seen, posteriors, layout, log_likelihood), law
 
 

@@ -122,3 +122,14 @@ class LatentLaw:
     def standard(cls, n_components: int) -> LatentLaw:
         """Return N(0, I)."""
         return cls(np.zeros(n_components), np.eye(n_components))
+
+    def shrunk(self, n_rows: float, weight: float) -> LatentLaw:
+        """Return the law with its covariance drawn to the identity as by `weight` further patients.
+
+        The mode under an inverse Wishart prior. A centre with few patients, or one that lacks a view, does not say
+        enough about the spread of its case mix to be believed alone.
+        """
+        if not weight:
+            return self
+        covariance = (n_rows * self.covariance + weight * np.eye(len(self.mean))) / (n_rows + weight)
+        return LatentLaw(self.mean, covariance)

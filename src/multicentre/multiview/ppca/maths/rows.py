@@ -30,12 +30,15 @@ class SiteRows:
     entries : bool
         Treat entries as missing one by one, here or at another site; otherwise views are whole or absent.
     noise : {"isotropic", "diagonal"}
+    case_mix_weight : float
+        Further patients as by whom the site's latent covariance is drawn to the identity.
     """
 
     values: Floats
     layout: Layout
     entries: bool
     noise: Noise
+    case_mix_weight: float
 
     @cached_property
     def shown(self) -> Booleans:
@@ -58,9 +61,19 @@ class SiteRows:
     def answer(self, shared: Parameters, law: LatentLaw, *, n_repetitions: int = 5) -> tuple[SharedSums, LatentLaw]:
         """Sums for the shared parameters, and the site's latent law; entries allow one repetition."""
         if not self.entries:
-            return answer_round(self.patterns, self.layout, shared, law, n_repetitions=n_repetitions)
+            return answer_round(
+                self.patterns,
+                self.layout,
+                shared,
+                law,
+                n_repetitions=n_repetitions,
+                case_mix_weight=self.case_mix_weight,
+            )
         sums = sum_entries(self.values, shared, law)
-        return sums, update_law(sums.latent_first, sums.latent_second, sums.n_rows) if n_repetitions else law
+        if n_repetitions:
+            law = update_law(sums.latent_first, sums.latent_second, sums.n_rows)
+            law = law.shrunk(sums.n_rows, self.case_mix_weight)
+        return sums, law
 
     def fit_local(self, start: Parameters, prior: Prior | None, n_iterations: int) -> LocalFit:
         """Local EM, with the global law as prior where there is one (the paper's Algorithm 1)."""

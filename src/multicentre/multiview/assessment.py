@@ -1,4 +1,4 @@
-"""How well latents tell groups of patients apart."""
+"""How fits of multi-view methods are held against held-out patients."""
 
 from __future__ import annotations
 
@@ -33,3 +33,19 @@ def accuracy_of_groups(
         return float("nan")
     discriminant = LinearDiscriminantAnalysis().fit(training, np.asarray(training_labels))
     return float(discriminant.score(held_out, np.asarray(labels)))
+
+
+def unit_of_errors(rows: Floats, deviation: Floats) -> Floats:
+    """Return one over each column's standard deviation among these patients, so that fits compare in one unit.
+
+    Parameters
+    ----------
+    rows : array of shape (n, d)
+        Held-out patients, NaN where missing.
+    deviation : array of shape (d,)
+        Used for columns that do not vary among them.
+    """
+    known = (~np.isnan(rows)).sum(axis=0) > 1
+    found = deviation.copy()
+    found[known] = np.nanstd(rows[:, known], axis=0)
+    return 1 / np.where(found > 0, found, deviation)
