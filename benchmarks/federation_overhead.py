@@ -63,7 +63,7 @@ def main() -> None:
         for name, options in ARRANGEMENTS.items()
     }
     show(
-        f"Overhead for each site and round, {SIZE} numbers each way, in microseconds (the step's own {alone:.1f} taken off)",
+        f"Overhead for each site and round, {SIZE} numbers each way, microseconds (the step's own {alone:.1f} taken off)",
         ["federation", *(f"{n} sites" for n in given.sites)],
         [[name, *(f"{microseconds:.0f}" for microseconds in found.values())] for name, found in results.items()],
     )
@@ -85,9 +85,9 @@ def cost(n_sites: int, n_rounds: int, n_runs: int, **options: bool) -> float:
     """Return microseconds for each site and round."""
     sites = {f"site-{i}": np.random.default_rng(i).normal(size=(20, SIZE)) for i in range(n_sites)}
     ask = Question(np.zeros(SIZE))
+    federation = mc.Federation.in_process(sites, **options).begin(ColumnSums)
 
     def run() -> None:
-        federation = mc.Federation.in_process(sites, **options).begin(ColumnSums)
         for _ in range(n_rounds):
             federation.sum(ColumnSums.add, ask)
 

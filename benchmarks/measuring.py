@@ -1,4 +1,4 @@
-"""Times that can be compared: threads pinned to one, medians of several runs, and the facts of the machine beside them."""
+"""Times that can be compared: one thread, medians of several runs, and the facts of the machine beside them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 PACKAGES = ("multicentre", "numpy", "scipy", "scikit-learn", "mofapy2")
-PINNED = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
+PINNED = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
 def pin_threads() -> None:

@@ -27,16 +27,18 @@ def main() -> None:
         entry.set_train_options(iter=n_iterations, convergence_mode="fast", seed=1, quiet=True)
         entry.build()
         entry.run()
-        kept["model"] = entry.model
+        kept["entry"] = entry
 
     with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         seconds = median_seconds(fit, n_runs)
-    nodes = kept["model"].nodes
+    nodes = kept["entry"].model.nodes
+    n_used = int(np.isfinite(kept["entry"].model.getTrainingStats()["elbo"]).sum())
     latents, loadings = nodes["Z"].getExpectation(), nodes["W"].getExpectation()
     left = sum(((view - latents @ weights.T) ** 2).sum() for view, weights in zip(views, loadings, strict=True))
     explained = 1 - left / sum((view**2).sum() for view in views)
-    print(json.dumps({"seconds": seconds, "explained": float(explained)}))
+    found = {"seconds": seconds, "explained": float(explained), "iterations": n_used, "factors": latents.shape[1]}
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -40,8 +40,8 @@ class FedMvPPCA(MvPPCAModel):
 
     Parameters
     ----------
-    n_components : int, default 2
-        Latent dimensions, the paper's ``q``.
+    n_components : int or sequence of int, default 2
+        Latent dimensions, the paper's ``q``. Of several, the fit with the lowest WAIC is kept.
     method : {"invariant", "hierarchical", "paper"}, default "invariant"
         ``"invariant"``: all sites share W, mu and the noise, each has a case mix of its own; exact federated EM, the
         quality of the pooled fit in about six rounds. ``"hierarchical"``: after that, each site has parameters of its
@@ -95,6 +95,8 @@ class FedMvPPCA(MvPPCAModel):
         Share that all of them explain together.
     training_ : dict of str to float
         MAE, log-likelihood a patient and cross-view MAE over the sites' own rows.
+    waic_path_, bic_path_ : dict of int to float
+        WAIC and BIC by number of latent dimensions, where several were tried; empty otherwise.
     waic_ : float
         WAIC summed over sites (lower is better), with ``waic=True``.
 
@@ -114,10 +116,12 @@ class FedMvPPCA(MvPPCAModel):
     """
 
     site_part: ClassVar[type[SitePart]] = MvPPCASite
+    waic_path_: dict[int, float]
+    bic_path_: dict[int, float]
 
     def __init__(
         self,
-        n_components: int = 2,
+        n_components: int | Sequence[int] = 2,
         *,
         method: Method = "invariant",
         max_rounds: int = 100,
@@ -152,6 +156,11 @@ class FedMvPPCA(MvPPCAModel):
         self._check_parameters()
         for stale in ("_law", "waic_"):
             self.__dict__.pop(stale, None)
+        self.waic_path_, self.bic_path_ = {}, {}
+        if not isinstance(self.n_components, int | np.integer):
+            self._fit_best(federation, self.n_components)
+            return
+        self._q = int(self.n_components)
         agreement = federation.once("agreement", Agreement, lambda: self._agree(federation))
         self._take_units(agreement)
         plan = self._plan(agreement)
@@ -162,6 +171,14 @@ class FedMvPPCA(MvPPCAModel):
         self._describe_training(federation)
         if self.waic:
             self.waic_ = self._draw_waic(federation)
+
+    def _fit_best(self, federation: Federation, candidates: Sequence[int]) -> None:
+        from multicentre.multiview.ppca.model_selection import select_n_components
+
+        selection = select_n_components(federation, candidates, estimator=self)
+        parameters = self.get_params()
+        self.__dict__.update({name: v for name, v in vars(selection.best).items() if name not in parameters})
+        self.waic_path_, self.bic_path_ = selection.waic, selection.bic
 
     def _run(self, federation: Federation, plan: loops.Plan, start: sent.Shared) -> tuple[Parameters, Prior | None]:
         if self.method == "paper":
@@ -192,7 +209,7 @@ class FedMvPPCA(MvPPCAModel):
             spread=self._spread,
             noise=self.noise,
             incomplete=incomplete,
-            n_components=int(self.n_components),
+            n_components=self._q,
             case_mix_weight=float(self.case_mix_weight),
         )
 
@@ -206,28 +223,38 @@ class FedMvPPCA(MvPPCAModel):
             raise ConfigurationError(
                 f"{self.noise!r} is not a kind of noise", where="noise", mend="Use isotropic or diagonal."
             )
-        for name in ("n_components", "max_rounds", "n_local_iterations"):
-            value = getattr(self, name)
-            if not isinstance(value, int | np.integer) or value < 1:
-                raise ConfigurationError(f"{value!r} is not a whole number of at least 1", where=name)
-        if not self.case_mix_weight >= 0:
-            raise ConfigurationError(f"{self.case_mix_weight!r} is not a number of at least 0", where="case_mix_weight")
+        if self.ddof not in (0, 1):
+            raise ConfigurationError(f"{self.ddof!r} is neither 0 nor 1", where="ddof")
         if self.ard and self.method == "paper":
             raise ConfigurationError("the paper's method has no relevance determination", where="ard")
+        self._check_numbers()
+
+    def _check_numbers(self) -> None:
+        one = isinstance(self.n_components, int | np.integer)
+        candidates = [self.n_components] if one else list(cast("Sequence[int]", self.n_components))
+        numbers: list[tuple[str, Any]] = [("n_components", q) for q in candidates] or [("n_components", None)]
+        numbers += [(name, getattr(self, name)) for name in ("max_rounds", "n_local_iterations")]
+        for name, value in numbers:
+            if not isinstance(value, int | np.integer) or value < 1:
+                raise ConfigurationError(f"{value!r} is not a whole number of at least 1", where=name)
+        for name in ("tol", "case_mix_weight"):
+            value = getattr(self, name)
+            if not 0 <= value < np.inf:
+                raise ConfigurationError(f"{value!r} is not a number of at least 0", where=name)
 
     def _check_sites(self, agreement: Agreement, federation: Federation) -> None:
         sizes = agreement.sizes
-        narrow = [view for view, size in sizes.items() if self.n_components >= size]
+        narrow = [view for view, size in sizes.items() if self._q >= size]
         if narrow and not self.small_views:
             raise ConfigurationError(
-                f"{self.n_components} latent dimensions are not below the {sizes[narrow[0]]} columns of the view",
+                f"{self._q} latent dimensions are not below the {sizes[narrow[0]]} columns of the view",
                 where=f"n_components, view {narrow[0]!r}",
                 mend=f"Use at most {min(sizes.values()) - 1}, leave the view out, or say small_views=True: the joint "
                 "model does not need the limit, the paper states it.",
             )
-        if self.n_components >= agreement.schema.n_features:
+        if self._q >= agreement.schema.n_features:
             raise ConfigurationError(
-                f"{self.n_components} latent dimensions for {agreement.schema.n_features} columns",
+                f"{self._q} latent dimensions for {agreement.schema.n_features} columns",
                 where="n_components",
                 mend="Use fewer latent dimensions than columns.",
             )
@@ -242,7 +269,7 @@ class FedMvPPCA(MvPPCAModel):
     def _plan(self, agreement: Agreement) -> loops.Plan:
         return loops.Plan(
             layout=Layout(agreement.views, tuple(agreement.sizes.values())),
-            n_components=int(self.n_components),
+            n_components=self._q,
             max_rounds=int(self.max_rounds),
             n_local_iterations=int(self.n_local_iterations),
             tol=self.tol,

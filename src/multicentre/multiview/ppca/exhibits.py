@@ -33,7 +33,9 @@ def show_fit(
     labels : mapping of str to sequence of str
         Group of each patient by site; empty where there are none.
     """
-    shown = [convergence(model), explained(model), loadings(model), leading_columns(model)]
+    shown: list[Exhibit] = [convergence(model), explained(model), loadings(model), leading_columns(model)]
+    if model.waic_path_:
+        shown.insert(1, criteria(model.waic_path_, model.bic_path_, model.n_components_))
     if sites:
         shown += [latent_space(model, sites, labels), *missing_views(model, sites)]
     if model.between_centres_:
@@ -59,6 +61,20 @@ def convergence(model: FedMvPPCA) -> Lines:
     )
 
 
+def criteria(waic: Mapping[int, float], bic: Mapping[int, float], chosen: int) -> Lines:
+    """WAIC and BIC over the number of latent dimensions (Figure 3)."""
+    return Lines(
+        "WAIC over the number of latent dimensions",
+        "Lower is better; the BIC of the same fits stands beside it. No test data were used.",
+        "fit",
+        "latent dimensions",
+        "criterion",
+        [float(q) for q in waic],
+        {"WAIC": list(waic.values()), "BIC": list(bic.values())},
+        {"chosen": float(chosen)},
+    )
+
+
 def explained(model: FedMvPPCA) -> HeatMap:
     """Variance explained by view and latent dimension."""
     names = list(model.layout.names)
@@ -66,7 +82,7 @@ def explained(model: FedMvPPCA) -> HeatMap:
         [float(share) for share in model.explained_variance_ratio_[view]] + [model.explained_variance_[view]]
         for view in names
     ]
-    columns = [f"x{j + 1}" for j in range(model.n_components)] + ["all"]
+    columns = [f"x{j + 1}" for j in range(model.n_components_)] + ["all"]
     return HeatMap(
         "Variance explained",
         "Share of each view's variance, over the patients of all sites, that each latent dimension explains, and all "
@@ -90,7 +106,7 @@ def loadings(model: FedMvPPCA) -> HeatMap:
         "Change of each column, in its standard deviations, for one unit of each latent dimension.",
         "model",
         _column_names(model),
-        [f"x{j + 1}" for j in range(model.n_components)],
+        [f"x{j + 1}" for j in range(model.n_components_)],
         standard.tolist(),
         "standard deviations",
         -reach,
@@ -102,7 +118,7 @@ def leading_columns(model: FedMvPPCA) -> Table:
     """Columns with the largest loadings on each latent dimension."""
     standard, names = _standard_loadings(model), _column_names(model)
     rows: list[list[str | float | None]] = []
-    for j in range(model.n_components):
+    for j in range(model.n_components_):
         leading = np.argsort(-np.abs(standard[:, j]))[:N_LEADING]
         rows.append([f"x{j + 1}", "; ".join(f"{names[i]} ({standard[i, j]:+.2f})" for i in leading)])
     return Table(

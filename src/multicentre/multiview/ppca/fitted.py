@@ -40,6 +40,8 @@ class MvPPCAModel(FederatedEstimator):
         ``mu`` by view.
     noise_variance_ : dict of str to array of shape (d_k,)
         Noise variance of each column by view.
+    n_components_ : int
+        Latent dimensions of the fit.
     deviation_ : array of shape (d,)
         Standard deviation of each column over all sites: the unit of errors.
     between_centres_ : dict of str to dict of str to float
@@ -89,6 +91,12 @@ class MvPPCAModel(FederatedEstimator):
     _centre: Floats
     _spread: Floats
     deviation_: Floats
+
+    @property
+    def n_components_(self) -> int:
+        """Latent dimensions of the fit."""
+        check_is_fitted(self, "schema_")
+        return self._law.n_components
 
     @property
     def layout(self) -> Layout:
@@ -298,7 +306,8 @@ class MvPPCAModel(FederatedEstimator):
         if self._prior is not None:
             arrays |= {f"global_{name}": getattr(self._prior, name) for name in _PRIOR}
         told = {name: getattr(self, name) for name in _TOLD if hasattr(self, name)}
-        return arrays, {"schema": self.schema_.to_dict(), "axes": "canonical", **told}
+        paths = {name: list(getattr(self, name).items()) for name in ("waic_path_", "bic_path_")}
+        return arrays, {"schema": self.schema_.to_dict(), "axes": "canonical", **told, **paths}
 
     def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
         self.schema_ = MultiViewSchema.from_dict(facts["schema"])
@@ -314,6 +323,8 @@ class MvPPCAModel(FederatedEstimator):
         for name in _TOLD:
             if name in facts:
                 setattr(self, name, facts[name])
+        for name in ("waic_path_", "bic_path_"):
+            setattr(self, name, {int(q): float(value) for q, value in facts[name]})
 
     def _stacked(self, data: MultiViewData) -> Floats:
         if not isinstance(data, MultiViewData):

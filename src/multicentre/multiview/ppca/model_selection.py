@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from sklearn.base import clone
 
-from multicentre.exhibits import Lines
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError
 from multicentre.multiview.ppca.estimator import FedMvPPCA
@@ -39,20 +38,6 @@ class ComponentSelection:
     def n_components(self) -> int:
         """Number of latent dimensions with the lowest WAIC."""
         return min(self.waic, key=lambda q: self.waic[q])
-
-    def exhibit(self) -> Lines:
-        """Return WAIC and BIC over the number of latent dimensions (the paper's Figure 3)."""
-        candidates = list(self.waic)
-        return Lines(
-            "WAIC over the number of latent dimensions",
-            "Lower is better. The BIC of the same fits stands beside it.",
-            "fit",
-            "latent dimensions",
-            "criterion",
-            [float(q) for q in candidates],
-            {"WAIC": list(self.waic.values()), "BIC": list(self.bic.values())},
-            {"chosen": float(self.n_components)},
-        )
 
 
 def select_n_components(
@@ -104,5 +89,5 @@ def select_n_components(
 
 
 def _bic(fit: FedMvPPCA) -> float:
-    n_parameters = count_parameters(fit.layout, fit.n_components)
+    n_parameters = count_parameters(fit.layout, fit.n_components_)
     return compute_bic(fit.training_["log_likelihood"] * fit.n_patients_, n_parameters, fit.n_patients_)
