@@ -51,8 +51,8 @@ class ColumnSums(SitePart):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--sites", type=int, nargs="+", default=[3, 10, 100])
-    parser.add_argument("--rounds", type=int, default=200, help="rounds in a run")
+    parser.add_argument("--sites", type=int, nargs="+", default=[3, 10, 30])
+    parser.add_argument("--rounds", type=int, default=50, help="rounds in a run")
     parser.add_argument("--runs", type=int, default=5, help="runs whose median is reported")
     parser.add_argument("--json", type=Path, help="also write the figures here")
     given = parser.parse_args()
@@ -63,7 +63,7 @@ def main() -> None:
         for name, options in ARRANGEMENTS.items()
     }
     show(
-        f"Overhead for each site and round, {SIZE} numbers each way, microseconds (the step's own {alone:.1f} taken off)",
+        f"Microseconds for each site and round, {SIZE} numbers each way (the step's own {alone:.1f} taken off)",
         ["federation", *(f"{n} sites" for n in given.sites)],
         [[name, *(f"{microseconds:.0f}" for microseconds in found.values())] for name, found in results.items()],
     )

@@ -32,10 +32,12 @@ from multicentre.multiview.ppca.maths.predict import reconstruct
 
 HERE = Path(__file__).parent
 N_PATIENTS, N_COMPONENTS = 1400, 10
+FEDERATED, BARE = "multicentre, federation of one site", "multicentre, the mathematics alone"
 DIGIT_SIZES = {"fou": 76, "fac": 216, "kar": 64, "pix": 240, "zer": 47, "mor": 6}
 PAPER_SIZES = {"clinical": 7, "mri": 41, "fdg": 41, "amyloid": 41}
 PAPER_PATIENTS, PAPER_CENTRES, PAPER_COMPONENTS = 311, 6, 6
 MOFA_ITERATIONS = 100
+SLOW_S = 10.0  # what takes longer is run once
 N_ITERATIONS = 30
 BLOCK_ROWS = 10_000
 
@@ -62,8 +64,8 @@ def compare_with_peers(given: argparse.Namespace) -> dict[str, Any]:
     layout = Layout(tuple(DIGIT_SIZES), tuple(DIGIT_SIZES.values()))
     data = MultiViewData({view: X[:, layout.columns(view)] for view in DIGIT_SIZES})
     fits: dict[str, Callable[[], np.ndarray]] = {
-        "multicentre, federation of one site": lambda: rebuild_federated(data, layout),
-        "multicentre, the mathematics alone": lambda: rebuild_bare(X, layout),
+        FEDERATED: lambda: rebuild_federated(data, layout),
+        BARE: lambda: rebuild_bare(X, layout),
         "scikit-learn PCA, full": lambda: rebuild_sklearn(PCA(N_COMPONENTS, svd_solver="full"), X),
         "scikit-learn PCA, randomised": lambda: rebuild_sklearn(
             PCA(N_COMPONENTS, svd_solver="randomized", random_state=0), X
@@ -75,17 +77,22 @@ def compare_with_peers(given: argparse.Namespace) -> dict[str, Any]:
     }
     seconds, explained = {}, {}
     for name, run in fits.items():
+        began = time.perf_counter()
         explained[name] = 1 - ((X - run()) ** 2).sum() / (X**2).sum()
-        seconds[name] = median_seconds(run, given.runs)
+        first = time.perf_counter() - began
+        seconds[name] = first if first > SLOW_S else median_seconds(run, given.runs)
     mofa = fit_mofa(X, layout, given.runs)
     if mofa:
-        name = f"mofapy2, {MOFA_ITERATIONS} iterations at most"
+        name = f"mofapy2, fast criterion ({mofa['iterations']} iterations)"
         seconds[name], explained[name] = mofa["seconds"], mofa["explained"]
-    ours = seconds["multicentre, federation of one site"]
+    ours = seconds[FEDERATED]
     show(
         f"Pooled fit and reconstruction, {N_PATIENTS} x {X.shape[1]}, q = {N_COMPONENTS}, {source}",
-        ["fit", "seconds", "times ours", "variance explained"],
-        [[name, f"{s:.3f}", f"{s / ours:.1f}", f"{explained[name]:.4f}"] for name, s in seconds.items()],
+        ["fit", "seconds", "times the federation", "times the mathematics", "variance explained"],
+        [
+            [name, f"{s:.3f}", f"{s / ours:.1f}", f"{s / seconds[BARE]:.1f}", f"{explained[name]:.4f}"]
+            for name, s in seconds.items()
+        ],
     )
     return {"data": source, "seconds": seconds, "variance_explained": explained}
 

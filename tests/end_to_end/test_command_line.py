@@ -52,7 +52,7 @@ def test_error_is_json_on_standard_output_and_text_on_the_other(tmp_path):
 
 
 def test_interrupt_by_signal_leaves_a_run_that_resumes(tmp_path):
-    path = write_study(tmp_path, STUDY.replace("n_rounds = 6", "n_rounds = 100000"))
+    path = write_study(tmp_path, STUDY.replace("n_rounds = 6", "n_rounds = 1500"))
     with start("run", path, cwd=tmp_path, code=WITH_TOY) as process:
         deadline = time.monotonic() + 60
         while not list(tmp_path.glob("runs/*/checkpoints/*.0000[1-9]*.state")) and time.monotonic() < deadline:
@@ -62,8 +62,6 @@ def test_interrupt_by_signal_leaves_a_run_that_resumes(tmp_path):
     assert process.returncode == 130, message
     (folder,) = tmp_path.glob("runs/Ward*")
     assert f"multicentre run --resume {folder}" in message
-    frozen = folder / "study.toml"
-    frozen.write_text(frozen.read_text().replace("n_rounds = 100000", "n_rounds = 30"))
     with start("run", "--resume", folder, "--json", cwd=tmp_path, code=WITH_TOY) as process:
         printed, message = process.communicate(timeout=60)
     assert process.returncode == 0, message

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar, Literal, cast
 
 import numpy as np
@@ -20,6 +21,7 @@ Floats = NDArray[np.float64]
 Scale = Literal["view", "feature", "none"]
 SCALES: tuple[Scale, ...] = ("view", "feature", "none")
 LEAST_SPREAD = 2.0**-500
+BLOCK_ROWS = 2**15
 
 
 @dataclass(frozen=True)
@@ -104,20 +106,20 @@ class MultiViewPart(SitePart):
     @step(releases=Orders, when="once", summed=True)
     def column_orders(self, ask: Stacking) -> Orders:
         """Tell the order of magnitude of every column's spread, for the units of the sums."""
-        rows = self.rows(ask)
-        has = np.asarray(~np.isnan(rows).all(axis=0))
-        orders = np.zeros(has.size)
-        orders[has] = np.rint(np.log2(np.maximum(np.nanstd(rows[:, has], axis=0), LEAST_SPREAD)))
-        return Orders(np.asarray(has, dtype=np.float64), orders, patients=self.fewest)
+        observed = self._count_entries(ask)
+        has, n = observed > 0, np.maximum(observed, 1.0)
+        mean = sum(np.nansum(rows, axis=0) for rows in self.blocks(ask)) / n
+        variance = sum(np.nansum((rows - mean) ** 2, axis=0) for rows in self.blocks(ask)) / n
+        orders = np.rint(np.log2(np.maximum(np.sqrt(variance), LEAST_SPREAD)))
+        return Orders(has.astype(np.float64), np.where(has, orders, 0.0), patients=self.fewest)
 
     @step(releases=Totals, when="once", summed=True)
     def column_totals(self, ask: Measured) -> Totals:
         """Count and sum the entries of every column, for the means over all sites."""
-        rows = self.rows(ask)
         has_view = np.array([float(view in self.data.views) for view in ask.views])
         return Totals(
-            observed=(~np.isnan(rows)).sum(axis=0, dtype=np.float64),
-            total=np.nansum(rows / ask.units, axis=0),
+            observed=self._count_entries(ask),
+            total=np.asarray(sum(np.nansum(rows / ask.units, axis=0) for rows in self.blocks(ask))),
             sites=has_view,
             incomplete=int(self.data.has_missing_entries),
             patients=self.fewest,
@@ -126,10 +128,10 @@ class MultiViewPart(SitePart):
     @step(releases=Squares, when="once", summed=True)
     def column_squares(self, ask: CentredMeasured) -> Squares:
         """Sum the squares about the means over all sites, for the scales."""
-        distances = (self.rows(ask) - ask.centre) / ask.units
-        return Squares(np.nansum(distances**2, axis=0), patients=self.fewest)
+        squares = sum(np.nansum(((rows - ask.centre) / ask.units) ** 2, axis=0) for rows in self.blocks(ask))
+        return Squares(np.asarray(squares), patients=self.fewest)
 
-    @property
+    @cached_property
     def fewest(self) -> int:
         """Patients behind the view that the fewest patients have."""
         return min(self.data.n_patients_by_view.values())
@@ -137,6 +139,15 @@ class MultiViewPart(SitePart):
     def rows(self, stacking: Stacking) -> Floats:
         """Return the site's rows, shape (n, d), not-a-number where missing."""
         return self.data.stacked(stacking.views, stacking.sizes)
+
+    def blocks(self, stacking: Stacking) -> Iterator[Floats]:
+        """Yield the site's rows a block at a time, so that memory does not grow with the number of patients."""
+        for start in range(0, len(self.data), BLOCK_ROWS):
+            block = np.arange(start, min(start + BLOCK_ROWS, len(self.data)))
+            yield self.data.take(block).stacked(stacking.views, stacking.sizes)
+
+    def _count_entries(self, stacking: Stacking) -> Floats:
+        return np.asarray(sum((~np.isnan(rows)).sum(axis=0, dtype=np.float64) for rows in self.blocks(stacking)))
 
 
 @dataclass(frozen=True)

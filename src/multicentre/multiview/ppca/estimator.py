@@ -230,8 +230,8 @@ class FedMvPPCA(MvPPCAModel):
         self._check_numbers()
 
     def _check_numbers(self) -> None:
-        one = isinstance(self.n_components, int | np.integer)
-        candidates = [self.n_components] if one else list(cast("Sequence[int]", self.n_components))
+        several = isinstance(self.n_components, Sequence)
+        candidates = list(cast("Sequence[int]", self.n_components)) if several else [self.n_components]
         numbers: list[tuple[str, Any]] = [("n_components", q) for q in candidates] or [("n_components", None)]
         numbers += [(name, getattr(self, name)) for name in ("max_rounds", "n_local_iterations")]
         for name, value in numbers:

@@ -214,7 +214,11 @@ class MvPPCAModel(FederatedEstimator):
         q = self._prior.loadings.shape[1]
         parameters = self.get_params()
         rows = SiteRows(
-            standard, self.layout, data.has_missing_entries, parameters["noise"], parameters["case_mix_weight"]
+            lambda: [standard],
+            self.layout,
+            data.has_missing_entries,
+            parameters["noise"],
+            parameters["case_mix_weight"],
         )
         shared = self._prior.centre(self.layout)
         local, law, _ = rows.fit_around(shared, LatentLaw.standard(q), self._prior, n_iterations)

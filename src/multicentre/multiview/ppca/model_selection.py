@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 from sklearn.base import clone
 
+from multicentre.exhibits import Lines
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError
 from multicentre.multiview.ppca.estimator import FedMvPPCA
+from multicentre.multiview.ppca.exhibits import criteria
 from multicentre.multiview.ppca.maths.selection import compute_bic, count_parameters
 
 
@@ -38,6 +40,10 @@ class ComponentSelection:
     def n_components(self) -> int:
         """Number of latent dimensions with the lowest WAIC."""
         return min(self.waic, key=lambda q: self.waic[q])
+
+    def exhibit(self) -> Lines:
+        """Return WAIC and BIC over the number of latent dimensions (the paper's Figure 3)."""
+        return criteria(self.waic, self.bic, self.n_components)
 
 
 def select_n_components(

@@ -7,6 +7,7 @@ its case mix stay here; what leaves is declared in :mod:`~multicentre.multiview.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from typing import ClassVar
 
 import numpy as np
@@ -16,8 +17,9 @@ from multicentre.federation.messages import Message, Nothing
 from multicentre.federation.steps import Acknowledgement, step
 from multicentre.multiview.agreement import MultiViewPart, Stacking, check_columns
 from multicentre.multiview.ppca import messages as sent
-from multicentre.multiview.ppca.maths import gauge, predict, selection
+from multicentre.multiview.ppca.maths import selection
 from multicentre.multiview.ppca.maths.axes import absorb_axes, change_axes
+from multicentre.multiview.ppca.maths.describe import add_up, describe_rows
 from multicentre.multiview.ppca.maths.draw import draw_parameters
 from multicentre.multiview.ppca.maths.em import random_start
 from multicentre.multiview.ppca.maths.invariant import SharedSums
@@ -89,7 +91,7 @@ class MvPPCASite(MultiViewPart):
         """Draw the site's own parameters given its rows, and sum how well they predict them."""
         shown = self.local_rows.shown
         parts = selection.waic_parts(
-            self.standard_rows[:, shown],
+            self.local_rows.values[:, shown],
             self.layout.keep(self.data.views),
             Parameters(ask.loadings, ask.mean, ask.noise).restrict(shown),
             self.generator(ask.seed),
@@ -102,23 +104,10 @@ class MvPPCASite(MultiViewPart):
     def evaluate(self, ask: sent.Law) -> sent.Evaluation:
         """Sum log-likelihood, errors and variance explained over the site's rows."""
         law = Parameters(ask.loadings, ask.mean, ask.noise)
-        X, layout = self.standard_rows, self.layout
-        unit = self.memory.spread / ask.deviation
-        errors = predict.absolute_errors(X * unit, predict.reconstruct(X, law) * unit, layout)
-        across = predict.cross_view_errors(X, law, layout, unit=unit)
-        squares = gauge.sum_variances(X, law, layout)
-        return sent.Evaluation(
-            log_likelihood=float(predict.row_log_likelihood(X, law).sum()),
-            n_rows=float(len(X)),
-            absolute_error=errors.absolute,
-            entries=errors.counts,
-            cross_view_error=across.absolute,
-            cross_view_entries=across.counts,
-            total_square=squares.total,
-            square_after_axis=squares.after_axis,
-            square_after_all=squares.after_all,
-            patients=self.fewest,
+        sums = add_up(
+            describe_rows(X, law, self.layout, self.memory.spread / ask.deviation) for X in self.standard_blocks()
         )
+        return sent.Evaluation(**sent.fields_of(sums), patients=self.fewest)
 
     @property
     def memory(self) -> sent.SiteMemory:
@@ -137,11 +126,10 @@ class MvPPCASite(MultiViewPart):
         """The site's own case mix."""
         return LatentLaw(self.memory.latent_mean, self.memory.latent_covariance)
 
-    @property
-    def standard_rows(self) -> Floats:
-        """The site's rows in the agreed units, shape (n, d), not-a-number where missing."""
-        stacking = Stacking(self.memory.views, self.memory.sizes)
-        return (self.rows(stacking) - self.memory.centre) / self.memory.spread
+    def standard_blocks(self) -> Iterator[Floats]:
+        """Yield the site's rows in the agreed units, shape (m, d) a block, not-a-number where missing."""
+        for rows in self.blocks(Stacking(self.memory.views, self.memory.sizes)):
+            yield (rows - self.memory.centre) / self.memory.spread
 
     @property
     def local_rows(self) -> SiteRows:
@@ -149,7 +137,7 @@ class MvPPCASite(MultiViewPart):
         if self._rows is None:
             noise: Noise = "diagonal" if self.memory.noise == "diagonal" else "isotropic"
             self._rows = SiteRows(
-                self.standard_rows, self.layout, self.memory.incomplete, noise, self.memory.case_mix_weight
+                self.standard_blocks, self.layout, self.memory.incomplete, noise, self.memory.case_mix_weight
             )
         return self._rows
 

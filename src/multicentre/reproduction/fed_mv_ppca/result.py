@@ -101,11 +101,12 @@ class ReproductionResult:
 
     def write(self) -> None:
         """Write every file whole or not at all."""
+        summary, text = to_json(self.to_dict()), str(self) + "\n"
         _write_csv(self.folder / ROWS, [row.flat() for row in self.rows])
         _write_csv(self.folder / CHOICES, [dataclasses.asdict(choice) for choice in self.choices])
         _write_csv(self.folder / UNMEASURED, [dataclasses.asdict(row) for row in self.imputed])
-        write_atomically(self.folder / SUMMARY, to_json(self.to_dict()).encode())
-        write_atomically(self.folder / TABLES, (str(self) + "\n").encode())
+        write_atomically(self.folder / SUMMARY, summary.encode())
+        write_atomically(self.folder / TABLES, text.encode())
 
     def __str__(self) -> str:
         verdicts = self.verdicts

@@ -49,7 +49,7 @@ def reproduce(
     chosen = plan or (QUICK if quick else FULL)
     told: Listener = Silence() if listener is None else listener
     result = ReproductionResult(chosen, FOLDER if output is None else Path(output))
-    result.notes += [methods.NO_MISSING_VIEWS if methods.has_torch() else methods.NO_TORCH]
+    result.notes += list(methods.remarks())
     finished = read_finished(result.folder / ROWS, result.folder / SUMMARY, chosen)
     for sample, cell in itertools.product(chosen.samples, chosen.cells):
         known = rows_of_cell(finished, sample, cell)

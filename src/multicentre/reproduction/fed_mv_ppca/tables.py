@@ -35,6 +35,7 @@ def table_of_unmeasured(rows: list[Imputed]) -> str:
     """Return the errors of the protein view by method and centres."""
     means = unmeasured.mean_by_arrangement(rows)
     headings = [
+        "q",
         "method",
         "centres",
         "protein from the other views",

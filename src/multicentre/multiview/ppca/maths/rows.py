@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -12,7 +13,7 @@ from multicentre.multiview.ppca.maths.entries import fit_local_entries, sum_entr
 from multicentre.multiview.ppca.maths.hierarchical import fit_rows_around
 from multicentre.multiview.ppca.maths.invariant import SharedSums, answer_round
 from multicentre.multiview.ppca.maths.model import Booleans, Floats, LatentLaw, Layout, Parameters
-from multicentre.multiview.ppca.maths.moments import PatternMoments, reduce_rows
+from multicentre.multiview.ppca.maths.moments import PatternMoments, reduce_chunks
 from multicentre.multiview.ppca.maths.prior import LocalFit, Prior
 from multicentre.multiview.ppca.maths.problem import Noise
 from multicentre.multiview.ppca.maths.start import StartSums, multiply_second_moments, sum_first_moments
@@ -24,8 +25,8 @@ class SiteRows:
 
     Parameters
     ----------
-    values : array of shape (n, d)
-        Rows in the agreed units, NaN where missing.
+    blocks : callable
+        Yields the rows in the agreed units, a block of shape (m, d) at a time, NaN where missing.
     layout : Layout
     entries : bool
         Treat entries as missing one by one, here or at another site; otherwise views are whole or absent.
@@ -34,21 +35,28 @@ class SiteRows:
         Further patients as by whom the site's latent covariance is drawn to the identity.
     """
 
-    values: Floats
+    blocks: Callable[[], Iterable[Floats]]
     layout: Layout
     entries: bool
     noise: Noise
     case_mix_weight: float
 
     @cached_property
+    def values(self) -> Floats:
+        """All rows at once, shape (n, d): what missing entries and sampling need."""
+        return np.concatenate(list(self.blocks()))
+
+    @cached_property
     def shown(self) -> Booleans:
         """Features that some row holds, shape (d,)."""
-        return np.asarray(~np.isnan(self.values).all(axis=0))
+        if self.entries:
+            return np.asarray(~np.isnan(self.values).all(axis=0))
+        return np.asarray(np.logical_or.reduce([pattern.features for pattern in self.patterns]))
 
     @cached_property
     def patterns(self) -> list[PatternMoments]:
         """Moments by pattern of views; where entries are missing, of the rows with column means put in."""
-        return reduce_rows(self._with_means_put_in() if self.entries else self.values, self.layout)
+        return reduce_chunks([self._with_means_put_in()] if self.entries else self.blocks(), self.layout)
 
     def first_moments(self) -> StartSums:
         """Counts, sums and squares for the start."""

@@ -1,0 +1,182 @@
+"""What Fed-mv-PPCA promises whoever lends it data: only sums leave, small sites are refused, runs can be taken up."""
+
+import functools
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+
+import multicentre as mc
+from multicentre.data import MultiViewData
+from multicentre.engines.faults import Faults
+from multicentre.federation.errors import DisclosureRefused, DisclosureWarning, QuorumLost, RefusedByPolicy
+from multicentre.federation.steps import Acknowledgement
+from multicentre.multiview.agreement import Description
+from multicentre.multiview.ppca.site import MvPPCASite
+from multicentre.privacy.secure_sum import Masked, PublicKey
+from ppca_federations import SIZES, federate, law, small_sites
+
+METHODS = ("invariant", "hierarchical", "paper")
+SMALL = {"max_rounds": 4, "n_local_iterations": 3}
+by_method = pytest.mark.parametrize("method", METHODS)
+
+
+class Wiretap:
+    """Wraps an engine and keeps every outcome that passes to the coordinator."""
+
+    def __init__(self, engine):
+        self.engine, self.heard = engine, []
+        self.sites, self.upkeep, self.close = engine.sites, engine.upkeep, engine.close
+
+    def exchange(self, calls, time_limit_s):
+        outcomes = self.engine.exchange(calls, time_limit_s)
+        self.heard += [(site, outcome) for site, outcome in outcomes.items()]
+        return outcomes
+
+
+def run(sites, method="invariant", **options):
+    """Fit few rounds; return the model and its federation."""
+    options.setdefault("faults", Faults())
+    federation = federate(sites, **options)
+    return fit_over(federation, method), federation
+
+
+def fit_over(federation, method):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return mc.multiview.FedMvPPCA(2, method=method, **SMALL).fit(federation)
+
+
+@pytest.fixture(scope="module")
+def partial():
+    return small_sites(lacking={1: "image"})
+
+
+# --- only sums ----------------------------------------------------------------------------------------------------
+
+
+@by_method
+def test_no_array_of_a_single_site_reaches_the_coordinator(method, partial):
+    federation = federate(partial, secure_sum=True)
+    federation._engine = tap = Wiretap(federation._engine)
+    fit_over(federation, method)
+    clear = [outcome for _, outcome in tap.heard if not isinstance(outcome, Masked | PublicKey)]
+    assert {type(outcome) for outcome in clear} == {Description, Acknowledgement}
+    assert not any(isinstance(value, np.ndarray | float) for outcome in clear for _, _, _, value in outcome.items())
+    assert sum(isinstance(outcome, Masked) for _, outcome in tap.heard) > 3 * SMALL["max_rounds"]
+
+
+def test_every_step_but_names_and_units_is_a_sum():
+    single = {step.name for step in MvPPCASite.steps().values() if not step.summed}
+    assert single == {"describe", "prepare"}
+
+
+@pytest.mark.parametrize(("method", "allowed"), [("invariant", 1e-6), ("paper", 1e-6), ("hierarchical", 2e-3)])
+def test_masked_sums_change_loadings_by_no_more_than_the_fixed_point(method, allowed, partial):
+    """Between-centre variances near zero are below the fixed point's grain, which the hierarchical fit feels."""
+    clear, masked = (run(partial, method, secure_sum=secure)[0] for secure in (False, True))
+    for view in SIZES:
+        difference = (clear.loadings_[view] - masked.loadings_[view]) / clear.layout.split(clear._spread)[view][:, None]
+        assert np.abs(difference).max() < allowed
+    assert masked.training_["mae"] == pytest.approx(clear.training_["mae"], abs=allowed)
+
+
+# --- small sites --------------------------------------------------------------------------------------------------
+
+
+def refusals(federation, site):
+    return [entry for entry in federation.ledgers[site].entries if entry["event"] == "refusal"]
+
+
+@by_method
+@pytest.mark.parametrize("secure", [False, True], ids=["clear", "masked"])
+def test_twelve_patients_are_refused_where_twenty_are_asked_for(method, secure):
+    sites = {"lyon": small_sites(1)["site-0"], "oslo": small_sites(1)["site-0"].take(np.arange(12))}
+    federation = federate(sites, policy=mc.Policy(min_patients=20), secure_sum=secure)
+    with pytest.raises(DisclosureRefused) as caught:
+        fit_over(federation, method)
+    assert caught.value.where.startswith("oslo")
+    assert "20" in caught.value.what
+    refusals = {
+        name: [e for e in ledger.entries if e["event"] == "refusal"] for name, ledger in federation.ledgers.items()
+    }
+    assert len(refusals["oslo"]) == 1
+    assert refusals["oslo"][0]["method"] == "fed-mv-ppca"
+    assert refusals["lyon"] == []
+
+
+def test_a_view_that_too_few_patients_have_is_refused_too():
+    sites = small_sites()
+    image = sites["site-1"].array("image").copy()
+    image[8:] = np.nan
+    views = {view: sites["site-1"].array(view) for view in SIZES} | {"image": image}
+    sites["site-1"] = MultiViewData(views)
+    with pytest.raises(DisclosureRefused, match="site-1"):
+        run(sites, policy=mc.Policy(min_patients=10))
+
+
+def test_a_method_that_is_not_allowed_leaves_nothing():
+    federation = federate(small_sites(), policy=mc.Policy(methods=("describe",)))
+    with pytest.raises(RefusedByPolicy):
+        fit_over(federation, "invariant")
+    assert all(entry["event"] != "release" for ledger in federation.ledgers.values() for entry in ledger.entries)
+
+
+# --- taken up again -----------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def uninterrupted(method, secure):
+    model, federation = run(small_sites(lacking={1: "image"}), method, secure_sum=secure)
+    return law(model), model.history_, federation._engine.exchanges
+
+
+@by_method
+@pytest.mark.parametrize("secure", [False, True], ids=["clear", "masked"])
+@pytest.mark.parametrize("part", [0.1, 0.4, 0.6, 0.8, 0.95])
+def test_a_run_broken_off_and_taken_up_is_the_same_bit_for_bit(method, secure, part, partial, tmp_path):
+    expected, history, n_exchanges = uninterrupted(method, secure)
+    faults = Faults(interrupt_at=round(part * n_exchanges))
+    with pytest.raises(KeyboardInterrupt):
+        run(partial, method, secure_sum=secure, folder=tmp_path, faults=faults)
+    model, federation = run(partial, method, secure_sum=secure, folder=tmp_path)
+    assert law(model).tobytes() == expected.tobytes()
+    assert model.history_ == history
+    if part > 0.5:
+        assert federation._engine.exchanges < n_exchanges
+
+
+def test_a_run_that_is_complete_asks_for_no_round_again(partial, tmp_path):
+    first, before = run(partial, folder=tmp_path)
+    again, after = run(partial, folder=tmp_path)
+    assert law(first).tobytes() == law(again).tobytes()
+    assert after._engine.exchanges < before._engine.exchanges / 3
+
+
+# --- a lost site --------------------------------------------------------------------------------------------------
+
+
+@by_method
+@pytest.mark.parametrize("lost", ["site-0", "site-1", "site-2"])
+def test_a_lost_site_does_not_end_a_run_within_its_quorum(method, lost, partial):
+    at = uninterrupted(method, False)[2] - SMALL["max_rounds"]
+    model, _ = run(partial, method, quorum=2, faults=Faults(lose={lost: at}))
+    assert len(model.federation) == 2
+    assert np.isfinite(law(model)).all()
+    assert model.n_patients_ == 80
+
+
+@by_method
+def test_the_only_site_with_a_view_may_be_lost(method):
+    sites = small_sites(lacking={1: "image", 2: "image"})
+    at = uninterrupted(method, False)[2] - SMALL["max_rounds"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DisclosureWarning)
+        model, _ = run(sites, method, quorum=2, faults=Faults(lose={"site-0": at}))
+    assert np.isfinite(law(model)).all()
+
+
+def test_a_lost_site_ends_a_run_that_needs_all(partial):
+    with pytest.raises(QuorumLost, match="site-1"):
+        run(partial, faults=Faults(lose={"site-1": 5}))

@@ -1,0 +1,297 @@
+"""Fed-mv-PPCA over federations against the pooled optimum, the simulated truth and published levels.
+
+Data: the simulated set of Balelli, Silva and Lorenzi (2021), section 4, and the UCI multiple features.
+"""
+
+import functools
+import importlib.util
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import multivariate_normal
+from sklearn.exceptions import ConvergenceWarning
+
+import multicentre as mc
+from multicentre.data import MultiViewData
+from multicentre.datasets import cross_validation_splits, load_handwritten, simulate_sd, split_scenario
+from multicentre.datasets.labelled import LabelledMultiView
+from multicentre.federation.errors import DataError
+from multicentre.multiview.ppca.maths.model import Layout
+from multicentre.multiview.ppca.model_selection import select_n_components
+from ppca_federations import SIZES, covariance, federate, fit, law, mean, pooled, small_sites, split_sd
+
+_SPEC = importlib.util.spec_from_file_location("ppca_oracles", Path(__file__).parent / "ppca_oracles.py")
+ppca_oracles = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(ppca_oracles)
+
+SCENARIOS = [("IID", 3), ("IID", 6), ("G", 3), ("G", 6), ("K", 3), ("K", 6), ("G/K", 3), ("G/K", 6)]
+METHODS = ("invariant", "hierarchical", "paper")
+in_every_scenario = pytest.mark.parametrize(("scenario", "n_sites"), SCENARIOS)
+
+
+@functools.cache
+def fitted(scenario, n_sites, method="invariant", **parameters):
+    sites, *_ = split_sd(scenario, n_sites)
+    return quiet_fit(sites, 5, method=method, **parameters)
+
+
+def quiet_fit(sites, n_components, **parameters):
+    rounds = {"invariant": 100, "hierarchical": 15, "paper": 60}
+    parameters = {"max_rounds": rounds[parameters.get("method", "invariant")], **parameters}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return fit(sites, n_components, **parameters)
+
+
+@functools.cache
+def pooled_optimum():
+    """The maximum of the pooled likelihood, found without EM, over the training rows of SD in view units."""
+    sites, held_out, _ = split_sd("IID", 1)
+    data = next(iter(sites.values()))
+    layout = Layout(data.views, tuple(len(names) for names in data.columns.values()))
+    rows = data.stacked(data.views)
+    unit = np.array([rows[:, layout.columns(view)].std() for view in data.views])[layout.view_of]
+    best, _ = ppca_oracles.profile_optimum(rows / unit, layout, 5)
+    joint = (best.loadings @ best.loadings.T + np.diag(best.noise)) * np.outer(unit, unit)
+    density = multivariate_normal(best.mean * unit, joint)
+    test = held_out.data.stacked(data.views)
+    return density.logpdf(test).mean(), joint, density.logpdf(rows).mean()
+
+
+def held_out_score(scenario, n_sites, method="invariant"):
+    return fitted(scenario, n_sites, method).score(split_sd(scenario, n_sites)[1].data)
+
+
+# --- the pooled optimum -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["invariant", "hierarchical"])
+def test_one_centre_is_pooled_maximum_likelihood(method):
+    held_out, joint, training = pooled_optimum()
+    sites, test, _ = split_sd("IID", 1)
+    model = quiet_fit(sites, 5, method=method, tol=1e-12)
+    assert np.linalg.norm(covariance(model) - joint) < 1e-5 * np.linalg.norm(joint)
+    assert model.score(next(iter(sites.values()))) == pytest.approx(training, abs=1e-6)
+    assert model.score(test.data) == pytest.approx(held_out, abs=1e-4)
+
+
+def test_one_view_at_one_centre_is_the_closed_form():
+    (site,) = small_sites(1, n=300).values()
+    rows = site.array("blood")
+    model = fit({"one": site.drop(["image", "genes"])}, 2, tol=1e-12)
+    values, vectors = np.linalg.eigh(np.cov(rows.T, bias=True))
+    noise = values[:-2].mean()
+    expected = (vectors[:, -2:] * (values[-2:] - noise)) @ vectors[:, -2:].T + noise * np.eye(6)
+    np.testing.assert_allclose(covariance(model), expected, atol=1e-6)
+    np.testing.assert_allclose(mean(model), rows.mean(axis=0), atol=1e-12)
+
+
+@in_every_scenario
+def test_the_shared_fit_reaches_the_pooled_held_out_likelihood(scenario, n_sites):
+    allowed = 0.3 if "K" in scenario else 0.01
+    assert abs(held_out_score(scenario, n_sites) - pooled_optimum()[0]) < allowed
+
+
+@in_every_scenario
+def test_fifteen_rounds_come_within_a_tenth_of_a_nat(scenario, n_sites):
+    history = [entry["log_likelihood"] for entry in fitted(scenario, n_sites).history_]
+    first_near = next(i for i, value in enumerate(history) if value > history[-1] - 0.1)
+    assert first_near < 15
+
+
+@in_every_scenario
+def test_the_hierarchical_fit_stays_near_the_pooled_one_where_centres_do_not_differ(scenario, n_sites):
+    assert held_out_score(scenario, n_sites, "hierarchical") > pooled_optimum()[0] - 0.35
+
+
+@pytest.mark.parametrize("method", METHODS)
+@in_every_scenario
+def test_test_error_within_two_per_cent_of_one_centre(scenario, n_sites, method):
+    test = split_sd(scenario, n_sites)[1]
+    alone = fitted("IID", 1, method).assess(test.data)["mae"]
+    assert fitted(scenario, n_sites, method).assess(test.data)["mae"] < 1.02 * alone
+
+
+@pytest.mark.parametrize("method", METHODS)
+@in_every_scenario
+def test_a_missing_view_is_predicted_far_better_than_by_its_mean(scenario, n_sites, method):
+    test = split_sd(scenario, n_sites)[1]
+    figures = fitted(scenario, n_sites, method).assess(test.data)
+    for view in test.data.views:
+        assert figures[f"imputation_mae/{view}"] < 0.1 * figures[f"mean_imputation_mae/{view}"]
+    low, high = fitted(scenario, n_sites, method).impute(test.data, "view_2").interval(0.9)
+    truth = test.data.array("view_2")
+    assert 0.84 < ((truth >= low) & (truth <= high)).mean() < 0.95
+
+
+# --- what must not matter -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_order_of_sites_does_not_matter(method):
+    sites = small_sites(lacking={1: "image"})
+    turned = {name: sites[name] for name in ("site-2", "site-0", "site-1")}
+    np.testing.assert_allclose(law(small_fit(turned, method)), law(small_fit(sites, method)), atol=1e-9)
+
+
+@pytest.mark.parametrize("method", ["invariant", "hierarchical"])
+def test_the_order_of_columns_and_views_does_not_matter(method):
+    sites = small_sites(lacking={2: "genes"})
+    turned = {
+        name: MultiViewData(
+            {view: site.array(view)[:, ::-1] for view in reversed(site.views)},
+            columns={view: site.columns[view][::-1] for view in site.views},
+        )
+        for name, site in sites.items()
+    }
+    model, other = small_fit(sites, method), small_fit(turned, method)
+    new = np.concatenate([[f"{view}_{j}" for j in range(d)] for view, d in SIZES.items()])
+    old = np.concatenate([other.schema_.columns[view] for view in other.schema_.views])
+    order = [list(old).index(name) for name in new]
+    np.testing.assert_allclose(covariance(other)[np.ix_(order, order)], covariance(model), atol=1e-9)
+    np.testing.assert_allclose(mean(other)[order], mean(model), atol=1e-9)
+
+
+def test_canonical_axes_make_loadings_and_latents_the_same_too():
+    sites = small_sites()
+    turned = dict(reversed(sites.items()))
+    one, two = small_fit(sites, "invariant"), small_fit(turned, "invariant")
+    for view in SIZES:
+        np.testing.assert_allclose(one.loadings_[view], two.loadings_[view], atol=1e-7)
+    np.testing.assert_allclose(one.transform(sites["site-0"]), two.transform(sites["site-0"]), atol=1e-7)
+
+
+def test_rows_spread_over_more_sites_give_the_same_fit():
+    """With one case mix all over, the likelihood does not know where a row lies."""
+    (site,) = small_sites(1, n=600).values()
+    thirds = {f"part-{i}": site.take(np.arange(i, 600, 3)) for i in range(3)}
+    whole, split = fit({"all": site}, tol=1e-9), fit(thirds, case_mix_weight=1e9, tol=1e-9)
+    assert split.score(site) == pytest.approx(whole.score(site), abs=2e-3)
+
+
+def small_fit(sites, method):
+    return quiet_fit(sites, 2, method=method, max_rounds=12, n_local_iterations=5, tol=1e-12)
+
+
+# --- published levels ---------------------------------------------------------------------------------------------
+
+
+def to_unit_interval(labelled):
+    """Bring every column to [0, 1] over all rows, as the paper's tables do."""
+    views = {}
+    for view in labelled.data.views:
+        rows = labelled.data.array(view)
+        views[view] = (rows - rows.min(axis=0)) / np.ptp(rows, axis=0)
+    return LabelledMultiView(MultiViewData(views), labelled.labels, "SD", "", "")
+
+
+@pytest.mark.parametrize(
+    ("shift", "scenario", "error", "accuracy"),
+    [("paper", "IID", 0.0105, 1.0), ("paper", "G/K", 0.0110, 1.0), ("mild", "G/K", 0.016, 0.80)],
+)
+def test_the_papers_method_reaches_the_levels_of_table_two(shift, scenario, error, accuracy):
+    labelled = to_unit_interval(simulate_sd(1, shift))
+    train, test = cross_validation_splits(labelled, seed=0)[0]
+    parts = split_scenario(labelled.take(train), scenario, 3, seed=0)
+    model = quiet_fit({name: part.data for name, part in parts.items()}, 5, method="paper", scale="none", max_rounds=30)
+    held_out, training = labelled.take(test), labelled.take(train)
+    rebuilt = model.reconstruct(held_out.data)
+    mae = np.abs(np.hstack([rebuilt[view] - held_out.data.array(view) for view in rebuilt])).mean()
+    figures = model.assess(
+        held_out.data, list(held_out.labels), training=training.data, training_labels=list(training.labels)
+    )
+    assert mae <= error
+    assert figures["accuracy"] >= accuracy
+
+
+def heterogeneous_sites(seed, n_sites=6, n=60, sd_loadings=0.1, sd_mean=0.2):
+    """Draw centres whose loadings and means vary around common ones, as the hierarchy says."""
+    rng = np.random.default_rng(seed)
+    sizes = {"first": 15, "second": 8, "third": 10}
+    loadings, centre = rng.standard_normal((33, 5)), rng.standard_normal(33)
+    sites = {}
+    for c in range(n_sites):
+        W = loadings + sd_loadings * rng.standard_normal(loadings.shape)
+        mu = centre + sd_mean * rng.standard_normal(33)
+        noise = np.sqrt(0.3 * 20 / rng.gamma(20, size=3)).repeat(list(sizes.values()))
+        rows = rng.standard_normal((n, 5)) @ W.T + mu + noise * rng.standard_normal((n, 33))
+        blocks = np.split(rows, np.cumsum(list(sizes.values()))[:-1], axis=1)
+        sites[f"centre-{c}"] = MultiViewData(dict(zip(sizes, blocks, strict=True)))
+    return sites
+
+
+def test_variances_between_centres_are_recovered_where_the_papers_alternation_collapses():
+    sites = heterogeneous_sites(1)
+    honest = quiet_fit(sites, 5, method="hierarchical", scale="none", max_rounds=40, n_local_iterations=5)
+    loadings, means = (
+        np.sqrt(np.average([v[name] ** 2 for v in honest.between_centres_.values()], weights=[15, 8, 10]))
+        for name in ("loadings", "mean")
+    )
+    assert 0.08 <= loadings <= 0.13
+    assert 0.15 <= means <= 0.23
+    collapsed = quiet_fit(sites, 5, method="paper", scale="none", max_rounds=40)
+    assert max(view["loadings"] for view in collapsed.between_centres_.values()) < 0.02
+
+
+def test_waic_chooses_the_true_five_dimensions():
+    sites, *_ = split_sd("IID", 3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        chosen = select_n_components(federate(sites), [4, 5, 6])
+    assert chosen.n_components == 5
+    assert min(chosen.bic, key=chosen.bic.get) == 5
+    assert chosen.mae[4] > 2.0 * chosen.mae[5]
+
+
+# --- UCI multiple features ----------------------------------------------------------------------------------------
+
+
+@functools.cache
+def digits():
+    try:
+        labelled = load_handwritten()
+    except DataError:
+        pytest.skip("the multiple features are not at hand")
+    rng = np.random.default_rng(0)
+    test = np.zeros(len(labelled), dtype=bool)
+    for label in labelled.groups:
+        rows = np.flatnonzero(labelled.labels == label)
+        test[rng.choice(rows, 66, replace=False)] = True
+    return labelled.take(~test), labelled.take(test)
+
+
+@functools.cache
+def digits_fit(scenario):
+    training, _ = digits()
+    if scenario == "pooled":
+        return quiet_fit({"all": training.data}, 10, scale="feature", small_views=True)
+    options = {"groups_per_site": 6} if "G" in scenario else {}
+    parts = split_scenario(training, "G" if "G" in scenario else "IID", 5, seed=0, **options)
+    lacking = ("", "fac", "kar", "pix", "zer") if "K" in scenario else ("",) * 5
+    sites = {
+        name: part.data.drop([view]) if view else part.data
+        for (name, part), view in zip(parts.items(), lacking, strict=True)
+    }
+    return quiet_fit(sites, 10, scale="feature", small_views=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("scenario", "nats"), [("IID", 0.05), ("G", 0.05), ("K", 3.0), ("G/K", 3.0)])
+def test_digits_reach_the_pooled_fit_and_the_known_levels(scenario, nats):
+    """Four of five centres lack a view each in K and G/K."""
+    training, test = digits()
+    model, best = digits_fit(scenario), digits_fit("pooled")
+    assert model.score(test.data) > best.score(test.data) - nats
+    figures = model.assess(test.data, list(test.labels), training=training.data, training_labels=list(training.labels))
+    assert figures["accuracy"] > 0.92
+    assert figures["mae"] < 0.505
+    assert figures["imputation_mae/fac"] <= 0.52 * figures["mean_imputation_mae/fac"]
+
+
+def test_pooling_is_what_it_says():
+    sites = small_sites(lacking={0: "genes"})
+    model = fit(pooled(sites))
+    assert model.n_patients_ == 120
+    assert isinstance(model, mc.multiview.FedMvPPCA)
