@@ -51,5 +51,16 @@ def real_arrays(fitted: Any) -> dict[str, np.ndarray]:
 
 CASES = {
     "toy-mean": Case(FedMean, toy_sites, lambda fit: {"mean": fit.mean_}),
-    "fed-mv-ppca": Case(lambda: mc.multiview.FedMvPPCA(2, tol=1e-3), two_view_sites, real_arrays, masked_error=5e-3),
+    "fed-mv-ppca": Case(lambda: mc.multiview.FedMvPPCA(2, tol=1e-3), two_view_sites, real_arrays),
+    "fed-mv-ppca, paper": Case(
+        lambda: mc.multiview.FedMvPPCA(2, method="paper", max_rounds=3, n_local_iterations=3),
+        two_view_sites,
+        lambda fit: {**fit.loadings_, "mean": np.concatenate(list(fit.mean_.values()))},
+    ),
+    "fed-mv-ppca, hierarchical": Case(
+        lambda: mc.multiview.FedMvPPCA(2, method="hierarchical", tol=1e-2, n_local_iterations=3),
+        two_view_sites,
+        lambda fit: {"mean": np.concatenate(list(fit.mean_.values())), **fit.noise_variance_},
+        masked_error=5e-3,
+    ),
 }

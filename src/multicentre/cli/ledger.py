@@ -72,6 +72,22 @@ def export(
         typer.echo(_as_csv(found), nl=False)
 
 
+@app.command()
+@answering
+def mend(
+    path: Annotated[Path, typer.Argument(metavar="LEDGER.jsonl", help="A ledger whose last line was torn.")],
+    as_json: AsJson = False,
+) -> None:
+    """Put a line that a crash tore off beside the ledger, keep every whole entry, and note it."""
+    from multicentre.privacy.ledger import mend_ledger
+
+    head = mend_ledger(path)
+    if as_json:
+        show_json({"entries": head.entries, "hash": head.hash})
+    else:
+        show(f"{path}: {head.entries} entries, ends with {head.hash}")
+
+
 def _as_csv(found: dict[str, list[Entry]]) -> str:
     """Return the ledgers one below the other, the site's name in a column before the others."""
     from multicentre.privacy.ledger import ledger_as_csv

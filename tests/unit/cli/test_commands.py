@@ -55,7 +55,7 @@ def test_version_help_and_usage():
 
 def test_every_command_speaks_json():
     names = ["demo", "run", "card", "report", "doctor", "reproduce"]
-    names += ["ledger show", "ledger verify", "ledger export", "datasets list", "datasets fetch"]
+    names += ["ledger show", "ledger verify", "ledger mend", "ledger export", "datasets list", "datasets fetch"]
     for name in names:
         assert "--json" in call(*name.split(), "--help").stdout, name
 
@@ -139,6 +139,19 @@ def test_ledger_commands(finished, tmp_path):
     assert told("ledger", "export", finished, "--output", file) == (0, {"entries": 18, "output": str(file)})
     assert list(csv.DictReader(io.StringIO(file.read_text()))) == rows
     assert told("ledger", "show", finished, "--site", "rome")[0] == 3
+
+
+def test_a_torn_ledger_is_mended(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    ledger = Ledger(path)
+    ledger.append("release", {"step": "describe"})
+    with path.open("a") as file:
+        file.write('{"entry":2,"ti')
+    assert told("ledger", "verify", path)[0] == 8
+    status, head = told("ledger", "mend", path)
+    assert status == 0
+    assert head["entries"] == 2
+    assert told("ledger", "verify", path) == (0, {"ledger": head})
 
 
 def test_ledger_tells_releases_refusals_and_the_rest_apart(tmp_path):

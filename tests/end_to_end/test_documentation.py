@@ -1,0 +1,30 @@
+"""The examples on the methods' pages run as they stand."""
+
+import importlib.util
+import re
+import warnings
+from pathlib import Path
+
+import pytest
+
+PAGES = sorted((Path(__file__).resolve().parents[2] / "docs" / "methods").glob("*.md"))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_examples_run(page, capsys):
+    if page.stem == "vae" and importlib.util.find_spec("torch") is None:
+        pytest.skip("torch is not installed")
+    names: dict[str, object] = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for block in re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
+            exec(compile(block, page.name, "exec"), names)
+    assert "model" in names
+    assert capsys.readouterr().out.strip()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_each_page_says_what_a_reader_asks(page):
+    headings = re.findall(r"^## (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    for wanted in ("What it does|What they do", "When to use", "Assumptions", "What leaves a site", "Example"):
+        assert any(re.match(wanted, heading) for heading in headings), wanted
