@@ -10,7 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 import multicentre as mc
 from multicentre.data import MultiViewData
 from multicentre.engines.faults import Faults
-from multicentre.federation.errors import DisclosureRefused, DisclosureWarning, QuorumLost, RefusedByPolicy
+from multicentre.federation.errors import DataError, DisclosureRefused, DisclosureWarning, QuorumLost, RefusedByPolicy
 from multicentre.federation.steps import Acknowledgement
 from multicentre.multiview.agreement import Description
 from multicentre.multiview.ppca.site import MvPPCASite
@@ -175,6 +175,13 @@ def test_the_only_site_with_a_view_may_be_lost(method):
         warnings.simplefilter("ignore", DisclosureWarning)
         model, _ = run(sites, method, quorum=2, faults=Faults(lose={"site-0": at}))
     assert np.isfinite(law(model)).all()
+
+
+@pytest.mark.parametrize("at", range(1, 6))
+def test_a_view_that_is_lost_before_the_first_round_is_named(at):
+    sites = small_sites(lacking={1: "image", 2: "image"})
+    with pytest.raises(DataError, match="no site .*image"):
+        run(sites, quorum=2, faults=Faults(lose={"site-0": at}))
 
 
 def test_a_lost_site_ends_a_run_that_needs_all(partial):

@@ -224,13 +224,15 @@ def agree(federation: Federation, part: type[MultiViewPart]) -> Agreement:
     SchemaMismatch
         Two sites describe a view differently.
     DataError
-        A site's data cannot be fitted.
+        A site's data cannot be fitted, or the only site with a view was lost.
     """
     schema = agree_on_views(federation, part)
     views, sizes = tuple(schema.views), dict(schema.sizes)
     orders = federation.sum(part.column_orders, Stacking(views, sizes))
+    _check_held(schema, orders.sites)
     units = 2.0 ** np.rint(orders.orders / orders.sites)
     totals = federation.sum(part.column_totals, Measured(views, sizes, units))
+    _check_held(schema, totals.observed)
     centre = totals.total / totals.observed * units
     squares = federation.sum(part.column_squares, CentredMeasured(views, sizes, centre, units)).squares
     return Agreement(
@@ -243,6 +245,17 @@ def agree(federation: Federation, part: type[MultiViewPart]) -> Agreement:
         sites=totals.sites,
         incomplete=totals.incomplete > 0,
     )
+
+
+def _check_held(schema: MultiViewSchema, counts: Floats) -> None:
+    columns = [view for view in schema.views for _ in schema.columns[view]]
+    for view, n in zip(columns, counts, strict=True):
+        if n < 0.5:
+            raise DataError(
+                "no site that still takes part has the view",
+                where=f"view {view!r}",
+                mend="Bring its site back, or leave the view out of the study.",
+            )
 
 
 def agree_on_views(federation: Federation, part: type[MultiViewPart]) -> MultiViewSchema:

@@ -175,6 +175,10 @@ class MvPPCAModel(FederatedEstimator):
     def sample(self, n_patients: int, random_state: int | None = None) -> MultiViewData:
         """Draw patients from the fitted law. They are simulated and rest on no single patient."""
         names = self.layout.names
+        if n_patients < 1:
+            raise ConfigurationError(
+                f"{n_patients!r} patients cannot be drawn", where="n_patients", mend="Draw 1 or more."
+            )
         drawn = predict.sample(self._law, n_patients, np.random.default_rng(random_state))
         return self._as_data(drawn, names, None)
 

@@ -194,6 +194,8 @@ def test_samples_follow_the_law_and_the_seed(model):
     np.testing.assert_allclose(rows.mean(axis=0), mean(model), atol=0.1)
     np.testing.assert_allclose(np.cov(rows.T), covariance(model), atol=0.25)
     np.testing.assert_array_equal(rows, model.sample(20_000, random_state=1).stacked(tuple(SIZES)))
+    with pytest.raises(ConfigurationError, match="n_patients"):
+        model.sample(0)
 
 
 def test_evaluate_gives_the_figures_of_assess_from_sums(model, sites):
