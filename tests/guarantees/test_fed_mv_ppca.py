@@ -180,7 +180,7 @@ def test_the_only_site_with_a_view_may_be_lost(method):
 @pytest.mark.parametrize("at", range(1, 6))
 def test_a_view_that_is_lost_before_the_first_round_is_named(at):
     sites = small_sites(lacking={1: "image", 2: "image"})
-    with pytest.raises(DataError, match="no site .*image"):
+    with pytest.raises(DataError, match=r"no site .*image"):
         run(sites, quorum=2, faults=Faults(lose={"site-0": at}))
 
 
