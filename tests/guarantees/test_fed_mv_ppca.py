@@ -45,6 +45,7 @@ def run(sites, method="invariant", **options):
 def fit_over(federation, method):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
+        warnings.simplefilter("ignore", DisclosureWarning)
         return mc.multiview.FedMvPPCA(2, method=method, **SMALL).fit(federation)
 
 
@@ -171,17 +172,16 @@ def test_a_lost_site_does_not_end_a_run_within_its_quorum(method, lost, partial)
 def test_the_only_site_with_a_view_may_be_lost(method):
     sites = small_sites(lacking={1: "image", 2: "image"})
     at = uninterrupted(method, False)[2] - SMALL["max_rounds"]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DisclosureWarning)
-        model, _ = run(sites, method, quorum=2, faults=Faults(lose={"site-0": at}))
+    model, _ = run(sites, method, quorum=2, faults=Faults(lose={"site-0": at}))
     assert np.isfinite(law(model)).all()
 
 
 @pytest.mark.parametrize("at", range(1, 6))
 def test_a_view_that_is_lost_before_the_first_round_is_named(at):
     sites = small_sites(lacking={1: "image", 2: "image"})
-    with pytest.raises(DataError, match=r"no site .*image"):
+    with pytest.raises(DataError, match="no site") as caught:
         run(sites, quorum=2, faults=Faults(lose={"site-0": at}))
+    assert "image" in str(caught.value)
 
 
 def test_a_lost_site_ends_a_run_that_needs_all(partial):

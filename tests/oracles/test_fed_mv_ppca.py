@@ -42,8 +42,8 @@ def fitted(scenario, n_sites, method="invariant", **parameters):
 def quiet_fit(sites, n_components, **parameters):
     budgets = {
         "invariant": {},
-        "hierarchical": {"max_rounds": 15, "n_local_iterations": 5},
-        "paper": {"max_rounds": 40},
+        "hierarchical": {"max_rounds": 10, "n_local_iterations": 5},
+        "paper": {"max_rounds": 25},
     }
     parameters = {**budgets[parameters.get("method", "invariant")], **parameters}
     with warnings.catch_warnings():
@@ -230,7 +230,7 @@ def heterogeneous_sites(seed, n_sites=6, n=60, sd_loadings=0.1, sd_mean=0.2):
 
 def test_variances_between_centres_are_recovered_where_the_papers_alternation_collapses():
     sites = heterogeneous_sites(1)
-    honest = quiet_fit(sites, 5, method="hierarchical", scale="none", max_rounds=40, n_local_iterations=5)
+    honest = quiet_fit(sites, 5, method="hierarchical", scale="none", max_rounds=25, n_local_iterations=5, ddof=1)
     loadings, means = (
         np.sqrt(np.average([v[name] ** 2 for v in honest.between_centres_.values()], weights=[15, 8, 10]))
         for name in ("loadings", "mean")

@@ -315,16 +315,36 @@ def cross_view_errors(
     unit : array of shape (d,), default 1
         By what each feature's errors are multiplied.
     """
-    sums = ErrorSums(np.zeros(layout.n_views), np.zeros(layout.n_views))
-    for view in layout.names:
-        own = layout.features_of([view])
-        hidden = np.where(own, np.nan, X)
-        usable = ~np.isnan(hidden).all(axis=1)
-        if usable.any():
-            truth = np.where(own, X, np.nan)[usable]
-            predicted = reconstruct(hidden[usable], parameters, law)
-            sums = sums + absolute_errors(truth * unit, predicted * unit, layout)
+    seen = parameters if law is None else absorb_law(parameters, law)
+    rows, unit = Rows.read(X), np.broadcast_to(unit, X.shape[1:])
+    deviations, q = rows.deviations(seen.mean), seen.n_components
+    views = [layout.columns(view) for view in layout.names]
+    told = [_tell_of_view(rows, deviations, seen, own) for own in views]
+    sums = ErrorSums(np.zeros(len(views)), np.zeros(len(views)))
+    for k, own in enumerate(views):
+        others = [one for j, one in enumerate(told) if j != k]
+        if not others:
+            break
+        precisions = np.eye(q) + np.sum([precision for precision, _ in others], axis=0)
+        latent = multiply_grouped(
+            np.sum([score for _, score in others], axis=0), np.linalg.inv(precisions), rows.pattern_of
+        )
+        holds_more = np.asarray(np.delete(rows.patterns, own, axis=1).any(axis=1))
+        told_more = holds_more if len(rows.patterns) == 1 else holds_more[rows.pattern_of]
+        compared = rows.observed[:, own] & told_more[:, None]
+        errors = np.abs(deviations[:, own] - latent @ seen.loadings[own].T) * compared
+        sums.absolute[k] = float(errors.sum(axis=0) @ unit[own])
+        sums.counts[k] = float(np.broadcast_to(compared, errors.shape).sum())
     return sums
+
+
+def _tell_of_view(rows: Rows, deviations: Floats, parameters: Parameters, own: slice) -> tuple[Floats, Floats]:
+    """Return what one view says of the latents: a precision a pattern, (p, q, q), and a score a row, (n, q)."""
+    loadings = parameters.loadings[own]
+    weighted = loadings / parameters.noise[own, None]
+    outer = (loadings[:, :, None] * weighted[:, None, :]).reshape(len(loadings), -1)
+    q = parameters.n_components
+    return (rows.patterns[:, own] @ outer).reshape(-1, q, q), deviations[:, own] @ weighted
 
 
 def count_covered(truth: Floats, low: Floats, high: Floats) -> tuple[int, int]:
