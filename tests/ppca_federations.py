@@ -1,6 +1,7 @@
 """Federations of small multi-view sites, for tests of Fed-mv-PPCA from end to end."""
 
 import functools
+import math
 
 import numpy as np
 
@@ -32,6 +33,9 @@ def small_sites(n_sites=3, n=40, q=2, *, seed=3, lacking=None, hidden=0.0, sizes
 def federate(sites, **options):
     """Return an in-process federation."""
     return mc.Federation.in_process(sites, **options)
+
+
+LIKELIHOOD = {"case_mix_weight": 0.0, "loadings_sd": math.inf}
 
 
 def fit(sites, n_components=2, *, options=None, **parameters):

@@ -4,9 +4,7 @@ Data: the simulated set of Balelli, Silva and Lorenzi (2021), section 4, and the
 """
 
 import functools
-import importlib.util
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,17 +12,14 @@ from scipy.stats import multivariate_normal
 from sklearn.exceptions import ConvergenceWarning
 
 import multicentre as mc
+import ppca_oracles
 from multicentre.data import MultiViewData
 from multicentre.datasets import cross_validation_splits, load_handwritten, simulate_sd, split_scenario
 from multicentre.datasets.labelled import LabelledMultiView
 from multicentre.federation.errors import DataError
 from multicentre.multiview.ppca.maths.model import Layout
 from multicentre.multiview.ppca.model_selection import select_n_components
-from ppca_federations import SIZES, covariance, federate, fit, law, mean, pooled, small_sites, split_sd
-
-_SPEC = importlib.util.spec_from_file_location("ppca_oracles", Path(__file__).parent / "ppca_oracles.py")
-ppca_oracles = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(ppca_oracles)
+from ppca_federations import LIKELIHOOD, SIZES, covariance, federate, fit, law, mean, pooled, small_sites, split_sd
 
 SCENARIOS = [("IID", 3), ("IID", 6), ("G", 3), ("G", 6), ("K", 3), ("K", 6), ("G/K", 3), ("G/K", 6)]
 METHODS = ("invariant", "hierarchical", "paper")
@@ -77,7 +72,7 @@ def held_out_score(scenario, n_sites, method="invariant"):
 def test_one_centre_is_pooled_maximum_likelihood(method):
     held_out, joint, training = pooled_optimum()
     sites, test, _ = split_sd("IID", 1)
-    model = quiet_fit(sites, 5, method=method, tol=1e-12)
+    model = quiet_fit(sites, 5, method=method, tol=1e-12, **LIKELIHOOD)
     assert np.linalg.norm(covariance(model) - joint) < 1e-5 * np.linalg.norm(joint)
     assert model.score(next(iter(sites.values()))) == pytest.approx(training, abs=1e-6)
     assert model.score(test.data) == pytest.approx(held_out, abs=1e-4)
@@ -86,7 +81,7 @@ def test_one_centre_is_pooled_maximum_likelihood(method):
 def test_one_view_at_one_centre_is_the_closed_form():
     (site,) = small_sites(1, n=300).values()
     rows = site.array("blood")
-    model = fit({"one": site.drop(["image", "genes"])}, 2, tol=1e-12)
+    model = fit({"one": site.drop(["image", "genes"])}, 2, tol=1e-12, **LIKELIHOOD)
     values, vectors = np.linalg.eigh(np.cov(rows.T, bias=True))
     noise = values[:-2].mean()
     expected = (vectors[:, -2:] * (values[-2:] - noise)) @ vectors[:, -2:].T + noise * np.eye(6)

@@ -1,13 +1,11 @@
 """The fit against closed forms, other libraries and the pooled optimum."""
 
-import importlib.util
-from pathlib import Path
-
 import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 from sklearn.decomposition import PCA
 
+import ppca_oracles as oracles
 from multicentre.multiview.ppca.maths.em import fit_local, random_start
 from multicentre.multiview.ppca.maths.invariant import site_log_likelihood
 from multicentre.multiview.ppca.maths.model import LatentLaw, Layout, Parameters
@@ -25,10 +23,6 @@ from ppca_simulation import (
     split_sites,
     start_shared,
 )
-
-_SPEC = importlib.util.spec_from_file_location("ppca_oracles", Path(__file__).parent / "ppca_oracles.py")
-oracles = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(oracles)
 
 
 @pytest.fixture(scope="module")

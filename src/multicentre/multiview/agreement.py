@@ -184,10 +184,12 @@ class Agreement(Message):
         Parameters
         ----------
         scale : {"view", "feature", "none"}
-            One divisor a view (the root of its columns' mean variance), one a column, or none at all.
+            One divisor a view (the root of its columns' mean variance), one a column, or one power of two for all,
+            which changes the letters of the fit and no digit.
         """
         if scale == "none":
-            return np.zeros_like(self.centre), np.ones_like(self.centre)
+            common = 2.0 ** np.rint(np.log2(np.median(self.deviation)))
+            return np.zeros_like(self.centre), np.full_like(self.centre, common)
         if scale == "feature":
             return self.centre, self.deviation
         widths = list(self.sizes.values())
@@ -235,6 +237,7 @@ def agree(federation: Federation, part: type[MultiViewPart]) -> Agreement:
     _check_held(schema, totals.observed)
     centre = totals.total / totals.observed * units
     squares = federation.sum(part.column_squares, CentredMeasured(views, sizes, centre, units)).squares
+    _check_held(schema, squares)
     return Agreement(
         views=tuple(schema.views),
         columns={view: tuple(schema.columns[view]) for view in schema.views},

@@ -20,7 +20,7 @@ from multicentre.multiview.ppca import messages as sent
 from multicentre.multiview.ppca import rounds as loops
 from multicentre.multiview.ppca.fitted import MvPPCAModel
 from multicentre.multiview.ppca.maths.gauge import VarianceSums
-from multicentre.multiview.ppca.maths.model import Layout, Parameters
+from multicentre.multiview.ppca.maths.model import Floats, Layout, Parameters
 from multicentre.multiview.ppca.maths.prior import Prior
 from multicentre.multiview.ppca.maths.problem import Noise
 from multicentre.multiview.ppca.maths.selection import WAICParts
@@ -64,8 +64,13 @@ class FedMvPPCA(MvPPCAModel):
         Let latent dimensions that a view does not need switch off (``"invariant"`` and ``"hierarchical"``).
     waic : bool, default False
         Compute ``waic_`` after the fit, by sampling at the sites.
-    ddof : {0, 1}, default 0
-        1 divides between-centre squares by the number of sites less one; worth it with two or three sites.
+    ddof : {0, 1}, default 1
+        Between-centre squares are divided by the number of sites less `ddof`; 0 is the paper's maximum likelihood,
+        too small with few sites.
+    loadings_sd : float, default 0.3
+        Prior standard deviation of a loading, in standard deviations of the view's columns (``"invariant"``, and the
+        start of ``"hierarchical"``); ``inf`` is maximum likelihood. Where the sites that have a view hardly differ
+        along a latent dimension, nothing else holds the view's loadings on it.
     case_mix_weight : float, default 100
         Each site's spread of latents is drawn to the average one as by this many further patients (``"invariant"``
         and ``"hierarchical"``). 0 is maximum likelihood, whose log-likelihood never falls; a small site that lacks
@@ -131,7 +136,8 @@ class FedMvPPCA(MvPPCAModel):
         noise: Noise = "isotropic",
         ard: bool = False,
         waic: bool = False,
-        ddof: int = 0,
+        ddof: int = 1,
+        loadings_sd: float = 0.3,
         case_mix_weight: float = 100.0,
         small_views: bool = False,
         faithful: bool = False,
@@ -147,6 +153,7 @@ class FedMvPPCA(MvPPCAModel):
         self.ard = ard
         self.waic = waic
         self.ddof = ddof
+        self.loadings_sd = loadings_sd
         self.case_mix_weight = case_mix_weight
         self.small_views = small_views
         self.faithful = faithful
@@ -197,10 +204,10 @@ class FedMvPPCA(MvPPCAModel):
         agreement = agree(federation, MvPPCASite)
         self._check_sites(agreement, federation)
         self._take_units(agreement)
-        federation.ask(MvPPCASite.prepare, self._standards(agreement.incomplete))
+        federation.ask(MvPPCASite.prepare, self._standards(agreement.incomplete, waic=bool(self.waic)))
         return agreement
 
-    def _standards(self, incomplete: bool) -> sent.Standards:
+    def _standards(self, incomplete: bool, *, waic: bool) -> sent.Standards:
         return sent.Standards(
             views=tuple(self.schema_.views),
             columns={view: tuple(self.schema_.columns[view]) for view in self.schema_.views},
@@ -210,6 +217,7 @@ class FedMvPPCA(MvPPCAModel):
             noise=self.noise,
             incomplete=incomplete,
             n_components=self._q,
+            waic=waic,
             case_mix_weight=float(self.case_mix_weight),
         )
 
@@ -237,6 +245,8 @@ class FedMvPPCA(MvPPCAModel):
         for name, value in numbers:
             if not isinstance(value, int | np.integer) or value < 1:
                 raise ConfigurationError(f"{value!r} is not a whole number of at least 1", where=name)
+        if not self.loadings_sd > 0:
+            raise ConfigurationError(f"{self.loadings_sd!r} is not a number above 0", where="loadings_sd")
         for name in ("tol", "case_mix_weight"):
             value = getattr(self, name)
             if not 0 <= value < np.inf:
@@ -266,6 +276,13 @@ class FedMvPPCA(MvPPCAModel):
                 stacklevel=5,
             )
 
+    def _loadings_variance(self, agreement: Agreement) -> Floats | None:
+        if not np.isfinite(self.loadings_sd):
+            return None
+        starts = Layout(agreement.views, tuple(agreement.sizes.values())).starts
+        variance = (agreement.deviation / self._spread) ** 2
+        return self.loadings_sd**2 * np.add.reduceat(variance, starts) / list(agreement.sizes.values())
+
     def _plan(self, agreement: Agreement) -> loops.Plan:
         return loops.Plan(
             layout=Layout(agreement.views, tuple(agreement.sizes.values())),
@@ -274,6 +291,7 @@ class FedMvPPCA(MvPPCAModel):
             n_local_iterations=int(self.n_local_iterations),
             tol=self.tol,
             noise=self.noise,
+            loadings_variance=self._loadings_variance(agreement),
             ard=self.ard,
             ddof=self.ddof,
             faithful=self.faithful,
@@ -333,7 +351,7 @@ class FedMvPPCA(MvPPCAModel):
         """
         question = self._question()
         handle = federation.begin(MvPPCASite)
-        handle.ask(MvPPCASite.prepare, self._standards(False))
+        handle.ask(MvPPCASite.prepare, self._standards(False, waic=False))
         return _figures(handle.sum(MvPPCASite.evaluate, question), self.layout.names)
 
     def exhibits(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Exhibit]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from multicentre.data.multiview import MultiViewData
@@ -15,6 +16,7 @@ from multicentre.federation.errors import ConfigurationError, DataError
 from multicentre.multiview.agreement import Agreement, check_columns
 from multicentre.multiview.assessment import accuracy_of_groups, unit_of_errors
 from multicentre.multiview.ppca.maths import gauge, predict
+from multicentre.multiview.ppca.maths.ard import active_axes
 from multicentre.multiview.ppca.maths.harmonise import harmonise
 from multicentre.multiview.ppca.maths.model import Floats, LatentLaw, Layout, Parameters
 from multicentre.multiview.ppca.maths.predict import Imputation
@@ -120,14 +122,20 @@ class MvPPCAModel(FederatedEstimator):
         return self.layout.split(self._law.noise)
 
     @property
+    def active_components_(self) -> dict[str, NDArray[np.bool_]]:
+        """Which latent dimensions explain at least a thousandth of a view's variance under the model, shape (q,)."""
+        return dict(zip(self.layout.names, active_axes(self._law, self.layout), strict=True))
+
+    @property
     def between_centres_(self) -> dict[str, dict[str, float]]:
         """Standard deviations between centres by view."""
         names = self.layout.names
         if self._prior is None:
             return {}
         variances = zip(self._prior.loadings_variance, self._prior.mean_variance, strict=True)
+        unit = float(self._spread[0]) if self.get_params()["scale"] == "none" else 1.0
         return {
-            view: {"loadings": float(np.sqrt(loadings)), "mean": float(np.sqrt(mean))}
+            view: {"loadings": unit * float(np.sqrt(loadings)), "mean": unit * float(np.sqrt(mean))}
             for view, (loadings, mean) in zip(names, variances, strict=True)
             if np.isfinite(loadings) and np.isfinite(mean)
         }

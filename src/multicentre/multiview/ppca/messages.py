@@ -27,6 +27,7 @@ class Standards(Message):
     noise: str = text("isotropic or diagonal")
     incomplete: bool = flag("some patient at some site has a view in part")
     n_components: int = count("latent dimensions q")
+    waic: bool = flag("the site's parameters will be drawn given its rows, for the WAIC")
     case_mix_weight: float = number("further patients as by whom each site's case mix is drawn to the average one")
 
 

@@ -7,6 +7,7 @@ Bayes), and the paper's alternation of local fits and maximum likelihood of the 
 from __future__ import annotations
 
 import itertools
+import warnings
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +25,7 @@ from multicentre.multiview.ppca.maths.invariant import SharedSums, maximise_shar
 from multicentre.multiview.ppca.maths.model import Floats, Layout, Parameters
 from multicentre.multiview.ppca.maths.prior import Prior, PriorSums, maximise_prior
 from multicentre.multiview.ppca.maths.problem import Noise
+from multicentre.multiview.ppca.maths.units import PriorUnits
 from multicentre.multiview.ppca.site import MvPPCASite
 
 LARGEST_DIRECT = 400
@@ -46,6 +48,8 @@ class Plan:
     tol : float
         Relative change of the objective below which two rounds in a row end a loop.
     noise : {"isotropic", "diagonal"}
+    loadings_variance : array of shape (k,), optional
+        Variance of the prior law of a loading of each view while parameters are shared.
     ard : bool
         Let latent dimensions that a view does not need switch off.
     ddof : {0, 1}
@@ -61,6 +65,7 @@ class Plan:
     n_local_iterations: int
     tol: float
     noise: Noise
+    loadings_variance: Floats | None
     ard: bool
     ddof: int
     faithful: bool
@@ -84,6 +89,8 @@ def find_start(federation: Federation, plan: Plan) -> sent.Shared:
     layout = plan.layout
     first = federation.sum(MvPPCASite.sum_first_moments, Nothing())
     sums = start.StartSums(first.pairs, first.total, first.variances)
+    start.require_views(sums, layout)
+    _warn_of_unlinked_views(start.group_unlinked_views(sums.pairs, layout.names))
     if layout.n_features <= LARGEST_DIRECT:
         ask = sent.Directions(np.eye(layout.n_features), sums.pairs)
         covariance = federation.sum(MvPPCASite.multiply_moments, ask).products
@@ -129,7 +136,8 @@ def fit_around(federation: Federation, plan: Plan, shared: sent.Shared) -> tuple
         answer = federation.sum(MvPPCASite.fit_around, ask)
         rounds.record(log_likelihood=answer.objective / answer.n_rows)
         previous = _prior(rounds.state)
-        prior = maximise_prior(_prior_sums(answer), previous, layout, ddof=plan.ddof)
+        sums = PriorUnits.of(previous, layout).read(_prior_sums(answer), layout)
+        prior = maximise_prior(sums, previous, layout, ddof=plan.ddof)
         gauge = update_law(answer.latent_first, answer.latent_second, answer.n_rows)
         prior = regauge_prior(prior, layout, gauge)
         rounds.state = _global(prior, plan.n_components, gauge.mean, square_root(gauge.covariance))
@@ -174,6 +182,16 @@ def is_settled(rounds: Rounds[SharedState] | Rounds[GlobalState], name: str, tol
     return all(abs(new - old) <= tol * max(abs(old), 1.0) for old, new in itertools.pairwise(values))
 
 
+def _warn_of_unlinked_views(groups: list[tuple[str, ...]]) -> None:
+    if len(groups) > 1:
+        told = "; ".join(", ".join(group) for group in groups)
+        warnings.warn(
+            f"no patient links these groups of views: {told}. Their latent dimensions cannot be matched.",
+            UserWarning,
+            stacklevel=8,
+        )
+
+
 def _next_shared(sums: SharedSums, state: SharedState, plan: Plan) -> SharedState:
     previous = _parameters(state)
     if plan.ard:
@@ -181,7 +199,9 @@ def _next_shared(sums: SharedSums, state: SharedState, plan: Plan) -> SharedStat
         axes = square_root(relevant.gauge.covariance) @ relevant.turn
         moved = _shared(relevant.parameters, relevant.gauge.mean, axes)
         return SharedState(**sent.fields_of(moved), precisions=relevant.precisions)
-    parameters, gauge = maximise_shared(sums, previous, plan.layout, noise=plan.noise)
+    parameters, gauge = maximise_shared(
+        sums, previous, plan.layout, noise=plan.noise, loadings_variance=plan.loadings_variance
+    )
     return SharedState(
         **sent.fields_of(_shared(parameters, gauge.mean, square_root(gauge.covariance))), precisions=state.precisions
     )

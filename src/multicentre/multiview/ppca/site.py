@@ -27,6 +27,7 @@ from multicentre.multiview.ppca.maths.model import Floats, LatentLaw, Layout, Pa
 from multicentre.multiview.ppca.maths.prior import LocalFit, Prior, site_contribution
 from multicentre.multiview.ppca.maths.problem import Noise
 from multicentre.multiview.ppca.maths.rows import SiteRows
+from multicentre.multiview.ppca.maths.units import PriorUnits
 
 
 class MvPPCASite(MultiViewPart):
@@ -44,6 +45,9 @@ class MvPPCASite(MultiViewPart):
         law = LatentLaw.standard(ask.n_components)
         self.state = sent.SiteMemory(**sent.fields_of(ask), latent_mean=law.mean, latent_covariance=law.covariance)
         self._rows = None
+        if ask.waic:
+            rows = self.local_rows
+            selection.require_enough_rows(rows.values[:, rows.shown], ask.n_components)
         return Acknowledgement()
 
     @step(releases=sent.FirstMoments, when="once", summed=True)
@@ -163,6 +167,8 @@ class MvPPCASite(MultiViewPart):
 
     def _contribution(self, local: LocalFit, prior: Prior, latents: SharedSums | None = None) -> sent.GlobalSums:
         sums = site_contribution(local, prior, self.layout, posterior_variance=latents is not None)
+        if latents is not None:
+            sums = PriorUnits.of(prior, self.layout).write(sums, self.layout)
         q = local.parameters.n_components
         return sent.GlobalSums(
             **sent.fields_of(sums),

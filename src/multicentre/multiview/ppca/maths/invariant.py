@@ -198,6 +198,7 @@ def maximise_shared(
     *,
     noise: Noise = "isotropic",
     group_of: Integers | None = None,
+    loadings_variance: Floats | None = None,
 ) -> tuple[Parameters, LatentLaw]:
     """Do the coordinator's part of one round: shared parameters, then the gauge where the average case mix is N(0, I).
 
@@ -213,6 +214,10 @@ def maximise_shared(
         Which matrix of ``sums.second`` belongs to a feature. By default the feature's view when there is one matrix a
         view, and the feature itself when there is one a feature.
 
+    loadings_variance : array of shape (k,), optional
+        Variance of the Gaussian prior law, about zero, of a loading of each view; none by default. Where the sites that
+        have a view hardly differ along a latent dimension, the view's loadings on it are otherwise free to run away.
+
     Returns
     -------
     parameters : Parameters
@@ -224,14 +229,26 @@ def maximise_shared(
         group_of = np.arange(layout.n_features) if per_feature else layout.view_of
     rows = sums.second[group_of, -1, -1]
     here = rows > 0.5
-    solved = solve_blocks(sums.cross, sums.second, group_of, here)
-    left = sums.squares - np.einsum("dq,dq->d", solved, sums.cross)
+    second = sums.second
+    if loadings_variance is not None:
+        second = second + _ridge(previous, layout, loadings_variance, per_feature=len(second) == layout.n_features)
+    solved = solve_blocks(sums.cross, second, group_of, here)
+    model = np.einsum("da,dab->db", solved, sums.second[group_of])
+    left = sums.squares + np.einsum("dq,dq->d", solved, model - 2.0 * sums.cross)
     variance = _pool_shared_noise(left, sums.squares, rows, layout, noise)
     loadings = np.where(here[:, None], solved[:, :-1], previous.loadings)
     mean = previous.mean + np.where(here, solved[:, -1], 0.0)
     gauge = average_law(sums)
     fitted = Parameters(loadings, mean, np.where(here, variance, previous.noise))
     return absorb_law(fitted, gauge), gauge
+
+
+def _ridge(previous: Parameters, layout: Layout, variance: Floats, *, per_feature: bool) -> Floats:
+    """Return ``diag(s/v, .., s/v, 0)`` for every matrix of the sums."""
+    noise = previous.noise if per_feature else np.add.reduceat(previous.noise, layout.starts) / np.asarray(layout.sizes)
+    strength = noise / (variance[layout.view_of] if per_feature else variance)
+    axes = np.append(np.ones(previous.n_components), 0.0)
+    return np.asarray(strength[:, None, None] * np.diag(axes))
 
 
 def solve_blocks(cross: Floats, second: Floats, group_of: Integers, here: np.ndarray) -> Floats:

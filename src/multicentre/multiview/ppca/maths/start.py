@@ -100,7 +100,7 @@ def start_from_covariance(sums: StartSums, covariance: Floats, layout: Layout, n
 
     Views are brought to the same variance first, so that the start does not depend on their units.
     """
-    _require_views(sums, layout)
+    require_views(sums, layout)
     scale = _view_scales(sums, layout)
     return _from_products(sums, layout, np.eye(layout.n_features), covariance / np.outer(scale, scale), n_components)
 
@@ -125,7 +125,7 @@ def start_from_products(
     sums: StartSums, layout: Layout, directions: Floats, products: Floats, n_components: int
 ) -> Parameters:
     """Start from orthonormal `directions` and the sites' summed products with them as broadcast (Rayleigh-Ritz)."""
-    _require_views(sums, layout)
+    require_views(sums, layout)
     scaled = products / _view_scales(sums, layout)[:, None]
     return _from_products(sums, layout, directions, scaled, n_components)
 
@@ -166,7 +166,8 @@ def _site_mean(patterns: list[PatternMoments], layout: Layout) -> Floats:
     return total / np.maximum(rows, 1.0)
 
 
-def _require_views(sums: StartSums, layout: Layout) -> None:
+def require_views(sums: StartSums, layout: Layout) -> None:
+    """Raise DataError where no row of any site shows a view."""
     absent = [name for name, n in zip(layout.names, np.diagonal(sums.pairs), strict=True) if n < 1]
     if absent:
         raise DataError(f"no site has the views {', '.join(absent)}", mend="Leave them out of the study.")
