@@ -24,7 +24,7 @@ NETWORKS := $(if $(filter 0,$(DEEP)),,$(TORCH))
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1: /p' Makefile
 
-demo: $(CORE) ## run a federated analysis of three simulated centres
+demo: $(CORE) ## run a federated analysis of six simulated centres
 	@$(BIN)/multicentre demo
 
 test: check $(NETWORKS) ## all checks, then all tests (DEEP=0: without torch)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from multicentre.multiview.ppca.maths.ard import maximise_relevant
-from multicentre.multiview.ppca.maths.axes import change_gauge
+from multicentre.multiview.ppca.maths.axes import change_axes, square_root
 from multicentre.multiview.ppca.maths.entries import sum_entries, update_law
 from multicentre.multiview.ppca.maths.invariant import SharedSums, maximise_shared
 from multicentre.multiview.ppca.maths.model import LatentLaw, Layout, Parameters
@@ -68,6 +68,10 @@ def fit_entries(
     return parameters, path
 
 
+def law_of(sums: SharedSums) -> LatentLaw:
+    return update_law(sums.latent_first, sums.latent_second, sums.n_rows)
+
+
 def fit_shared(
     sites: list[np.ndarray], layout: Layout, n_components: int, *, rounds: int = 30, seed: int = 0
 ) -> tuple[Parameters, list[LatentLaw]]:
@@ -77,7 +81,7 @@ def fit_shared(
     for _ in range(rounds):
         each = [sum_entries(rows, parameters, law) for rows, law in zip(sites, laws, strict=True)]
         parameters, gauge = maximise_shared(add_up(each), parameters, layout)
-        laws = [change_gauge(update_law(sums.latent_first, sums.latent_second, sums.n_rows), gauge) for sums in each]
+        laws = [change_axes(law_of(sums), gauge.mean, square_root(gauge.covariance)) for sums in each]
     return parameters, laws
 
 
@@ -92,7 +96,8 @@ def fit_relevant(
         each = [sum_entries(rows, parameters, law) for rows, law in zip(sites, laws, strict=True)]
         done = maximise_relevant(add_up(each), parameters, precisions, layout)
         parameters, precisions = done.parameters, done.precisions
-        laws = [done.carry_law(update_law(sums.latent_first, sums.latent_second, sums.n_rows)) for sums in each]
+        axes = square_root(done.gauge.covariance) @ done.turn
+        laws = [change_axes(law_of(sums), done.gauge.mean, axes) for sums in each]
     return parameters, laws, precisions
 
 

@@ -6,13 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from multicentre.multiview.ppca.maths.axes import change_gauge
-from multicentre.multiview.ppca.maths.hierarchical import (
-    first_prior,
-    fit_around,
-    regauge_prior,
-    regauge_site,
-)
+from multicentre.multiview.ppca.maths.axes import absorb_law, change_axes, square_root
+from multicentre.multiview.ppca.maths.hierarchical import first_prior, fit_around, regauge_prior
 from multicentre.multiview.ppca.maths.invariant import (
     answer_round,
     average_law,
@@ -120,12 +115,31 @@ def fit_invariant(sites, layout, start, *, n_rounds=30, n_repetitions=5, noise="
     return shared, laws, np.array(trace)
 
 
+def change_gauge(law, gauge):
+    """Bring a site's latent law into units of `gauge`, as sites do."""
+    return change_axes(law, gauge.mean, square_root(gauge.covariance))
+
+
+def regauge_site(parameters, law, gauge):
+    return absorb_law(parameters, gauge), change_gauge(law, gauge)
+
+
+def fit_site(patterns, layout, start, law, prior, *, n_iterations=5, noise="isotropic"):
+    """Fit one site around the prior, from its moments."""
+
+    def answer(shared, law, *, n_repetitions):
+        return answer_round(patterns, layout, shared, law, n_repetitions=n_repetitions)
+
+    features = np.logical_or.reduce([pattern.features for pattern in patterns])
+    return fit_around(answer, features, layout, start, law, prior, n_iterations=n_iterations, noise=noise)
+
+
 def fit_hierarchical(sites, layout, shared, laws, *, n_rounds=20, n_iterations=5, ddof=0):
     prior = first_prior(shared, layout)
     state = [(shared, law) for law in laws]
     for _ in range(n_rounds):
         answers = [
-            fit_around(own, layout, *mine, prior, n_iterations=n_iterations)
+            fit_site(own, layout, *mine, prior, n_iterations=n_iterations)
             for own, mine in zip(sites, state, strict=True)
         ]
         sums = [site_contribution(fit, prior, layout) for fit, _, _ in answers]

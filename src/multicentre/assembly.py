@@ -73,6 +73,15 @@ class Federation(coordinator.Federation):
         ------
         ConfigurationError
             No site, a name that cannot be a folder's, or a quorum that cannot be met.
+
+        Examples
+        --------
+        >>> import multicentre as mc
+        >>> labelled = mc.datasets.simulate_sd(seed=1)
+        >>> sites = mc.datasets.split_scenario(labelled, "IID", n_sites=3, seed=0)
+        >>> data = {name: site.data for name, site in sites.items()}
+        >>> mc.Federation.in_process(data, policy=mc.Policy(min_patients=20), secure_sum=True)
+        Federation(centre-1, centre-2, centre-3; sums masked, quorum all)
         """
         root = None if folder is None else Path(folder)
         guards = {
@@ -108,8 +117,8 @@ class Federation(coordinator.Federation):
 
     def card(self, part: type[SitePart]) -> DisclosureCard:
         """Return what a method would let out of these sites."""
-        strictest = max((guard.policy for guard in self._guards.values()), key=lambda policy: policy.min_patients)
-        return disclosure_card(part, protection=self.protection, n_sites=len(self.sites), policy=strictest)
+        loosest = min((guard.policy for guard in self._guards.values()), key=lambda policy: policy.min_patients)
+        return disclosure_card(part, protection=self.protection, n_sites=len(self.sites), policy=loosest)
 
 
 def _with_policies(

@@ -177,16 +177,7 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-le
             with (folder / "model.npz").open("rb") as file, np.load(file, allow_pickle=False) as members:
                 arrays = dict(members.items())
             kind = _named(str(description["estimator"]), folder)
-        except (
-            OSError,
-            ValueError,
-            LookupError,
-            TypeError,
-            EOFError,
-            BadZipFile,
-            ImportError,
-            RecursionError,
-        ) as error:
+        except _UNREADABLE as error:
             raise IntegrityError(f"the model cannot be read ({type(error).__name__})", where=str(folder)) from None
         if not issubclass(kind, cls):
             raise IntegrityError(f"the model is a {kind.__name__}, not a {cls.__name__}", where=str(folder))

@@ -143,6 +143,18 @@ def test_resume_refuses_other_data_and_finished_runs(tmp_path):
     assert caught.value.where == "oslo"
 
 
+def test_a_run_that_another_process_holds_is_left_alone(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        run_study(read_study(write_study(tmp_path)), listener=Interrupts(3))
+    (path,) = runs(tmp_path)
+    folder = RunFolder.open(path)
+    before = {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
+    with folder.held(), pytest.raises(ConfigurationError, match="another process"):
+        resume_run(path)
+    assert {file: file.read_bytes() for file in path.rglob("*") if file.is_file()} == before
+    assert resume_run(path).facts["status"] == "finished"
+
+
 def test_changed_ledger_stops_a_resume_and_is_kept(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         run_study(read_study(write_study(tmp_path)), listener=Interrupts(3))

@@ -42,10 +42,10 @@ def _study_card(path: Path) -> DisclosureCard:
     from multicentre.studies.study import read_study
 
     study = read_study(path)
-    strictest = max(study.policies.values(), key=lambda policy: policy.min_patients)
+    loosest = min(study.policies.values(), key=lambda policy: policy.min_patients)
     return disclosure_card(
         make_estimator(study).site_part,
         protection="masked" if study.privacy.secure_sum else "clear",
         n_sites=len(study.sites),
-        policy=strictest,
+        policy=loosest,
     )

@@ -106,6 +106,8 @@ def _ledgers(where: Path, site: str | None) -> dict[str, Path]:
     from multicentre.federation.errors import ConfigurationError
     from multicentre.studies.folder import RunFolder
 
+    if not where.exists():
+        raise ConfigurationError("there is nothing here", where=str(where), mend="Name a run folder or a ledger.jsonl.")
     if not where.is_dir():
         return {site or where.parent.name or where.stem: where}
     found = RunFolder.open(where).ledgers()

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _SEPARATORS = {".csv": ",", ".csv.gz": ",", ".tsv": "\t", ".tsv.gz": "\t"}
+_WORDS = {";": "semicolons", "\t": "tabs", "|": "bars", ",": "commas"}
 
 
 def read_table(path: str | Path, text_columns: Sequence[str] = ()) -> pd.DataFrame:
@@ -88,12 +89,14 @@ def read_multiview(
     _check_request(files, chosen)
     text = [] if id_column is None else [id_column]
     tables = {path: read_table(path, text) for path in dict.fromkeys(map(Path, files.values()))}
+    ids_by_file = (
+        {} if id_column is None else {path: _read_ids(path, table, id_column) for path, table in tables.items()}
+    )
     blocks = {
         view: _read_view(view, Path(path), tables[Path(path)], chosen.get(view), text) for view, path in files.items()
     }
     if id_column is None:
         return MultiViewData(blocks)
-    ids_by_file = {path: _read_ids(path, table, id_column) for path, table in tables.items()}
     row_of = {one: row for row, one in enumerate(dict.fromkeys(one for ids in ids_by_file.values() for one in ids))}
     rows_by_file = {path: _rows(ids, row_of) for path, ids in ids_by_file.items()}
     joined = {view: block.spread(rows_by_file[Path(files[view])], len(row_of)) for view, block in blocks.items()}
@@ -142,13 +145,10 @@ def _checked_rows(file: Path, separator: str) -> list[str]:
     """Return the header once every row is known to be as long (pandas would pad short rows in silence)."""
     with _open(file) as stream:
         rows = _filled_rows(csv.reader(stream, delimiter=separator, strict=True))
-        line, header = next(rows, (0, [""]))
-        if len(header) == 1 and ";" in header[0]:
-            raise DataError(
-                "fields are parted by semicolons",
-                where=str(file),
-                mend="Export with commas and decimal points.",
-            )
+        line, header = next(rows, (0, []))
+        if not header:
+            raise DataError("the file is empty", where=str(file), mend="Export the table again.")
+        _check_separator(header, separator, file)
         for line, row in rows:
             if len(row) != len(header):
                 raise DataError(
@@ -157,6 +157,15 @@ def _checked_rows(file: Path, separator: str) -> list[str]:
                     mend="Quote fields that hold the separator, and export the table again.",
                 )
     return header
+
+
+def _check_separator(header: Sequence[str], separator: str, file: Path) -> None:
+    if len(header) > 1:
+        return
+    for mark, word in _WORDS.items():
+        if mark != separator and mark in header[0]:
+            mend = f"Export with {_WORDS[separator]} between the fields and decimal points."
+            raise DataError(f"fields are parted by {word}", where=str(file), mend=mend)
 
 
 def _filled_rows(reader: Iterator[list[str]]) -> Iterator[tuple[int, list[str]]]:

@@ -14,7 +14,7 @@ import numpy as np
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.messages import Message, Nothing, check_summable
 
-When = Literal["once", "every round", "on request"]
+When = Literal["once", "every round", "at the end", "on request"]
 Patients = int | Mapping[str, int]
 
 
@@ -66,7 +66,7 @@ class Step(Generic[P, A, R]):
         The computation: (site part, ask) to release.
     releases : type
         The release that it answers with.
-    when : {"once", "every round", "on request"}
+    when : {"once", "every round", "at the end", "on request"}
         How often a study calls it; printed on the disclosure card.
     summed : bool
         The coordinator may have only the sum over sites.
@@ -143,7 +143,7 @@ def step(
     ----------
     releases : type
         The release that it answers with.
-    when : {"once", "every round", "on request"}
+    when : {"once", "every round", "at the end", "on request"}
         How often a study calls it.
     summed : bool
         True when the coordinator may have only the sum over sites.
@@ -152,6 +152,24 @@ def step(
     ------
     MessageError
         The step is summed and its release holds a field that cannot be added.
+
+    Examples
+    --------
+    >>> from multicentre.federation.messages import number
+    >>> @dataclass(frozen=True)
+    ... class Total(Release):
+    ...     total: float = number("sum of the ages", unit="years")
+    >>> class MeanAge(SitePart):
+    ...     method = "mean-age"
+    ...
+    ...     @step(releases=Total, when="once", summed=True)
+    ...     def add_ages(self, ask: Nothing) -> Total:
+    ...         '''Add the ages of this site's patients.'''
+    ...         return Total(float(sum(self.data)), patients=len(self.data))
+    >>> MeanAge("lyon", [61, 70]).add_ages(Nothing()).total
+    131.0
+    >>> MeanAge.add_ages.name, MeanAge.add_ages.summed, MeanAge.add_ages.purpose
+    ('add_ages', True, "Add the ages of this site's patients.")
     """
     if summed:
         check_summable(releases)

@@ -133,8 +133,12 @@ class MultiViewPart(SitePart):
 
     @cached_property
     def fewest(self) -> int:
-        """Patients behind the view that the fewest patients have."""
-        return min(self.data.n_patients_by_view.values())
+        """The fewest patients that stand behind a value of a release."""
+        return min((int(n) for n in self.crowds() if n), default=0)
+
+    def crowds(self) -> Floats:
+        """Return how many patients stand behind the values that leave: those with an entry, by column."""
+        return self._count_entries(Stacking(self.data.views, self.data.schema.sizes))
 
     def rows(self, stacking: Stacking) -> Floats:
         """Return the site's rows, shape (n, d), not-a-number where missing."""

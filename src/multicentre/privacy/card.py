@@ -31,9 +31,13 @@ class DisclosureCard:
     ----------
     method : str
     lines : tuple of Line
-        Fields computed from patients.
+        Fields that leave.
+    steps : tuple of (str, str)
+        Name and purpose of each step that lets them out.
     remembers : str
         What stays at the site between rounds.
+    min_patients : int
+        Fewest patients that a value rests on.
     warnings : tuple of str
         What a steward should know besides.
     """
@@ -72,9 +76,22 @@ def disclosure_card(
     protection : {"clear", "masked"}
         How summands leave.
     n_sites : int, optional
-        How many sites take part; two are warned of.
+        How many sites take part; of one or two is warned.
     policy : Policy, optional
         The site's policy; the default one otherwise.
+
+    Returns
+    -------
+    DisclosureCard
+
+    Examples
+    --------
+    >>> from multicentre.multiview.ppca.site import MvPPCASite
+    >>> card = disclosure_card(MvPPCASite, protection="masked", n_sites=3)
+    >>> card.lines[0].step, card.lines[0].field, card.lines[0].seen
+    ('describe', 'views', 'coordinator, site by site')
+    >>> {line.seen for line in card.lines if line.step == "fit_shared"}
+    {'nobody; the sum alone'}
     """
     steps = [step for step in part.steps().values() if step.releases.concerns_patients]
     lines = [line for step in steps for line in _lines(step, protection)]
@@ -117,6 +134,8 @@ def _warnings(protection: Protection, n_sites: int | None) -> list[str]:
             "sums are taken by the coordinator's process: whoever controls it could read one site's summand. "
             "Masked sums (secure_sum = true) prevent that."
         )
+    if n_sites == 1:
+        warnings.append("a sum of one site is that site's own answer.")
     if n_sites == 2:
         warnings.append("a sum of two sites shows each of them the other's share.")
     warnings.append("no differential privacy: sums of many patients are exact.")

@@ -15,6 +15,9 @@ from multicentre.federation.steps import Release
 from multicentre.privacy.ledger import Ledger
 from multicentre.privacy.policy import Policy
 
+_MEND = "Ask the site's steward whether its policy can be changed, or leave the site out."
+_TOO_FEW = f"Leave out columns and views that few patients have, and patients who alone lack a view. {_MEND}"
+
 
 class Guard:
     """Holds one site's answers against its policy and keeps its ledger.
@@ -90,7 +93,7 @@ class Guard:
             self._refuse(call, DisclosureRefused, "a value is said to rest on no patient", where)
         if 0 < patients < self.policy.min_patients:
             reason = f"fewer than {self.policy.min_patients} patients stand behind the answer"
-            self._refuse(call, DisclosureRefused, reason, where)
+            self._refuse(call, DisclosureRefused, reason, where, mend=_TOO_FEW)
         return _described(call, field, key, value, int(patients))
 
     def _check_difference(self, call: Call) -> None:
@@ -114,9 +117,10 @@ class Guard:
         if self.policy.min_difference and self.cohort not in known:
             known.append(self.cohort)
 
-    def _refuse(self, call: Call, kind: Callable[..., MulticentreError], reason: str, where: str) -> NoReturn:
+    def _refuse(
+        self, call: Call, kind: Callable[..., MulticentreError], reason: str, where: str, *, mend: str = _MEND
+    ) -> NoReturn:
         self.ledger.append("refusal", {**_facts(call), "reason": f"{where}: {reason}"})
-        mend = "Ask the site's steward whether its policy can be changed, or leave the site out."
         raise kind(f"{reason}, says the site's policy", where=f"{call.step.name}, {where}", mend=mend)
 
 

@@ -44,6 +44,14 @@ class Ledger:
     ------
     IntegrityError
         The file that exists is not an intact ledger; see :func:`mend_ledger` for one that a crash cut off.
+
+    Examples
+    --------
+    >>> ledger = Ledger()
+    >>> first = ledger.append("refusal", {"reason": "too few patients"})
+    >>> second = ledger.append("release", {"step": "fit_shared"})
+    >>> second["previous"] == first["hash"], ledger.head.entries
+    (True, 2)
     """
 
     def __init__(self, path: Path | None = None) -> None:

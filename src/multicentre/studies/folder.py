@@ -8,7 +8,9 @@ import json
 import re
 import secrets
 import shutil
-from collections.abc import Mapping, Sequence
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
@@ -136,6 +138,26 @@ class RunFolder:
         """Return the ledger file of every site that has one."""
         found = sorted(self.path.glob("sites/*/ledger.jsonl"))
         return {file.parent.name: file for file in found}
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the run against other processes; the system lets go of it when this one ends, however it ends.
+
+        Raises
+        ------
+        ConfigurationError
+            Another process is at work on the run.
+        """
+        with closing(sqlite3.connect(self.path / "run.lock", timeout=0.0, isolation_level=None)) as lock:
+            try:
+                lock.execute("BEGIN EXCLUSIVE")
+            except sqlite3.OperationalError:
+                raise ConfigurationError(
+                    "another process is at work on this run",
+                    where=str(self.path),
+                    mend="Wait until it has ended. If there is none, the file system knows no locks: use another one.",
+                ) from None
+            yield
 
     def discard(self) -> None:
         """Remove the folder and all that it holds."""

@@ -70,7 +70,8 @@ def run_study(
     """
     run = _prepared(study, sites, listener)
     run.folder = RunFolder.create(study, first_facts(study, run.data, run.policies), _digests(run))
-    return _carried_out(run)
+    with run.folder.held():
+        return _carried_out(run)
 
 
 def resume_run(
@@ -88,13 +89,20 @@ def resume_run(
     Raises
     ------
     ConfigurationError
-        There is no run in the folder, or it is finished.
+        There is no run in the folder, it is finished, or another process is at work on it.
     IntegrityError
         A site's data are not those that the run began with, or a ledger or checkpoint was changed.
     """
     folder = RunFolder.open(path)
+    with folder.held():
+        return _resumed(folder, sites, listener)
+
+
+def _resumed(folder: RunFolder, sites: Mapping[str, SiteData] | None, listener: Listener | None) -> RunFolder:
     if folder.facts["status"] == "finished":
-        raise ConfigurationError("the run is finished", where=str(path), mend="Run the study anew for another one.")
+        raise ConfigurationError(
+            "the run is finished", where=str(folder.path), mend="Run the study anew for another one."
+        )
     run = _prepared(folder.study, sites, listener)
     run.folder, run.resumed = folder, True
     kept, found = folder.read("data.json"), _digests(run)
@@ -113,14 +121,23 @@ def _prepared(study: Study, sites: Mapping[str, SiteData] | None, listener: List
     estimator = make_estimator(study)
     policies = study.policies
     allowed = {
-        name: SiteData(_allowed(site.data, policies[name]), site.labels)
+        name: SiteData(_allowed(name, site.data, policies[name]), site.labels)
         for name, site in (sites or read_sites(study)).items()
     }
     return _Run(study, estimator, allowed, policies, listener or Silence())
 
 
-def _allowed(data: Any, policy: Policy) -> Any:
-    return data if policy.columns is None else data.keep_columns(policy.columns)
+def _allowed(name: str, data: Any, policy: Policy) -> Any:
+    if policy.columns is None:
+        return data
+    try:
+        return data.keep_columns(policy.columns)
+    except MulticentreError:
+        raise ConfigurationError(
+            "the site's policy allows none of the study's columns",
+            where=f"{name}, policy, columns",
+            mend="Ask the site's steward, or leave the site out.",
+        ) from None
 
 
 def _digests(run: _Run) -> dict[str, str]:

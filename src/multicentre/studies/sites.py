@@ -93,6 +93,11 @@ def _read_labels(
             keys = range(len(table)) if id_column not in headers[path] else [str(one) for one in table[id_column]]
             found = zip(keys, table[label_column], table[label_column].notna(), strict=True)
             groups = {key: str(label) for key, label, known in found if known} | groups
+    if not any(label_column in header for header in headers.values()):
+        raise DataError(
+            f"none of the site's files has the label column {label_column!r}",
+            mend="Correct its name, add it to one of the files, or leave label_column out.",
+        )
     return headers, groups
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -17,6 +17,7 @@ from pydantic import (
     ValidationError,
     ValidationInfo,
 )
+from pydantic_core import PydanticCustomError
 
 from multicentre.federation.errors import ConfigurationError
 from multicentre.privacy.policy import Policy, unknown_key
@@ -34,10 +35,18 @@ def _policy(value: Any, info: ValidationInfo) -> Path | Policy:
     if isinstance(value, Policy):
         return value
     if isinstance(value, Mapping):
-        return Policy.from_mapping(value)
+        return _policy_of_terms(value)
     if not isinstance(value, str | Path):
         raise ValueError("a path or a table of policy terms is needed")
     return Path(_from_study(value, info))
+
+
+def _policy_of_terms(terms: Mapping[str, Any]) -> Policy:
+    """Return the policy; what is wrong with it is raised for pydantic, which knows whose it is."""
+    try:
+        return Policy.from_mapping(terms)
+    except ConfigurationError as error:
+        raise PydanticCustomError("policy", "unfit", {"error": error}) from None
 
 
 File = Annotated[Path, BeforeValidator(_from_study)]
@@ -174,6 +183,16 @@ class Study(_Table):
         )
 
 
+_NEEDED = {
+    "bool_type": "true or false",
+    "dict_type": "a table",
+    "float_type": "a number",
+    "int_type": "a whole number",
+    "is_instance_of": "a path in quotes",
+    "model_type": "a table",
+    "string_type": "a text in quotes",
+    "tuple_type": "a list of names",
+}
 _TABLES: dict[str, type[_Table]] = {
     "study": About,
     "data": DataTable,
@@ -224,8 +243,20 @@ def _translated(error: ValidationError, content: Mapping[str, Any]) -> Configura
     where = ".".join(_within(place, content))
     if first["type"] == "missing":
         return ConfigurationError("the key is missing", where=where, mend="Add it; docs/study-file.md lists all keys.")
-    message = first["msg"].removeprefix("Value error, ")
-    return ConfigurationError(f"the value cannot be used: {message[:1].lower()}{message[1:]}", where=where)
+    if first["type"] == "policy":
+        unfit: ConfigurationError = first["ctx"]["error"]
+        return ConfigurationError(unfit.what, where=f"{where}, {unfit.where}", mend=unfit.mend)
+    return ConfigurationError(f"the value cannot be used: {_needed(place, first)}", where=where)
+
+
+def _needed(place: Sequence[str], found: Mapping[str, Any]) -> str:
+    """Return what a value should be, in the words of TOML rather than of Python."""
+    if place[:2] == ["run", "quorum"]:
+        return '"all" or a whole number of at least 1 is needed'
+    if found["type"] in _NEEDED:
+        return f"{_NEEDED[found['type']]} is needed"
+    message = str(found["msg"]).removeprefix("Value error, ").replace("Input should be", "it should be")
+    return f"{message[:1].lower()}{message[1:]}"
 
 
 def _known_keys(place: list[str]) -> list[str]:
@@ -259,6 +290,7 @@ def _check_sites(study: Study) -> None:
                 where=f"sites.{site}.{ONE_FILE}",
                 mend="List the columns of every view in [data.views].",
             )
+    _check_views(study)
     for site in study.privacy.sites:
         if site not in study.sites:
             raise unknown_key(site, list(study.sites), "privacy.sites")
@@ -268,3 +300,18 @@ def _check_sites(study: Study) -> None:
             where="run.quorum",
             mend='Use "all" or a number between 1 and the number of sites.',
         )
+    if study.privacy.secure_sum and len(study.sites) == 1:
+        raise ConfigurationError(
+            "one site has nobody to mask its sums with",
+            where="privacy.secure_sum",
+            mend="Name another site, or leave masked sums out.",
+        )
+
+
+def _check_views(study: Study) -> None:
+    files = [file for site in study.sites.values() for file in site]
+    if not files or ONE_FILE in files:
+        return
+    for view in study.data.views:
+        if view not in files:
+            raise unknown_key(view, list(dict.fromkeys(files)), "data.views")

@@ -92,6 +92,23 @@ def test_errors_have_their_exit_status(tmp_path, text, status, code):
     assert printed["error"]["code"] == code
 
 
+def test_card_of_a_study_promises_what_holds_at_every_site(tmp_path):
+    path = write_study(tmp_path, STUDY + "[privacy.sites.oslo]\nmin_patients = 20\n")
+    _, printed = told("card", path)
+    assert printed["min_patients"] == 10
+
+
+def test_policy_that_allows_no_column_names_the_site(tmp_path):
+    status, printed = told("run", write_study(tmp_path, STUDY + '[privacy.sites.oslo]\ncolumns = ["zz"]\n'))
+    assert status == 3
+    assert printed["error"]["where"] == "oslo, policy, columns"
+    assert not (tmp_path / "runs").exists()
+
+
+def test_ledger_of_nothing(tmp_path):
+    assert told("ledger", "show", tmp_path / "nowhere")[0] == 3
+
+
 def test_interrupt_tells_how_to_resume(tmp_path, monkeypatch):
     path = write_study(tmp_path)
     with monkeypatch.context() as patch:

@@ -65,9 +65,12 @@ def test_a_byte_order_mark_is_no_part_of_the_header(write):
         ("t.csv", "id,x,x\n1,2,3\n", "columns 2 and 3 have the same name 'x'"),
         ("t.csv", ",x\n1,2\n", "column 1 has no name"),
         ("t.csv", "id;x\n1;2,5\n", "parted by semicolons"),
+        ("t.csv", "id\tx\n1\t2\n", "parted by tabs"),
+        ("t.csv", "id|x\n1|2\n", "parted by bars"),
+        ("t.tsv", "id,x\n1,2\n", "parted by commas"),
         ("t.csv", "id,x\n1,\xfc\n".encode("latin-1"), "not UTF-8"),
         ("t.csv", 'id,x\n1,"2\n', "damaged"),
-        ("t.csv", "\n\n", "column 1 has no name"),
+        ("t.csv", "\n\n", "file is empty"),
         ("t.parquet", "PAR1", "damaged"),
         ("t.parquet", b"", "file is empty"),
     ],
@@ -78,6 +81,11 @@ def test_files_that_cannot_be_used(write, name, content, what):
         read_table(path)
     assert caught.value.where == str(path)
     assert caught.value.mend
+
+
+def test_an_absent_id_column_is_told_before_what_stands_in_the_others(write):
+    with pytest.raises(DataError, match="lacks the id column 'patient'"):
+        read_multiview({"a": write("t.csv", "pat,x\nP1,1\nP2,2\n")}, "patient")
 
 
 def test_a_missing_file_is_named(tmp_path):

@@ -241,6 +241,13 @@ def test_lost_sites_are_named_at_the_top(bare):
     assert "ghent, porto" in render_report(bare).partition("</header>")[0]
 
 
+def test_the_promise_is_the_card_s_and_counts_are_hidden_by_the_strictest_policy(bare):
+    write_json(bare, "run.json", make_run() | {"min_patients": 25})
+    page = render_report(bare)
+    assert "only if at least 10 patients stood behind it" in page
+    assert "One below 25 is shown" in page
+
+
 def test_a_note_on_several_figures_is_printed_once(bare):
     comparison = make_comparison()
     comparison["figures"] = [figure | {"note": "ghent: too few patients"} for figure in comparison["figures"]]

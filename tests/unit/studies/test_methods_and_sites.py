@@ -85,6 +85,12 @@ def test_missing_label_is_counted_and_the_site_named(tmp_path):
     assert caught.value.where.startswith("oslo")
 
 
+def test_label_column_that_no_file_has(tmp_path):
+    path = write_study(tmp_path, STUDY.replace('label_column = "group"', 'label_column = "grp"'))
+    with pytest.raises(DataError, match="has the label column 'grp'"):
+        read_sites(read_study(path))
+
+
 def test_sites_that_differ_are_told_before_anything_is_asked(tmp_path):
     path = write_study(tmp_path)
     file = tmp_path / "site-1" / "a.csv"

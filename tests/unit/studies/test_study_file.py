@@ -42,7 +42,9 @@ def test_absolute_paths_stay(tmp_path):
         ({**SMALL, "privcy": {}}, "study", "'privacy'"),
         (changed("run", quorm=2), "run", "'quorum'"),
         (changed("privacy", secure_sums=True), "privacy", "'secure_sum'"),
-        (changed("privacy", policy={"min_patient": 5}), "policy", "'min_patients'"),
+        (changed("privacy", policy={"min_patient": 5}), "privacy.policy, policy", "'min_patients'"),
+        (changed("privacy", sites={"oslo": {"min_patient": 5}}), "privacy.sites.oslo, policy", "'min_patients'"),
+        (changed("data", views={"aa": ["x"]}), "data.views", "'a'"),
         (changed("privacy", sites={"lion": {"min_patients": 5}}), "privacy.sites", "'lyon'"),
         (changed("data", zzzz=1), "data", "id_column"),
     ],
@@ -73,12 +75,33 @@ def test_unknown_key_names_the_nearest(content, place, mend):
         (changed("sites", lyon={"file": "x.csv", "a": "y.csv"}), "sites.lyon"),
         (changed("data", views={"a": []}), "data.views.a"),
         (changed("privacy", policy=3), "privacy.policy"),
+        (changed("privacy", policy={"min_patients": -1}), "privacy.policy, policy, min_patients"),
+        ({**SMALL, "sites": {"lyon": {}}, "privacy": {"secure_sum": True}}, "privacy.secure_sum"),
     ],
 )
 def test_unfit_value_names_its_key(content, place):
     with pytest.raises(ConfigurationError) as caught:
         Study.from_mapping(content)
     assert caught.value.where == place
+
+
+@pytest.mark.parametrize(
+    ("content", "needed"),
+    [
+        (changed("study", seed="1"), "a whole number is needed"),
+        (changed("study", name=3), "a text in quotes is needed"),
+        (changed("privacy", secure_sum="yes"), "true or false is needed"),
+        (changed("run", quorum="most"), '"all" or a whole number'),
+        (changed("run", holdout=2), "it should be less than 1"),
+        (changed("sites", lyon={"a": 3}), "a path in quotes is needed"),
+        ({**SMALL, "parameters": []}, "a table is needed"),
+        ({**SMALL, "study": []}, "a table is needed"),
+        (changed("data", views={"a": "x"}), "a list of names is needed"),
+    ],
+)
+def test_what_is_needed_is_told_in_the_words_of_the_file(content, needed):
+    with pytest.raises(ConfigurationError, match=re.escape(needed)):
+        Study.from_mapping(content)
 
 
 def test_site_policy_goes_before_the_common_one(tmp_path):

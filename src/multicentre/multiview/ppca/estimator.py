@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -12,12 +12,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from multicentre.exhibits import Exhibit
 from multicentre.federation.coordinator import Federation
-from multicentre.federation.errors import ConfigurationError, DisclosureWarning
 from multicentre.federation.rounds import Rounds
 from multicentre.federation.steps import SitePart
-from multicentre.multiview.agreement import Agreement, Scale, agree, check_scale
+from multicentre.multiview.agreement import Agreement, Scale, agree
 from multicentre.multiview.ppca import messages as sent
 from multicentre.multiview.ppca import rounds as loops
+from multicentre.multiview.ppca.checks import check_dimensions, check_parameters, warn_of_lonely_views
 from multicentre.multiview.ppca.fitted import MvPPCAModel
 from multicentre.multiview.ppca.maths.gauge import VarianceSums
 from multicentre.multiview.ppca.maths.model import Floats, Layout, Parameters
@@ -27,7 +27,6 @@ from multicentre.multiview.ppca.maths.selection import WAICParts
 from multicentre.multiview.ppca.site import MvPPCASite
 
 Method = Literal["invariant", "hierarchical", "paper"]
-METHODS: tuple[Method, ...] = ("invariant", "hierarchical", "paper")
 N_DRAWS, N_BURN = 400, 100
 
 
@@ -70,7 +69,8 @@ class FedMvPPCA(MvPPCAModel):
     loadings_sd : float, default 0.3
         Prior standard deviation of a loading, in standard deviations of the view's columns (``"invariant"``, and the
         start of ``"hierarchical"``); ``inf`` is maximum likelihood. Where the sites that have a view hardly differ
-        along a latent dimension, nothing else holds the view's loadings on it.
+        along a latent dimension, nothing else holds the view's loadings on it. Not used with `ard`, which finds
+        the variances of its own prior.
     case_mix_weight : float, default 100
         Each site's spread of latents is drawn to the average one as by this many further patients (``"invariant"``
         and ``"hierarchical"``). 0 is maximum likelihood, whose log-likelihood never falls; a small site that lacks
@@ -91,9 +91,9 @@ class FedMvPPCA(MvPPCAModel):
     n_rounds_ : int
         Rounds over all loops.
     converged_ : bool
-        Whether the last loop ended by `tol`.
+        Whether every loop ended by `tol`; ``"paper"`` runs all its rounds and is not asked.
     history_ : list of dict
-        Log-likelihood (or log posterior) a patient, round by round.
+        Log-likelihood (``"paper"``: log posterior) a patient, round by round; `phase` counts the loops from 0.
     explained_variance_ratio_ : dict of str to array of shape (q,)
         Share of each view's variance over all sites that each latent dimension explains.
     explained_variance_ : dict of str to float
@@ -160,17 +160,17 @@ class FedMvPPCA(MvPPCAModel):
         self.random_state = random_state
 
     def _fit(self, federation: Federation) -> None:
-        self._check_parameters()
+        check_parameters(self.get_params(deep=False))
         for stale in ("_law", "waic_"):
             self.__dict__.pop(stale, None)
         self.waic_path_, self.bic_path_ = {}, {}
         if not isinstance(self.n_components, int | np.integer):
             self._fit_best(federation, self.n_components)
             return
-        self._q = int(self.n_components)
-        agreement = federation.once("agreement", Agreement, lambda: self._agree(federation))
+        q = int(self.n_components)
+        agreement = federation.once("agreement", Agreement, lambda: self._agree(federation, q))
         self._take_units(agreement)
-        plan = self._plan(agreement)
+        plan = self._plan(agreement, q)
         start = federation.once("start", sent.Shared, lambda: loops.find_start(federation, plan))
         parameters, prior = self._run(federation, plan, start)
         self.n_features_in_ = agreement.schema.n_features
@@ -200,14 +200,15 @@ class FedMvPPCA(MvPPCAModel):
         self._note(shared, around)
         return prior.centre(plan.layout), prior
 
-    def _agree(self, federation: Federation) -> Agreement:
+    def _agree(self, federation: Federation, q: int) -> Agreement:
         agreement = agree(federation, MvPPCASite)
-        self._check_sites(agreement, federation)
+        check_dimensions(q, agreement, small_views=self.small_views)
+        warn_of_lonely_views(agreement, len(federation.sites))
         self._take_units(agreement)
-        federation.ask(MvPPCASite.prepare, self._standards(agreement.incomplete, waic=bool(self.waic)))
+        federation.ask(MvPPCASite.prepare, self._standards(q, agreement.incomplete, waic=bool(self.waic)))
         return agreement
 
-    def _standards(self, incomplete: bool, *, waic: bool) -> sent.Standards:
+    def _standards(self, q: int, incomplete: bool, *, waic: bool) -> sent.Standards:
         return sent.Standards(
             views=tuple(self.schema_.views),
             columns={view: tuple(self.schema_.columns[view]) for view in self.schema_.views},
@@ -216,65 +217,10 @@ class FedMvPPCA(MvPPCAModel):
             spread=self._spread,
             noise=self.noise,
             incomplete=incomplete,
-            n_components=self._q,
+            n_components=q,
             waic=waic,
             case_mix_weight=float(self.case_mix_weight),
         )
-
-    def _check_parameters(self) -> None:
-        check_scale(self.scale)
-        if self.method not in METHODS:
-            raise ConfigurationError(
-                f"{self.method!r} is not a method", where="method", mend=f"Use one of {', '.join(METHODS)}."
-            )
-        if self.noise not in ("isotropic", "diagonal"):
-            raise ConfigurationError(
-                f"{self.noise!r} is not a kind of noise", where="noise", mend="Use isotropic or diagonal."
-            )
-        if self.ddof not in (0, 1):
-            raise ConfigurationError(f"{self.ddof!r} is neither 0 nor 1", where="ddof")
-        if self.ard and self.method == "paper":
-            raise ConfigurationError("the paper's method has no relevance determination", where="ard")
-        self._check_numbers()
-
-    def _check_numbers(self) -> None:
-        several = isinstance(self.n_components, Sequence)
-        candidates = list(cast("Sequence[int]", self.n_components)) if several else [self.n_components]
-        numbers: list[tuple[str, Any]] = [("n_components", q) for q in candidates] or [("n_components", None)]
-        numbers += [(name, getattr(self, name)) for name in ("max_rounds", "n_local_iterations")]
-        for name, value in numbers:
-            if not isinstance(value, int | np.integer) or value < 1:
-                raise ConfigurationError(f"{value!r} is not a whole number of at least 1", where=name)
-        if not self.loadings_sd > 0:
-            raise ConfigurationError(f"{self.loadings_sd!r} is not a number above 0", where="loadings_sd")
-        for name in ("tol", "case_mix_weight"):
-            value = getattr(self, name)
-            if not 0 <= value < np.inf:
-                raise ConfigurationError(f"{value!r} is not a number of at least 0", where=name)
-
-    def _check_sites(self, agreement: Agreement, federation: Federation) -> None:
-        sizes = agreement.sizes
-        narrow = [view for view, size in sizes.items() if self._q >= size]
-        if narrow and not self.small_views:
-            raise ConfigurationError(
-                f"{self._q} latent dimensions are not below the {sizes[narrow[0]]} columns of the view",
-                where=f"n_components, view {narrow[0]!r}",
-                mend=f"Use at most {min(sizes.values()) - 1}, leave the view out, or say small_views=True: the joint "
-                "model does not need the limit, the paper states it.",
-            )
-        if self._q >= agreement.schema.n_features:
-            raise ConfigurationError(
-                f"{self._q} latent dimensions for {agreement.schema.n_features} columns",
-                where="n_components",
-                mend="Use fewer latent dimensions than columns.",
-            )
-        alone = [view for view, n in zip(agreement.views, agreement.sites, strict=True) if n < 1.5]
-        if alone and len(federation.sites) > 1:
-            warnings.warn(
-                f"only one site has the view {', '.join(alone)}: sums over sites show that site's own share of it.",
-                DisclosureWarning,
-                stacklevel=5,
-            )
 
     def _loadings_variance(self, agreement: Agreement) -> Floats | None:
         if not np.isfinite(self.loadings_sd):
@@ -283,10 +229,10 @@ class FedMvPPCA(MvPPCAModel):
         variance = (agreement.deviation / self._spread) ** 2
         return self.loadings_sd**2 * np.add.reduceat(variance, starts) / list(agreement.sizes.values())
 
-    def _plan(self, agreement: Agreement) -> loops.Plan:
+    def _plan(self, agreement: Agreement, q: int) -> loops.Plan:
         return loops.Plan(
             layout=Layout(agreement.views, tuple(agreement.sizes.values())),
-            n_components=self._q,
+            n_components=q,
             max_rounds=int(self.max_rounds),
             n_local_iterations=int(self.n_local_iterations),
             tol=self.tol,
@@ -351,7 +297,7 @@ class FedMvPPCA(MvPPCAModel):
         """
         question = self._question()
         handle = federation.begin(MvPPCASite)
-        handle.ask(MvPPCASite.prepare, self._standards(False, waic=False))
+        handle.ask(MvPPCASite.prepare, self._standards(self.n_components_, False, waic=False))
         return _figures(handle.sum(MvPPCASite.evaluate, question), self.layout.names)
 
     def exhibits(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Exhibit]:

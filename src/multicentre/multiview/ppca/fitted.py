@@ -14,7 +14,7 @@ from multicentre.data.schema import MultiViewSchema
 from multicentre.estimator import Arrays, FederatedEstimator, Figure
 from multicentre.federation.errors import ConfigurationError, DataError
 from multicentre.multiview.agreement import Agreement, check_columns
-from multicentre.multiview.assessment import accuracy_of_groups, unit_of_errors
+from multicentre.multiview.assessment import SHARED_FIGURES, accuracy_of_groups, unit_of_errors
 from multicentre.multiview.ppca.maths import gauge, predict
 from multicentre.multiview.ppca.maths.ard import active_axes
 from multicentre.multiview.ppca.maths.harmonise import harmonise
@@ -44,6 +44,13 @@ class MvPPCAModel(FederatedEstimator):
         Noise variance of each column by view.
     n_components_ : int
         Latent dimensions of the fit.
+    correlations_ : dict of str to array of shape (d_k, q)
+        Correlation of each column with each latent dimension under the model (the correlation circle), by view.
+    varimax_rotation_ : array of shape (q, q)
+        ``transform(data) @ varimax_rotation_`` and ``loadings_[view] @ varimax_rotation_`` are latents and loadings
+        in axes that each load on few columns.
+    active_components_ : dict of str to mask of shape (q,)
+        Latent dimensions that explain at least a thousandth of the view's variance under the model.
     deviation_ : array of shape (d,)
         Standard deviation of each column over all sites: the unit of errors.
     between_centres_ : dict of str to dict of str to float
@@ -53,18 +60,7 @@ class MvPPCAModel(FederatedEstimator):
     """
 
     figures: ClassVar[Mapping[str, Figure]] = {
-        "mae": Figure(
-            "MAE, test",
-            "lower",
-            "standard deviations",
-            "mean absolute error of held-out patients' columns rebuilt from their latents",
-        ),
-        "accuracy": Figure(
-            "accuracy in latent space",
-            "higher",
-            "",
-            "share of held-out patients whose group linear discriminant analysis of the latents names",
-        ),
+        **SHARED_FIGURES,
         "log_likelihood": Figure(
             "held-out log-likelihood", "higher", "nats a patient", "mean log density of held-out patients"
         ),
@@ -125,6 +121,17 @@ class MvPPCAModel(FederatedEstimator):
     def active_components_(self) -> dict[str, NDArray[np.bool_]]:
         """Which latent dimensions explain at least a thousandth of a view's variance under the model, shape (q,)."""
         return dict(zip(self.layout.names, active_axes(self._law, self.layout), strict=True))
+
+    @property
+    def correlations_(self) -> dict[str, Floats]:
+        """Correlations of columns with latent dimensions by view, shape (d_k, q)."""
+        return self.layout.split(gauge.feature_correlations(self._law))
+
+    @property
+    def varimax_rotation_(self) -> Floats:
+        """Rotation of the latent dimensions to simple structure, shape (q, q)."""
+        check_is_fitted(self, "_law")
+        return gauge.varimax_rotation(self._law.loadings / self.deviation_[:, None])
 
     @property
     def between_centres_(self) -> dict[str, dict[str, float]]:

@@ -79,6 +79,14 @@ def select_n_components(
     References
     ----------
     .. [1] A. Gelman, J. Hwang, A. Vehtari, "Understanding predictive information criteria for Bayesian models", 2014.
+
+    Examples
+    --------
+    >>> import multicentre as mc
+    >>> sites = mc.datasets.split_scenario(mc.datasets.simulate_sd(seed=1), "IID", n_sites=3, seed=0)
+    >>> federation = mc.Federation.in_process({name: site.data for name, site in sites.items()})
+    >>> select_n_components(federation, [4, 5, 6]).n_components
+    5
     """
     fits: dict[int, FedMvPPCA] = {}
     for q in candidates:
@@ -95,5 +103,6 @@ def select_n_components(
 
 
 def _bic(fit: FedMvPPCA) -> float:
-    n_parameters = count_parameters(fit.layout, fit.n_components_)
+    n_noise = fit.layout.n_features if fit.noise == "diagonal" else None
+    n_parameters = count_parameters(fit.layout, fit.n_components_, n_noise=n_noise)
     return compute_bic(fit.training_["log_likelihood"] * fit.n_patients_, n_parameters, fit.n_patients_)

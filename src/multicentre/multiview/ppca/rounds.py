@@ -106,7 +106,7 @@ def find_start(federation: Federation, plan: Plan) -> sent.Shared:
 
 
 def fit_shared(federation: Federation, plan: Plan, first: sent.Shared) -> tuple[Parameters, Rounds[SharedState]]:
-    """Fit loadings, means and noise that all sites share: one sum a round, the log-likelihood never falls."""
+    """Fit what all sites share by one sum a round; without priors the log-likelihood never falls."""
     free = np.zeros((plan.layout.n_views, plan.n_components))
     rounds = federation.rounds(
         plan.max_rounds, SharedState, lambda: SharedState(**sent.fields_of(first), precisions=free), name="shared"
@@ -188,7 +188,7 @@ def _warn_of_unlinked_views(groups: list[tuple[str, ...]]) -> None:
         warnings.warn(
             f"no patient links these groups of views: {told}. Their latent dimensions cannot be matched.",
             UserWarning,
-            stacklevel=8,
+            stacklevel=9,
         )
 
 

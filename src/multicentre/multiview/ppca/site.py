@@ -58,7 +58,7 @@ class MvPPCASite(MultiViewPart):
 
     @step(releases=sent.Products, when="once", summed=True)
     def multiply_moments(self, ask: sent.Directions) -> sent.Products:
-        """Multiply the second moments about the site's mean with directions, for the start."""
+        """Multiply second moments with directions (above 400 columns: four times), for the start."""
         return sent.Products(self.local_rows.multiply_moments(ask.directions, ask.pairs), patients=self.fewest)
 
     @step(releases=sent.SharedSums, when="every round", summed=True)
@@ -99,12 +99,13 @@ class MvPPCASite(MultiViewPart):
             self.layout.keep(self.data.views),
             Parameters(ask.loadings, ask.mean, ask.noise).restrict(shown),
             self.generator(ask.seed),
+            noise=self.noise,
             n_draws=ask.n_draws,
             n_burn=ask.n_burn,
         )
         return sent.WaicParts(parts.lppd, parts.p_waic, float(parts.n_rows), patients=self.fewest)
 
-    @step(releases=sent.Evaluation, when="on request", summed=True)
+    @step(releases=sent.Evaluation, when="at the end", summed=True)
     def evaluate(self, ask: sent.Law) -> sent.Evaluation:
         """Sum log-likelihood, errors and variance explained over the site's rows."""
         law = Parameters(ask.loadings, ask.mean, ask.noise)
@@ -112,6 +113,17 @@ class MvPPCASite(MultiViewPart):
             describe_rows(X, law, self.layout, self.memory.spread / ask.deviation) for X in self.standard_blocks()
         )
         return sent.Evaluation(**sent.fields_of(sums), patients=self.fewest)
+
+    def crowds(self) -> Floats:
+        """Return how many patients have an entry, by column, and how many have the same views.
+
+        Differences of the sums over views tell apart patients who have different views.
+        """
+        holds = np.array([self.data.patients_with(view) for view in self.data.views])
+        pattern = np.zeros(int(holds.any(axis=0).sum()), dtype=np.int64)
+        for own in holds[:, holds.any(axis=0)]:
+            pattern = np.unique(2 * pattern + own, return_inverse=True)[1]
+        return np.append(super().crowds(), np.bincount(pattern))
 
     @property
     def memory(self) -> sent.SiteMemory:
@@ -130,6 +142,11 @@ class MvPPCASite(MultiViewPart):
         """The site's own case mix."""
         return LatentLaw(self.memory.latent_mean, self.memory.latent_covariance)
 
+    @property
+    def noise(self) -> Noise:
+        """One noise variance a view, or one a column."""
+        return "diagonal" if self.memory.noise == "diagonal" else "isotropic"
+
     def standard_blocks(self) -> Iterator[Floats]:
         """Yield the site's rows in the agreed units, shape (m, d) a block, not-a-number where missing."""
         for rows in self.blocks(Stacking(self.memory.views, self.memory.sizes)):
@@ -139,9 +156,9 @@ class MvPPCASite(MultiViewPart):
     def local_rows(self) -> SiteRows:
         """The rows, reduced to what the fit needs; made once."""
         if self._rows is None:
-            noise: Noise = "diagonal" if self.memory.noise == "diagonal" else "isotropic"
+            memory = self.memory
             self._rows = SiteRows(
-                self.standard_blocks, self.layout, self.memory.incomplete, noise, self.memory.case_mix_weight
+                self.standard_blocks, self.layout, memory.incomplete, self.noise, memory.case_mix_weight
             )
         return self._rows
 

@@ -13,7 +13,7 @@ from multicentre.data.schema import MultiViewSchema
 from multicentre.estimator import Arrays, FederatedEstimator, Figure
 from multicentre.federation.errors import DataError
 from multicentre.multiview.agreement import Floats
-from multicentre.multiview.assessment import accuracy_of_groups, unit_of_errors
+from multicentre.multiview.assessment import SHARED_FIGURES, accuracy_of_groups, unit_of_errors
 from multicentre.multiview.vae.maths import Architecture, Model, decode_mean, encode_mean
 
 
@@ -30,20 +30,7 @@ class AutoEncoderModel(FederatedEstimator):
         ``mae``: mean absolute error of the reconstruction over the sites' own rows, in standard deviations.
     """
 
-    figures: ClassVar[Mapping[str, Figure]] = {
-        "mae": Figure(
-            "MAE, test",
-            "lower",
-            "standard deviations",
-            "mean absolute error of held-out patients' columns rebuilt from their latents",
-        ),
-        "accuracy": Figure(
-            "accuracy in latent space",
-            "higher",
-            "",
-            "share of held-out patients whose group linear discriminant analysis of the latents names",
-        ),
-    }
+    figures: ClassVar[Mapping[str, Figure]] = SHARED_FIGURES
 
     channel_a_view: ClassVar[bool]
     schema_: MultiViewSchema

@@ -84,7 +84,7 @@ class LocalTraining(MultiViewPart):
             patients=n,
         )
 
-    @step(releases=Errors, when="once", summed=True)
+    @step(releases=Errors, when="at the end", summed=True)
     def evaluate(self, ask: Task) -> Errors:
         """Sum the absolute errors with which the final model reconstructs this site's rows."""
         rows, architecture = self._scaled(ask), ask.architecture

@@ -67,6 +67,18 @@ def test_parameters_have_the_shapes_of_the_views(model):
     assert model.n_patients_ == 120
 
 
+def test_rotated_axes_are_simpler_and_correlations_are_those_of_many_rows(model):
+    rotation = model.varimax_rotation_
+    np.testing.assert_allclose(rotation.T @ rotation, np.eye(2), atol=1e-12)
+    drawn = model.sample(50_000, random_state=0)
+    standard = np.vstack(list(model.loadings_.values())) / model.deviation_[:, None]
+    assert np.square(standard @ rotation).var(axis=0).sum() > np.square(standard).var(axis=0).sum()
+    for view, found in model.correlations_.items():
+        variance = np.square(model.loadings_[view]).sum(axis=1) + model.noise_variance_[view]
+        np.testing.assert_allclose(drawn.array(view).var(axis=0), variance, rtol=0.05)
+        np.testing.assert_allclose(found, model.loadings_[view] / np.sqrt(variance)[:, None])
+
+
 def test_axes_are_canonical(model):
     whitened = np.vstack([W / model.noise_variance_[view][:, None] for view, W in model.loadings_.items()])
     product = np.vstack(list(model.loadings_.values())).T @ whitened
@@ -203,6 +215,11 @@ def test_evaluate_gives_the_figures_of_assess_from_sums(model, sites):
     assert figures["mae"] == pytest.approx(model.training_["mae"])
     assert figures["log_likelihood"] == pytest.approx(model.training_["log_likelihood"])
     assert set(figures) == {"mae", "log_likelihood"} | {f"imputation_mae/{view}" for view in SIZES}
+
+
+def test_a_loaded_model_evaluates_as_the_fitted_one(model, sites, tmp_path):
+    model.save(tmp_path)
+    assert FedMvPPCA.load(tmp_path).evaluate(federate(sites)) == model.evaluate(federate(sites))
 
 
 def test_evaluate_refuses_other_columns_and_names_the_site(model):

@@ -19,12 +19,11 @@ from itertools import combinations
 
 import numpy as np
 
-from multicentre.multiview.ppca.maths.axes import absorb_law, change_gauge, square_root
+from multicentre.multiview.ppca.maths.axes import absorb_law, square_root
 from multicentre.multiview.ppca.maths.entries import settle_noise
 from multicentre.multiview.ppca.maths.gauge import (
     canonical_rotation,
     explained_by_model,
-    rotate_law,
     rotate_parameters,
     sort_axes,
 )
@@ -59,10 +58,6 @@ class RelevanceRound:
     precisions: Floats
     gauge: LatentLaw
     turn: Floats
-
-    def carry_law(self, law: LatentLaw) -> LatentLaw:
-        """Bring a site's latent law into the new axes."""
-        return rotate_law(change_gauge(law, self.gauge), self.turn)
 
 
 def maximise_relevant(
@@ -226,8 +221,3 @@ def active_axes(parameters: Parameters, layout: Layout, *, least_share: float = 
     [[True, False]]
     """
     return explained_by_model(parameters, layout) >= least_share
-
-
-def keep_axes(parameters: Parameters, axes: Booleans) -> Parameters:
-    """Return the law with only the chosen `axes`, a mask of shape (q,)."""
-    return Parameters(parameters.loadings[:, axes], parameters.mean, parameters.noise)

@@ -43,8 +43,3 @@ def square_root(covariance: Floats) -> Floats:
 def absorb_law(parameters: Parameters, law: LatentLaw) -> Parameters:
     """Return the same law of rows with a standard latent law: W Phi^(1/2) and mu + W m."""
     return absorb_axes(parameters, law.mean, square_root(law.covariance))
-
-
-def change_gauge(law: LatentLaw, gauge: LatentLaw) -> LatentLaw:
-    """Return a site's latent law for latents in units of `gauge`: x = m + R x', Phi = R R with R symmetric."""
-    return change_axes(law, gauge.mean, square_root(gauge.covariance))

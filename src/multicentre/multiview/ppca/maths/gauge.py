@@ -1,4 +1,4 @@
-"""One view of a latent space that rotates freely: canonical axes, matching, and how much each axis explains.
+"""One view of a latent space that rotates freely: canonical axes, and how much each axis explains.
 
 The law of the rows does not change when W becomes W T and x becomes T^T x for an orthogonal T. Before factors
 are shown or compared, T must be fixed.
@@ -14,22 +14,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import subspace_angles
-from scipy.optimize import linear_sum_assignment
 
 from multicentre.multiview.ppca.maths.missing import Rows
-from multicentre.multiview.ppca.maths.model import Floats, Integers, LatentLaw, Layout, Parameters
+from multicentre.multiview.ppca.maths.model import Floats, LatentLaw, Layout, Parameters
 from multicentre.multiview.ppca.maths.predict import posterior_latent
 
 
 def rotate_parameters(parameters: Parameters, rotation: Floats) -> Parameters:
     """Return the same law with loadings W T, for an orthogonal `rotation` T of shape (q, q)."""
     return Parameters(parameters.loadings @ rotation, parameters.mean, parameters.noise)
-
-
-def rotate_law(law: LatentLaw, rotation: Floats) -> LatentLaw:
-    """Carry a centre's case mix into the axes of `rotation` T: mean T^T m, covariance T^T Phi T."""
-    return LatentLaw(rotation.T @ law.mean, rotation.T @ law.covariance @ rotation)
 
 
 def _largest_positive(loadings: Floats) -> Floats:
@@ -88,59 +81,6 @@ def varimax_rotation(loadings: Floats, *, max_iterations: int = 500, tolerance: 
             break
         reached = float(values.sum())
     return np.asarray(rotation * _largest_positive(loadings @ rotation))
-
-
-@dataclass(frozen=True)
-class FactorMatch:
-    """Which factor of another solution is which of the reference: ``other[:, order] * signs`` is like it.
-
-    Parameters
-    ----------
-    order : int array of shape (min(q, q'),)
-        Factor of the other solution.
-    signs : array of the same shape
-        +1 or -1.
-    similarity : array of the same shape
-        Cosine of the two columns of loadings, 0 to 1.
-    reference : int array of the same shape
-        Factor of the reference.
-    """
-
-    order: Integers
-    signs: Floats
-    similarity: Floats
-    reference: Integers
-
-
-def match_factors(reference: Floats, other: Floats) -> FactorMatch:
-    """Pair the columns of two loadings, shapes (d, q) and (d, q'), so that the summed |cosine| is largest.
-
-    Examples
-    --------
-    >>> match = match_factors(np.eye(3)[:, :2], -np.eye(3)[:, [1, 0]])
-    >>> match.order.tolist(), match.signs.tolist(), match.similarity.tolist()
-    ([1, 0], [-1.0, -1.0], [1.0, 1.0])
-    """
-    cosine = _unit_columns(reference).T @ _unit_columns(other)
-    first, second = linear_sum_assignment(-np.abs(cosine))
-    paired = cosine[first, second]
-    return FactorMatch(second, np.where(paired < 0, -1.0, 1.0), np.abs(paired), first)
-
-
-def _unit_columns(loadings: Floats) -> Floats:
-    length = np.linalg.norm(loadings, axis=0)
-    return np.asarray(loadings / np.where(length > 0, length, 1.0))
-
-
-def principal_angles(first: Floats, second: Floats) -> Floats:
-    """Angles in degrees between the column spaces of two loadings, the largest first, shape (min(q, q'),).
-
-    Examples
-    --------
-    >>> principal_angles(np.array([[1.0], [0.0]]), np.array([[1.0], [1.0]])).round(6).tolist()
-    [45.0]
-    """
-    return np.asarray(np.degrees(subspace_angles(first, second)))
 
 
 def explained_by_model(parameters: Parameters, layout: Layout) -> Floats:

@@ -12,10 +12,9 @@ from typing import Protocol
 
 import numpy as np
 
-from multicentre.multiview.ppca.maths.axes import absorb_law, change_gauge
-from multicentre.multiview.ppca.maths.invariant import SharedSums, answer_round, solve_blocks
+from multicentre.multiview.ppca.maths.axes import absorb_law
+from multicentre.multiview.ppca.maths.invariant import SharedSums, solve_blocks
 from multicentre.multiview.ppca.maths.model import Booleans, Floats, Integers, LatentLaw, Layout, Parameters
-from multicentre.multiview.ppca.maths.moments import PatternMoments
 from multicentre.multiview.ppca.maths.prior import LocalFit, PosteriorSpread, Prior
 from multicentre.multiview.ppca.maths.problem import NOISE_FLOOR, Noise
 
@@ -54,7 +53,8 @@ def first_prior(shared: Parameters, layout: Layout, *, share: float = 0.01) -> P
 
 
 def fit_around(
-    patterns: list[PatternMoments],
+    answer: Answer,
+    features: Booleans,
     layout: Layout,
     start: Parameters,
     law: LatentLaw,
@@ -71,7 +71,10 @@ def fit_around(
 
     Parameters
     ----------
-    patterns : list of PatternMoments
+    answer : callable
+        The site's E-step.
+    features : mask of shape (d,)
+        What the site's rows hold.
     layout : Layout
     start : Parameters
         The site's own, of the whole layout; the prior's centre for a site that joins.
@@ -90,26 +93,6 @@ def fit_around(
     sums : SharedSums
         The site's sums at its new parameters; the coordinator reads its latents and log-likelihood.
     """
-
-    def answer(shared: Parameters, law: LatentLaw, *, n_repetitions: int) -> tuple[SharedSums, LatentLaw]:
-        return answer_round(patterns, layout, shared, law, n_repetitions=n_repetitions)
-
-    features = np.logical_or.reduce([pattern.features for pattern in patterns])
-    return fit_rows_around(answer, features, layout, start, law, prior, n_iterations=n_iterations, noise=noise)
-
-
-def fit_rows_around(
-    answer: Answer,
-    features: Booleans,
-    layout: Layout,
-    start: Parameters,
-    law: LatentLaw,
-    prior: Prior,
-    *,
-    n_iterations: int = 5,
-    noise: Noise = "isotropic",
-) -> tuple[LocalFit, LatentLaw, SharedSums]:
-    """Do :func:`fit_around` for a site with this E-step, whose rows hold `features`, a mask of shape (d,)."""
     views = features[layout.starts]
     current, objective = start, []
     for _ in range(n_iterations):
@@ -127,11 +110,6 @@ def regauge_prior(prior: Prior, layout: Layout, gauge: LatentLaw) -> Prior:
     """Return the prior for latents in units of `gauge`, the average case mix."""
     centre = absorb_law(prior.centre(layout), gauge)
     return replace(prior, loadings=centre.loadings, mean=centre.mean)
-
-
-def regauge_site(parameters: Parameters, law: LatentLaw, gauge: LatentLaw) -> tuple[Parameters, LatentLaw]:
-    """Return a site's parameters and latent law for latents in units of `gauge`."""
-    return absorb_law(parameters, gauge), change_gauge(law, gauge)
 
 
 def _ridges(prior: Prior, q: int) -> Floats:

@@ -213,7 +213,6 @@ def maximise_shared(
     group_of : int array of shape (d,), optional
         Which matrix of ``sums.second`` belongs to a feature. By default the feature's view when there is one matrix a
         view, and the feature itself when there is one a feature.
-
     loadings_variance : array of shape (k,), optional
         Variance of the Gaussian prior law, about zero, of a loading of each view; none by default. Where the sites that
         have a view hardly differ along a latent dimension, the view's loadings on it are otherwise free to run away.
@@ -222,7 +221,7 @@ def maximise_shared(
     -------
     parameters : Parameters
     gauge : LatentLaw
-        The average case mix that was absorbed; every site passes it to ``axes.change_gauge``.
+        The average case mix that was absorbed; every site changes the axes of its own to it.
     """
     if group_of is None:
         per_feature = len(sums.second) == layout.n_features

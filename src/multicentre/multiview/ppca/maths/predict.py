@@ -244,11 +244,6 @@ def impute(
     return Imputation(mean, kept.loadings, kept.noise, latent, added)
 
 
-def fill_missing(X: Floats, parameters: Parameters, law: LatentLaw | None = None) -> Floats:
-    """Return `X` with every missing entry replaced by its conditional mean, shape (n, d)."""
-    return np.where(np.isnan(X), reconstruct(X, parameters, law), X)
-
-
 def sample(parameters: Parameters, n: int, rng: np.random.Generator, law: LatentLaw | None = None) -> Floats:
     """Draw `n` new rows, shape (n, d): x from the latent law, then t = W x + mu + noise (equation 1)."""
     seen = parameters if law is None else absorb_law(parameters, law)
@@ -345,9 +340,3 @@ def _tell_of_view(rows: Rows, deviations: Floats, parameters: Parameters, own: s
     outer = (loadings[:, :, None] * weighted[:, None, :]).reshape(len(loadings), -1)
     q = parameters.n_components
     return (rows.patterns[:, own] @ outer).reshape(-1, q, q), deviations[:, own] @ weighted
-
-
-def count_covered(truth: Floats, low: Floats, high: Floats) -> tuple[int, int]:
-    """Count the observed entries of `truth` within [low, high], and the observed entries: coverage is their ratio."""
-    inside = (truth >= low) & (truth <= high)
-    return int(inside.sum()), int(np.isfinite(truth).sum())

@@ -294,19 +294,6 @@ def _step_variance(square: Floats, count: Floats, information: Floats, previous:
     return np.clip(stepped, 0.0, np.maximum(2.0 * square / count, square / count + 10.0 * start))
 
 
-def align_loadings(loadings: Floats, target: Floats, weights: Floats) -> Floats:
-    """Return the rotation R of shape (q, q) that brings W R nearest to `target` (weighted orthogonal Procrustes).
-
-    Parameters
-    ----------
-    loadings, target : arrays of shape (d, q)
-    weights : array of shape (d,)
-        Non-negative weight of every feature, such as one over its view's prior variance.
-    """
-    left, _, right = np.linalg.svd((loadings * weights[:, None]).T @ target)
-    return np.asarray(left @ right)
-
-
 def _by_view(values: Floats, layout: Layout) -> Floats:
     return np.asarray(np.add.reduceat(values, layout.starts), dtype=np.float64)
 

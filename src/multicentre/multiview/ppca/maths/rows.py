@@ -10,7 +10,7 @@ import numpy as np
 
 from multicentre.multiview.ppca.maths.em import fit_local
 from multicentre.multiview.ppca.maths.entries import fit_local_entries, sum_entries, update_law
-from multicentre.multiview.ppca.maths.hierarchical import fit_rows_around
+from multicentre.multiview.ppca.maths.hierarchical import fit_around
 from multicentre.multiview.ppca.maths.invariant import SharedSums, answer_round
 from multicentre.multiview.ppca.maths.model import Booleans, Floats, LatentLaw, Layout, Parameters
 from multicentre.multiview.ppca.maths.moments import PatternMoments, reduce_chunks
@@ -97,7 +97,7 @@ class SiteRows:
         self, start: Parameters, law: LatentLaw, prior: Prior, n_iterations: int
     ) -> tuple[LocalFit, LatentLaw, SharedSums]:
         """Local parameters and case mix around the global law."""
-        return fit_rows_around(
+        return fit_around(
             self.answer, self.shown, self.layout, start, law, prior, n_iterations=n_iterations, noise=self.noise
         )
 

@@ -1,4 +1,4 @@
-"""How many latent dimensions: WAIC by exact Gibbs sampling at the sites, BIC and AIC from the fit.
+"""How many latent dimensions: WAIC by exact Gibbs sampling at the sites, BIC from the fit.
 
 WAIC compares models on the rows they were fitted on, so its draws must pay for the fit: each site draws its
 parameters given its own rows under flat priors. Draws around parameters fitted on the same rows would not pay,
@@ -20,6 +20,7 @@ from multicentre.federation.errors import ConfigurationError, DataError
 from multicentre.multiview.ppca.maths.missing import Rows, multiply_grouped, sum_outer_grouped
 from multicentre.multiview.ppca.maths.model import Floats, Integers, Layout, Parameters
 from multicentre.multiview.ppca.maths.predict import project_rows
+from multicentre.multiview.ppca.maths.problem import Noise
 
 
 @dataclass(frozen=True)
@@ -187,6 +188,7 @@ def waic_parts(
     start: Parameters,
     rng: np.random.Generator,
     *,
+    noise: Noise = "isotropic",
     n_draws: int = 400,
     n_burn: int = 100,
 ) -> WAICParts:
@@ -197,11 +199,13 @@ def waic_parts(
     X : array of shape (n, d)
         The site's rows over the views it has, NaN where missing.
     layout : Layout
-        The views of the columns of `X`, one noise variance each.
+        The views of the columns of `X`.
     start : Parameters
         Where the chain starts, best the site's maximum likelihood.
     rng : numpy.random.Generator
         Where the draws come from.
+    noise : {"isotropic", "diagonal"}, default "isotropic"
+        One noise variance a view, or one a feature.
     n_draws : int, default 400
         Draws kept, at least 2.
     n_burn : int, default 100
@@ -232,6 +236,8 @@ def waic_parts(
         raise ConfigurationError("a variance needs two draws", where="n_draws", mend="Use 400, the default.")
     X = X[~np.isnan(X).all(axis=1)]
     require_enough_rows(X, start.n_components)
+    if noise == "diagonal":
+        layout = Layout(tuple(str(j) for j in range(layout.n_features)), (1,) * layout.n_features)
     sampler = GibbsSampler(X, layout, start, rng)
     moments = _RowwiseMoments(len(X))
     for sweep in range(n_burn + n_draws):
@@ -241,11 +247,10 @@ def waic_parts(
     return moments.parts()
 
 
-def count_parameters(layout: Layout, n_components: int, *, n_noise: int | None = None, n_laws: int = 1) -> int:
+def count_parameters(layout: Layout, n_components: int, *, n_noise: int | None = None) -> int:
     """Count the free parameters of the model of a stacked row.
 
-    ``d q - q (q - 1) / 2 + d + k``: loadings up to rotation, means, one noise variance a view. With shared
-    loadings and a latent law for each centre, every centre after the first adds ``q + q (q + 1) / 2``.
+    ``d q - q (q - 1) / 2 + d + k``: loadings up to rotation, means, one noise variance a view.
 
     Parameters
     ----------
@@ -255,8 +260,6 @@ def count_parameters(layout: Layout, n_components: int, *, n_noise: int | None =
         Latent dimensions q.
     n_noise : int, optional
         Number of noise variances; the number of views by default, d for one a feature.
-    n_laws : int, default 1
-        Number of centres with a latent law of their own.
 
     Examples
     --------
@@ -265,7 +268,7 @@ def count_parameters(layout: Layout, n_components: int, *, n_noise: int | None =
     """
     d, q = layout.n_features, n_components
     noise = layout.n_views if n_noise is None else n_noise
-    return d * q - q * (q - 1) // 2 + d + noise + (n_laws - 1) * (q + q * (q + 1) // 2)
+    return d * q - q * (q - 1) // 2 + d + noise
 
 
 def compute_bic(log_likelihood: float, n_parameters: int, n_rows: int) -> float:
@@ -277,8 +280,3 @@ def compute_bic(log_likelihood: float, n_parameters: int, n_rows: int) -> float:
     211.736
     """
     return float(n_parameters * np.log(n_rows) - 2 * log_likelihood)
-
-
-def compute_aic(log_likelihood: float, n_parameters: int) -> float:
-    """Akaike information criterion, ``2 p - 2 L``; smaller is better."""
-    return 2.0 * n_parameters - 2 * log_likelihood

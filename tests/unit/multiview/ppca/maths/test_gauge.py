@@ -3,13 +3,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from multicentre.multiview.ppca.maths.axes import change_axes
 from multicentre.multiview.ppca.maths.gauge import (
     canonical_rotation,
     explained_by_model,
     feature_correlations,
-    match_factors,
-    principal_angles,
-    rotate_law,
     rotate_parameters,
     sum_variances,
     varimax_rotation,
@@ -29,6 +27,10 @@ def draw(seed, q=3):
 
 def random_rotation(seed, q=3):
     return np.linalg.qr(np.random.default_rng(seed).standard_normal((q, q)))[0]
+
+
+def cosines(one, other):
+    return (one / np.linalg.norm(one, axis=0)).T @ (other / np.linalg.norm(other, axis=0))
 
 
 @settings(max_examples=30, deadline=None)
@@ -52,7 +54,7 @@ def test_turning_parameters_and_law_together_leaves_the_rows_alone():
     law = LatentLaw(np.arange(3.0), np.diag([1.0, 2.0, 0.5]))
     X = sample(parameters, 20, np.random.default_rng(0), law)
     expected = row_log_likelihood(X, parameters, law)
-    found = row_log_likelihood(X, rotate_parameters(parameters, turn), rotate_law(law, turn))
+    found = row_log_likelihood(X, rotate_parameters(parameters, turn), change_axes(law, np.zeros(3), turn))
     np.testing.assert_allclose(found, expected, atol=1e-10)
 
 
@@ -74,23 +76,7 @@ def test_varimax_recovers_a_simple_structure():
     simple = np.kron(np.eye(3), np.array([[1.0], [0.9], [0.8]]))
     mixed = simple @ random_rotation(3)
     found = mixed @ varimax_rotation(mixed)
-    assert (match_factors(simple, found).similarity > 0.999).all()
-
-
-def test_matching_undoes_order_and_signs():
-    W = draw(1, q=4).loadings
-    order, signs = np.array([2, 0, 3, 1]), np.array([1.0, -1.0, -1.0, 1.0])
-    other = np.column_stack([W[:, order] * signs, np.zeros(9)])
-    match = match_factors(W, other)
-    np.testing.assert_allclose(other[:, match.order] * match.signs, W[:, match.reference], atol=1e-12)
-    np.testing.assert_allclose(match.similarity, 1)
-
-
-def test_angles_between_planes():
-    tilt = np.radians(10)
-    first = np.eye(4)[:, :2]
-    second = np.column_stack([np.eye(4)[:, 0], [0, np.cos(tilt), np.sin(tilt), 0]])
-    np.testing.assert_allclose(principal_angles(first, second), [10, 0], atol=1e-9)
+    assert np.allclose(np.abs(cosines(simple, found)).max(axis=0), 1, atol=1e-3)
 
 
 def test_shares_of_variance_are_those_of_many_drawn_rows():
@@ -145,7 +131,4 @@ def test_two_random_starts_show_the_same_factors():
     for seed in range(2):
         fitted, _ = fit_entries(data.rows, LAYOUT, 5, iterations=60, seed=seed)
         loadings.append(rotate_parameters(fitted, canonical_rotation(fitted)).loadings)
-    match = match_factors(*loadings)
-    np.testing.assert_array_equal(match.order, np.arange(5))
-    np.testing.assert_array_equal(match.signs, 1)
-    assert (match.similarity > 0.9999).all()
+    assert (np.diag(cosines(*loadings)) > 0.9999).all()

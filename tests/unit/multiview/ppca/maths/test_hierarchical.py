@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from multicentre.multiview.ppca.maths.em import fit_local
-from multicentre.multiview.ppca.maths.hierarchical import first_prior, fit_around, regauge_prior, regauge_site
+from multicentre.multiview.ppca.maths.hierarchical import first_prior, regauge_prior
 from multicentre.multiview.ppca.maths.invariant import answer_round, site_log_likelihood
 from multicentre.multiview.ppca.maths.model import LatentLaw, Layout
 from multicentre.multiview.ppca.maths.moments import reduce_rows
@@ -13,9 +13,11 @@ from ppca_simulation import (
     LAYOUT,
     fit_hierarchical,
     fit_invariant,
+    fit_site,
     hold_out,
     random_parameters,
     reduce_sites,
+    regauge_site,
     simulate,
     split_sites,
     start_shared,
@@ -48,7 +50,7 @@ def test_objective_never_falls(seed, lacking, noise):
     prior = draw_prior(rng)
     own = reduce_rows(draw_rows(rng, prior.centre(SMALL), int(rng.integers(8, 80)), lacking), SMALL)
     start = random_parameters(rng, SMALL, 2)
-    fit, _, _ = fit_around(own, SMALL, start, LatentLaw.standard(2), prior, n_iterations=60, noise=noise)
+    fit, _, _ = fit_site(own, SMALL, start, LatentLaw.standard(2), prior, n_iterations=60, noise=noise)
     assert np.diff(fit.objective).min() > -1e-7
     assert fit.views.tolist() == [True, lacking != "all"]
     if lacking == "all":
@@ -60,7 +62,7 @@ def test_posterior_spread_is_read_off_the_augmented_solve(noise):
     rng = np.random.default_rng(0)
     prior = draw_prior(rng)
     own = reduce_rows(draw_rows(rng, prior.centre(SMALL), 40, "some"), SMALL)
-    fit, law, _ = fit_around(own, SMALL, prior.centre(SMALL), LatentLaw.standard(2), prior, noise=noise)
+    fit, law, _ = fit_site(own, SMALL, prior.centre(SMALL), LatentLaw.standard(2), prior, noise=noise)
     sums, _ = answer_round(own, SMALL, fit.parameters, law, n_repetitions=0)
     expected, weight = np.zeros((4, 2)), np.zeros((2, 3, 3))
     for j, k in enumerate(SMALL.view_of):

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from multicentre.federation.errors import DataError
-from multicentre.multiview.ppca.maths.axes import absorb_law, change_gauge
+from multicentre.multiview.ppca.maths.axes import absorb_law
 from multicentre.multiview.ppca.maths.em import random_start
 from multicentre.multiview.ppca.maths.invariant import (
     answer_round,
@@ -27,6 +27,7 @@ from multicentre.multiview.ppca.maths.start import (
 )
 from ppca_simulation import (
     LAYOUT,
+    change_gauge,
     covariance_of,
     fit_invariant,
     random_parameters,

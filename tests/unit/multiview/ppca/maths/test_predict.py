@@ -9,9 +9,7 @@ from multicentre.multiview.ppca.maths.model import LatentLaw, Layout, Parameters
 from multicentre.multiview.ppca.maths.predict import (
     Spread,
     absolute_errors,
-    count_covered,
     cross_view_errors,
-    fill_missing,
     impute,
     posterior_latent,
     reconstruct,
@@ -68,14 +66,6 @@ def test_a_row_without_entries_gets_the_law_itself():
     np.testing.assert_allclose(posterior.mean[0], law.mean, atol=1e-12)
     np.testing.assert_allclose(posterior.covariances[0], law.covariance, atol=1e-12)
     assert row_log_likelihood(nothing, parameters, law)[0] == 0
-
-
-def test_filled_rows_keep_what_was_measured():
-    X, parameters, law = draw_problem(1)
-    filled = fill_missing(X, parameters, law)
-    seen = ~np.isnan(X)
-    np.testing.assert_array_equal(filled[seen], X[seen])
-    np.testing.assert_array_equal(filled[~seen], reconstruct(X, parameters, law)[~seen])
 
 
 def test_drawn_rows_have_the_laws_moments():
@@ -159,7 +149,8 @@ def test_ninety_percent_intervals_cover_about_ninety_percent_of_held_out_entries
     for view in LAYOUT.names:
         wanted = LAYOUT.features_of([view])
         low, high = impute(np.where(wanted, np.nan, rows), parameters, wanted).interval(0.9)
-        inside, counted = count_covered(rows[:, wanted], low, high)
-        hits, total = hits + inside, total + counted
+        truth = rows[:, wanted]
+        hits += int(((truth >= low) & (truth <= high)).sum())
+        total += truth.size
     assert total == rows.size
     assert 0.86 <= hits / total <= 0.93

@@ -1,0 +1,76 @@
+"""What a fit of Fed-mv-PPCA refuses or warns of before its first round."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from multicentre.federation.errors import ConfigurationError, DisclosureWarning
+from multicentre.multiview.agreement import Agreement, check_scale
+
+CHOICES: dict[str, tuple[Any, ...]] = {
+    "method": ("invariant", "hierarchical", "paper"),
+    "noise": ("isotropic", "diagonal"),
+    "ddof": (0, 1),
+}
+
+
+def check_parameters(given: Mapping[str, Any]) -> None:
+    """Raise ConfigurationError unless each of the estimator's parameters is of its kind, and they agree."""
+    check_scale(given["scale"])
+    for name, choices in CHOICES.items():
+        if given[name] not in choices:
+            raise ConfigurationError(
+                f"{given[name]!r} is not known", where=name, mend=f"Use one of {', '.join(map(str, choices))}."
+            )
+    if given["ard"] and given["method"] == "paper":
+        raise ConfigurationError("the paper's method has no relevance determination", where="ard")
+    _check_whole_numbers(given)
+    if not given["loadings_sd"] > 0:
+        raise ConfigurationError(f"{given['loadings_sd']!r} is not a number above 0", where="loadings_sd")
+    for name in ("tol", "case_mix_weight"):
+        if not 0 <= given[name] < np.inf:
+            raise ConfigurationError(f"{given[name]!r} is not a number of at least 0", where=name)
+
+
+def check_dimensions(n_components: int, agreement: Agreement, *, small_views: bool) -> None:
+    """Raise ConfigurationError unless the latent dimensions are fewer than the columns that they explain."""
+    sizes = agreement.sizes
+    narrow = [view for view, size in sizes.items() if n_components >= size]
+    if narrow and not small_views:
+        raise ConfigurationError(
+            f"{n_components} latent dimensions are not below the {sizes[narrow[0]]} columns of the view",
+            where=f"n_components, view {narrow[0]!r}",
+            mend=f"Use at most {min(sizes.values()) - 1}, leave the view out, or say small_views=True: the joint "
+            "model does not need the limit, the paper states it.",
+        )
+    if n_components >= agreement.schema.n_features:
+        raise ConfigurationError(
+            f"{n_components} latent dimensions for {agreement.schema.n_features} columns",
+            where="n_components",
+            mend="Use fewer latent dimensions than columns.",
+        )
+
+
+def warn_of_lonely_views(agreement: Agreement, n_sites: int) -> None:
+    """Warn of views whose sums over sites are one site's own."""
+    lonely = [view for view, n in zip(agreement.views, agreement.sites, strict=True) if n < 1.5]
+    if lonely and n_sites > 1:
+        warnings.warn(
+            f"only one site has the view {', '.join(lonely)}: sums over sites show that site's own share of it.",
+            DisclosureWarning,
+            stacklevel=9,
+        )
+
+
+def _check_whole_numbers(given: Mapping[str, Any]) -> None:
+    candidates = given["n_components"]
+    several = list(candidates) if isinstance(candidates, Sequence) else [candidates]
+    numbers: list[tuple[str, Any]] = [("n_components", q) for q in several or [None]]
+    numbers += [(name, given[name]) for name in ("max_rounds", "n_local_iterations")]
+    for name, value in numbers:
+        if not isinstance(value, int | np.integer) or value < 1:
+            raise ConfigurationError(f"{value!r} is not a whole number of at least 1", where=name)
