@@ -115,15 +115,9 @@ class MvPPCASite(MultiViewPart):
         return sent.Evaluation(**sent.fields_of(sums), patients=self.fewest)
 
     def crowds(self) -> Floats:
-        """Return how many patients have an entry, by column, and how many have the same views.
-
-        Differences of the sums over views tell apart patients who have different views.
-        """
-        holds = np.array([self.data.patients_with(view) for view in self.data.views])
-        pattern = np.zeros(int(holds.any(axis=0).sum()), dtype=np.int64)
-        for own in holds[:, holds.any(axis=0)]:
-            pattern = np.unique(2 * pattern + own, return_inverse=True)[1]
-        return np.append(super().crowds(), np.bincount(pattern))
+        """Return how many patients have an entry, by column, and how many have both views, by pair of views."""
+        holds = np.array([self.data.patients_with(view) for view in self.data.views], dtype=np.float64)
+        return np.append(super().crowds(), (holds @ holds.T).ravel())
 
     @property
     def memory(self) -> sent.SiteMemory:

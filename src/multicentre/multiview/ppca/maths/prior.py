@@ -11,6 +11,7 @@ from multicentre.multiview.ppca.maths.inversegamma import LARGEST_SHAPE, fit_inv
 from multicentre.multiview.ppca.maths.model import Booleans, Floats, Layout, Parameters
 
 VARIANCE_FLOOR = 1e-6
+CENTRE_DAMPING = 0.01
 
 
 @dataclass(frozen=True)
@@ -277,12 +278,18 @@ def maximise_prior(
 
 
 def _centre_step(sums: PriorSums, here: Booleans, layout: Layout) -> Floats:
-    """Return ``sum(F_c - F~) (sum K_c)^-1`` per view, shape (d, q + 1): the generalised least-squares mean."""
+    """Return ``sum(F_c - F~) (sum K_c)^-1`` per view, damped, shape (d, q + 1).
+
+    Undamped it leads to the generalised least-squares mean at once. Along directions that no site's rows decide, the sum
+    of K_c is nearly singular and the step would be noise: there it is drawn to the plain mean's. Fixed points stay.
+    """
     moved = np.column_stack([sums.loadings, sums.mean])
     step = np.zeros_like(moved)
     for k in np.flatnonzero(here):
         own = layout.columns(layout.names[k])
-        step[own] = np.linalg.solve(sums.weight[k].T, moved[own].T).T
+        full = sums.sites[k] * np.eye(moved.shape[1])
+        weight = sums.weight[k] + CENTRE_DAMPING * (full - sums.weight[k])
+        step[own] = np.linalg.solve(weight.T, moved[own].T).T
     return step
 
 
