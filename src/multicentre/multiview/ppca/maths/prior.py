@@ -280,8 +280,8 @@ def maximise_prior(
 def _centre_step(sums: PriorSums, here: Booleans, layout: Layout) -> Floats:
     """Return ``sum(F_c - F~) (sum K_c)^-1`` per view, damped, shape (d, q + 1).
 
-    Undamped it leads to the generalised least-squares mean at once. Along directions that no site's rows decide, the sum
-    of K_c is nearly singular and the step would be noise: there it is drawn to the plain mean's. Fixed points stay.
+    Undamped it leads to the generalised least-squares mean at once. Along directions that no site's rows decide, the
+    sum of K_c is nearly singular and the step would be noise: there it is drawn to the plain mean's. Fixed points stay.
     """
     moved = np.column_stack([sums.loadings, sums.mean])
     step = np.zeros_like(moved)
