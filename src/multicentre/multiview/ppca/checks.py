@@ -26,13 +26,18 @@ def check_parameters(given: Mapping[str, Any]) -> None:
             raise ConfigurationError(
                 f"{given[name]!r} is not known", where=name, mend=f"Use one of {', '.join(map(str, choices))}."
             )
+    for name in ("ard", "waic", "small_views", "faithful"):
+        if not isinstance(given[name], bool | np.bool_):
+            raise ConfigurationError(f"{given[name]!r} is neither true nor false", where=name)
     if given["ard"] and given["method"] == "paper":
         raise ConfigurationError("the paper's method has no relevance determination", where="ard")
+    if given["faithful"] and given["method"] != "paper":
+        raise ConfigurationError("only the paper's method can be faithful to it", where="faithful")
     _check_whole_numbers(given)
-    if not given["loadings_sd"] > 0:
+    if not (_is_number(given["loadings_sd"]) and given["loadings_sd"] > 0):
         raise ConfigurationError(f"{given['loadings_sd']!r} is not a number above 0", where="loadings_sd")
     for name in ("tol", "case_mix_weight"):
-        if not 0 <= given[name] < np.inf:
+        if not (_is_number(given[name]) and 0 <= given[name] < np.inf):
             raise ConfigurationError(f"{given[name]!r} is not a number of at least 0", where=name)
 
 
@@ -68,9 +73,15 @@ def warn_of_lonely_views(agreement: Agreement, n_sites: int) -> None:
 
 def _check_whole_numbers(given: Mapping[str, Any]) -> None:
     candidates = given["n_components"]
-    several = list(candidates) if isinstance(candidates, Sequence) else [candidates]
-    numbers: list[tuple[str, Any]] = [("n_components", q) for q in several or [None]]
-    numbers += [(name, given[name]) for name in ("max_rounds", "n_local_iterations")]
-    for name, value in numbers:
-        if not isinstance(value, int | np.integer) or value < 1:
-            raise ConfigurationError(f"{value!r} is not a whole number of at least 1", where=name)
+    several = list(candidates) if isinstance(candidates, Sequence) and not isinstance(candidates, str) else [candidates]
+    if not several:
+        raise ConfigurationError("there is no candidate", where="n_components", mend="Give numbers such as [2, 3, 4].")
+    numbers = [("n_components", q, 1) for q in several] + [("random_state", given["random_state"], 0)]
+    numbers += [(name, given[name], 1) for name in ("max_rounds", "n_local_iterations")]
+    for name, value, least in numbers:
+        if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
+            raise ConfigurationError(f"{value!r} is not a whole number of at least {least}", where=name)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float | np.number) and not isinstance(value, bool)
