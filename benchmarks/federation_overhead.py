@@ -33,7 +33,7 @@ class Question(Message):
 class Answer(Release):
     """A small message from a site."""
 
-    total: np.ndarray = array("column sums", ("d",))
+    total: np.ndarray = array("column sums", ("d",), bound=2.0**36)
     n: int = count("patients")
 
 

@@ -35,7 +35,7 @@ class Calls(Message):
 class Residuals(Release):
     """Sums over the patients of a site."""
 
-    total: dict = arrays("sum of the residuals", ("d",))
+    total: dict = arrays("sum of the residuals", ("d",), bound=2.0**36)
     n: dict = count("patients", keyed=True)
 
 

@@ -29,7 +29,7 @@ class Drift(Message):
 class Residuals(Release):
     """Sums over the patients of a site."""
 
-    total: np.ndarray = array("sum of the residuals, the site's drift added", ("d",))
+    total: np.ndarray = array("sum of the residuals, the site's drift added", ("d",), bound=2.0**36)
     n: int = count("patients")
     calls: int = count("calls so far, sites added")
 
@@ -38,7 +38,7 @@ class Residuals(Release):
 class Size(Release):
     """How large a site is."""
 
-    n: float = number("patients")
+    n: float = number("patients", bound=2.0**40)
 
 
 class MeanSite(SitePart):

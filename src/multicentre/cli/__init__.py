@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from multicentre.cli import card, datasets, demo, doctor, ledger, report, reproduce, run
+from multicentre.cli import card, datasets, demo, doctor, ledger, report, reproduce, run, secret
 
 app = typer.Typer(
     name="multicentre",
@@ -40,6 +40,7 @@ app.command("demo")(demo.demo)
 app.command("run")(run.run)
 app.command("card")(card.card)
 app.add_typer(ledger.app, name="ledger")
+app.add_typer(secret.app, name="secret")
 app.command("report")(report.report)
 app.add_typer(datasets.app, name="datasets")
 app.command("doctor")(doctor.doctor)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import itertools
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self
 
-from multicentre.federation.engine import Call, Engine, Lost, Protection, Refused, Upkeep
+from multicentre.federation.engine import Call, Engine, Lost, Mask, Outcome, Protection, Refused, Upkeep
 from multicentre.federation.errors import ConfigurationError, MessageError, QuorumLost, SiteFailed
-from multicentre.federation.messages import M, Message, add_messages
+from multicentre.federation.messages import M, Message, Nothing, add_messages
+from multicentre.federation.noise import Noise, Plan, PlanReview, PlanShown
 from multicentre.federation.progress import Listener, Silence
 from multicentre.federation.rounds import Rounds
 from multicentre.federation.steps import A, P, R, SitePart, Step
@@ -28,6 +30,9 @@ class Summation(Protocol):
     def protection(self) -> Protection:
         """Whether summands leave the sites in clear or masked."""
 
+    def prepare(self, part: type[SitePart], n_sites: int, plan: Plan | None) -> None:
+        """Check, before a fit begins, that every sum its part declares can be taken over so many sites."""
+
     def total(self, federation: Federation, step: Step[Any, Any, R], ask: Message) -> R:
         """Return the sum over the sites' answers."""
 
@@ -37,9 +42,12 @@ class PlainSummation:
 
     protection: Protection = "clear"
 
+    def prepare(self, part: type[SitePart], n_sites: int, plan: Plan | None) -> None:
+        """Plain sums need nothing."""
+
     def total(self, federation: Federation, step: Step[Any, Any, R], ask: Message) -> R:
         """Return the sum over the sites' answers, added in the order of the sites."""
-        answers = federation.collect(step, ask, "clear")
+        answers = federation.collect(step, ask)
         return add_messages([answers[site] for site in answers])
 
 
@@ -59,6 +67,16 @@ class Traffic:
 
 
 @dataclass(frozen=True)
+class Noised:
+    """One release that left with noise: what privacy accounting needs to know of it."""
+
+    step: str
+    noise: Noise
+    sites: tuple[str, ...]
+    protection: Protection
+
+
+@dataclass(frozen=True)
 class Terms:
     """What holds for every call of a study.
 
@@ -70,11 +88,14 @@ class Terms:
         How many sites must answer for a round to count.
     time_limit_s : float, optional
         Seconds that a site may take for one step; None waits for ever.
+    sites_per_patient : int
+        At how many sites one patient may have records; differential privacy adds up over them.
     """
 
     study: str = "study"
     quorum: Quorum = "all"
     time_limit_s: float | None = None
+    sites_per_patient: int = 1
 
     def __post_init__(self) -> None:
         if self.quorum != "all" and type(self.quorum) is not int:
@@ -83,6 +104,8 @@ class Terms:
             )
         if self.time_limit_s is not None and not self.time_limit_s > 0:
             raise ConfigurationError("a time limit must be above 0 seconds", where="time_limit_s")
+        if type(self.sites_per_patient) is not int or self.sites_per_patient < 1:
+            raise ConfigurationError("a whole number of at least 1 is needed", where="sites_per_patient")
 
     def needed(self, n_sites: int) -> int:
         """Return how many of `n_sites` must answer."""
@@ -127,6 +150,9 @@ class Federation:
         self._session = "0"
         self._part: type[SitePart] | None = None
         self._parameters = ""
+        self._plan: Plan | None = None
+        self._called: Counter[str] = Counter()
+        self._noised: list[Noised] = []
         self._sequence = itertools.count()
         self._openings = itertools.count(1)
         self._check_quorum()
@@ -146,10 +172,26 @@ class Federation:
         """How summands leave the sites: "clear" or "masked"."""
         return self._summation.protection
 
-    def begin(self, part: type[SitePart], parameters: str = "") -> Self:
+    @property
+    def needed(self) -> int:
+        """How many sites must answer."""
+        return max(1, self.terms.needed(len(self._engine.sites)))
+
+    @property
+    def plan(self) -> Plan | None:
+        """The noise of this fit's releases; None without differential privacy."""
+        return self._plan
+
+    @property
+    def noised(self) -> tuple[Noised, ...]:
+        """Every release of this fit that left with noise."""
+        return tuple(self._noised)
+
+    def begin(self, part: type[SitePart], parameters: str = "", *, plan: Plan | None = None) -> Self:
         """Return the same federation for one new fit of a method.
 
-        Site parts live as long as the handle that this returns, so two fits never share what sites remember.
+        Site parts live as long as the handle that this returns, so two fits never share what sites remember. A plan is
+        shown to every site before anything else is asked, and a site whose budget it exceeds refuses.
 
         Parameters
         ----------
@@ -157,7 +199,18 @@ class Federation:
             The method's site part.
         parameters : str
             What the fit depends on; a checkpoint of a fit with other parameters is refused.
+        plan : Plan, optional
+            The noise of every release: the fit is differentially private, and a release that is not planned is an
+            error.
+
+        Raises
+        ------
+        ConfigurationError
+            A sum's declared range cannot be held over so many sites.
+        RefusedByPolicy
+            The plan does not fit a site's budget.
         """
+        self._summation.prepare(part, len(self._engine.sites), plan)
         opened = object.__new__(type(self))
         opened.__dict__.update(self.__dict__)
         opened._session = f"{self._session}.{next(self._openings)}"
@@ -168,6 +221,9 @@ class Federation:
         opened._openings = itertools.count(1)
         errand = Upkeep("forget", opened._session, part)
         weakref.finalize(opened, self._engine.upkeep, errand, self._engine.sites).atexit = False
+        opened._plan, opened._called, opened._noised = plan, Counter(), []
+        if plan is not None:
+            opened.once("plan", Nothing, lambda: opened._show(plan, part))
         return opened
 
     def ask(self, step: Step[P, A, R], ask: A, *, to: Sequence[str] | None = None) -> dict[str, R]:
@@ -195,7 +251,7 @@ class Federation:
             raise ConfigurationError(
                 "the step may be called for its sum over sites only", where=step.name, mend="Use federation.sum."
             )
-        return self.collect(step, ask, "clear", to=to)
+        return self.collect(step, ask, to=to)
 
     def sum(self, step: Step[P, A, R], ask: A) -> R:
         """Return the sum over the sites' answers to a step, and nothing else about them.
@@ -242,27 +298,32 @@ class Federation:
         return self.rounds(0, kind, make, name=name).state
 
     def collect(
-        self, step: Step[Any, Any, R], ask: Message, protection: Protection, *, to: Sequence[str] | None = None
+        self,
+        step: Step[Any, Any, R],
+        ask: Message | Mapping[str, Message],
+        *,
+        mask: Mask | None = None,
+        to: Sequence[str] | None = None,
     ) -> dict[str, R]:
-        """Carry one ask to the sites and return what they answered, after the quorum rule. For summations."""
+        """Carry one ask (or each site's own) to the sites and return what they answered, after the quorum rule.
+
+        For summations; methods use :meth:`ask` and :meth:`sum`.
+        """
         sites = self._sites if to is None else self._known(to)
-        if type(ask.checked()) is not step.asks:
-            raise MessageError(f"the step takes {step.asks.__name__}, not {type(ask).__name__}", where=step.name)
-        call = Call(self.terms.study, self._session, next(self._sequence), step, ask, protection, sites)
-        outcomes = self._engine.exchange(dict.fromkeys(sites, call), self.terms.time_limit_s)
-        answers: dict[str, Any] = {}
-        losses: dict[str, Exception] = {}
-        for site in sites:
-            outcome = outcomes[site]
-            if isinstance(outcome, Refused) and not isinstance(outcome.error, SiteFailed):
-                raise outcome.error
-            if isinstance(outcome, Lost | Refused):
-                losses[site] = outcome.error
-            else:
-                answers[site] = outcome
-        self.traffic.add(step.name, len(sites) * size(ask), sum(size(answer) for answer in answers.values()))
-        self._drop(losses)
-        return answers
+        asks = {site: ask if isinstance(ask, Message) else ask[site] for site in sites}
+        for told in {id(told): told for told in asks.values()}.values():
+            _check_ask(told, step)
+        noise = self._plan.noise_of(step, self._called[step.name]) if self._plan else None
+        number = next(self._sequence)
+        calls = {
+            site: Call(self.terms.study, self._session, number, step, told, sites, mask, noise)
+            for site, told in asks.items()
+        }
+        outcomes = self._engine.exchange(calls, self.terms.time_limit_s)
+        self._called[step.name] += 1
+        if noise is not None:
+            self._noised.append(Noised(step.name, noise, sites, "masked" if mask else "clear"))
+        return self._sorted_out(step, asks, outcomes)
 
     def close(self) -> None:
         """Let go of the engine's threads and connections."""
@@ -285,16 +346,37 @@ class Federation:
     def __repr__(self) -> str:
         return f"Federation({', '.join(self._sites)}; sums {self.protection}, quorum {self.terms.quorum})"
 
+    def _sorted_out(
+        self, step: Step[Any, Any, R], asks: Mapping[str, Message], outcomes: Mapping[str, Outcome]
+    ) -> dict[str, R]:
+        answers: dict[str, Any] = {}
+        losses: dict[str, Exception] = {}
+        for site in asks:
+            outcome = outcomes[site]
+            if isinstance(outcome, Refused) and not isinstance(outcome.error, SiteFailed):
+                raise outcome.error
+            if isinstance(outcome, Lost | Refused):
+                losses[site] = outcome.error
+            else:
+                answers[site] = outcome
+        self.traffic.add(step.name, _sizes(asks), sum(size(answer) for answer in answers.values()))
+        self._drop(losses)
+        return answers
+
+    def _show(self, plan: Plan, part: type[SitePart]) -> Nothing:
+        self.collect(PlanReview.review, PlanShown.of(plan, part))
+        return Nothing()
+
     def _drop(self, losses: Mapping[str, Exception]) -> None:
         if not losses:
             return
         self._sites = tuple(site for site in self._sites if site not in losses)
         for site, error in losses.items():
             self._listener.site_lost(site, str(error))
-        if len(self._sites) < max(1, self.terms.needed(len(self._engine.sites))):
+        if len(self._sites) < self.needed:
             raise QuorumLost(
                 f"{len(self._sites)} of {len(self._engine.sites)} sites answered, the study needs "
-                f"{self.terms.needed(len(self._engine.sites))}; " + "; ".join(str(e) for e in losses.values()),
+                f"{self.needed}; " + "; ".join(str(e) for e in losses.values()),
                 where=", ".join(losses),
                 mend="Bring the site back and resume the run, or lower the study's quorum.",
             )
@@ -329,3 +411,13 @@ class Federation:
                 where="quorum",
                 mend='Use "all" or a number between 1 and the number of sites.',
             )
+
+
+def _check_ask(ask: Message, step: Step[Any, Any, Any]) -> None:
+    if type(ask.checked()) is not step.asks:
+        raise MessageError(f"the step takes {step.asks.__name__}, not {type(ask).__name__}", where=step.name)
+
+
+def _sizes(asks: Mapping[str, Message]) -> int:
+    known = {id(ask): size(ask) for ask in {id(ask): ask for ask in asks.values()}.values()}
+    return sum(known[id(ask)] for ask in asks.values())

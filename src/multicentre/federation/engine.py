@@ -2,17 +2,38 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, Protocol
 
-from multicentre.federation.errors import MessageError, MulticentreError
+from multicentre.federation.errors import ConfigurationError, MessageError, MulticentreError
 from multicentre.federation.messages import Message
+from multicentre.federation.noise import Noise
 from multicentre.federation.steps import SitePart, Step
 from multicentre.federation.wire import decode, encode
 
 Protection = Literal["clear", "masked"]
+
+
+@dataclass(frozen=True)
+class Mask:
+    """Which masks a summand is to wear.
+
+    Parameters
+    ----------
+    agreement : str
+        The key agreement that the masks come from.
+    number : int
+        Which of its masks; each serves once.
+    threshold : int
+        So many sites must remain for the sum to be read.
+    """
+
+    agreement: str
+    number: int
+    threshold: int
 
 
 @dataclass(frozen=True)
@@ -31,10 +52,12 @@ class Call:
         What to run.
     ask : Message
         What the step is told.
-    protection : {"clear", "masked"}
-        Whether the answer may leave as it is or only as a masked summand.
     peers : tuple of str
         Names of the sites that take part in the call, in the coordinator's order.
+    mask : Mask, optional
+        The answer may leave only as a summand under this mask; without it, as it is.
+    noise : Noise, optional
+        The noise that the site adds before anything leaves.
     """
 
     study: str
@@ -42,8 +65,14 @@ class Call:
     sequence: int
     step: Step[Any, Any, Any]
     ask: Message
-    protection: Protection = "clear"
     peers: tuple[str, ...] = ()
+    mask: Mask | None = None
+    noise: Noise | None = None
+
+    @property
+    def protection(self) -> Protection:
+        """Whether the answer may leave as it is or only as a masked summand."""
+        return "clear" if self.mask is None else "masked"
 
 
 @dataclass(frozen=True)
@@ -115,8 +144,9 @@ def encode_call(call: Call) -> bytes:
         "sequence": call.sequence,
         "method": call.step.method,
         "step": call.step.name,
-        "protection": call.protection,
         "peers": list(call.peers),
+        "mask": call.mask and dataclasses.asdict(call.mask),
+        "noise": call.noise and dataclasses.asdict(call.noise),
     }
     return json.dumps(line).encode() + b"\n" + encode(call.ask)
 
@@ -133,15 +163,41 @@ def decode_call(blob: bytes, offers: Callable[[str], type[SitePart]]) -> Call:
     head, _, body = blob.partition(b"\n")
     try:
         line = json.loads(head.decode())
-        if {name: type(value) for name, value in line.items()} != _LINE:
+        if {name: type(value) for name, value in line.items()} not in _LINES:
             raise TypeError
         step = offers(line.pop("method")).steps()[line.pop("step")]
+        peers, mask, noise = tuple(line.pop("peers")), line.pop("mask"), line.pop("noise")
+        call = Call(
+            **line,
+            peers=peers,
+            step=step,
+            ask=decode(step.asks, body),
+            mask=None if mask is None else _mask(mask),
+            noise=None if noise is None else _noise(noise),
+        )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise MessageError("the call cannot be read or names a step that is not offered", where="wire") from None
-    peers = tuple(line.pop("peers"))
-    if line["protection"] not in get_args(Protection) or not all(isinstance(name, str) for name in peers):
+    if not all(isinstance(name, str) for name in peers):
         raise MessageError("the call is not as declared", where="wire")
-    return Call(**line, peers=peers, step=step, ask=decode(step.asks, body))
+    return call
 
 
-_LINE = {"study": str, "session": str, "sequence": int, "method": str, "step": str, "protection": str, "peers": list}
+def _mask(told: Mapping[str, Any]) -> Mask:
+    mask = Mask(**told)
+    if [type(value) for value in (mask.agreement, mask.number, mask.threshold)] != [str, int, int]:
+        raise TypeError
+    return mask
+
+
+def _noise(told: Mapping[str, Any]) -> Noise:
+    if not all(type(value) is float for value in told["multipliers"].values()):
+        raise TypeError
+    try:
+        return Noise(told["mechanism"], told["multipliers"])
+    except ConfigurationError:
+        raise ValueError from None
+
+
+_LINE = {"study": str, "session": str, "sequence": int, "method": str, "step": str, "peers": list}
+_ABSENT = type(None)
+_LINES = [{**_LINE, "mask": mask, "noise": noise} for mask in (dict, _ABSENT) for noise in (dict, _ABSENT)]

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from multicentre.federation.errors import MessageError
 
 Kind = Literal["array", "number", "count", "flag", "text", "texts"]
+Norm = Literal["l1", "l2"]
 Shape = tuple[str | int, ...]
 
 _DECLARATION = "multicentre"
@@ -30,6 +31,7 @@ _SCALARS: dict[str, tuple[type, ...]] = {
     "text": (str,),
 }
 _INTEGERS = range(-(2**63), 2**63)
+_LARGEST_COUNT = 2.0**40
 DTYPES = ("f8", "f4", "i8", "i4", "u8", "u1", "b1")
 
 
@@ -54,6 +56,16 @@ class Declaration:
         The field may be ``None``.
     finite : bool
         Not-a-number and infinity are refused.
+    bound : float, optional
+        Largest magnitude of one site's value, above 0. Every field of a summed release has one: masked sums are planned
+        by it, and a site with a value beyond it refuses.
+    sensitivity : float, optional
+        How far one patient, added or removed, can move the field at one site, all names together, above 0. Without it
+        the field cannot leave under differential privacy.
+    norm : {"l2", "l1"}
+        The norm that `sensitivity` is measured in.
+    public : bool
+        The value is known without any patient's record (a column's name, say): differential privacy has nothing to add.
     """
 
     kind: Kind
@@ -64,6 +76,15 @@ class Declaration:
     keyed: bool = False
     optional: bool = False
     finite: bool = True
+    bound: float | None = None
+    sensitivity: float | None = None
+    norm: Norm = "l2"
+    public: bool = False
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether values are whole numbers."""
+        return self.kind == "count" or (self.kind == "array" and np.dtype(self.dtype).kind in "iu")
 
     @property
     def dimensions(self) -> str:
@@ -75,25 +96,66 @@ class Declaration:
 
 
 def array(
-    what: str, shape: Shape, *, dtype: str = "f8", unit: str = "", optional: bool = False, finite: bool = True
+    what: str,
+    shape: Shape,
+    *,
+    dtype: str = "f8",
+    unit: str = "",
+    optional: bool = False,
+    finite: bool = True,
+    bound: float | None = None,
+    sensitivity: float | None = None,
+    norm: Norm = "l2",
 ) -> Any:
     """Declare an array field of the given shape."""
-    return _declare(Declaration("array", what, shape, dtype, unit, optional=optional, finite=finite))
+    return _declare(
+        Declaration(
+            "array",
+            what,
+            shape,
+            dtype,
+            unit,
+            optional=optional,
+            finite=finite,
+            bound=bound,
+            sensitivity=sensitivity,
+            norm=norm,
+        )
+    )
 
 
-def arrays(what: str, shape: Shape, *, dtype: str = "f8", unit: str = "") -> Any:
+def arrays(what: str, shape: Shape, *, dtype: str = "f8", unit: str = "", bound: float | None = None) -> Any:
     """Declare a mapping from names to arrays of the given shape."""
-    return _declare(Declaration("array", what, shape, dtype, unit, keyed=True))
+    return _declare(Declaration("array", what, shape, dtype, unit, keyed=True, bound=bound))
 
 
-def number(what: str, *, unit: str = "", finite: bool = True, optional: bool = False) -> Any:
+def number(
+    what: str,
+    *,
+    unit: str = "",
+    finite: bool = True,
+    optional: bool = False,
+    bound: float | None = None,
+    sensitivity: float | None = None,
+) -> Any:
     """Declare a real number."""
-    return _declare(Declaration("number", what, unit=unit, finite=finite, optional=optional))
+    return _declare(
+        Declaration(
+            "number", what, unit=unit, finite=finite, optional=optional, bound=bound, sensitivity=sensitivity, norm="l1"
+        )
+    )
 
 
-def count(what: str, *, unit: str = "", keyed: bool = False) -> Any:
-    """Declare an integer."""
-    return _declare(Declaration("count", what, unit=unit, keyed=keyed))
+def count(
+    what: str,
+    *,
+    unit: str = "",
+    keyed: bool = False,
+    bound: float = _LARGEST_COUNT,
+    sensitivity: float | None = None,
+) -> Any:
+    """Declare a whole number."""
+    return _declare(Declaration("count", what, unit=unit, keyed=keyed, bound=bound, sensitivity=sensitivity, norm="l1"))
 
 
 def flag(what: str) -> Any:
@@ -106,14 +168,18 @@ def text(what: str) -> Any:
     return _declare(Declaration("text", what))
 
 
-def texts(what: str, *, keyed: bool = False) -> Any:
+def texts(what: str, *, keyed: bool = False, public: bool = False) -> Any:
     """Declare a tuple of strings, or a mapping from names to such tuples."""
-    return _declare(Declaration("texts", what, keyed=keyed))
+    return _declare(Declaration("texts", what, keyed=keyed, public=public))
 
 
 def _declare(declaration: Declaration) -> Any:
     if declaration.dtype not in DTYPES:
         raise MessageError(f"dtype {declaration.dtype!r} cannot travel", mend=f"Use one of {', '.join(DTYPES)}.")
+    for name in ("bound", "sensitivity"):
+        value = getattr(declaration, name)
+        if value is not None and not 0 < value < math.inf:
+            raise MessageError(f"a {name} of {value} is not a positive number", where=declaration.what)
     if declaration.optional:
         return dataclasses.field(default=None, metadata={_DECLARATION: declaration})
     return dataclasses.field(metadata={_DECLARATION: declaration})
@@ -243,6 +309,17 @@ def check_summable(kind: type[Message]) -> None:
         if declaration.kind in ("text", "texts", "flag") or declaration.dtype == "b1":
             given = declaration.dtype if declaration.kind == "array" else declaration.kind
             raise MessageError(f"a field of kind {given} cannot be summed", where=place(kind, name))
+
+
+def check_ranged(kind: type[Message]) -> None:
+    """Raise MessageError unless every field of `kind` declares the largest magnitude of a site's value."""
+    for name, declaration in kind.declarations().items():
+        if declaration.bound is None:
+            raise MessageError(
+                "a summed field declares no range",
+                where=place(kind, name),
+                mend="Give it bound=, the largest magnitude.",
+            )
 
 
 def add_messages(messages: Sequence[M]) -> M:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from multicentre.federation.engine import Call, Outcome, Refused, Upkeep
 from multicentre.federation.errors import ConfigurationError, MulticentreError, SiteFailed
 from multicentre.federation.messages import Message, Nothing
+from multicentre.federation.noise import PlanReview, PlanShown
 from multicentre.federation.steps import Release, SitePart
 from multicentre.federation.storage import Store
 from multicentre.federation.wire import decode, encode
@@ -20,8 +21,11 @@ class Gate(Protocol):
     def admit(self, call: Call) -> None:
         """Check, before anything is computed, that the site's policy allows the call."""
 
-    def release(self, call: Call, release: Release) -> None:
-        """Check an answer and write it to the ledger before it leaves."""
+    def review(self, plan: PlanShown) -> None:
+        """Check, before a fit begins, that all it plans to release is allowed and within the budget."""
+
+    def release(self, call: Call, release: Release) -> Release:
+        """Check an answer, write it to the ledger, and return it with the noise that the call asks for."""
 
 
 class Seal(Protocol):
@@ -30,6 +34,9 @@ class Seal(Protocol):
     @property
     def keys(self) -> type[SitePart]:
         """The site part that holds a session's keys."""
+
+    def new_keys(self, site: str) -> SitePart:
+        """Return the part that holds one session's keys at `site`."""
 
     def protect(self, call: Call, release: Release, keys: SitePart) -> Message:
         """Return the masked form of `release`."""
@@ -71,8 +78,7 @@ class SiteRuntime:
         try:
             self._gate.admit(call)
             release = call.step.run(self._part(call.session, call.step.part), call.ask)
-            self._gate.release(call, release)
-            return self._sealed(call, release)
+            return self._sealed(call, self._gate.release(call, release))
         except MulticentreError as error:
             return Refused(error.at(self.name))
         except (Exception, SystemExit) as error:
@@ -102,8 +108,15 @@ class SiteRuntime:
     def _part(self, session: str, kind: type[SitePart]) -> SitePart:
         key = (session, kind)
         if key not in self._parts:
-            self._parts[key] = kind(self.name, self.data)
+            self._parts[key] = self._new_part(kind)
         return self._parts[key]
+
+    def _new_part(self, kind: type[SitePart]) -> SitePart:
+        if kind is PlanReview:
+            return PlanReview(self.name, self._gate.review)
+        if self._seal is not None and kind is self._seal.keys:
+            return self._seal.new_keys(self.name)
+        return kind(self.name, self.data)
 
     def _sealed(self, call: Call, release: Release) -> Message:
         if call.protection == "clear":

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar, overload
 import numpy as np
 
 from multicentre.federation.errors import ConfigurationError
-from multicentre.federation.messages import Message, Nothing, check_summable
+from multicentre.federation.messages import Message, Nothing, check_ranged, check_summable
 
 When = Literal["once", "every round", "at the end", "on request"]
 Patients = int | Mapping[str, int]
@@ -36,6 +36,11 @@ class Release(Message):
 
     concerns_patients: ClassVar[bool] = True
     patients: Patients = dataclasses.field(default_factory=dict, kw_only=True, compare=False)
+
+    @classmethod
+    def tells_of_patients(cls) -> bool:
+        """Whether some field depends on patients' records, so that it costs privacy."""
+        return cls.concerns_patients and not all(declaration.public for declaration in cls.declarations().values())
 
     def patients_behind(self, field: str, key: str) -> int | None:
         """Return the number of patients behind a value, None when the release does not say."""
@@ -151,14 +156,14 @@ def step(
     Raises
     ------
     MessageError
-        The step is summed and its release holds a field that cannot be added.
+        The step is summed and its release holds a field that cannot be added or declares no range.
 
     Examples
     --------
     >>> from multicentre.federation.messages import number
     >>> @dataclass(frozen=True)
     ... class Total(Release):
-    ...     total: float = number("sum of the ages", unit="years")
+    ...     total: float = number("sum of the ages", unit="years", bound=1e9)
     >>> class MeanAge(SitePart):
     ...     method = "mean-age"
     ...
@@ -173,6 +178,7 @@ def step(
     """
     if summed:
         check_summable(releases)
+        check_ranged(releases)
 
     def declare(run: Callable[[P, A], R]) -> Step[P, A, R]:
         return Step(run, releases, when, summed)

@@ -28,9 +28,9 @@ BLOCK_ROWS = 2**15
 class Description(Release):
     """Names of a site's views and columns; nothing about any patient."""
 
-    views: tuple[str, ...] = texts("names of the views")
-    columns: dict[str, tuple[str, ...]] = texts("names of the columns", keyed=True)
-    kinds: dict[str, tuple[str, ...]] = texts("kind of each column: number or boolean", keyed=True)
+    views: tuple[str, ...] = texts("names of the views", public=True)
+    columns: dict[str, tuple[str, ...]] = texts("names of the columns", keyed=True, public=True)
+    kinds: dict[str, tuple[str, ...]] = texts("kind of each column: number or boolean", keyed=True, public=True)
 
 
 @dataclass(frozen=True)
@@ -66,25 +66,27 @@ class CentredMeasured(Centred):
 class Orders(Release):
     """How widely one site's columns spread, to the nearest power of two; zeros for views that it lacks."""
 
-    sites: Floats = array("1 for each column that the site has", ("d",))
-    orders: Floats = array("exponent of the power of two nearest to the standard deviation", ("d",))
+    sites: Floats = array("1 for each column that the site has", ("d",), bound=1.0)
+    orders: Floats = array("exponent of the power of two nearest to the standard deviation", ("d",), bound=2.0**10)
 
 
 @dataclass(frozen=True)
 class Totals(Release):
     """Column sums of one site; zeros for views that it lacks."""
 
-    observed: Floats = array("patients with an entry", ("d",), unit="patients")
-    total: Floats = array("sum of the entries", ("d",), unit="the agreed one")
-    sites: Floats = array("1 for each view that the site has", ("k",))
-    incomplete: int = count("1 if some patient has a view in part")
+    observed: Floats = array("patients with an entry", ("d",), unit="patients", bound=2.0**40)
+    total: Floats = array("sum of the entries", ("d",), unit="the agreed one", bound=2.0**36)
+    sites: Floats = array("1 for each view that the site has", ("k",), bound=1.0)
+    incomplete: int = count("1 if some patient has a view in part", bound=1.0)
 
 
 @dataclass(frozen=True)
 class Squares(Release):
     """Sums of squares of one site about the agreed centres."""
 
-    squares: Floats = array("sum of squared distances to the centre", ("d",), unit="the agreed one, squared")
+    squares: Floats = array(
+        "sum of squared distances to the centre", ("d",), unit="the agreed one, squared", bound=2.0**36
+    )
 
 
 class MultiViewPart(SitePart):

@@ -11,6 +11,7 @@ import numpy as np
 from multicentre.federation.engine import Call
 from multicentre.federation.errors import DisclosureRefused, MulticentreError, RefusedByPolicy
 from multicentre.federation.messages import Declaration, place
+from multicentre.federation.noise import PlanShown
 from multicentre.federation.steps import Release
 from multicentre.privacy.ledger import Ledger
 from multicentre.privacy.policy import Policy
@@ -36,6 +37,9 @@ class Guard:
         self.cohort = cohort
         self._answered: dict[tuple[str, str], list[frozenset[int]]] = {}
 
+    def review(self, plan: PlanShown) -> None:
+        """Cost a plan against the budget, before anything is computed."""
+
     def admit(self, call: Call) -> None:
         """Check a call against the policy before anything is computed.
 
@@ -54,7 +58,7 @@ class Guard:
                 call, RefusedByPolicy, f"a sum of {len(call.peers)} sites is too small a crowd", "min_sites_in_sum"
             )
 
-    def release(self, call: Call, release: Release) -> None:
+    def release(self, call: Call, release: Release) -> Release:
         """Check an answer and write it to the ledger.
 
         Raises
@@ -77,6 +81,7 @@ class Guard:
         if type(release).concerns_patients:
             self._remember(call)
         self.ledger.append("release", {**_facts(call), "fields": fields, "epsilon": None, "delta": None})
+        return release
 
     def _examine(
         self, call: Call, release: Release, field: str, key: str, declaration: Declaration, value: Any

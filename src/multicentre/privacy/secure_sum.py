@@ -23,9 +23,10 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from numpy.typing import NDArray
 
 from multicentre.federation.coordinator import Federation
-from multicentre.federation.engine import Call, Protection
+from multicentre.federation.engine import Call, Mask, Protection
 from multicentre.federation.errors import ConfigurationError, DisclosureRefused, QuorumLost
 from multicentre.federation.messages import Message, Nothing, array, arrays, check_range, place, texts
+from multicentre.federation.noise import Plan
 from multicentre.federation.steps import Acknowledgement, R, Release, SitePart, Step, step
 
 Ring = NDArray[np.uint64]
@@ -88,6 +89,10 @@ class MaskingSeal:
 
     keys: type[SitePart] = MaskingKeys
 
+    def new_keys(self, site: str) -> MaskingKeys:
+        """Return new keys."""
+        return MaskingKeys(site, None)
+
     def protect(self, call: Call, release: Release, keys: SitePart) -> Masked:
         """Return the masked fixed-point values of `release`.
 
@@ -127,6 +132,9 @@ class MaskedSummation:
     def __init__(self) -> None:
         self._agreed: dict[str, tuple[str, ...]] = {}
 
+    def prepare(self, part: type[SitePart], n_sites: int, plan: Plan | None) -> None:
+        """Check the ranges."""
+
     def total(self, federation: Federation, step: Step[Any, Any, R], ask: Message) -> R:
         """Return the sum over the sites' answers.
 
@@ -136,7 +144,7 @@ class MaskedSummation:
             A site was lost after keys were agreed.
         """
         peers = self._agree(federation)
-        answers = federation.collect(step, ask, "masked")
+        answers = federation.collect(step, ask, mask=Mask(federation.session, 0, len(peers)))
         if tuple(answers) != peers:
             missing = sorted(set(peers) - set(answers))
             raise QuorumLost(

@@ -6,17 +6,33 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from multicentre.federation.engine import Call, decode_call, encode_call
+from multicentre.federation.engine import Call, Mask, decode_call, encode_call
 from multicentre.federation.errors import ConfigurationError, MessageError
+from multicentre.federation.noise import Noise
 from toy_method import Guess, MeanSite
 
-CALL = Call("étude", "0.1", 3, MeanSite.residuals, Guess(np.zeros(3), 1), "masked", ("a", "b"))
+CALL = Call(
+    "étude",
+    "0.1",
+    3,
+    MeanSite.residuals,
+    Guess(np.zeros(3), 1),
+    ("a", "b"),
+    Mask("first", 2, 2),
+    Noise("gaussian", {"total": 2.5}),
+)
 
 
 def offers(method):
     if method != MeanSite.method:
         raise ConfigurationError("the method is not installed at this site", where=method)
     return MeanSite
+
+
+@pytest.mark.parametrize("bare", [{"mask": None}, {"noise": None}, {"mask": None, "noise": None}])
+def test_a_call_without_mask_or_noise_survives_the_wire(bare):
+    back = decode_call(encode_call(replace(CALL, **bare)), offers)
+    assert replace(back, ask=CALL.ask) == replace(CALL, **bare)
 
 
 def test_a_call_survives_the_wire():
@@ -35,8 +51,18 @@ def test_a_call_survives_the_wire():
         ("sequence", float("inf")),
         ("sequence", "3"),
         ("sequence", True),
-        ("protection", "none"),
-        ("protection", None),
+        ("mask", "none"),
+        ("mask", {}),
+        ("mask", {"agreement": "first", "number": True, "threshold": 2}),
+        ("mask", {"agreement": "first", "number": "2", "threshold": 2}),
+        ("mask", {"agreement": "first", "number": 2, "threshold": 2, "code": 1}),
+        ("noise", []),
+        ("noise", {"mechanism": "gaussian"}),
+        ("noise", {"mechanism": "none", "multipliers": {"total": 2.5}}),
+        ("noise", {"mechanism": "gaussian", "multipliers": {"total": 0.0}}),
+        ("noise", {"mechanism": "gaussian", "multipliers": {"total": float("nan")}}),
+        ("noise", {"mechanism": "gaussian", "multipliers": {"total": "2.5"}}),
+        ("noise", {"mechanism": "gaussian", "multipliers": 2.5}),
         ("peers", "ab"),
         ("peers", [1]),
         ("peers", [["a"]]),

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from multicentre.federation.engine import Call
+from multicentre.federation.engine import Call, Mask
 from multicentre.federation.errors import DisclosureRefused, RefusedByPolicy
 from multicentre.federation.messages import Message, Nothing, array, arrays, count, number, text
 from multicentre.federation.steps import Acknowledgement, Release, SitePart, step
@@ -89,7 +89,8 @@ def guard(cohort=frozenset(), **policy):
 
 
 def call(which=Part.sums, protection="clear", peers=("a", "b", "c")):
-    return Call("study", "0.1", 4, which, Nothing(), protection, peers)
+    mask = Mask("first", 0, len(peers)) if protection == "masked" else None
+    return Call("study", "0.1", 4, which, Nothing(), peers, mask)
 
 
 def sums(patients, views=None, n=30):

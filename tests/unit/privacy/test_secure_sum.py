@@ -10,7 +10,7 @@ from hypothesis.extra import numpy as npst
 
 import multicentre as mc
 from multicentre.engines.faults import Faults
-from multicentre.federation.engine import Call
+from multicentre.federation.engine import Call, Mask
 from multicentre.federation.errors import (
     ConfigurationError,
     DisclosureRefused,
@@ -39,12 +39,12 @@ ASK = Guess(np.zeros(3), 0)
 class Mixed(Release):
     """Every kind of summand."""
 
-    square: np.ndarray = array("x", ("a", "b"))
-    short: np.ndarray = array("x", ("a",), dtype="i4")
-    single: np.ndarray = array("x", (), dtype="f4")
-    views: dict = arrays("x", ("p",))
+    square: np.ndarray = array("x", ("a", "b"), bound=1e10)
+    short: np.ndarray = array("x", ("a",), dtype="i4", bound=2.0**31)
+    single: np.ndarray = array("x", (), dtype="f4", bound=1e10)
+    views: dict = arrays("x", ("p",), bound=1e10)
     n: int = count("x")
-    amount: float = number("x", finite=False)
+    amount: float = number("x", finite=False, bound=1e10)
 
 
 class MixedSite(SitePart):
@@ -202,7 +202,7 @@ def agreed(*names):
 
 
 def asked(sequence=0, peers=("a", "b", "c"), session="0.1"):
-    return Call("study", session, sequence, MixedSite.answer, Nothing(), "masked", peers)
+    return Call("study", session, sequence, MixedSite.answer, Nothing(), peers, Mask(session, 0, len(peers)))
 
 
 def test_pairs_share_a_secret_and_sessions_do_not():

@@ -14,6 +14,9 @@ from multicentre.federation.messages import Message, array, count, flag, number,
 from multicentre.federation.steps import Release
 from multicentre.multiview.ppca.maths.model import Floats
 
+PATIENTS = 2.0**40
+SUM = 2.0**36
+
 
 @dataclass(frozen=True)
 class Standards(Message):
@@ -46,9 +49,9 @@ class SiteMemory(Standards):
 class FirstMoments(Release):
     """Sums from which the fit starts."""
 
-    pairs: Floats = array("patients who have both views", ("k", "k"), unit="patients")
-    total: Floats = array("sum of the entries", ("d",))
-    variances: Floats = array("sum of squares about the site's own mean", ("d",))
+    pairs: Floats = array("patients who have both views", ("k", "k"), unit="patients", bound=PATIENTS)
+    total: Floats = array("sum of the entries", ("d",), bound=SUM)
+    variances: Floats = array("sum of squares about the site's own mean", ("d",), bound=SUM)
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,7 @@ class Directions(Message):
 class Products(Release):
     """Within-site second moments times the directions."""
 
-    products: Floats = array("second moments about the site's mean, times the directions", ("d", "p"))
+    products: Floats = array("second moments about the site's mean, times the directions", ("d", "p"), bound=SUM)
 
 
 @dataclass(frozen=True)
@@ -81,13 +84,15 @@ class Shared(Message):
 class SharedSums(Release):
     """Sums over a site's patients for the shared update; zeros for views that the site lacks."""
 
-    cross: Floats = array("entries about their mean, times the latents", ("d", "e"))
-    second: Floats = array("latents times latents, by view (or by feature where entries are missing)", ("g", "e", "e"))
-    squares: Floats = array("squared entries about their mean", ("d",))
-    latent_first: Floats = array("sum of the latents", ("q",))
-    latent_second: Floats = array("sum of latents times latents", ("q", "q"))
-    n_rows: float = number("patients", unit="patients")
-    log_likelihood: float = number("log-likelihood of the site's rows", unit="nats")
+    cross: Floats = array("entries about their mean, times the latents", ("d", "e"), bound=SUM)
+    second: Floats = array(
+        "latents times latents, by view (or by feature where entries are missing)", ("g", "e", "e"), bound=SUM
+    )
+    squares: Floats = array("squared entries about their mean", ("d",), bound=SUM)
+    latent_first: Floats = array("sum of the latents", ("q",), bound=SUM)
+    latent_second: Floats = array("sum of latents times latents", ("q", "q"), bound=SUM)
+    n_rows: float = number("patients", unit="patients", bound=PATIENTS)
+    log_likelihood: float = number("log-likelihood of the site's rows", unit="nats", bound=SUM)
 
 
 @dataclass(frozen=True)
@@ -127,23 +132,23 @@ class LocalAsk(Global):
 class GlobalSums(Release):
     """A site's parameters as terms of sums: differences to the global law, their squares, and how sure the site is."""
 
-    sites: Floats = array("1 for each view that the site has", ("k",))
-    loadings: Floats = array("loadings, minus the global ones", ("d", "q"))
-    mean: Floats = array("means, minus the global ones", ("d",))
-    loadings_square: Floats = array("squared norm of the loadings' difference", ("k",))
-    mean_square: Floats = array("squared norm of the means' difference", ("k",))
-    loadings_spread: Floats = array("posterior variance of the loadings", ("k",))
-    mean_spread: Floats = array("posterior variance of the means", ("k",))
-    loadings_information: Floats = array("how far the data decide the loadings", ("k",))
-    mean_information: Floats = array("how far the data decide the means", ("k",))
-    weight: Floats = array("how much the site's rows decide, against the global law", ("k", "e", "e"))
-    noise: Floats = array("noise variance, relative to the global one", ("g",))
-    noise_inverse: Floats = array("its inverse", ("k",))
-    noise_log: Floats = array("its logarithm", ("k",))
-    latent_first: Floats = array("sum of the latents", ("q",))
-    latent_second: Floats = array("sum of latents times latents", ("q", "q"))
-    n_rows: float = number("patients", unit="patients")
-    objective: float = number("log-likelihood (or log posterior density) after the local fit", unit="nats")
+    sites: Floats = array("1 for each view that the site has", ("k",), bound=1.0)
+    loadings: Floats = array("loadings, minus the global ones", ("d", "q"), bound=SUM)
+    mean: Floats = array("means, minus the global ones", ("d",), bound=SUM)
+    loadings_square: Floats = array("squared norm of the loadings' difference", ("k",), bound=SUM)
+    mean_square: Floats = array("squared norm of the means' difference", ("k",), bound=SUM)
+    loadings_spread: Floats = array("posterior variance of the loadings", ("k",), bound=SUM)
+    mean_spread: Floats = array("posterior variance of the means", ("k",), bound=SUM)
+    loadings_information: Floats = array("how far the data decide the loadings", ("k",), bound=SUM)
+    mean_information: Floats = array("how far the data decide the means", ("k",), bound=SUM)
+    weight: Floats = array("how much the site's rows decide, against the global law", ("k", "e", "e"), bound=SUM)
+    noise: Floats = array("noise variance, relative to the global one", ("g",), bound=SUM)
+    noise_inverse: Floats = array("its inverse", ("k",), bound=SUM)
+    noise_log: Floats = array("its logarithm", ("k",), bound=SUM)
+    latent_first: Floats = array("sum of the latents", ("q",), bound=SUM)
+    latent_second: Floats = array("sum of latents times latents", ("q", "q"), bound=SUM)
+    n_rows: float = number("patients", unit="patients", bound=PATIENTS)
+    objective: float = number("log-likelihood (or log posterior density) after the local fit", unit="nats", bound=SUM)
 
 
 @dataclass(frozen=True)
@@ -169,26 +174,28 @@ class Draws(Law):
 class WaicParts(Release):
     """A site's terms of the WAIC."""
 
-    lppd: float = number("log pointwise predictive density", unit="nats")
-    p_waic: float = number("effective number of parameters")
-    n_rows: float = number("patients", unit="patients")
+    lppd: float = number("log pointwise predictive density", unit="nats", bound=SUM)
+    p_waic: float = number("effective number of parameters", bound=SUM)
+    n_rows: float = number("patients", unit="patients", bound=PATIENTS)
 
 
 @dataclass(frozen=True)
 class Evaluation(Release):
     """How well a law describes a site's rows, as sums over its patients."""
 
-    log_likelihood: float = number("log-likelihood", unit="nats")
-    n_rows: float = number("patients", unit="patients")
-    absolute_error: Floats = array("sum of absolute reconstruction errors", ("k",), unit="standard deviations")
-    entries: Floats = array("entries behind it", ("k",))
-    cross_view_error: Floats = array(
-        "sum of absolute errors, each view predicted from the others", ("k",), unit="standard deviations"
+    log_likelihood: float = number("log-likelihood", unit="nats", bound=SUM)
+    n_rows: float = number("patients", unit="patients", bound=PATIENTS)
+    absolute_error: Floats = array(
+        "sum of absolute reconstruction errors", ("k",), unit="standard deviations", bound=SUM
     )
-    cross_view_entries: Floats = array("entries behind it", ("k",))
-    total_square: Floats = array("sum of squared entries about the mean", ("k",))
-    square_after_axis: Floats = array("the same after each latent dimension", ("k", "q"))
-    square_after_all: Floats = array("the same after all latent dimensions", ("k",))
+    entries: Floats = array("entries behind it", ("k",), bound=SUM)
+    cross_view_error: Floats = array(
+        "sum of absolute errors, each view predicted from the others", ("k",), unit="standard deviations", bound=SUM
+    )
+    cross_view_entries: Floats = array("entries behind it", ("k",), bound=SUM)
+    total_square: Floats = array("sum of squared entries about the mean", ("k",), bound=SUM)
+    square_after_axis: Floats = array("the same after each latent dimension", ("k", "q"), bound=SUM)
+    square_after_all: Floats = array("the same after all latent dimensions", ("k",), bound=SUM)
 
 
 def fields_of(record: Any, kind: type[Any] | None = None) -> dict[str, Any]:

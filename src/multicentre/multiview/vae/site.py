@@ -15,6 +15,8 @@ from multicentre.multiview.agreement import Centred, Floats, MultiViewPart
 from multicentre.multiview.vae.maths import Architecture, Model, decode_mean, encode_mean
 from multicentre.multiview.vae.networks import train_locally
 
+SUM = 2.0**36
+
 
 @dataclass(frozen=True)
 class Task(Centred):
@@ -50,9 +52,9 @@ class Task(Centred):
 class TrainedModel(Release):
     """A site's trained parameters, weighted with its patients."""
 
-    matrices: dict[str, Floats] = arrays("weights of each layer, times patients", ("out", "in"))
-    vectors: dict[str, Floats] = arrays("offsets and log noise variances, times patients", ("out",))
-    bound: float = number("lower bound of the log-likelihood before training, times patients", unit="nats")
+    matrices: dict[str, Floats] = arrays("weights of each layer, times patients", ("out", "in"), bound=SUM)
+    vectors: dict[str, Floats] = arrays("offsets and log noise variances, times patients", ("out",), bound=SUM)
+    bound: float = number("lower bound of the log-likelihood before training, times patients", unit="nats", bound=SUM)
     n_patients: int = count("patients", unit="patients")
 
 
@@ -60,7 +62,7 @@ class TrainedModel(Release):
 class Errors(Release):
     """How far reconstructions are from the entries."""
 
-    absolute: float = number("sum of |entry - reconstruction|", unit="standard deviations")
+    absolute: float = number("sum of |entry - reconstruction|", unit="standard deviations", bound=SUM)
     entries: int = count("entries", unit="entries")
 
 

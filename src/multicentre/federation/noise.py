@@ -1,0 +1,168 @@
+"""What a study says, before it begins, of the noise in its releases: the plan that sites cost against their budgets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.federation.errors import ConfigurationError, MessageError
+from multicentre.federation.messages import Declaration, Message, array, arrays, place, text, texts
+from multicentre.federation.steps import Acknowledgement, Release, SitePart, Step, step
+
+Mechanism = Literal["gaussian", "laplace"]
+
+
+@dataclass(frozen=True)
+class Noise:
+    """The noise of one release.
+
+    Parameters
+    ----------
+    mechanism : {"gaussian", "laplace"}
+        Law of the noise, on a grid of whole steps.
+    multipliers : mapping of str to float
+        For each field, the scale of the noise (a Gaussian's standard deviation, a Laplace law's scale) in units of the
+        field's declared sensitivity; above 0.
+    """
+
+    mechanism: Mechanism
+    multipliers: Mapping[str, float]
+
+    def __post_init__(self) -> None:
+        if self.mechanism not in get_args(Mechanism):
+            raise ConfigurationError(f"{self.mechanism!r} is not a mechanism", where="noise", mend="Use gaussian.")
+        for name, multiplier in self.multipliers.items():
+            if not 0 < multiplier < float("inf"):
+                raise ConfigurationError("a noise multiplier must be above 0", where=f"noise, {name}")
+
+    def check(self, kind: type[Release]) -> None:
+        """Raise ConfigurationError unless every field of a release that concerns patients gets noise that fits it."""
+        fields = {name: found for name, found in kind.declarations().items() if not found.public}
+        if set(fields) != set(self.multipliers):
+            raise ConfigurationError(
+                "the noise does not name the release's fields", where=kind.__name__, mend=f"Name {', '.join(fields)}."
+            )
+        for name, declaration in fields.items():
+            self._check_field(declaration, place(kind, name))
+
+    def _check_field(self, declaration: Declaration, where: str) -> None:
+        if declaration.sensitivity is None or declaration.bound is None:
+            raise ConfigurationError(
+                "the field declares no sensitivity, so no noise makes it differentially private",
+                where=where,
+                mend="Clip each patient's contribution and declare sensitivity= and bound=.",
+            )
+        if self.mechanism == "laplace" and declaration.norm != "l1":
+            raise ConfigurationError(
+                "Laplace noise needs a sensitivity in the l1 norm", where=where, mend="Use Gaussian noise."
+            )
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One step of a plan: its noise, and how often at most it is called."""
+
+    step: Step[Any, Any, Any]
+    noise: Noise
+    times: int = 1
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Every release that a fit makes of patients' records, each with its noise.
+
+    Parameters
+    ----------
+    releases : tuple of Planned
+    delta : float
+        The delta at which the study states its epsilon.
+    """
+
+    releases: tuple[Planned, ...]
+    delta: float = 1e-5
+    _by_step: dict[str, Planned] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_by_step", {planned.step.name: planned for planned in self.releases})
+        for planned in self.releases:
+            planned.noise.check(planned.step.releases)
+
+    def noise_of(self, step: Step[Any, Any, Any], called: int) -> Noise | None:
+        """Return the noise of a step that was called `called` times before; None for one that tells of no patient.
+
+        Raises
+        ------
+        ConfigurationError
+            The step tells of patients and is not planned, or not as often.
+        """
+        planned = self._by_step.get(step.name)
+        if planned is None and not step.releases.tells_of_patients():
+            return None
+        if planned is None or called >= planned.times:
+            allowed = f"planned {planned.times} times" if planned else "not planned"
+            raise ConfigurationError(
+                f"the step is {allowed} under differential privacy", where=step.name, mend="Plan it before the fit."
+            )
+        return planned.noise
+
+
+@dataclass(frozen=True)
+class PlanShown(Message):
+    """A plan as a site reads it."""
+
+    method: str = text("method that will run")
+    steps: tuple[str, ...] = texts("steps that release something about patients")
+    mechanisms: tuple[str, ...] = texts("law of each step's noise")
+    times: NDArray[np.int64] = array("calls of each step, at most", ("s",), dtype="i8")
+    fields: dict[str, tuple[str, ...]] = texts("fields of each step's release", keyed=True)
+    multipliers: dict[str, NDArray[np.float64]] = arrays("noise scale of each field over its sensitivity", ("f",))
+
+    @classmethod
+    def of(cls, plan: Plan, part: type[SitePart]) -> PlanShown:
+        """Write a plan down."""
+        steps = {planned.step.name: planned for planned in plan.releases}
+        return cls(
+            part.method,
+            tuple(steps),
+            tuple(planned.noise.mechanism for planned in steps.values()),
+            np.array([planned.times for planned in steps.values()], dtype=np.int64),
+            {name: tuple(planned.noise.multipliers) for name, planned in steps.items()},
+            {name: np.array(list(planned.noise.multipliers.values())) for name, planned in steps.items()},
+        )
+
+    def noises(self) -> list[tuple[Noise, int]]:
+        """Return each step's noise and how often it is called.
+
+        Raises
+        ------
+        MessageError
+            The parts of the message do not fit together.
+        """
+        try:
+            rows = zip(self.steps, self.mechanisms, self.times, strict=True)
+            return [
+                (Noise(mechanism, dict(zip(self.fields[name], self.multipliers[name].tolist(), strict=True))), int(n))  # type: ignore[arg-type]
+                for name, mechanism, n in rows
+            ]
+        except (KeyError, ValueError):
+            raise MessageError("the plan's parts do not fit together", where="plan") from None
+
+
+class PlanReview(SitePart):
+    """Shows a site what a study will release, before anything is computed."""
+
+    method: ClassVar[str] = "plan"
+
+    def __init__(self, site: str, review: Callable[[PlanShown], None]) -> None:
+        super().__init__(site, None)
+        self._review = review
+
+    @step(releases=Acknowledgement, when="once")
+    def review(self, ask: PlanShown) -> Acknowledgement:
+        """Cost the plan against the site's budget and policy."""
+        self._review(ask)
+        return Acknowledgement()
