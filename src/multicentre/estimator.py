@@ -19,6 +19,7 @@ from sklearn.exceptions import NotFittedError
 from multicentre.exhibits import Exhibit
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError, IntegrityError
+from multicentre.federation.noise import Plan
 from multicentre.federation.rounds import History
 from multicentre.federation.steps import SitePart
 from multicentre.federation.storage import write_atomically
@@ -85,9 +86,13 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-le
                 mend="Make one with multicentre.Federation.in_process({site: data}).",
             )
         parameters = json.dumps(self.get_params(deep=False), sort_keys=True, default=str)
-        self._federation = federation.begin(self.site_part, parameters)
+        self._federation = federation.begin(self.site_part, parameters, plan=self.privacy_plan())
         self._fit(self._federation)
         return self
+
+    def privacy_plan(self) -> Plan | None:
+        """Return the noise of every release of a fit with these parameters; None without differential privacy."""
+        return None
 
     @abstractmethod
     def _fit(self, federation: Federation) -> None:
