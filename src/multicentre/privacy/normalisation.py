@@ -1,0 +1,318 @@
+"""Identifiers in one spelling, so that the same person has the same text at every site.
+
+Sites must agree byte for byte, so the rules carry a version, `NORMALISATION`, that is part of every pseudonym's
+purpose: a change of a rule is a new version, and pseudonyms of two versions share nothing. What is missing, a
+placeholder or not valid becomes None; a value whose meaning would have to be guessed is refused. No error quotes a
+value.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from multicentre.federation.errors import ConfigurationError, DataError
+
+NORMALISATION = "v1"
+
+Kind = Literal["identifier", "name", "date", "nhs-number", "nir", "combined"]
+DateOrder = Literal["iso", "dmy", "mdy", "ymd"]
+
+_WITHOUT_DECOMPOSITION = str.maketrans(
+    {"ẞ": "SS", "Æ": "AE", "Œ": "OE", "Ø": "O", "Ł": "L", "Đ": "D", "Ð": "D", "Þ": "TH"}
+    | {"Ħ": "H", "Ŧ": "T", "Ŋ": "N", "Ə": "E"}
+)
+_PLACEHOLDERS = (
+    {"UNKNOWN", "UNK", "NOTKNOWN", "NOTAVAILABLE", "MISSING", "NA", "NAN", "NONE", "NULL"}
+    | {"INCONNU", "INCONNUE", "UNBEKANNT", "ONBEKEND", "SCONOSCIUTO", "SCONOSCIUTA"}
+    | {"DESCONOCIDO", "DESCONOCIDA", "DESCONHECIDO", "DESCONHECIDA"}
+)
+_SHORTEST_FILLER = {"name": 3, "identifier": 4}
+_PLACEHOLDER_DATES = frozenset(["1899-12-30", "1899-12-31", "1900-01-01", "1901-01-01", "1904-01-01"])
+_FIRST_YEAR, _LAST_YEAR = 1850, 2199
+
+_TIME = r"(?:[T ]\d{1,2}:\d{2}.*)?"
+_YEAR, _MONTH, _DAY = r"(?P<year>\d{4})", r"(?P<month>\d{1,2})", r"(?P<day>\d{1,2})"
+_SEPARATOR = r"(?P<separator>[-/. ])"
+_SPELLINGS = {
+    order: re.compile(
+        rf"(?:{first}{separator}{second}(?P=separator){third}|(?P<compact>\d{{8}})){_TIME}", re.ASCII | re.DOTALL
+    )
+    for order, first, separator, second, third in (
+        ("iso", _YEAR, "(?P<separator>-)", _MONTH, _DAY),
+        ("ymd", _YEAR, _SEPARATOR, _MONTH, _DAY),
+        ("dmy", _DAY, _SEPARATOR, _MONTH, _YEAR),
+        ("mdy", _MONTH, _SEPARATOR, _DAY, _YEAR),
+    )
+}
+_COMPACT = {"iso": (0, 4, 6), "ymd": (0, 4, 6), "dmy": (4, 2, 0), "mdy": (4, 0, 2)}
+_SHORT_YEAR = re.compile(rf"(?:\d{{1,2}}([-/. ])\d{{1,2}}\1\d{{1,2}}|\d{{6}}){_TIME}", re.ASCII | re.DOTALL)
+_NIR = re.compile(r"[1-478]\d{4}(?:\d{2}|2[AB])\d{6}(\d{2})?")
+_NORMALISED = re.compile(r"[A-Z0-9-]+")
+_COMBINED = re.compile(r"(?:\d+:[A-Z0-9-]+)+")
+
+
+def normalise_name(value: Any) -> str | None:
+    """Return a name as capital letters without accents, or None if it is missing.
+
+    Compatibility decomposition (NFKD), combining marks dropped, upper case, letters that do not decompose spelt out
+    (ß SS, æ AE, ø O, ł L, đ D, þ TH), and of what is left A to Z and 0 to 9. ü is U, not UE.
+
+    Parameters
+    ----------
+    value : str, or a missing value
+        None, NaN, NaT and ``pandas.NA`` are missing, and so are an empty text, placeholders (UNKNOWN, N/A, NONE),
+        three or more equal characters, and a text with a letter of another script, which cannot be kept.
+
+    Raises
+    ------
+    DataError
+        The value is not a text.
+
+    Examples
+    --------
+    >>> normalise_name("Strauß-O'Connor"), normalise_name("Ångström"), normalise_name("n/a")
+    ('STRAUSSOCONNOR', 'ANGSTROM', None)
+    """
+    return _plain(value, _SHORTEST_FILLER["name"])
+
+
+def normalise_identifier(value: Any) -> str | None:
+    """Return an identifier as capital letters and digits, leading zeros kept, or None if it is missing.
+
+    The rules are those of `normalise_name`, except that equal characters are a placeholder from four on (0000, 9999).
+
+    Raises
+    ------
+    DataError
+        The value is not a text. A number is refused: its leading zeros may be lost.
+
+    Examples
+    --------
+    >>> normalise_identifier(" 00-12a "), normalise_identifier("0000")
+    ('0012A', None)
+    """
+    return _plain(value, _SHORTEST_FILLER["identifier"])
+
+
+def normalise_date(value: Any, order: DateOrder = "iso") -> str | None:
+    """Return a date as ISO 8601 (``1950-01-31``), or None if it is missing, not a date or a placeholder.
+
+    Parameters
+    ----------
+    value : date, datetime, pandas.Timestamp, numpy.datetime64, str, or a missing value
+        A time of day is dropped. Placeholders are 1899-12-30 and -31, 1900-01-01, 1901-01-01, 1904-01-01 and all that
+        lies before 1850 or after 2199.
+    order : {"iso", "ymd", "dmy", "mdy"}, default "iso"
+        How texts are written: "iso" with hyphens, the others with one of ``- / .`` or a space; all with eight digits
+        and no separator too. Declared and never guessed: under "mdy", 31/01/1950 is no date.
+
+    Raises
+    ------
+    DataError
+        The year has two digits (or the date six), or the value is neither date nor text.
+    ConfigurationError
+        The order is unknown.
+
+    Examples
+    --------
+    >>> normalise_date("2.1.1950", "dmy"), normalise_date("1950-02-30"), normalise_date("1900-01-01")
+    ('1950-01-02', None, None)
+    """
+    if order not in _SPELLINGS:
+        raise ConfigurationError("the order of a date is unknown", where="date_order", mend="Use iso, ymd, dmy or mdy.")
+    if _is_missing(value):
+        return None
+    if isinstance(value, np.datetime64):
+        value = value.astype("datetime64[D]").item()
+    if isinstance(value, datetime.date):
+        return _kept_date(value.year, value.month, value.day)
+    if not isinstance(value, str):
+        raise DataError(f"a date is given as {type(value).__name__}", mend="Read the column as dates or as text.")
+    return _read_date(unicodedata.normalize("NFKC", value).strip(), order)
+
+
+def normalise_nhs_number(value: Any) -> str | None:
+    """Return the ten digits of an NHS number (England, Wales), or None if missing or its check digit is wrong.
+
+    The check digit is that of modulus 11 with weights 10 to 2 (NHS Data Dictionary, "NHS number").
+
+    Raises
+    ------
+    DataError
+        The value is not a text.
+
+    Examples
+    --------
+    >>> normalise_nhs_number("943 476 5919"), normalise_nhs_number("943 476 5918")
+    ('9434765919', None)
+    """
+    text = normalise_identifier(value)
+    if text is None or len(text) != 10 or not text.isdigit():
+        return None
+    remainder = sum(weight * int(digit) for weight, digit in zip(range(10, 1, -1), text, strict=False)) % 11
+    return text if (11 - remainder) % 11 == int(text[9]) else None
+
+
+def normalise_nir(value: Any) -> str | None:
+    """Return the thirteen characters of a French NIR without its key, or None if missing or not valid.
+
+    The key is 97 minus the number modulo 97, where Corsica's 2A counts as 19 and 2B as 18 (Insee, "NIR"). A number
+    without a key is taken if its form is right.
+
+    Raises
+    ------
+    DataError
+        The value is not a text.
+
+    Examples
+    --------
+    >>> normalise_nir("2 55 08 14 168 025 38"), normalise_nir("2 55 08 14 168 025 39")
+    ('2550814168025', None)
+    """
+    text = normalise_identifier(value)
+    found = None if text is None else _NIR.fullmatch(text)
+    if text is None or found is None:
+        return None
+    department = {"2A": "19", "2B": "18"}.get(text[5:7], text[5:7])
+    key = 97 - int(text[:5] + department + text[7:13]) % 97
+    return text[:13] if found[1] is None or int(found[1]) == key else None
+
+
+def normalise(values: Iterable[Any], kind: Kind, *, date_order: DateOrder = "iso") -> list[str | None]:
+    """Return a column of one kind of identifier, normalised; None where it is missing.
+
+    Parameters
+    ----------
+    values : iterable
+        One value a record.
+    kind : {"identifier", "name", "date", "nhs-number", "nir", "combined"}
+        Which rules hold; "combined" takes what `combine` returned and leaves it as it is.
+    date_order : {"iso", "ymd", "dmy", "mdy"}, default "iso"
+        How the texts of this site's dates are written.
+
+    Raises
+    ------
+    ConfigurationError
+        The kind or the order is unknown.
+    DataError
+        The values are not a column, or one was refused; the error says which position, counted from 1, not the value.
+
+    Examples
+    --------
+    >>> normalise(["31/01/1950", None], "date", date_order="dmy")
+    ['1950-01-31', None]
+    """
+    if kind not in get_args(Kind):
+        raise ConfigurationError(
+            "this kind of identifier is unknown", where="kind", mend=f"Use one of {', '.join(get_args(Kind))}."
+        )
+    if isinstance(values, str | bytes) or getattr(values, "ndim", 1) != 1:
+        raise DataError("one column of values is needed", where=kind)
+    rule = _rule(kind, date_order)
+    texts: list[str | None] = []
+    for value in values:
+        try:
+            texts.append(rule(value))
+        except DataError as refused:
+            raise refused.at(f"{kind}, value {len(texts) + 1}") from None
+    return texts
+
+
+def combine(columns: Sequence[Sequence[str | None]]) -> list[str | None]:
+    """Join columns that `normalise` returned into one value a record, missing where any part is.
+
+    Each part stands after its length, so that no two rows of parts give the same text. A combination is only as stable
+    as its parts together: for folds, use one stable column instead.
+
+    Raises
+    ------
+    DataError
+        There is no column, they differ in length, or a part was not normalised.
+
+    Examples
+    --------
+    >>> combine([normalise(["Müller", "Ito"], "name"), normalise(["1950-01-31", None], "date")])
+    ['6:MULLER10:1950-01-31', None]
+    """
+    if len({len(column) for column in columns}) != 1:
+        raise DataError("columns of one length are needed", where="combine")
+    return [_joined(parts) for parts in zip(*columns, strict=True)]
+
+
+def _joined(parts: tuple[Any, ...]) -> str | None:
+    present = [part for part in parts if part is not None]
+    if not all(isinstance(part, str) and _NORMALISED.fullmatch(part) for part in present):
+        raise DataError("a part was not normalised", where="combine", mend="Call normalise on every column first.")
+    return "".join(f"{len(part)}:{part}" for part in present) if len(present) == len(parts) else None
+
+
+def _rule(kind: Kind, date_order: DateOrder) -> Callable[[Any], str | None]:
+    rules: dict[Kind, Callable[[Any], str | None]] = {
+        "identifier": normalise_identifier,
+        "name": normalise_name,
+        "date": partial(normalise_date, order=date_order),
+        "nhs-number": normalise_nhs_number,
+        "nir": normalise_nir,
+        "combined": _check_combined,
+    }
+    return rules[kind]
+
+
+def _check_combined(value: Any) -> str | None:
+    if value is not None and not (isinstance(value, str) and _COMBINED.fullmatch(value)):
+        raise DataError("this is not what combine returned", mend="Pass the result of combine as it is.")
+    return value
+
+
+def _is_missing(value: Any) -> bool:
+    if value is None or type(value).__name__ == "NAType":
+        return True
+    return isinstance(value, float | np.floating | datetime.date | np.datetime64) and bool(value != value)
+
+
+def _plain(value: Any, shortest_filler: int) -> str | None:
+    if _is_missing(value):
+        return None
+    if not isinstance(value, str):
+        raise DataError(
+            f"an identifier is given as {type(value).__name__}, not as text; leading zeros may be lost",
+            mend="Read the column as text.",
+        )
+    text = _letters_and_digits(value)
+    is_filler = len(text) >= shortest_filler and len(set(text)) == 1
+    return None if not text or is_filler or text in _PLACEHOLDERS else text
+
+
+def _letters_and_digits(text: str) -> str:
+    """Return the letters A to Z and digits of a text; nothing at all if it has a letter that is none of them."""
+    text = unicodedata.normalize("NFKD", text).upper().translate(_WITHOUT_DECOMPOSITION)
+    if any(letter.isalnum() and unicodedata.category(letter) != "Lm" for letter in text if not letter.isascii()):
+        return ""
+    return text if text.isascii() and text.isalnum() else "".join(c for c in text if c.isascii() and c.isalnum())
+
+
+def _read_date(text: str, order: DateOrder) -> str | None:
+    if _SHORT_YEAR.fullmatch(text):
+        raise DataError("a date has a two-digit year or six digits", mend="Write years with four digits at the site.")
+    found = _SPELLINGS[order].fullmatch(text)
+    if found is None:
+        return None
+    if (digits := found["compact"]) is not None:
+        year, month, day = _COMPACT[order]
+        return _kept_date(int(digits[year : year + 4]), int(digits[month : month + 2]), int(digits[day : day + 2]))
+    return _kept_date(int(found["year"]), int(found["month"]), int(found["day"]))
+
+
+def _kept_date(year: int, month: int, day: int) -> str | None:
+    try:
+        text = datetime.date(year, month, day).isoformat()
+    except ValueError:
+        return None
+    return None if text in _PLACEHOLDER_DATES or not _FIRST_YEAR <= year <= _LAST_YEAR else text
