@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,15 +12,18 @@ from multicentre.federation import coordinator
 from multicentre.federation.coordinator import PlainSummation, Quorum, Summation, Terms
 from multicentre.federation.engine import Engine
 from multicentre.federation.errors import ConfigurationError
+from multicentre.federation.noise import Plan
 from multicentre.federation.progress import Listener
 from multicentre.federation.runtime import SiteRuntime
 from multicentre.federation.steps import SitePart
-from multicentre.federation.storage import Store
+from multicentre.federation.storage import Store, check_site_name
 from multicentre.privacy.card import DisclosureCard, disclosure_card
 from multicentre.privacy.guard import Guard
 from multicentre.privacy.ledger import Ledger
 from multicentre.privacy.policy import Policy
-from multicentre.privacy.secure_sum import MaskedSummation, MaskingSeal
+from multicentre.privacy.secure_sum.identity import Identity
+from multicentre.privacy.secure_sum.seal import MaskingSeal
+from multicentre.privacy.secure_sum.summation import MaskedSummation
 
 
 class Federation(coordinator.Federation):
@@ -40,6 +42,7 @@ class Federation(coordinator.Federation):
         study: str = "study",
         quorum: Quorum = "all",
         time_limit_s: float | None = None,
+        sites_per_patient: int = 1,
         folder: str | Path | None = None,
         listener: Listener | None = None,
         faults: Faults | None = None,
@@ -62,6 +65,8 @@ class Federation(coordinator.Federation):
             How many sites must answer.
         time_limit_s : float, optional
             Seconds that a site may take for one step.
+        sites_per_patient : int, default 1
+            At how many sites one patient may have records; differential privacy adds up over them.
         folder : path, optional
             Where checkpoints, the sites' states and ledgers are kept, so that a run can be resumed.
         listener : Listener, optional
@@ -85,24 +90,26 @@ class Federation(coordinator.Federation):
         """
         root = None if folder is None else Path(folder)
         guards = {
-            name: Guard(policy_here, Ledger(_inside(root, name, "ledger.jsonl")), _cohort(data, policy_here))
+            name: Guard(policy_here, Ledger(_inside(root, name, "ledger.jsonl")), _ids(data))
             for name, data, policy_here in _with_policies(sites, policy)
         }
+        seals = _seals(guards) if secure_sum else {}
         runtimes = {
             name: SiteRuntime(
                 name,
                 _allowed(data, guards[name].policy, name),
                 guards[name],
-                seal=MaskingSeal() if secure_sum else None,
+                seal=seals.get(name),
                 store=None if root is None else Store(root / "sites" / name / "state"),
             )
             for name, data in sites.items()
         }
         engine: Engine = InProcess(runtimes, strict=strict)
-        summation: Summation = MaskedSummation() if secure_sum else PlainSummation()
+        colluding = max((guard.policy.colluding_sites for guard in guards.values()), default=0)
+        summation: Summation = MaskedSummation(n_colluding=colluding) if secure_sum else PlainSummation()
         federation = cls(
             Faulty(engine, faults) if faults else engine,
-            terms=Terms(study, quorum, time_limit_s),
+            terms=Terms(study, quorum, time_limit_s, sites_per_patient),
             summation=summation,
             store=None if root is None else Store(root / "checkpoints"),
             listener=listener,
@@ -115,10 +122,31 @@ class Federation(coordinator.Federation):
         """The ledger of each site, which only an in-process federation can show."""
         return {name: guard.ledger for name, guard in self._guards.items()}
 
-    def card(self, part: type[SitePart]) -> DisclosureCard:
-        """Return what a method would let out of these sites."""
+    def card(self, part: type[SitePart], plan: Plan | None = None) -> DisclosureCard:
+        """Return what a method would let out of these sites, with the noise of its plan where it has one."""
         loosest = min((guard.policy for guard in self._guards.values()), key=lambda policy: policy.min_patients)
-        return disclosure_card(part, protection=self.protection, n_sites=len(self.sites), policy=loosest)
+        return disclosure_card(
+            part,
+            protection=self.protection,
+            n_sites=len(self.sites),
+            policy=loosest,
+            plan=plan,
+            sites_per_patient=self.terms.sites_per_patient,
+        )
+
+
+def _seals(guards: Mapping[str, Guard]) -> dict[str, MaskingSeal]:
+    identities = {name: Identity.generate() for name in guards}
+    public = {name: identity.public for name, identity in identities.items()}
+    return {
+        name: MaskingSeal(
+            identity,
+            public,
+            min_sites=guards[name].policy.min_sites_in_sum,
+            n_colluding=guards[name].policy.colluding_sites,
+        )
+        for name, identity in identities.items()
+    }
 
 
 def _with_policies(
@@ -129,8 +157,7 @@ def _with_policies(
 
 def _checked(sites: Mapping[Any, Any]) -> Mapping[str, Any]:
     for name in sites:
-        if not isinstance(name, str) or not name.isprintable() or name in ("", ".", "..") or set(name) & set("/\\|"):
-            raise ConfigurationError("a site's name must be printable and free of / \\ |", where=repr(name))
+        check_site_name(name)
     return sites
 
 
@@ -138,9 +165,9 @@ def _policy_of(name: str, policy: Policy | str | Path | Mapping[str, Policy] | N
     if policy is None:
         return Policy()
     if isinstance(policy, Policy):
-        return policy
+        return policy.of_site(name)
     if isinstance(policy, str | Path):
-        return Policy.read(policy)
+        return Policy.read(policy).of_site(name)
     if name not in policy:
         raise ConfigurationError("the site has no policy", where=name, mend="Give every site one, or one for all.")
     return policy[name]
@@ -160,8 +187,6 @@ def _allowed(data: Any, policy: Policy, site: str) -> Any:
     return data.keep_columns(policy.columns)
 
 
-def _cohort(data: Any, policy: Policy) -> frozenset[int]:
+def _ids(data: Any) -> Iterable[object]:
     ids = getattr(data, "ids", None)
-    if ids is None or not policy.min_difference:
-        return frozenset()
-    return frozenset(int.from_bytes(hashlib.sha256(str(token).encode()).digest()[:8]) for token in ids)
+    return () if ids is None else ids

@@ -6,7 +6,7 @@ import importlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 from zipfile import BadZipFile
@@ -24,6 +24,8 @@ from multicentre.federation.rounds import History
 from multicentre.federation.steps import SitePart
 from multicentre.federation.storage import write_atomically
 from multicentre.privacy.card import DisclosureCard, disclosure_card
+from multicentre.privacy.guarantee import Guarantee
+from multicentre.privacy.statement import guarantee_of
 
 Arrays = Mapping[str, NDArray[Any]]
 _UNREADABLE = (OSError, ValueError, LookupError, TypeError, EOFError, BadZipFile, ImportError, RecursionError)
@@ -59,11 +61,14 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-le
     ----------
     history_ : list of dict
         One entry a round, after a fit.
+    privacy_ : Guarantee or None
+        What the fit promises a patient; None without differential privacy.
     """
 
     site_part: ClassVar[type[SitePart]]
     figures: ClassVar[Mapping[str, Figure]] = {}
     history_: History
+    privacy_: Guarantee | None
 
     def fit(self, federation: Federation, y: None = None) -> Self:
         """Fit the model over the sites of a federation.
@@ -88,6 +93,7 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-le
         parameters = json.dumps(self.get_params(deep=False), sort_keys=True, default=str)
         self._federation = federation.begin(self.site_part, parameters, plan=self.privacy_plan())
         self._fit(self._federation)
+        self.privacy_ = guarantee_of(self._federation)
         return self
 
     def privacy_plan(self) -> Plan | None:
@@ -161,6 +167,7 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-le
             "parameters": self.get_params(deep=False),
             "facts": facts,
             "history": self.history_,
+            "privacy": self.privacy_ and asdict(self.privacy_),
         }
         with (folder / ".model.npz").open("wb") as file:
             np.savez(file, **arrays)
@@ -188,6 +195,7 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-le
             raise IntegrityError(f"the model is a {kind.__name__}, not a {cls.__name__}", where=str(folder))
         model = kind(**description["parameters"])
         model.history_ = description["history"]
+        model.privacy_ = description.get("privacy") and Guarantee(**description["privacy"])
         model._restore(arrays, description["facts"])
         return model
 

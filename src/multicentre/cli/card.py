@@ -43,9 +43,12 @@ def _study_card(path: Path) -> DisclosureCard:
 
     study = read_study(path)
     loosest = min(study.policies.values(), key=lambda policy: policy.min_patients)
+    estimator = make_estimator(study)
     return disclosure_card(
-        make_estimator(study).site_part,
+        estimator.site_part,
         protection="masked" if study.privacy.secure_sum else "clear",
         n_sites=len(study.sites),
         policy=loosest,
+        plan=estimator.privacy_plan(),
+        sites_per_patient=study.privacy.sites_per_patient,
     )

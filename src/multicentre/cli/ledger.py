@@ -154,6 +154,8 @@ def _table(entries: list[Entry]) -> str:
 def _what(entry: Entry) -> str:
     if entry["event"] == "refusal":
         return f"REFUSED: {entry['reason']}"
+    if entry["event"] == "failure":
+        return f"broke: {entry['reason']}"
     if entry["event"] != "release":
         return str(entry["event"])
     names = dict.fromkeys(field["field"].partition("[")[0] for field in entry["fields"])

@@ -36,6 +36,8 @@ def describe_run(folder: RunFolder) -> str:
     comparison = _optional(folder, "comparison.json")
     parts = [] if comparison is None else [describe_comparison(comparison)]
     parts.append(describe_releases(folder.read("disclosure.json")["released"]))
+    if folder.facts.get("privacy"):
+        parts.append(folder.facts["privacy"])
     return "\n\n".join(parts)
 
 

@@ -16,15 +16,16 @@ class Faults:
 
     Parameters
     ----------
-    lose : mapping of str to int
-        Sites that stop answering for good, from this exchange (counted from 0) on.
+    lose : mapping of str to int or str
+        Sites that stop answering for good: from this exchange (counted from 0) on, or from the first call of the step
+        of this name.
     delay_s : mapping of str to float
         Seconds by which a site's answers come late; one that exceeds the time limit counts as lost.
     interrupt_at : int, optional
         The exchange at which the coordinator is interrupted, as by Ctrl-C.
     """
 
-    lose: Mapping[str, int] = field(default_factory=dict)
+    lose: Mapping[str, int | str] = field(default_factory=dict)
     delay_s: Mapping[str, float] = field(default_factory=dict)
     interrupt_at: int | None = None
 
@@ -43,6 +44,7 @@ class Faulty:
         self._engine = engine
         self._faults = faults
         self.exchanges = 0
+        self._called: set[str] = set()
 
     @property
     def sites(self) -> tuple[str, ...]:
@@ -55,7 +57,8 @@ class Faulty:
         self.exchanges += 1
         if number == self._faults.interrupt_at:
             raise KeyboardInterrupt
-        silent = {site for site, since in self._faults.lose.items() if number >= since}
+        self._called |= {call.step.name for call in calls.values()}
+        silent = {site for site, since in self._faults.lose.items() if self._has_come(since, number)}
         late = {site for site, delay in self._faults.delay_s.items() if time_limit_s and delay > time_limit_s}
         reached = {site: call for site, call in calls.items() if site not in silent | late}
         waits = [delay for site, delay in self._faults.delay_s.items() if site in reached]
@@ -71,3 +74,6 @@ class Faulty:
     def close(self) -> None:
         """Close the engine."""
         self._engine.close()
+
+    def _has_come(self, since: int | str, number: int) -> bool:
+        return since in self._called if isinstance(since, str) else number >= since

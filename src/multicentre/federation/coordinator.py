@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol, Self
 from multicentre.federation.engine import Call, Engine, Lost, Mask, Outcome, Protection, Refused, Upkeep
 from multicentre.federation.errors import ConfigurationError, MessageError, QuorumLost, SiteFailed
 from multicentre.federation.messages import M, Message, Nothing, add_messages
-from multicentre.federation.noise import Noise, Plan, PlanReview, PlanShown
+from multicentre.federation.noise import Plan, PlanReview, PlanShown
 from multicentre.federation.progress import Listener, Silence
 from multicentre.federation.rounds import Rounds
 from multicentre.federation.steps import A, P, R, SitePart, Step
@@ -64,16 +64,6 @@ class Traffic:
         self.calls[step] = self.calls.get(step, 0) + 1
         self.bytes_to_sites[step] = self.bytes_to_sites.get(step, 0) + sent
         self.bytes_from_sites[step] = self.bytes_from_sites.get(step, 0) + received
-
-
-@dataclass(frozen=True)
-class Noised:
-    """One release that left with noise: what privacy accounting needs to know of it."""
-
-    step: str
-    noise: Noise
-    sites: tuple[str, ...]
-    protection: Protection
 
 
 @dataclass(frozen=True)
@@ -152,7 +142,6 @@ class Federation:
         self._parameters = ""
         self._plan: Plan | None = None
         self._called: Counter[str] = Counter()
-        self._noised: list[Noised] = []
         self._sequence = itertools.count()
         self._openings = itertools.count(1)
         self._check_quorum()
@@ -181,11 +170,6 @@ class Federation:
     def plan(self) -> Plan | None:
         """The noise of this fit's releases; None without differential privacy."""
         return self._plan
-
-    @property
-    def noised(self) -> tuple[Noised, ...]:
-        """Every release of this fit that left with noise."""
-        return tuple(self._noised)
 
     def begin(self, part: type[SitePart], parameters: str = "", *, plan: Plan | None = None) -> Self:
         """Return the same federation for one new fit of a method.
@@ -221,7 +205,7 @@ class Federation:
         opened._openings = itertools.count(1)
         errand = Upkeep("forget", opened._session, part)
         weakref.finalize(opened, self._engine.upkeep, errand, self._engine.sites).atexit = False
-        opened._plan, opened._called, opened._noised = plan, Counter(), []
+        opened._plan, opened._called = plan, Counter()
         if plan is not None:
             opened.once("plan", Nothing, lambda: opened._show(plan, part))
         return opened
@@ -321,8 +305,6 @@ class Federation:
         }
         outcomes = self._engine.exchange(calls, self.terms.time_limit_s)
         self._called[step.name] += 1
-        if noise is not None:
-            self._noised.append(Noised(step.name, noise, sites, "masked" if mask else "clear"))
         return self._sorted_out(step, asks, outcomes)
 
     def close(self) -> None:

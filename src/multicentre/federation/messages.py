@@ -154,7 +154,9 @@ def count(
     bound: float = _LARGEST_COUNT,
     sensitivity: float | None = None,
 ) -> Any:
-    """Declare a whole number."""
+    """Declare a whole number; with names it cannot leave under differential privacy."""
+    if keyed and sensitivity is not None:
+        raise MessageError("a field with names takes no sensitivity", where=what, mend="Send an array.")
     return _declare(Declaration("count", what, unit=unit, keyed=keyed, bound=bound, sensitivity=sensitivity, norm="l1"))
 
 

@@ -27,6 +27,9 @@ class Gate(Protocol):
     def release(self, call: Call, release: Release) -> Release:
         """Check an answer, write it to the ledger, and return it with the noise that the call asks for."""
 
+    def note_failure(self, call: Call, kind: str) -> None:
+        """Write down that a step broke: the coordinator learns that, and the kind of the error."""
+
 
 class Seal(Protocol):
     """Turns an answer into a summand that says nothing by itself."""
@@ -77,8 +80,7 @@ class SiteRuntime:
         """
         try:
             self._gate.admit(call)
-            release = call.step.run(self._part(call.session, call.step.part), call.ask)
-            return self._sealed(call, self._gate.release(call, release))
+            return self._sealed(call, self._gate.release(call, self._run(call)))
         except MulticentreError as error:
             return Refused(error.at(self.name))
         except (Exception, SystemExit) as error:
@@ -104,6 +106,14 @@ class SiteRuntime:
             else:
                 state = self._store.read(errand.name, errand.number)
                 part.state = decode(errand.part.remembers, state) if state else None
+
+    def _run(self, call: Call) -> Release:
+        try:
+            release: Release = call.step.run(self._part(call.session, call.step.part), call.ask)
+        except (Exception, SystemExit) as error:
+            self._gate.note_failure(call, type(error).__name__)
+            raise
+        return release
 
     def _part(self, session: str, kind: type[SitePart]) -> SitePart:
         key = (session, kind)

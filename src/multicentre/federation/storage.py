@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sqlite3
 import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
-from multicentre.federation.errors import IntegrityError
+from multicentre.federation.errors import ConfigurationError, IntegrityError
 
 
 def write_atomically(path: Path, content: bytes, *, mode: int = 0o644) -> None:
@@ -25,6 +28,38 @@ def write_atomically(path: Path, content: bytes, *, mode: int = 0o644) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def check_site_name(name: object) -> None:
+    """Raise ConfigurationError unless a site's name can be that of a folder.
+
+    Examples
+    --------
+    >>> check_site_name("São Paulo")
+    """
+    if not isinstance(name, str) or not name.isprintable() or name in ("", ".", "..") or set(name) & set("/\\|"):
+        raise ConfigurationError("a site's name must be printable and free of / \\ |", where=repr(name))
+
+
+@contextmanager
+def held(lock: Path, patience_s: float = 0.0) -> Iterator[None]:
+    """Hold a lock file against other processes; the system lets go of it when this one ends, however it ends.
+
+    Raises
+    ------
+    ConfigurationError
+        Another process holds it, and still does after `patience_s` seconds.
+    """
+    with closing(sqlite3.connect(lock, timeout=patience_s, isolation_level=None)) as connection:
+        try:
+            connection.execute("BEGIN EXCLUSIVE")
+        except sqlite3.OperationalError:
+            raise ConfigurationError(
+                "another process is at work here",
+                where=str(lock.parent),
+                mend="Wait until it has ended. If there is none, the file system knows no locks: use another one.",
+            ) from None
+        yield
 
 
 class Store:

@@ -6,13 +6,34 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from multicentre.federation.engine import Protection
+from multicentre.federation.noise import Noise, Plan
 from multicentre.federation.steps import SitePart, Step
 from multicentre.privacy.policy import Policy
+from multicentre.privacy.secure_sum.ring import sum_terms
+from multicentre.privacy.statement import guarantee_of_plan
+
+_COLUMNS = {
+    "step": "step",
+    "when": "how often",
+    "field": "field",
+    "shape": "shape",
+    "seen": "who can see it",
+    "span": "range, rounding of the sum",
+    "noise": "noise",
+}
 
 
 @dataclass(frozen=True)
 class Line:
-    """One field that would leave."""
+    """One field that would leave.
+
+    Attributes
+    ----------
+    span : str
+        Range of one site's value and largest rounding error of the sum, where it leaves masked.
+    noise : str
+        Standard deviation (or scale) of the noise in the sum, where it leaves with noise.
+    """
 
     step: str
     when: str
@@ -21,6 +42,8 @@ class Line:
     shape: str
     unit: str
     seen: str
+    span: str = ""
+    noise: str = ""
 
 
 @dataclass(frozen=True)
@@ -54,10 +77,10 @@ class DisclosureCard:
         return asdict(self)
 
     def __str__(self) -> str:
-        rows = [("step", "how often", "field", "shape", "who can see it")]
-        rows += [(line.step, line.when, line.field, line.shape, line.seen) for line in self.lines]
-        widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-        table = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+        columns = {head: [getattr(line, name) for line in self.lines] for name, head in _COLUMNS.items()}
+        shown = [[head, *cells] for head, cells in columns.items() if any(cells)]
+        padded = [[cell.ljust(max(map(len, column))) for cell in column] for column in shown]
+        table = ["  ".join(row).rstrip() for row in zip(*padded, strict=True)]
         meanings = [f"  {line.step}.{line.field}: {line.what}" for line in self.lines]
         notes = [f"Note: {warning}" for warning in self.warnings]
         head = f"What {self.method} lets out of a site (each value rests on at least {self.min_patients} patients)"
@@ -65,7 +88,13 @@ class DisclosureCard:
 
 
 def disclosure_card(
-    part: type[SitePart], *, protection: Protection = "clear", n_sites: int | None = None, policy: Policy | None = None
+    part: type[SitePart],
+    *,
+    protection: Protection = "clear",
+    n_sites: int | None = None,
+    policy: Policy | None = None,
+    plan: Plan | None = None,
+    sites_per_patient: int = 1,
 ) -> DisclosureCard:
     """Return the disclosure card of a method.
 
@@ -79,6 +108,10 @@ def disclosure_card(
         How many sites take part; of one or two is warned.
     policy : Policy, optional
         The site's policy; the default one otherwise.
+    plan : Plan, optional
+        The noise of every release; only what it names leaves then, and what tells of no patient.
+    sites_per_patient : int, default 1
+        At how many sites one patient may have records.
 
     Returns
     -------
@@ -93,8 +126,8 @@ def disclosure_card(
     >>> {line.seen for line in card.lines if line.step == "fit_shared"}
     {'nobody; the sum alone'}
     """
-    steps = [step for step in part.steps().values() if step.releases.concerns_patients]
-    lines = [line for step in steps for line in _lines(step, protection)]
+    steps = [step for step in part.steps().values() if step.releases.concerns_patients and _is_planned(step, plan)]
+    lines = [line for step in steps for line in _lines(step, protection, n_sites, plan)]
     remembered = [declaration.what for declaration in part.remembers.declarations().values()]
     return DisclosureCard(
         method=part.method,
@@ -102,11 +135,18 @@ def disclosure_card(
         steps=tuple((step.name, step.purpose) for step in steps),
         remembers="; ".join(["the patients' rows", *remembered]),
         min_patients=(policy or Policy()).min_patients,
-        warnings=tuple(_warnings(protection, n_sites)),
+        warnings=(*_warnings(protection, n_sites), _promise(plan, protection, sites_per_patient)),
     )
 
 
-def _lines(step: Step[Any, Any, Any], protection: Protection) -> list[Line]:
+def _is_planned(step: Step[Any, Any, Any], plan: Plan | None) -> bool:
+    planned = plan is None or any(step.name == release.step.name for release in plan.releases)
+    return planned or not step.releases.tells_of_patients()
+
+
+def _lines(step: Step[Any, Any, Any], protection: Protection, n_sites: int | None, plan: Plan | None) -> list[Line]:
+    noise = plan.noise_of(step, 0) if plan else None
+    spans = _spans(step, n_sites, noise) if step.summed and protection == "masked" else {}
     return [
         Line(
             step.name,
@@ -116,9 +156,25 @@ def _lines(step: Step[Any, Any, Any], protection: Protection) -> list[Line]:
             declaration.dimensions,
             declaration.unit,
             _seen(step, protection),
+            spans.get(name, ""),
+            _noise_of(name, declaration.sensitivity, noise),
         )
         for name, declaration in step.releases.declarations().items()
     ]
+
+
+def _spans(step: Step[Any, Any, Any], n_sites: int | None, noise: Noise | None) -> dict[str, str]:
+    terms = sum_terms(step.releases, n_sites or 2, noise)
+    return {
+        name: f"±{term.capacity:.2g}" + (f", ±{term.rounding:.0e}" if n_sites and term.rounding else "")
+        for name, term in terms.items()
+    }
+
+
+def _noise_of(name: str, sensitivity: float | None, noise: Noise | None) -> str:
+    if noise is None or sensitivity is None:
+        return ""
+    return f"{noise.mechanism} {noise.multipliers[name] * sensitivity:.3g} (one patient: {sensitivity:g})"
 
 
 def _seen(step: Step[Any, Any, Any], protection: Protection) -> str:
@@ -137,6 +193,14 @@ def _warnings(protection: Protection, n_sites: int | None) -> list[str]:
     if n_sites == 1:
         warnings.append("a sum of one site is that site's own answer.")
     if n_sites == 2:
-        warnings.append("a sum of two sites shows each of them the other's share.")
-    warnings.append("no differential privacy: sums of many patients are exact.")
+        warnings.append(
+            "a sum of two is no secret between the two: each takes its own share off it and holds the other's. "
+            "A policy forbids it with min_sites_in_sum = 3."
+        )
     return warnings
+
+
+def _promise(plan: Plan | None, protection: Protection, sites_per_patient: int) -> str:
+    if plan is None:
+        return "no differential privacy: sums of many patients are exact."
+    return str(guarantee_of_plan(plan, protection, sites_per_patient))

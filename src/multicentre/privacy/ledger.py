@@ -9,6 +9,7 @@ import csv
 import hashlib
 import io
 import json
+import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -39,6 +40,8 @@ class Ledger:
     ----------
     path : Path, optional
         A file of one JSON entry a line, continued where it exists. Without it the record stays in memory.
+    durable : bool, default False
+        An entry is on the disk, not only with the system, before :meth:`append` returns.
 
     Raises
     ------
@@ -54,8 +57,9 @@ class Ledger:
     (True, 2)
     """
 
-    def __init__(self, path: Path | None = None) -> None:
+    def __init__(self, path: Path | None = None, *, durable: bool = False) -> None:
         self._entries: list[Entry] = []
+        self._durable = durable
         self._path = path
         self._size = 0
         self._writing = threading.Lock()
@@ -113,6 +117,8 @@ class Ledger:
                     mend="Let one federation at a time use the folder.",
                 )
             file.write(line)
+            if self._durable:
+                os.fsync(file.fileno())
             self._size += len(line)
 
 
@@ -131,8 +137,7 @@ def read_ledger(path: Path) -> Iterator[Entry]:
             path,
             len(lines) + 1,
             "is cut off",
-            mend="After a crash, multicentre.privacy.ledger.mend_ledger "
-            "sets the piece aside and keeps all entries before it.",
+            mend="After a crash, `multicentre ledger mend FILE` sets the piece aside and keeps all entries before it.",
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -33,6 +34,20 @@ class Policy:
         Nothing computed from patients leaves except as a masked summand of a sum.
     min_sites_in_sum : int, default 2
         A masked sum needs at least this many sites. A sum of two shows each the other's share.
+    colluding_sites : int, default 0
+        So many of the other sites may work together with the coordinator: masks hold against them, and this site's
+        share of a common noise is as large as if theirs were known.
+    epsilon : float, optional
+        Privacy budget: whatever leaves of this data set, in all runs together, is (`epsilon`, `delta`)-differentially
+        private for one patient (all records of a patient; neighbouring data sets differ by one patient). Without it
+        releases need no noise.
+    delta : float, default 1e-5
+        Well below one over the number of patients.
+    account : str, optional
+        File in which the budget's spending is kept; a relative path starts at the policy's file. By default it stands
+        beside the policy's file. One account is for one data set.
+    cohorts : str, optional
+        Folder in which `min_difference` remembers the cohorts that were answered for; found like `account`.
 
     Examples
     --------
@@ -46,14 +61,27 @@ class Policy:
     columns: tuple[str, ...] | None = None
     secure_sums_only: bool = False
     min_sites_in_sum: int = 2
+    colluding_sites: int = 0
+    epsilon: float | None = None
+    delta: float = 1e-5
+    account: str | None = None
+    cohorts: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ("min_patients", "min_difference", "min_sites_in_sum"):
+        for name in ("min_patients", "min_difference", "min_sites_in_sum", "colluding_sites"):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 0:
                 raise ConfigurationError("a whole number of at least 0 is needed", where=f"policy, {name}")
         if not isinstance(self.secure_sums_only, bool):
             raise ConfigurationError("true or false is needed", where="policy, secure_sums_only")
+        if self.epsilon is not None and not 0 < _number(self.epsilon) < math.inf:
+            raise ConfigurationError("a number above 0 is needed", where="policy, epsilon")
+        if not 0 < _number(self.delta) < 1:
+            raise ConfigurationError("a number between 0 and 1 is needed", where="policy, delta")
+        for name in ("account", "cohorts"):
+            value = getattr(self, name)
+            if value is not None and not (isinstance(value, str) and value):
+                raise ConfigurationError("the name of a file or folder is needed", where=f"policy, {name}")
         for name in ("methods", "columns"):
             value = getattr(self, name)
             if value is not None and not (isinstance(value, tuple) and all(isinstance(entry, str) for entry in value)):
@@ -87,9 +115,29 @@ class Policy:
         except tomllib.TOMLDecodeError as error:
             raise ConfigurationError("the policy is not valid TOML", where=str(path), mend=f"{error}.") from None
         try:
-            return cls.from_mapping(terms)
+            return cls.from_mapping(terms).beside(Path(path))
         except ConfigurationError as error:
             raise error.at(str(path)) from None
+
+    def beside(self, file: Path) -> Self:
+        """Return the policy with the places of its account and its cohorts taken from the policy's own file."""
+        account = self.account or (f"{file.stem}.account.jsonl" if self.epsilon else None)
+        cohorts = self.cohorts or (f"{file.stem}.cohorts" if self.min_difference else None)
+        here = [name and str((file.parent / name).absolute()) for name in (account, cohorts)]
+        return dataclasses.replace(self, account=here[0], cohorts=here[1])
+
+    def of_site(self, site: str) -> Self:
+        """Return a policy that all sites share with an account and cohorts of this site's own."""
+        own = [name and _of_site(Path(name), site) for name in (self.account, self.cohorts)]
+        return dataclasses.replace(self, account=own[0], cohorts=own[1])
+
+
+def _of_site(shared: Path, site: str) -> str:
+    return str(shared.with_name(f"{shared.stem}.{site}{shared.suffix}"))
+
+
+def _number(value: object) -> float:
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
 
 
 def unknown_key(key: str, known: list[str], where: str) -> ConfigurationError:

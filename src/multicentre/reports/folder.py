@@ -64,6 +64,7 @@ class RunFacts(BaseModel):
     bytes_from_sites: int
     bytes_to_sites: int
     lost: list[str] = []
+    privacy: str | None = None
     message: str
     headline: list[Headline]
 
@@ -106,6 +107,8 @@ class CardLine(BaseModel):
     shape: str
     unit: str
     seen: str
+    span: str = ""
+    noise: str = ""
 
 
 class Card(BaseModel):

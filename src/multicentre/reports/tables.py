@@ -117,14 +117,26 @@ def alone_table(comparison: Comparison) -> Table:
 def card_table(disclosure: Disclosure) -> Shown:
     """Return the fields that the method declares, step by step."""
     lines, purposes = disclosure.card.lines, dict(disclosure.card.steps)
-    rows = [[line.field, line.what, line.shape or "one value", line.unit or NOTHING] for line in lines]
+    rows = [
+        [
+            line.field,
+            line.what,
+            line.shape or "one value",
+            line.unit or NOTHING,
+            line.span or NOTHING,
+            line.noise or NOTHING,
+        ]
+        for line in lines
+    ]
     told = [
         (line.step, f"{line.when}. Who can see it: {line.seen}. {purposes.get(line.step, '')}".strip())
         for line in lines
     ]
     caption = "What the method declares: every field computed from patients that leaves a site, by step."
-    columns = ["Field", "What it is", "Shape", "Unit"]
-    return Shown(caption, columns, rows, code=frozenset({0}), groups=_groups(told))
+    columns = ["Field", "What it is", "Shape", "Unit", "Range, rounding of the sum", "Noise"]
+    told_of = [j for j in range(len(columns)) if j < 4 or any(row[j] != NOTHING for row in rows)]
+    rows = [[row[j] for j in told_of] for row in rows]
+    return Shown(caption, [columns[j] for j in told_of], rows, code=frozenset({0}), groups=_groups(told))
 
 
 def leaving_table(disclosure: Disclosure, min_patients: int) -> Shown:

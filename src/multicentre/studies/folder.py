@@ -8,15 +8,14 @@ import json
 import re
 import secrets
 import shutil
-import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
 from multicentre.federation.errors import ConfigurationError, IntegrityError
-from multicentre.federation.storage import write_atomically
+from multicentre.federation.storage import held, write_atomically
 from multicentre.studies.environment import describe_environment
 from multicentre.studies.plain import to_json
 from multicentre.studies.study import Study, read_study
@@ -148,15 +147,7 @@ class RunFolder:
         ConfigurationError
             Another process is at work on the run.
         """
-        with closing(sqlite3.connect(self.path / "run.lock", timeout=0.0, isolation_level=None)) as lock:
-            try:
-                lock.execute("BEGIN EXCLUSIVE")
-            except sqlite3.OperationalError:
-                raise ConfigurationError(
-                    "another process is at work on this run",
-                    where=str(self.path),
-                    mend="Wait until it has ended. If there is none, the file system knows no locks: use another one.",
-                ) from None
+        with held(self.path / "run.lock"):
             yield
 
     def discard(self) -> None:

@@ -15,6 +15,7 @@ from multicentre.federation.errors import ConfigurationError, IntegrityError, Mu
 from multicentre.federation.progress import Listener, Silence
 from multicentre.privacy.ledger import mend_ledger
 from multicentre.privacy.policy import Policy
+from multicentre.privacy.statement import spent_in
 from multicentre.studies.comparison import Comparison, compare
 from multicentre.studies.disclosure import concerns_patients, summarise_ledgers
 from multicentre.studies.facts import Clock, choose_headline, first_facts
@@ -162,6 +163,7 @@ def _carried_out(run: _Run) -> RunFolder:
         run.folder.update(
             status="finished",
             rounds=len(run.estimator.history_),
+            privacy=_privacy(run, federation),
             lost=[name for name in run.sites if name not in run.estimator.federation.sites],
             headline=choose_headline(run.estimator.figures, comparison),
             **clock.facts(federation),
@@ -179,6 +181,7 @@ def _federation(run: _Run) -> Federation:
         study=run.study.name,
         quorum=terms.quorum,
         time_limit_s=terms.time_limit_s,
+        sites_per_patient=run.study.privacy.sites_per_patient,
         folder=run.folder.path,
         listener=Labelled(run.listener, "fit"),
     )
@@ -239,8 +242,18 @@ def _message(error: BaseException) -> str:
     return str(error) if isinstance(error, MulticentreError) else f"unforeseen: {type(error).__name__}"
 
 
+def _privacy(run: _Run, federation: Federation) -> str | None:
+    """Return the promise of the fit, and what it cost with all rounds that were repeated."""
+    promise = run.estimator.privacy_
+    if promise is None:
+        return None
+    entries = {site: ledger.entries for site, ledger in federation.ledgers.items()}
+    spent = spent_in(entries, promise.sites_per_patient).epsilon(promise.delta)
+    return f"{promise} The run spent epsilon {spent:.3g}, repeated rounds included."
+
+
 def _write_disclosure(run: _Run, federation: Federation) -> None:
-    card = federation.card(run.estimator.site_part).to_dict()
+    card = federation.card(run.estimator.site_part, run.estimator.privacy_plan()).to_dict()
     run.folder.write("disclosure.json", {"card": card, **summarise_ledgers(federation.ledgers)})
 
 

@@ -20,6 +20,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from multicentre.federation.errors import ConfigurationError
+from multicentre.federation.storage import check_site_name
 from multicentre.privacy.policy import Policy, unknown_key
 from multicentre.studies.toml import write_toml
 
@@ -77,9 +78,13 @@ class DataTable(_Table):
 
 
 class PrivacyTable(_Table):
-    """``[privacy]``: masked sums, one policy for all sites, and policies of single sites in ``[privacy.sites]``."""
+    """``[privacy]``: masked sums, one policy for all sites, and policies of single sites in ``[privacy.sites]``.
+
+    ``sites_per_patient`` says at how many sites one patient may have records.
+    """
 
     secure_sum: bool = False
+    sites_per_patient: int = Field(default=1, ge=1)
     policy: PolicySource | None = None
     sites: dict[str, PolicySource] = Field(default_factory=dict)
 
@@ -157,9 +162,14 @@ class Study(_Table):
 
     @property
     def policies(self) -> dict[str, Policy]:
-        """The policy of every site; files are read anew, for a policy belongs to its site."""
-        sources = {site: self.privacy.sites.get(site, self.privacy.policy) for site in self.sites}
-        return {site: _read_policy(source) for site, source in sources.items()}
+        """The policy of every site; files are read anew, for a policy belongs to its site.
+
+        What a policy written into the study has to keep between runs goes to ``accounts`` of the output folder.
+        """
+        own, shared = self.privacy.sites, _read_policy(self.privacy.policy)
+        policies = {site: _read_policy(own[site]) if site in own else shared.of_site(site) for site in self.sites}
+        accounts = self.about.output / "accounts" / "policy.toml"
+        return {site: policy.beside(accounts.with_stem(site)) for site, policy in policies.items()}
 
     def sent_to(self, output: Path) -> Self:
         """Return the same study with another folder for its run folders."""
@@ -175,6 +185,7 @@ class Study(_Table):
                 "sites": self.sites,
                 "privacy": {
                     "secure_sum": self.privacy.secure_sum,
+                    "sites_per_patient": self.privacy.sites_per_patient,
                     "policy": _policy_source(self.privacy.policy),
                     "sites": {site: _policy_source(source) for site, source in self.privacy.sites.items()} or None,
                 },
@@ -278,6 +289,7 @@ def _within(place: list[str], content: Any) -> list[str]:
 
 def _check_sites(study: Study) -> None:
     for site, files in study.sites.items():
+        check_site_name(site)
         if ONE_FILE in files and len(files) > 1:
             raise ConfigurationError(
                 "the site has one file for all views and files of single views",

@@ -1,5 +1,6 @@
 """What a coordinator may ask, what it does about sites that do not answer, and what two fits share: nothing."""
 
+import contextlib
 import copy
 import gc
 import logging
@@ -174,6 +175,16 @@ def test_the_sites_own_log_holds_the_details(caplog):
         federate().begin(RiskySite).ask(RiskySite.act, Order("break"))
     assert SECRET in caplog.text
     assert {record.name for record in caplog.records} == {"multicentre.site.site-1"}
+
+
+@pytest.mark.parametrize(("what", "kind"), [("break", "ValueError"), ("exit", "SystemExit"), ("refuse", "DataError")])
+def test_a_step_that_breaks_is_in_the_sites_ledger(what, kind, caplog):
+    federation = federate(quorum=1)
+    with caplog.at_level(logging.CRITICAL, "multicentre"), contextlib.suppress(DataError):
+        federation.begin(RiskySite).ask(RiskySite.act, Order(what))
+    (entry,) = (one for one in federation.ledgers["site-1"].entries if one["event"] == "failure")
+    assert (entry["step"], entry["reason"]) == ("act", kind)
+    assert SECRET not in str(entry)
 
 
 def test_a_refusal_is_no_loss():

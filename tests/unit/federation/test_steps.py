@@ -11,6 +11,7 @@ from multicentre.federation.messages import Nothing, text
 from multicentre.federation.steps import Release, SitePart, step
 from multicentre.privacy.card import disclosure_card
 from toy_method import Guess, MeanSite, Residuals, Size, federate, toy_sites
+from toy_private import ClippedSite, PrivateMean
 
 
 class ChildSite(MeanSite):
@@ -115,11 +116,26 @@ def test_the_card_lists_every_field_and_what_stays():
     printed = str(card)
     assert "at least 20 patients" in printed
     assert "running average of the site's residuals" in printed
-    assert "each of them the other's share" in printed
+    assert "a sum of two is no secret between the two" in printed
     assert "differential privacy" in printed
     masked = disclosure_card(MeanSite, protection="masked", n_sites=3)
     assert masked.lines[0].seen == "nobody; the sum alone"
-    assert not any("other's share" in warning for warning in masked.warnings)
+    assert not any("sum of two" in warning for warning in masked.warnings)
+    assert masked.lines[0].span == "±6.9e+10, ±4e-08"
+    assert not any(line.span or line.noise for line in card.lines)
+
+
+def test_the_card_of_a_private_fit_lists_what_is_planned_and_promises_it():
+    planned = disclosure_card(ClippedSite, protection="masked", n_sites=3, plan=PrivateMean(1.0).privacy_plan())
+    assert [(line.step, line.field) for line in planned.lines] == [
+        ("clipped_sum", "total"),
+        ("clipped_sum", "patients_counted"),
+    ]
+    assert planned.lines[0].noise == "gaussian 5.28 (one patient: 1)"
+    assert "(epsilon 1, delta 1e-05)-differential privacy for one patient" in planned.warnings[-1]
+    assert "noise" in str(planned)
+    apart = disclosure_card(ClippedSite, plan=PrivateMean(1.0).privacy_plan(), sites_per_patient=2)
+    assert "up to 2 sites" in apart.warnings[-1]
 
 
 def test_the_card_promises_what_holds_at_every_site():

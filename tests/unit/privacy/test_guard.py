@@ -1,6 +1,8 @@
 """The guard fails closed, and every refusal is in the ledger."""
 
+import os
 import re
+import stat
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -8,7 +10,7 @@ import numpy as np
 import pytest
 
 from multicentre.federation.engine import Call, Mask
-from multicentre.federation.errors import DisclosureRefused, RefusedByPolicy
+from multicentre.federation.errors import DisclosureRefused, IntegrityError, RefusedByPolicy
 from multicentre.federation.messages import Message, Nothing, array, arrays, count, number, text
 from multicentre.federation.steps import Acknowledgement, Release, SitePart, step
 from multicentre.privacy.guard import Guard
@@ -84,8 +86,8 @@ class Part(SitePart):
         return None
 
 
-def guard(cohort=frozenset(), **policy):
-    return Guard(Policy(**policy), Ledger(), cohort)
+def guard(ids=(), **policy):
+    return Guard(Policy(**policy), Ledger(), ids)
 
 
 def call(which=Part.sums, protection="clear", peers=("a", "b", "c")):
@@ -250,26 +252,47 @@ def test_a_masked_sum_needs_a_crowd_of_different_sites(peers):
 
 
 def test_cohorts_that_differ_by_few_patients_are_refused():
-    gate = guard(frozenset(range(100)), min_difference=5)
+    gate = guard(range(100), min_difference=5)
     gate.release(call(), sums(30))
     gate.release(call(), sums(30))
     for other in (range(1, 100), range(101), range(2, 102)):
-        gate.cohort = frozenset(other)
+        gate.cohort = gate.memory.fingerprints(other)
         with pytest.raises(DisclosureRefused, match="fewer than 5 patients"):
             gate.release(call(), sums(30))
     gate.release(call(Part.word), Word("a", patients=30))
-    gate.cohort = frozenset(range(95))
+    gate.cohort = gate.memory.fingerprints(range(95))
     gate.release(call(), sums(30))
-    gate.cohort = frozenset(range(96))
+    gate.cohort = gate.memory.fingerprints(range(96))
     with pytest.raises(DisclosureRefused, match="fewer than 5 patients"):
         gate.release(call(), sums(30))
 
 
+def test_the_memory_outlives_the_guard(tmp_path):
+    terms = {"min_difference": 5, "cohorts": str(tmp_path / "cohorts")}
+    guard(range(100), **terms).release(call(), sums(30))
+    with pytest.raises(DisclosureRefused, match="fewer than 5 patients"):
+        guard(range(99), **terms).release(call(), sums(30))
+    guard(range(99, -1, -1), **terms).release(call(), sums(30))
+    guard(range(95), **terms).release(call(), sums(30))
+    if os.name == "posix":
+        assert {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "cohorts").iterdir()} == {0o600}
+
+
+@pytest.mark.parametrize("file", ["answered.json", "*.cohort"])
+def test_a_memory_that_was_changed_is_refused(file, tmp_path):
+    terms = {"min_difference": 5, "cohorts": str(tmp_path / "cohorts")}
+    guard(range(100), **terms).release(call(), sums(30))
+    (path,) = (tmp_path / "cohorts").glob(file)
+    path.write_bytes(b"[" + path.read_bytes())
+    with pytest.raises(IntegrityError, match="memory of cohorts"):
+        guard(range(50), **terms).release(call(), sums(30))
+
+
 def test_a_refused_answer_is_not_remembered_as_given():
-    gate = guard(frozenset(range(100)), min_difference=5)
+    gate = guard(range(100), min_difference=5)
     with pytest.raises(DisclosureRefused, match="fewer than 10"):
         gate.release(call(), sums(3))
-    gate.cohort = frozenset(range(99))
+    gate.cohort = gate.memory.fingerprints(range(99))
     gate.release(call(), sums(30))
 
 
@@ -278,7 +301,7 @@ def test_without_ids_the_differencing_memory_fails_closed():
 
 
 def test_the_memory_is_off_by_default():
-    gate = guard(frozenset(range(100)))
+    gate = guard(range(100))
     gate.release(call(), sums(30))
-    gate.cohort = frozenset(range(99))
+    gate.cohort = gate.memory.fingerprints(range(99))
     gate.release(call(), sums(30))

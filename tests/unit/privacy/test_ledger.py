@@ -134,7 +134,7 @@ def test_a_torn_last_line_is_reported_and_can_be_mended_at_every_length(tmp_path
     *whole, last = lines_of(path)
     for length in [1, 2, *range(3, len(last) - 1, 17), len(last) - 1]:
         path.write_bytes(b"".join(whole) + last[:length])
-        with pytest.raises(IntegrityError, match=r"entry 3 is cut off.*mend_ledger"):
+        with pytest.raises(IntegrityError, match=r"entry 3 is cut off.*ledger mend"):
             Ledger(path)
         head = mend_ledger(path)
         *kept, mended = read_ledger(path)

@@ -1,140 +1,63 @@
-"""A masked sum equals the plain one, and shows nothing else."""
+"""A masked sum equals the plain one; keys are signed, fresh, serve once, and nobody else's will do."""
 
+import dataclasses
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from hypothesis.extra import numpy as npst
 
 import multicentre as mc
-from multicentre.engines.faults import Faults
+from mixed_method import Mixed, MixedSite, begun, masked_sum, mixed
 from multicentre.federation.engine import Call, Mask
 from multicentre.federation.errors import (
     ConfigurationError,
     DisclosureRefused,
+    IntegrityError,
     MessageError,
-    QuorumLost,
     RefusedByPolicy,
 )
-from multicentre.federation.messages import Nothing, array, arrays, count, number
+from multicentre.federation.messages import Nothing, count, number
+from multicentre.federation.noise import Noise, Plan, Planned
 from multicentre.federation.steps import Release, SitePart, step
-from multicentre.privacy.secure_sum import (
-    MaskingKeys,
-    MaskingSeal,
-    PublicKeys,
-    flatten,
-    from_ring,
-    mask_stream,
-    to_ring,
-    unflatten,
-)
+from multicentre.privacy.secure_sum.identity import Identity, verify
+from multicentre.privacy.secure_sum.keys import MaskingKeys
+from multicentre.privacy.secure_sum.layout import encode_release
+from multicentre.privacy.secure_sum.messages import Advertisements, BoxesFor, Invitation, Unmasking
+from multicentre.privacy.secure_sum.ring import plan_grids
+from multicentre.privacy.secure_sum.seal import MaskingSeal
+from multicentre.privacy.secure_sum.streams import add_streams
+from multicentre.privacy.secure_sum.summation import MaskedSummation, _stacked
 from toy_method import Guess, MeanSite, federate, toy_sites
 
 ASK = Guess(np.zeros(3), 0)
+SITES = ("a", "b", "c")
+IDENTITIES = {name: Identity.generate() for name in "abcde"}
+PUBLIC = {name: identity.public for name, identity in IDENTITIES.items()}
 
 
-@dataclass(frozen=True)
-class Mixed(Release):
-    """Every kind of summand."""
-
-    square: np.ndarray = array("x", ("a", "b"), bound=1e10)
-    short: np.ndarray = array("x", ("a",), dtype="i4", bound=2.0**31)
-    single: np.ndarray = array("x", (), dtype="f4", bound=1e10)
-    views: dict = arrays("x", ("p",), bound=1e10)
-    n: int = count("x")
-    amount: float = number("x", finite=False, bound=1e10)
+# What comes out
 
 
-class MixedSite(SitePart):
-    """Answers with what a test laid down."""
-
-    method = "mixed"
-    holds = Mixed
-
-    @step(releases=Mixed, summed=True)
-    def answer(self, ask: Nothing) -> Mixed:
-        """Answer."""
-        return self.data
-
-
-def mixed(**changes):
-    values = {
-        "square": np.array([[1.5, -2.25]]),
-        "short": np.array([3], "i4"),
-        "single": np.array(0.5, "f4"),
-        "views": {"a|b": np.array([1e5, -1.0]), "c": np.empty(0)},
-        "n": 30,
-        "amount": -0.125,
-    }
-    return Mixed(**values | changes, patients=30)
-
-
-def masked_sum(*answers, **options):
-    sites = {f"site-{i}": answer for i, answer in enumerate(answers)}
-    return federate(sites, secure_sum=True, **options).begin(MixedSite).sum(MixedSite.answer, Nothing())
-
-
-@given(
-    npst.arrays(np.float64, st.tuples(st.integers(2, 6), st.integers(0, 8)), elements=st.floats(-5e9, 5e9, width=64)),
-)
-@settings(max_examples=60, deadline=None)
-def test_the_masked_sum_equals_the_plain_one_to_the_declared_error(rows):
-    n_sites, exact = len(rows), rows.astype(np.longdouble).sum(axis=0)
-    total = from_ring(np.add.reduce([to_ring(row, n_sites) for row in rows]))
-    spacing = np.spacing(np.abs(total)) / 2
-    assert np.all(np.abs(total - exact) <= n_sites * 2.0**-25 + spacing)
-
-
-@given(st.integers(2, 50), st.floats(0, 1))
-def test_no_sum_within_the_range_can_overflow(n_sites, part):
-    limit = 2.0**39 / n_sites
-    for value in (np.nextafter(limit, 0), np.nextafter(limit, 0) * part):
-        for sign in (1, -1):
-            summand = to_ring(np.array([sign * value]), n_sites)
-            total = int(summand.view(np.int64)[0]) * n_sites
-            assert -(2**63) <= total < 2**63
-            assert from_ring(np.add.reduce([summand] * n_sites))[0] == pytest.approx(
-                n_sites * sign * value, rel=1e-12, abs=1e-5
-            )
-
-
-@pytest.mark.parametrize("value", [2.0**39 / 3, -(2.0**39) / 3, 1e300, np.inf, -np.inf, np.nan])
-def test_a_value_beyond_the_range_is_refused(value):
-    with pytest.raises(DisclosureRefused, match=r"lyon: a value is beyond the 1\.83e\+11 that a sum of 3 sites"):
-        to_ring(np.array([0.0, value]), 3, place="lyon")
+@pytest.mark.parametrize("quorum", ["all", 2])
+@pytest.mark.parametrize("strict", [False, True])
+def test_every_kind_of_field_comes_back_summed(strict, quorum):
+    other = mixed(n=12, views={"c": np.empty(0), "a|b": np.array([0.0, 7.0])})
+    total = masked_sum(mixed(), other, mixed(n=0), strict=strict, quorum=quorum)
+    assert total.square.tolist() == [[4.5, -6.75]]
+    assert total.long.tolist() == [3 * 2**55 + 3, -21]
+    assert (total.short.tolist(), total.short.dtype) == ([9], np.dtype("i4"))
+    assert (float(total.single), total.single.shape, total.single.dtype) == (1.5, (), np.dtype("f4"))
+    assert total.views["a|b"].tolist() == [2e5, 5.0]
+    assert total.views["c"].shape == (0,)
+    assert (total.n, type(total.n), total.amount, total.perhaps) == (42, int, -0.375, None)
 
 
 @pytest.mark.parametrize("amount", [float("nan"), float("inf"), 1e12])
-def test_a_site_refuses_a_value_that_the_ring_cannot_hold(amount):
-    with pytest.raises(DisclosureRefused, match=r"^site-1, answer: a value is beyond"):
+def test_a_site_refuses_a_value_beyond_its_declared_range(amount):
+    with pytest.raises(
+        DisclosureRefused, match=r"^site-1, answer, Mixed\.amount: .*a value is beyond the declared range of 1e\+10"
+    ):
         masked_sum(mixed(), mixed(amount=amount))
-
-
-@pytest.mark.parametrize("strict", [False, True])
-def test_every_kind_of_field_comes_back_summed(strict):
-    total = masked_sum(mixed(), mixed(n=12, views={"c": np.empty(0), "a|b": np.array([0.0, 7.0])}), strict=strict)
-    assert total.square.tolist() == [[3.0, -4.5]]
-    assert (total.short.tolist(), total.short.dtype) == ([6], np.dtype("i4"))
-    assert (float(total.single), total.single.shape, total.single.dtype) == (1.0, (), np.dtype("f4"))
-    assert total.views["a|b"].tolist() == [1e5, 6.0]
-    assert total.views["c"].shape == (0,)
-    assert (total.n, type(total.n), total.amount) == (42, int, -0.25)
-
-
-def test_flattening_is_undone():
-    release = mixed()
-    values, layout = flatten(release)
-    back = unflatten(Mixed, values, layout)
-    assert flatten(back)[0].tolist() == values.tolist()
-    assert flatten(back)[1] == layout
-
-
-def test_a_sum_beyond_its_type_is_said():
-    big = mixed(short=np.array([2**31 - 1], "i4"))
-    with pytest.raises(MessageError, match=r"Mixed\.short: a sum is beyond what dtype i4"):
-        masked_sum(big, big)
 
 
 @pytest.mark.parametrize(
@@ -151,10 +74,34 @@ def test_one_site_cannot_have_a_secure_sum():
         masked_sum(mixed())
 
 
+def test_a_range_that_does_not_fit_is_said_before_anything_is_asked():
+    federation = federate({f"site-{i}": mixed() for i in range(130)}, secure_sum=True)
+    with pytest.raises(ConfigurationError, match=r"^Mixed\.long: a range of 7\.21e\+16 over 130 sites"):
+        federation.begin(MixedSite)
+    assert not federation.traffic.calls
+
+
+def test_a_batch_of_sums_shares_an_agreement_and_the_next_agrees_anew():
+    federation = begun(mixed(), mixed(), mixed(), n_sums=3)
+    for _ in range(7):
+        assert federation.sum(MixedSite.answer, Nothing()).n == 90
+    assert federation.traffic.calls == {"advertise": 3, "agree": 3, "answer": 7}
+
+
+def test_what_recovery_costs():
+    federation = begun(mixed(), mixed(), mixed(), n_sums=3, quorum=2)
+    for _ in range(4):
+        assert federation.sum(MixedSite.answer, Nothing()).n == 90
+    assert federation.traffic.calls == {"advertise": 2, "share": 2, "accept": 2, "answer": 4, "unmask": 4}
+    assert federation.traffic.bytes_from_sites["answer"] == 4 * 3 * (10 * 8 + 8)
+
+
 def test_a_crowd_too_small_for_the_policy_is_refused():
     policy = mc.Policy(min_sites_in_sum=3)
-    with pytest.raises(RefusedByPolicy, match="a sum of 2 sites is too small a crowd"):
+    with pytest.raises(RefusedByPolicy, match=r"^site-0, min_sites_in_sum: a sum of 2 sites is too small a crowd"):
         masked_sum(mixed(), mixed(), policy=policy)
+    with pytest.raises(RefusedByPolicy, match=r"a sum of 2 sites is too small a crowd.*Raise the study's quorum"):
+        masked_sum(mixed(), mixed(), mixed(), policy=policy, quorum=2)
     assert masked_sum(mixed(), mixed(), mixed(), policy=policy).n == 90
 
 
@@ -168,86 +115,460 @@ def test_secure_sums_only_lets_sums_pass_and_nothing_else():
         plain.sum(MeanSite.residuals, ASK)
 
 
-@pytest.mark.parametrize("since", [0, 1])
-def test_a_site_lost_while_keys_are_agreed_does_not_confuse_the_sum(since):
-    federation = federate(secure_sum=True, quorum=2, faults=Faults(lose={"site-1": since})).begin(MeanSite)
-    if since == 0:
-        assert federation.sum(MeanSite.residuals, ASK).n == 62
-        return
-    with pytest.raises(QuorumLost, match=r"^site-1: the sites were lost while keys were agreed; nothing was asked"):
-        federation.sum(MeanSite.residuals, ASK)
-    assert federation.sum(MeanSite.residuals, ASK).n == 62
+# Between sites, message by message
 
 
-def test_a_site_lost_after_keys_were_agreed_ends_the_sum():
-    federation = federate(secure_sum=True, quorum=2, faults=Faults(lose={"site-1": 2})).begin(MeanSite)
-    with pytest.raises(QuorumLost, match=r"^site-1: .*nothing of the sum can be read.*Resume the run"):
-        federation.sum(MeanSite.residuals, ASK)
-    assert federation.sum(MeanSite.residuals, ASK).n == 62
+def invitation(sites=SITES, threshold=2, n_sums=2, agreement="first", **changes):
+    return Invitation(**{"study": "study", "session": "0.1", **changes}, agreement=agreement, sites=tuple(sites),
+                      threshold=threshold, n_sums=n_sums)  # fmt: skip
 
 
-def test_a_site_lost_between_two_sums_has_the_others_agree_anew():
-    federation = federate(secure_sum=True, quorum=2, faults=Faults(lose={"site-1": 3})).begin(MeanSite)
-    assert federation.sum(MeanSite.residuals, ASK).n == 93
-    assert len(federation.ask(MeanSite.size, ASK)) == 2
-    assert federation.sum(MeanSite.residuals, ASK).n == 62
+def parts_of(names=SITES, **options):
+    return {name: MaskingKeys(name, IDENTITIES[name], PUBLIC, **options) for name in names}
 
 
-def agreed(*names):
-    parts = {name: MaskingKeys(name, None) for name in names}
-    keys = PublicKeys({name: part.advertise(Nothing()).key for name, part in parts.items()})
+def advertised(terms=None, parts=None):
+    terms = terms or invitation()
+    parts = parts or parts_of(terms.sites)
+    return terms, parts, _stacked(terms, {name: parts[name].advertise(terms) for name in terms.sites})
+
+
+def shared(terms=None, parts=None):
+    terms, parts, public = advertised(terms, parts)
+    sent = np.stack([parts[name].share(public).boxes for name in terms.sites])
+    return terms, parts, public, {name: BoxesFor(terms.agreement, sent[:, j]) for j, name in enumerate(terms.sites)}
+
+
+def agreed(terms=None, parts=None):
+    terms, parts, _, boxes = shared(terms, parts)
+    for name, box in boxes.items():
+        parts[name].accept(box)
+    return terms, parts
+
+
+def asked(number=0, peers=SITES, **changes):
+    call = Call("study", "0.1", 5, MixedSite.answer, Nothing(), peers, Mask("first", number, 2))
+    return dataclasses.replace(call, **changes)
+
+
+def protect(parts, name="a", call=None, answer=None, seal=None):
+    seal = seal or MaskingSeal(IDENTITIES[name], PUBLIC)
+    return seal.protect(call or asked(), answer or mixed(), parts[name])
+
+
+def tampered(message, field, place, by=1):
+    values = getattr(message, field).copy()
+    values[place] ^= by
+    return dataclasses.replace(message, **{field: values})
+
+
+@pytest.mark.parametrize(
+    ("field", "place"), [("channels", (1, 0)), ("keys", (1, 0, 0)), ("checks", (1, 1, 3)), ("signatures", (1, 63))]
+)
+def test_forged_keys_are_refused_by_name(field, place):
+    _, parts, public = advertised()
+    with pytest.raises(IntegrityError, match=r"^b: the keys do not carry this site's signature"):
+        parts["a"].share(tampered(public, field, place))
+    parts["a"].share(public)
+
+
+def test_a_missing_signature_is_refused():
+    _, parts, public = advertised()
+    bare = dataclasses.replace(public, signatures=np.zeros_like(public.signatures))
+    with pytest.raises(IntegrityError, match=r"^b: the keys"):
+        parts["a"].share(bare)
+
+
+def test_keys_of_an_impostor_are_refused():
+    terms, parts = invitation(), parts_of()
+    parts["b"] = MaskingKeys("b", Identity.generate(), PUBLIC)
+    _, parts, public = advertised(terms, parts)
+    with pytest.raises(IntegrityError, match=r"^b: the keys"):
+        parts["a"].share(public)
+
+
+def test_keys_of_two_sites_cannot_be_swapped():
+    _, parts, public = advertised()
+    turn = [0, 2, 1]
+    swapped = Advertisements(
+        "first", public.channels[turn], public.keys[turn], public.checks[turn], public.signatures[turn]
+    )
+    with pytest.raises(IntegrityError, match=r"^b: the keys"):
+        parts["a"].share(swapped)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [{"threshold": 3}, {"sites": ("a", "c", "b")}, {"study": "other"}, {"session": "0.2"}, {"sites": (*SITES, "d")}],
+)
+def test_sites_that_were_told_different_terms_do_not_agree(told):
+    terms, parts, _ = advertised()
+    answers = {name: parts[name].advertise(invitation(agreement="again")) for name in SITES}
+    other = invitation(agreement="again", **{"threshold": 3, **told} if "sites" in told else told)
+    lied = MaskingKeys("b", IDENTITIES["b"], PUBLIC)
+    answers["b"] = lied.advertise(other)
+    public = _stacked(terms, answers)
+    with pytest.raises(IntegrityError, match=r"^b: the keys"):
+        parts["a"].share(dataclasses.replace(public, agreement="again"))
+
+
+def test_keys_of_an_earlier_agreement_are_refused():
+    _, parts, old = advertised()
+    _, parts, new = advertised(invitation(agreement="second"), parts)
+    mixed_up = dataclasses.replace(new, keys=np.stack([new.keys[0], old.keys[1], new.keys[2]]))
+    with pytest.raises(IntegrityError, match=r"^b: the keys"):
+        parts["a"].share(mixed_up)
+    with pytest.raises(ConfigurationError, match="no such agreement"):
+        parts["a"].share(old)
+
+
+def test_a_key_of_low_order_is_refused():
+    terms, parts = invitation(threshold=3), parts_of()
+    answers = {name: parts[name].advertise(terms) for name in SITES}
+    keys = np.zeros_like(answers["b"].keys)
+    content = terms.signed_by("b", answers["b"].channel.tobytes(), keys.tobytes(), answers["b"].checks.tobytes())
+    signature = np.frombuffer(IDENTITIES["b"].sign(content), np.uint8)
+    answers["b"] = dataclasses.replace(answers["b"], keys=keys, signature=signature)
+    parts["a"].agree(_stacked(terms, answers))
+    with pytest.raises(IntegrityError, match=r"^b: a public key cannot be used"):
+        protect(parts, call=asked(mask=Mask("first", 0, 3)))
+
+
+@pytest.mark.parametrize("shape", [(2, 2, 32), (3, 1, 32), (4, 2, 32)])
+def test_as_many_keys_as_agreed_are_needed(shape):
+    _, parts, public = advertised()
+    with pytest.raises(MessageError, match="do not fit the agreement"):
+        parts["a"].share(dataclasses.replace(public, keys=np.zeros(shape, np.uint8)))
+
+
+def test_keys_are_taken_in_once():
+    _, parts, public = advertised()
+    parts["a"].share(public)
+    with pytest.raises(ConfigurationError, match="agreed before"):
+        parts["a"].share(public)
+
+
+def test_a_stranger_is_refused_by_name():
+    known = {name: PUBLIC[name] for name in "ab"}
+    part = MaskingKeys("a", IDENTITIES["a"], known)
+    with pytest.raises(RefusedByPolicy, match=r"^c: the identity of a site is not known here"):
+        part.advertise(invitation())
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [{"sites": ("b", "c")}, {"sites": ("a", "a", "b")}, {"sites": ("a", "b", "b")}, {"n_sums": 0}, {"n_sums": 1025}],
+)
+def test_an_invitation_that_makes_no_sense_is_refused(terms):
+    with pytest.raises(RefusedByPolicy):
+        parts_of()["a"].advertise(invitation(**terms))
+
+
+@pytest.mark.parametrize(
+    ("n_sites", "threshold", "n_colluding", "allowed"),
+    [
+        (4, 2, 0, False),
+        (4, 3, 0, True),
+        (5, 3, 0, True),
+        (5, 3, 1, False),
+        (5, 4, 1, True),
+        (5, 4, 3, False),
+        (5, 5, 4, True),
+        (3, 4, 0, False),
+        (3, 1, 0, False),
+        (2, 2, 0, True),
+        (2, 2, 1, True),
+    ],
+)
+def test_a_threshold_that_two_parts_of_the_sites_could_meet_is_refused(n_sites, threshold, n_colluding, allowed):
+    terms = invitation("abcde"[:n_sites], threshold)
+    part = parts_of(n_colluding=n_colluding)["a"]
+    if allowed:
+        assert part.advertise(terms).keys.shape == (2, 32)
+    else:
+        with pytest.raises(RefusedByPolicy, match=r"min_sites_in_sum|two parts of them could unmask one site"):
+            part.advertise(terms)
+
+
+def test_an_agreement_is_made_once():
+    _, parts, _ = advertised()
+    with pytest.raises(RefusedByPolicy, match="made before"):
+        parts["a"].advertise(invitation())
+
+
+@pytest.mark.parametrize("place", [(1, 0), (2, 40), (1, -1)])
+def test_changed_shares_are_refused_by_name(place):
+    _, parts, _, boxes = shared()
+    with pytest.raises(IntegrityError, match=rf"^{SITES[place[0]]}: the shares from this site were changed"):
+        parts["a"].accept(tampered(boxes["a"], "boxes", place))
+
+
+def test_shares_cannot_be_swapped_between_senders_receivers_or_agreements():
+    _, parts, _, boxes = shared()
+    for wrong in (
+        boxes["a"].boxes[[0, 2, 1]],
+        np.stack([boxes["a"].boxes[0], boxes["c"].boxes[1], boxes["a"].boxes[2]]),
+    ):
+        with pytest.raises(IntegrityError, match=r"^b: the shares"):
+            parts["a"].accept(BoxesFor("first", wrong))
+    _, parts, _, others = shared(invitation(agreement="second"), parts)
+    with pytest.raises(IntegrityError, match=r"^b: the shares"):
+        parts["a"].accept(BoxesFor("second", boxes["a"].boxes))
+    parts["a"].accept(others["a"])
+
+
+def test_a_site_is_not_given_its_own_box_as_a_peers():
+    _, parts, public = advertised()
+    own = parts["a"].share(public).boxes
+    with pytest.raises(IntegrityError, match=r"^b: the shares"):
+        parts["a"].accept(BoxesFor("first", own))
+
+
+def test_shares_are_taken_in_once_and_as_many_as_agreed():
+    _, parts, _, boxes = shared()
+    with pytest.raises(MessageError, match="do not fit"):
+        parts["a"].accept(BoxesFor("first", boxes["a"].boxes[:2]))
+    parts["a"].accept(boxes["a"])
+    with pytest.raises(ConfigurationError, match="not expected"):
+        parts["a"].accept(boxes["a"])
+
+
+@pytest.mark.parametrize("threshold", [2, 3])
+def test_sites_that_need_shares_do_not_agree_without_them(threshold):
+    terms, parts, public = advertised(invitation(threshold=threshold))
+    wrong = parts["a"].agree if terms.recovers else parts["a"].share
+    with pytest.raises(ConfigurationError, match="no such agreement"):
+        wrong(public)
+
+
+def test_the_streams_cancel_in_the_sum_over_all():
+    _, parts, public = advertised(invitation(threshold=3))
     for part in parts.values():
-        part.agree(keys)
-    return parts
+        part.agree(public)
+    grids, call = plan_grids(Mixed, 3), asked(mask=Mask("first", 1, 3))
+    masked = [protect(parts, name, call) for name in SITES]
+    total = np.add.reduce([answer.vector for answer in masked])
+    assert total.tobytes() == (encode_release(mixed(), grids, "")[0] * np.uint64(3)).tobytes()
+    assert len({answer.vector.tobytes() for answer in masked}) == 3
 
 
-def asked(sequence=0, peers=("a", "b", "c"), session="0.1"):
-    return Call("study", session, sequence, MixedSite.answer, Nothing(), peers, Mask(session, 0, len(peers)))
+@dataclass(frozen=True)
+class Noisy(Release):
+    """A release whose noise is wider than its range."""
+
+    share: float = number("x", bound=1.0, sensitivity=1.0)
 
 
-def test_pairs_share_a_secret_and_sessions_do_not():
-    one, two = agreed("a", "b", "c"), agreed("a", "b", "c")
-    assert one["a"].shared["b"] == one["b"].shared["a"]
-    secrets = {s for parts in (one, two) for part in parts.values() for s in part.shared.values()}
-    assert len(secrets) == 6
-    assert "a" not in one["a"].shared
+class NoisySite(SitePart):
+    """Gives half of the largest value, between noise."""
+
+    method = "noisy"
+
+    @step(releases=Noisy, summed=True)
+    def give(self, ask: Nothing) -> Noisy:
+        """Give it."""
+        return Noisy(0.5, patients=30)
 
 
-def test_streams_differ_by_call_session_and_pair():
-    shared = agreed("a", "b", "c")["a"].shared
-    calls = [asked(0), asked(1), asked(0, session="0.2")]
-    streams = {mask_stream(secret, call, 4).tobytes() for secret in shared.values() for call in calls}
-    assert len(streams) == 6
-    assert mask_stream(shared["b"], asked(), 4).tobytes() == mask_stream(shared["b"], asked(), 9)[:4].tobytes()
+def test_noise_has_room_in_every_sum():
+    plan = Plan((Planned(NoisySite.give, Noise("gaussian", {"share": 3.0})),))
+    sites = dict.fromkeys(("site-0", "site-1", "site-2"), ())
+    policy = mc.Policy(epsilon=100.0, delta=1e-5)
+    totals = []
+    for quorum in ("all", 2) * 4:
+        federation = federate(sites, secure_sum=True, quorum=quorum, policy=policy).begin(NoisySite, plan=plan)
+        totals.append(federation.sum(NoisySite.give, Nothing()).share)
+    assert all(0.0 < abs(total - 1.5) < 60.0 for total in totals)
+    assert max(totals) - min(totals) > 0.8  # an eighth of what eight draws span; a sum read on another grid has a 64th
 
 
-def test_a_number_of_a_call_cannot_be_used_twice():
-    keys = agreed("a", "b", "c")["a"]
-    MaskingSeal().protect(asked(3), mixed(), keys)
-    for sequence in (3, 2):
-        with pytest.raises(ConfigurationError, match="were used before"):
-            MaskingSeal().protect(asked(sequence), mixed(n=31), keys)
-    MaskingSeal().protect(asked(4), mixed(), keys)
+def test_a_plan_whose_noise_does_not_fit_is_said_before_anything_is_asked():
+    @dataclass(frozen=True)
+    class Wide(Release):
+        n: int = count("x", bound=10.0, sensitivity=1.0)
+
+    class WideSite(SitePart):
+        method = "wide"
+
+        @step(releases=Wide, summed=True)
+        def give(self, ask: Nothing) -> Wide:
+            """Give it."""
+
+    plan = Plan((Planned(WideSite.give, Noise("gaussian", {"n": 1e18})),))
+    MaskedSummation().prepare(WideSite, 3, None)
+    with pytest.raises(ConfigurationError, match=r"^Wide\.n: a range of 1\.6e\+19 over 3 sites does not fit"):
+        MaskedSummation().prepare(WideSite, 3, plan)
+
+
+def test_streams_differ_by_sum_step_site_and_agreement():
+    seen = []
+    for agreement in ("first", "second"):
+        _, parts = agreed(invitation(agreement=agreement))
+        for name in SITES:
+            seen += [key for number in range(2) for key, _ in parts[name]._agreement.masks(number, "answer")]
+    pairs, own = 2 * 2 * 3, 2 * 2 * 3
+    assert len(seen) == 2 * pairs + own
+    assert len(set(seen)) == pairs + own
+
+
+def test_a_step_of_another_name_has_other_streams():
+    terms, parts = agreed()
+    assert terms.label(0, "answer") != terms.label(0, "other")
+    ours, theirs = parts["a"]._agreement.masks(0, "answer"), parts["b"]._agreement.masks(0, "other")
+    assert not {key for key, _ in ours} & {key for key, _ in theirs}
+
+
+@pytest.mark.parametrize("length", [0, 1, 2**15 - 1, 2**15, 2**15 + 1, 70_000])
+def test_a_stream_is_the_same_however_long_the_vector(length):
+    vector, longer = np.zeros(length, np.uint64), np.zeros(70_000, np.uint64)
+    for values in (vector, longer):
+        add_streams(values, [(b"k" * 32, 1), (b"l" * 32, -1)])
+    assert vector.tobytes() == longer[:length].tobytes()
+    assert len(np.unique(longer)) == 70_000
+
+
+def test_masks_serve_once():
+    _, parts = agreed()
+    protect(parts, call=asked(1))
+    for again in (1, 2, -1, 2**40):
+        with pytest.raises(RefusedByPolicy, match=r"^answer: the masks of this sum were used before, or not agreed"):
+            protect(parts, call=asked(again), answer=mixed(n=31))
+    protect(parts, call=asked(0))
+
+
+def test_a_summand_that_was_refused_has_spent_its_masks():
+    _, parts = agreed()
+    with pytest.raises(DisclosureRefused):
+        protect(parts, answer=mixed(amount=1e12))
+    with pytest.raises(RefusedByPolicy, match="used before"):
+        protect(parts)
 
 
 @pytest.mark.parametrize("peers", [(), ("a",), ("a", "b"), ("a", "b", "c", "d"), ("a", "b", "c", "c"), ("b", "c")])
 def test_a_sum_over_other_sites_than_agreed_is_refused(peers):
     with pytest.raises(ConfigurationError, match="keys were not agreed"):
-        MaskingSeal().protect(asked(peers=peers), mixed(), agreed("a", "b", "c")["a"])
+        protect(agreed()[1], call=asked(peers=peers))
 
 
-@pytest.mark.parametrize("peers", [("a", "a"), ("a",)])
-def test_without_keys_nothing_leaves_unmasked(peers):
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"mask": None},
+        {"mask": Mask("second", 0, 2)},
+        {"mask": Mask("first", 0, 3)},
+        {"session": "0.2"},
+        {"study": "other"},
+    ],
+)
+def test_a_call_on_other_terms_is_refused(changes):
     with pytest.raises(ConfigurationError, match="keys were not agreed"):
-        MaskingSeal().protect(asked(peers=peers), mixed(), MaskingKeys("a", None))
+        protect(agreed()[1], call=asked(**changes))
+
+
+def test_nothing_leaves_unmasked_before_all_is_agreed():
+    for parts in (parts_of(), advertised()[1], shared()[1]):
+        with pytest.raises(ConfigurationError, match="keys were not agreed"):
+            protect(parts)
+
+
+def test_earlier_keys_are_forgotten():
+    _, parts = agreed()
+    _, parts = agreed(invitation(agreement="second"), parts)
+    with pytest.raises(ConfigurationError, match="keys were not agreed"):
+        protect(parts)
+
+
+def test_shares_are_given_once_and_of_one_kind():
+    _, parts = agreed()
+    own, key = parts["a"]._agreement._shares[1, :2].tolist()
+    protect(parts)
+    answer = parts["a"].unmask(Unmasking("first", 0, ("a", "c")))
+    assert answer.shares[1].tolist() == key != own
+    for survivors in (("a", "b", "c"), ("a", "c")):
+        with pytest.raises(RefusedByPolicy, match="unmasked before"):
+            parts["a"].unmask(Unmasking("first", 0, survivors))
+    assert not parts["a"]._agreement._shares[:, :2].any()
+    assert parts["a"]._agreement._shares[:, 2:].any()
+
+
+@pytest.mark.parametrize(
+    ("number", "survivors", "why"),
+    [
+        (1, SITES, "not masked here"),
+        (7, SITES, "not masked here"),
+        (0, ("a",), "fewer sites answered than agreed"),
+        (0, (), "this site is not among"),
+        (0, ("b", "c"), "this site is not among"),
+        (0, ("a", "b", "d"), "took no part"),
+        (0, ("a", "b", "b"), "named twice"),
+        (0, ("a", "a"), "named twice"),
+    ],
+)
+def test_survivors_that_cannot_be_are_refused(number, survivors, why):
+    _, parts = agreed()
+    protect(parts)
+    with pytest.raises(RefusedByPolicy, match=why):
+        parts["a"].unmask(Unmasking("first", number, survivors))
+    parts["a"].unmask(Unmasking("first", 0, SITES))
+
+
+def test_sums_that_need_every_site_are_never_unmasked():
+    _, parts, public = advertised(invitation(threshold=3))
+    for part in parts.values():
+        part.agree(public)
+    protect(parts, call=asked(mask=Mask("first", 0, 3)))
+    with pytest.raises(ConfigurationError, match="no such agreement"):
+        parts["a"].unmask(Unmasking("first", 0, SITES))
+
+
+# Identities
+
+
+def test_an_identity_survives_its_file(tmp_path):
+    lyon = Identity.generate()
+    lyon.write(tmp_path / "identity")
+    again = Identity.read(tmp_path / "identity")
+    assert again.public == lyon.public
+    assert verify(lyon.public, again.sign(b"x"), b"x")
+    assert (tmp_path / "identity").stat().st_mode & 0o777 == 0o600
+    assert not verify(lyon.public, Identity.generate().sign(b"x"), b"x")
+    assert not verify(lyon.public, lyon.sign(b"x"), b"y")
+    assert not verify(b"short", lyon.sign(b"x"), b"x")
+
+
+@pytest.mark.parametrize("public", [b"", bytes(32), bytes(31)])
+def test_an_identity_that_cannot_be_is_refused(public):
+    with pytest.raises(ConfigurationError, match=r"^nice: a public identity has 32 bytes"):
+        MaskingSeal(Identity.generate(), {"nice": public})
+
+
+def secrets_of(federation):
+    agreements = [
+        part._agreement
+        for runtime in federation._engine._runtimes.values()
+        for part in runtime._parts.values()
+        if isinstance(part, MaskingKeys)
+    ]
+    return [seed for one in agreements for seed in one._key_seeds + one._mask_seeds]
 
 
 def test_keys_are_never_written_down(tmp_path):
-    federation = federate(toy_sites(), secure_sum=True, folder=tmp_path).begin(MeanSite)
+    federation = federate(toy_sites(), secure_sum=True, quorum=2, folder=tmp_path).begin(MeanSite)
     federation.sum(MeanSite.residuals, ASK)
-    runtimes = federation._engine._runtimes.values()
-    secrets = [s for r in runtimes for p in r._parts.values() if isinstance(p, MaskingKeys) for s in p.shared.values()]
+    secrets = [seed for seed in secrets_of(federation) if seed]
     written = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
-    assert len(secrets) == 6
+    assert len(secrets) == 3 * 2 * 15
     assert written
     assert not any(secret in written or secret.hex().encode() in written for secret in secrets)
+
+
+def test_the_seeds_of_a_sum_are_forgotten_with_it():
+    federation = begun(mixed(), mixed(), mixed(), quorum=2)
+    federation.sum(MixedSite.answer, Nothing())
+    federation.sum(MixedSite.answer, Nothing())
+    assert set(secrets_of(federation)) == {b""}
+
+
+def test_an_identity_prints_its_public_half_alone():
+    lyon = Identity.generate()
+    assert repr(lyon) == f"Identity({lyon.public.hex()})"

@@ -1,0 +1,98 @@
+"""A site's memory of the cohorts that it answered for, so that two answers cannot be taken from each other.
+
+A patient is remembered by eight bytes of a hash under a key that never leaves the site's folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.federation.errors import IntegrityError
+from multicentre.federation.storage import write_atomically
+
+Cohort = NDArray[np.uint64]
+_KEY, _INDEX = "key", "answered.json"
+
+
+class CohortMemory:
+    """Which steps were answered for which patients.
+
+    Parameters
+    ----------
+    folder : Path, optional
+        Where it is kept, readable for its owner alone; without it, it is forgotten with this object.
+
+    Examples
+    --------
+    >>> memory = CohortMemory()
+    >>> first, second = memory.fingerprints(["a", "b", "c"]), memory.fingerprints(["a", "b"])
+    >>> memory.remember("sums", first)
+    >>> memory.closest("sums", second), memory.closest("sums", first), memory.closest("means", second)
+    (1, 0, None)
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._folder = folder
+        self._cohorts: dict[str, Cohort] = {}
+        self._answered: dict[str, list[str]] = {}
+        self._secret = os.urandom(32)
+        if folder is not None:
+            self._open(folder)
+
+    def fingerprints(self, ids: Iterable[object]) -> Cohort:
+        """Return the patients as sorted fingerprints, shape (n,)."""
+        found = [hmac.digest(self._secret, str(token).encode(), "sha256")[:8] for token in ids]
+        return np.unique(np.frombuffer(b"".join(found), dtype="<u8").astype(np.uint64))
+
+    def closest(self, step: str, cohort: Cohort) -> int | None:
+        """Return by how many patients a cohort differs from the nearest one answered for; None when there is none."""
+        known = [self._cohort(name) for name in self._answered.get(step, [])]
+        return min((len(np.setxor1d(cohort, other, assume_unique=True)) for other in known), default=None)
+
+    def remember(self, step: str, cohort: Cohort) -> None:
+        """Note that a step was answered for a cohort; it is on the disk before this returns."""
+        name = hashlib.sha256(cohort.tobytes()).hexdigest()[:32]
+        if name in self._answered.get(step, []):
+            return
+        self._cohorts[name] = cohort
+        self._answered.setdefault(step, []).append(name)
+        if self._folder is not None:
+            write_atomically(self._folder / f"{name}.cohort", cohort.tobytes(), mode=0o600)
+            write_atomically(self._folder / _INDEX, json.dumps(self._answered).encode(), mode=0o600)
+
+    def _open(self, folder: Path) -> None:
+        try:
+            if not (folder / _KEY).exists():
+                write_atomically(folder / _KEY, self._secret, mode=0o600)
+            self._secret = (folder / _KEY).read_bytes()
+            if (folder / _INDEX).exists():
+                self._answered = json.loads((folder / _INDEX).read_bytes())
+        except (OSError, ValueError):
+            raise _unreadable(folder) from None
+
+    def _cohort(self, name: str) -> Cohort:
+        if name not in self._cohorts and self._folder is not None:
+            try:
+                kept = (self._folder / f"{name}.cohort").read_bytes()
+            except OSError:
+                raise _unreadable(self._folder) from None
+            if hashlib.sha256(kept).hexdigest()[:32] != name:
+                raise _unreadable(self._folder)
+            self._cohorts[name] = np.frombuffer(kept, dtype=np.uint64)
+        return self._cohorts[name]
+
+
+def _unreadable(folder: Path) -> IntegrityError:
+    return IntegrityError(
+        "the memory of cohorts that were answered for cannot be read",
+        where=str(folder),
+        mend="Bring the folder back from a copy: without it nobody can tell by how much two cohorts differ.",
+    )

@@ -1,0 +1,82 @@
+"""A promise of differential privacy in words: every statement names its unit and its neighbours."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from decimal import ROUND_CEILING, Decimal
+from typing import Literal, get_args
+
+from multicentre.federation.errors import ConfigurationError
+from multicentre.privacy.accounting import require_fraction, require_not_negative, require_whole
+
+Unit = Literal["patient", "entry"]
+Adjacency = Literal["add-remove", "replace-one"]
+
+UNIT: Unit = "patient"
+
+_DIGITS = 3
+_UNITS = {"patient": "one patient", "entry": "one entry (one value of one patient's record)"}
+_NEIGHBOURS = {
+    ("patient", "add-remove"): "one has all records of one patient more (add or remove)",
+    ("patient", "replace-one"): "all records of one patient are those of another (replace one)",
+    ("entry", "add-remove"): "one has one entry more (add or remove)",
+    ("entry", "replace-one"): "one entry has another value (replace one)",
+}
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """A promise of differential privacy with all that it is relative to; printed, it is one sentence.
+
+    Parameters
+    ----------
+    epsilon : float, >= 0
+        Infinite where there is no noise.
+    delta : float, in (0, 1)
+    unit : {"patient", "entry"}, default "patient"
+        Whose presence is hidden.
+    adjacency : {"add-remove", "replace-one"}, default "add-remove"
+        How neighbouring data sets differ in one unit.
+    sites_per_patient : int, >= 1, default 1
+        The number of sites at which one patient may have records.
+
+    Examples
+    --------
+    >>> print(Guarantee(0.88893, 1e-5))
+    (epsilon 0.889, delta 1e-05)-differential privacy for one patient: data sets are neighbours when one has all
+    records of one patient more (add or remove); each patient is at one site.
+    """
+
+    epsilon: float
+    delta: float
+    unit: Unit = UNIT
+    adjacency: Adjacency = "add-remove"
+    sites_per_patient: int = 1
+
+    def __post_init__(self) -> None:
+        require_not_negative(self.epsilon, "epsilon")
+        require_fraction(self.delta)
+        for name, kind in (("unit", Unit), ("adjacency", Adjacency)):
+            if getattr(self, name) not in get_args(kind):
+                raise ConfigurationError(f"one of {', '.join(get_args(kind))} is needed", where=name)
+        require_whole(self.sites_per_patient, "sites_per_patient")
+
+    def __str__(self) -> str:
+        numbers = f"(epsilon {_rounded_up(self.epsilon)}, delta {_rounded_up(self.delta)})-differential privacy"
+        promise = numbers if math.isfinite(self.epsilon) else "No differential privacy (epsilon is infinite)"
+        sites = "one site" if self.sites_per_patient == 1 else f"up to {self.sites_per_patient} sites"
+        implied = "; a guarantee of the same numbers for one patient implies this one" if self.unit == "entry" else ""
+        return (
+            f"{promise} for {_UNITS[self.unit]}: data sets are neighbours when "
+            f"{_NEIGHBOURS[self.unit, self.adjacency]}; each patient is at {sites}{implied}."
+        )
+
+
+def _rounded_up(value: float) -> str:
+    """Return a decimal of three significant digits that is not below `value`, but for a billionth of it."""
+    if value == 0 or math.isinf(value):
+        return f"{value:g}"
+    exact = Decimal(repr(float(value) * (1 - 1e-9)))
+    step = Decimal(1).scaleb(exact.adjusted() - _DIGITS + 1)
+    return f"{float((exact / step).to_integral_value(ROUND_CEILING) * step):g}"

@@ -1,0 +1,1 @@
+"""Sums that show the coordinator nothing but the sum, and that outlive the loss of sites."""

@@ -1,0 +1,187 @@
+"""The coordinator's side of masked sums.
+
+A batch of sums begins with an agreement: sites advertise signed public keys (one exchange) and either agree on them
+(one exchange; every site is needed) or share the seeds of their keys among each other (two exchanges; losses are
+tolerated). Each sum is one exchange, and one more to unmask it where losses are tolerated.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from multicentre.federation.coordinator import Federation
+from multicentre.federation.engine import Mask, Protection
+from multicentre.federation.errors import ConfigurationError, MessageError, QuorumLost
+from multicentre.federation.messages import Message
+from multicentre.federation.noise import Noise, Plan
+from multicentre.federation.steps import R, Release, SitePart, Step
+from multicentre.privacy.secure_sum.keys import MaskingKeys
+from multicentre.privacy.secure_sum.layout import decode_release
+from multicentre.privacy.secure_sum.messages import (
+    Advertisement,
+    Advertisements,
+    Boxes,
+    BoxesFor,
+    Invitation,
+    Masked,
+    Unmasking,
+)
+from multicentre.privacy.secure_sum.recovery import remove_masks
+from multicentre.privacy.secure_sum.ring import Ring, plan_grids
+
+N_SUMS = 16
+
+
+@dataclass
+class Agreed:
+    """What the coordinator knows of an agreement, and how many of its sums are spent."""
+
+    terms: Invitation
+    public: Advertisements
+    spent: int = 0
+
+    def serves(self, sites: tuple[str, ...]) -> bool:
+        """Whether it has masks left for a sum over exactly these sites."""
+        return self.terms.sites == sites and self.spent < self.terms.n_sums
+
+
+class MaskedSummation:
+    """Adds masked summands and reads the sum.
+
+    Parameters
+    ----------
+    n_sums : int, default 16
+        Sums of one agreement.
+    n_colluding : int, default 0
+        So many of the sites may show the coordinator what they hold.
+
+    Notes
+    -----
+    A sum needs ``max(quorum, (n + n_colluding) // 2 + 1)`` of the n sites. Where that is all of them nothing can be
+    recovered, and shares are neither made nor sent. A sum of two sites shows each the other's share.
+    """
+
+    protection: Protection = "masked"
+
+    def __init__(self, *, n_sums: int = N_SUMS, n_colluding: int = 0) -> None:
+        self._n_sums = n_sums
+        self._n_colluding = n_colluding
+        self._agreed: WeakKeyDictionary[Federation, Agreed] = WeakKeyDictionary()
+
+    def prepare(self, part: type[SitePart], n_sites: int, plan: Plan | None) -> None:
+        """Check that every sum which the part declares fits the ring, its noise included.
+
+        Raises
+        ------
+        ConfigurationError
+            A range over so many sites does not fit, or there is one site only.
+        """
+        noises = {planned.step.name: planned.noise for planned in plan.releases} if plan else {}
+        for step in part.steps().values():
+            if step.summed:
+                if n_sites < 2:
+                    raise ConfigurationError("a secure sum needs at least two sites", where="secure_sum")
+                plan_grids(step.releases, n_sites, noises.get(step.name))
+
+    def total(self, federation: Federation, step: Step[Any, Any, R], ask: Message) -> R:
+        """Return the sum over the values of all sites that answered; none of them can be read alone.
+
+        Raises
+        ------
+        QuorumLost
+            Fewer sites are left than the sum needs; nothing of it can be read.
+        IntegrityError
+            A site's keys or shares are not what it sent.
+        """
+        agreed = self._agreement(federation)
+        terms, number = agreed.terms, agreed.spent
+        agreed.spent += 1
+        answers = federation.collect(step, ask, mask=Mask(terms.agreement, number, terms.threshold))
+        survivors = tuple(answers)
+        _check_enough(terms, survivors, "answered")
+        total, layout = _added(answers, step)
+        if terms.recovers:
+            told = federation.collect(MaskingKeys.unmask, Unmasking(terms.agreement, number, survivors))
+            _check_enough(terms, tuple(told), "helped to unmask the sum")
+            remove_masks(total, terms, agreed.public, terms.label(number, step.name), survivors, told)
+        grids = plan_grids(step.releases, len(terms.sites), _noise(federation, step))
+        return decode_release(step.releases, total, layout, grids)
+
+    def _agreement(self, federation: Federation) -> Agreed:
+        agreed = self._agreed.get(federation)
+        while agreed is None or not agreed.serves(federation.sites):
+            agreed = self._agree(federation)
+        self._agreed[federation] = agreed
+        return agreed
+
+    def _agree(self, federation: Federation) -> Agreed | None:
+        terms = self._terms(federation)
+        answers = federation.collect(MaskingKeys.advertise, terms)
+        if tuple(answers) != terms.sites:
+            return None
+        public = _stacked(terms, answers)
+        if not terms.recovers:
+            federation.collect(MaskingKeys.agree, public)
+            return Agreed(terms, public)
+        boxes = federation.collect(MaskingKeys.share, public)
+        if tuple(boxes) == terms.sites:
+            federation.collect(MaskingKeys.accept, _delivered(terms, boxes))
+        return Agreed(terms, public)
+
+    def _terms(self, federation: Federation) -> Invitation:
+        sites = federation.sites
+        if len(sites) < 2:
+            raise QuorumLost(
+                "one site is left, and a sum of one is its own answer",
+                where=", ".join(sites),
+                mend="Bring the others back and resume the run.",
+            )
+        threshold = min(max(federation.needed, (len(sites) + self._n_colluding) // 2 + 1), len(sites))
+        name = secrets.token_hex(8)
+        return Invitation(federation.terms.study, federation.session, name, sites, threshold, self._n_sums)
+
+
+def _stacked(terms: Invitation, answers: Mapping[str, Advertisement]) -> Advertisements:
+    for site, answer in answers.items():
+        if answer.keys.shape[0] != terms.n_sums:
+            raise MessageError("there is not one key for each sum", where=site)
+    columns = [[getattr(a, name) for a in answers.values()] for name in ("channel", "keys", "checks", "signature")]
+    return Advertisements(terms.agreement, *(np.stack(column) for column in columns))
+
+
+def _delivered(terms: Invitation, boxes: Mapping[str, Boxes]) -> dict[str, BoxesFor]:
+    shapes = {answer.boxes.shape for answer in boxes.values()}
+    if len(shapes) != 1 or len(terms.sites) not in {shape[0] for shape in shapes}:
+        raise MessageError("there are not as many shares as sites", where="share")
+    sent = np.stack([answer.boxes for answer in boxes.values()])
+    return {site: BoxesFor(terms.agreement, sent[:, j]) for j, site in enumerate(terms.sites)}
+
+
+def _added(answers: Mapping[str, Release], step: Step[Any, Any, Any]) -> tuple[Ring, str]:
+    masked = [answer for answer in answers.values() if isinstance(answer, Masked)]
+    if len(masked) != len(answers) or len({(answer.layout, len(answer.vector)) for answer in masked}) != 1:
+        raise ConfigurationError("the sites answered with different shapes", where=step.name)
+    total = masked[0].vector.copy()
+    for answer in masked[1:]:
+        total += answer.vector
+    return total, masked[0].layout
+
+
+def _check_enough(terms: Invitation, sites: tuple[str, ...], did: str) -> None:
+    if len(sites) < terms.threshold:
+        raise QuorumLost(
+            f"{len(sites)} of {len(terms.sites)} sites {did}, the masked sum needs {terms.threshold}; "
+            "nothing of it can be read",
+            where=", ".join(site for site in terms.sites if site not in sites),
+            mend="Bring the sites back and resume the run.",
+        )
+
+
+def _noise(federation: Federation, step: Step[Any, Any, Any]) -> Noise | None:
+    return federation.plan.noise_of(step, 0) if federation.plan else None

@@ -1,0 +1,183 @@
+"""What leaves under a plan is noised and paid for; what would not fit the budget never leaves."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+import multicentre as mc
+from multicentre.engines.faults import Faults
+from multicentre.federation.errors import (
+    ConfigurationError,
+    DisclosureRefused,
+    QuorumLost,
+    RefusedByPolicy,
+)
+from multicentre.federation.messages import Nothing
+from multicentre.privacy.accounting import rho_of_epsilon
+from multicentre.privacy.budget import total_spent
+from multicentre.privacy.ledger import read_ledger
+from toy_private import ClippedSite, PrivateMean, clip, federate_privately, plan_of, private_sites
+
+DELTA = 1e-5
+secure_or_not = pytest.mark.parametrize("secure", [False, True], ids=["clear", "masked"])
+
+
+def budget(epsilon, tmp_path=None, **terms):
+    return mc.Policy(epsilon=epsilon, account=None if tmp_path is None else str(tmp_path / "account.jsonl"), **terms)
+
+
+def spent_at(tmp_path, site="site-0"):
+    path = tmp_path / f"account.{site}.jsonl"
+    return total_spent(read_ledger(path)).rho if path.exists() else 0.0
+
+
+def exact(sites):
+    return sum(clip(rows).sum(axis=0) for rows in sites.values())
+
+
+@secure_or_not
+def test_noise_of_the_plan_is_in_the_sum(secure):
+    d, n_sites = 30_000, 4
+    sites = {f"s{i}": np.zeros((20, d)) for i in range(n_sites)}
+    handle = federate_privately(sites, secure_sum=secure).begin(ClippedSite, plan=plan_of(0.5))
+    total = handle.sum(ClippedSite.clipped_sum, Nothing()).total
+    sigma = math.sqrt(2.0) * (1 if secure else math.sqrt(n_sites))
+    assert total.std() == pytest.approx(sigma, rel=5 / math.sqrt(2 * d))
+
+
+def test_with_lost_sites_tolerated_the_rest_of_the_noise_suffices():
+    d = 30_000
+    sites = {f"s{i}": np.zeros((20, d)) for i in range(4)}
+    losing = Faults(lose={"s3": 4})
+    federation = federate_privately(sites, secure_sum=True, quorum=3, faults=losing)
+    total = federation.begin(ClippedSite, plan=plan_of(0.5)).sum(ClippedSite.clipped_sum, Nothing())
+    assert "s3" not in federation.sites or total.patients_counted > 0
+    assert total.total.std() >= math.sqrt(2.0) * (1 - 5 / math.sqrt(2 * d))
+
+
+@pytest.mark.parametrize("colluding", [1, 2])
+def test_noise_known_to_colluding_sites_is_made_up_for(colluding):
+    d = 30_000
+    sites = {f"s{i}": np.zeros((20, d)) for i in range(6)}
+    federation = federate_privately(sites, secure_sum=True, policy=mc.Policy(colluding_sites=colluding))
+    total = federation.begin(ClippedSite, plan=plan_of(0.5)).sum(ClippedSite.clipped_sum, Nothing())
+    assert total.total.std() == pytest.approx(math.sqrt(2.0 * 6 / (6 - colluding)), rel=5 / math.sqrt(2 * d))
+
+
+@secure_or_not
+def test_the_plan_is_paid_for_and_written_down(secure, tmp_path):
+    federation = federate_privately(secure_sum=secure, policy=budget(2.0, tmp_path))
+    model = PrivateMean(epsilon=1.5).fit(federation)
+    rho = rho_of_epsilon(1.5, DELTA)
+    assert spent_at(tmp_path) == pytest.approx(rho)
+    assert model.privacy_.epsilon == pytest.approx(1.5)
+    assert "one patient" in str(model.privacy_)
+    entry = next(e for e in federation.ledgers["site-1"].entries if e.get("rho"))
+    assert (entry["rho"], entry["epsilon"], entry["delta"]) == pytest.approx((rho, 1.5, DELTA))
+    assert (entry["unit"], entry["neighbours"], entry["noise"]["mechanism"]) == ("patient", "add-remove", "gaussian")
+
+
+def test_the_exact_sum_is_near(tmp_path):
+    sites = private_sites(rows=3000)
+    model = PrivateMean(epsilon=1.0).fit(federate_privately(sites, secure_sum=True))
+    expected = exact(sites) / 9000
+    np.testing.assert_allclose(model.mean_, expected, atol=0.02)
+    assert not np.array_equal(model.mean_, expected)
+
+
+def test_a_plan_beyond_the_budget_is_refused_before_anything_is_asked(tmp_path):
+    federation = federate_privately(policy=budget(1.0, tmp_path))
+    with pytest.raises(RefusedByPolicy, match=r"one patient.*a plan of epsilon 0\.99"):
+        PrivateMean(epsilon=3.0).fit(federation)
+    assert spent_at(tmp_path) == 0
+    events = {entry["event"] for ledger in federation.ledgers.values() for entry in ledger.entries}
+    assert events == {"refusal"}
+
+
+def test_the_budget_outlives_the_federation(tmp_path):
+    for _ in range(2):
+        PrivateMean(epsilon=0.6).fit(federate_privately(policy=budget(1.0, tmp_path)))
+    with pytest.raises(RefusedByPolicy):
+        PrivateMean(epsilon=0.6).fit(federate_privately(policy=budget(1.0, tmp_path)))
+    assert spent_at(tmp_path) == pytest.approx(2 * rho_of_epsilon(0.6, DELTA))
+
+
+def test_without_noise_nothing_leaves_a_site_with_a_budget(tmp_path):
+    federation = federate_privately(policy=budget(1.0, tmp_path))
+    with pytest.raises(RefusedByPolicy, match="without noise"):
+        PrivateMean().fit(federation)
+    assert spent_at(tmp_path) == 0
+
+
+@secure_or_not
+def test_an_interrupted_run_has_spent_and_resumes_without_spending_again(secure, tmp_path):
+    once = rho_of_epsilon(1.0, DELTA) / 3
+    options = {"folder": tmp_path / "run", "policy": budget(1.5, tmp_path), "secure_sum": secure}
+    exchanges = next(
+        n
+        for n in itertools.count(1)
+        if _interrupted(n, {**options, "folder": tmp_path / f"try-{n}", "policy": budget(9.0, tmp_path / f"try-{n}")})
+    )
+    with pytest.raises(KeyboardInterrupt):
+        PrivateMean(1.0, times=3).fit(federate_privately(faults=Faults(interrupt_at=exchanges), **options))
+    before = spent_at(tmp_path)
+    assert before == pytest.approx(2 * once)
+    model = PrivateMean(1.0, times=3).fit(federate_privately(**options))
+    assert spent_at(tmp_path) == pytest.approx(3 * once)
+    assert model.privacy_.epsilon == pytest.approx(1.0)
+
+
+def _interrupted(exchange, options):
+    """Whether an interruption at this exchange comes after exactly two of three releases."""
+    federation = federate_privately(faults=Faults(interrupt_at=exchange), **options)
+    with pytest.raises(KeyboardInterrupt):
+        PrivateMean(1.0, times=3).fit(federation)
+    return sum("rho" in entry for entry in federation.ledgers["site-0"].entries) == 2
+
+
+def test_a_release_that_was_lost_on_its_way_stays_spent(tmp_path, monkeypatch):
+    from multicentre.federation.runtime import SiteRuntime
+
+    def crash(self, call, release):
+        raise KeyboardInterrupt
+
+    federation = federate_privately(policy=budget(1.0, tmp_path))
+    handle = federation.begin(ClippedSite, plan=plan_of(0.01))
+    monkeypatch.setattr(SiteRuntime, "_sealed", crash)
+    with pytest.raises(KeyboardInterrupt):
+        handle.sum(ClippedSite.clipped_sum, Nothing())
+    assert spent_at(tmp_path) == pytest.approx(0.01)
+
+
+def test_a_step_may_not_be_called_more_often_than_planned():
+    handle = federate_privately().begin(ClippedSite, plan=plan_of(0.1))
+    handle.sum(ClippedSite.clipped_sum, Nothing())
+    with pytest.raises(ConfigurationError, match="planned 1 times"):
+        handle.sum(ClippedSite.clipped_sum, Nothing())
+    with pytest.raises(ConfigurationError, match="not planned"):
+        handle.ask(ClippedSite.clipped_rows, Nothing())
+
+
+def test_a_value_beyond_its_range_is_refused_not_cut_off(monkeypatch):
+    import toy_private
+
+    monkeypatch.setattr(toy_private, "clip", lambda rows: rows * 1e9)
+    with pytest.raises(DisclosureRefused, match="declared range"):
+        federate_privately().begin(ClippedSite, plan=plan_of(0.1)).sum(ClippedSite.clipped_sum, Nothing())
+
+
+@pytest.mark.parametrize(("secure", "factor"), [(False, 2.0), (True, 4.0)], ids=["clear", "masked"])
+def test_patients_at_two_sites_pay_for_both(secure, factor):
+    federation = federate_privately(secure_sum=secure, sites_per_patient=2)
+    model = PrivateMean(epsilon=1.0).fit(federation)
+    assert rho_of_epsilon(model.privacy_.epsilon, DELTA) == pytest.approx(factor * rho_of_epsilon(1.0, DELTA))
+    assert "up to 2 sites" in str(model.privacy_)
+
+
+def test_losing_too_many_sites_leaves_the_budget_spent(tmp_path):
+    federation = federate_privately(secure_sum=True, policy=budget(1.0, tmp_path), faults=Faults(lose={"site-2": 3}))
+    with pytest.raises(QuorumLost):
+        PrivateMean(epsilon=0.9).fit(federation)
+    assert spent_at(tmp_path) in (0.0, pytest.approx(rho_of_epsilon(0.9, DELTA)))

@@ -1,0 +1,212 @@
+"""Sites may be lost at any moment: a sum holds exactly those whose values arrived, or nothing can be read."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import multicentre as mc
+from mixed_method import Mixed, MixedSite, begun, mixed
+from multicentre.engines.faults import Faults
+from multicentre.federation.engine import Lost
+from multicentre.federation.errors import IntegrityError, MessageError, QuorumLost
+from multicentre.federation.messages import Nothing
+from multicentre.privacy.secure_sum.layout import decode_release, encode_release
+from multicentre.privacy.secure_sum.messages import Masked, Unmasked
+from multicentre.privacy.secure_sum.ring import plan_grids
+from toy_method import FedMean, Guess, MeanSite, federate
+
+PHASES = ("advertise", "share", "accept", "answer", "unmask")
+ASK = Guess(np.zeros(3), 0)
+
+
+def answers(n_sites):
+    rng = np.random.default_rng(n_sites)
+    return [
+        mixed(square=rng.normal(size=(1, 2)), n=int(rng.integers(10, 99)), amount=rng.normal()) for _ in range(n_sites)
+    ]
+
+
+def ring_sum(chosen, n_members):
+    """Encode, add in the ring, decode: what a masked sum must equal bit for bit."""
+    grids = plan_grids(Mixed, n_members)
+    encoded = [encode_release(answer, grids, "")[0] for answer in chosen]
+    layout = encode_release(chosen[0], grids, "")[1]
+    return decode_release(Mixed, np.add.reduce(encoded), layout, grids)
+
+
+def assert_same(one, other):
+    for (*_, left), (*_, right) in zip(one.items(), other.items(), strict=True):
+        assert np.asarray(left).tobytes() == np.asarray(right).tobytes()
+
+
+class Wiretap:
+    """Wraps an engine and keeps what passes to the coordinator; may change it."""
+
+    def __init__(self, engine, change=lambda step, site, outcome: outcome):
+        self.engine, self.heard, self.change = engine, [], change
+        self.sites, self.upkeep, self.close = engine.sites, engine.upkeep, engine.close
+
+    def exchange(self, calls, time_limit_s):
+        step = next(iter(calls.values())).step.name
+        outcomes = self.engine.exchange(calls, time_limit_s)
+        changed = {site: self.change(step, site, outcome) for site, outcome in outcomes.items()}
+        self.heard += [(step, site, outcome) for site, outcome in changed.items()]
+        return changed
+
+
+def tapped(*told, change=lambda step, site, outcome: outcome, **options):
+    federation = begun(*told, **options)
+    federation._engine = Wiretap(federation._engine, change)
+    return federation
+
+
+def check_loss(n_sites, quorum, phase, n_lost, n_sums=2):
+    told = answers(n_sites)
+    lose = {f"site-{i}": phase for i in np.random.default_rng(n_lost).permutation(n_sites)[:n_lost].tolist()}
+    kept = [answer for i, answer in enumerate(told) if f"site-{i}" not in lose]
+    federation = tapped(*told, quorum=quorum, faults=Faults(lose=lose), n_sums=n_sums)
+    before_masks = phase in PHASES[:3]
+    n_members = len(kept) if before_masks else n_sites
+    enough = len(kept) >= max(quorum, 2 if before_masks else n_sites // 2 + 1)
+    if not enough:
+        with pytest.raises(QuorumLost):
+            federation.sum(MixedSite.answer, Nothing())
+        steps = [step for step, *_ in federation._engine.heard]
+        assert phase == "unmask" or "unmask" not in steps
+        return
+    total = federation.sum(MixedSite.answer, Nothing())
+    assert_same(total, ring_sum(told if phase == "unmask" else kept, n_members))
+    assert federation.sites == tuple(f"site-{i}" for i in range(n_sites) if f"site-{i}" not in lose)
+    if len(kept) >= 2:
+        assert_same(federation.sum(MixedSite.answer, Nothing()), ring_sum(kept, len(kept)))
+
+
+@pytest.mark.parametrize("phase", PHASES)
+@pytest.mark.parametrize(
+    ("n_sites", "quorum", "n_lost"),
+    [
+        *[(3, 1, 1), (3, 2, 1), (3, 1, 2)],
+        *[(5, 3, 1), (5, 3, 2), (5, 2, 2), (5, 2, 3), (5, 4, 1), (5, 4, 2)],
+        *[(10, 6, 4), (10, 1, 5), (10, 8, 2)],
+    ],
+)
+def test_a_sum_holds_exactly_those_whose_values_arrived(n_sites, quorum, n_lost, phase):
+    check_loss(n_sites, quorum, phase, n_lost)
+
+
+@pytest.mark.parametrize("phase", ["advertise", "agree", "answer"])
+def test_of_two_sites_none_may_be_lost(phase):
+    federation = tapped(*answers(2), quorum=1, faults=Faults(lose={"site-1": phase}))
+    with pytest.raises(
+        QuorumLost, match=r"one site is left|1 of 2 sites answered, the masked sum needs 2; nothing of it"
+    ):
+        federation.sum(MixedSite.answer, Nothing())
+    assert {"unmask", "share"}.isdisjoint(step for step, *_ in federation._engine.heard)
+
+
+@pytest.mark.parametrize("phase", ["advertise", "agree", "answer"])
+def test_where_every_site_is_needed_a_loss_ends_the_sum(phase):
+    federation = tapped(*answers(3), faults=Faults(lose={"site-1": phase}))
+    with pytest.raises(QuorumLost):
+        federation.sum(MixedSite.answer, Nothing())
+    assert sum(isinstance(outcome, Masked) for *_, outcome in federation._engine.heard) == 2 * (phase == "answer")
+
+
+@pytest.mark.slow
+def test_fifty_sites():
+    check_loss(50, 26, "answer", 24, n_sums=1)
+
+
+def test_sites_lost_one_after_another_at_different_phases():
+    lose = {"site-0": "share", "site-1": "answer", "site-2": "unmask"}
+    told = answers(7)
+    federation = tapped(*told, quorum=4, faults=Faults(lose=lose))
+    assert_same(federation.sum(MixedSite.answer, Nothing()), ring_sum(told[2:], 6))
+    assert_same(federation.sum(MixedSite.answer, Nothing()), ring_sum(told[3:], 4))
+    assert federation.traffic.calls == {"advertise": 3, "share": 2, "accept": 1, "agree": 1, "answer": 2, "unmask": 1}
+
+
+def test_values_that_come_too_late_are_not_in_the_sum():
+    """The site masked its values and they were dropped: its key is recovered, the mask of its own is not."""
+    told, late = answers(3), []
+
+    def drop(step, site, outcome):
+        if (step, site) != ("answer", "site-1"):
+            return outcome
+        late.append(outcome)
+        return Lost(QuorumLost("too late", where=site))
+
+    federation = tapped(*told, quorum=2, change=drop)
+    assert_same(federation.sum(MixedSite.answer, Nothing()), ring_sum([told[0], told[2]], 3))
+    assert isinstance(late[0], Masked)
+
+
+def test_a_lost_site_has_the_others_agree_anew():
+    federation = begun(*answers(4), quorum=3, n_sums=8, faults=Faults(lose={"site-3": 7}))
+    for _ in range(4):
+        federation.sum(MixedSite.answer, Nothing())
+    assert federation.traffic.calls["advertise"] == 2
+    assert federation.sites == ("site-0", "site-1", "site-2")
+
+
+def test_a_site_lost_between_two_sums_has_the_others_agree_anew():
+    federation = federate(secure_sum=True, quorum=2, faults=Faults(lose={"site-1": 5})).begin(MeanSite)
+    assert federation.sum(MeanSite.residuals, ASK).n == 93
+    assert len(federation.ask(MeanSite.size, ASK)) == 2
+    assert federation.sum(MeanSite.residuals, ASK).n == 62
+
+
+@pytest.mark.parametrize("at", range(1 + 3 + 2 * 4))
+def test_an_interrupted_run_resumes_bit_for_bit(tmp_path, at):
+    def fit(**options):
+        with federate(secure_sum=True, quorum=2, **options) as federation:
+            return FedMean().fit(federation).mean_.tobytes()
+
+    with pytest.raises(KeyboardInterrupt):
+        fit(folder=tmp_path, faults=Faults(interrupt_at=at))
+    assert fit(folder=tmp_path) == fit()
+
+
+@pytest.mark.parametrize("row", [0, 2])
+def test_a_wrong_share_is_found_and_nothing_is_read(row):
+    def change(step, site, outcome):
+        if isinstance(outcome, Unmasked) and site == "site-0":
+            shares = outcome.shares.copy()
+            shares[row, 0] ^= 1
+            return dataclasses.replace(outcome, shares=shares)
+        return outcome
+
+    federation = tapped(*answers(3), quorum=2, change=change, faults=Faults(lose={"site-2": "answer"}))
+    with pytest.raises(IntegrityError, match=rf"^site-{row}: the shares of this site's seed do not fit together"):
+        federation.sum(MixedSite.answer, Nothing())
+
+
+def test_fewer_shares_than_sites_are_refused():
+    def change(step, site, outcome):
+        return dataclasses.replace(outcome, shares=outcome.shares[:2]) if isinstance(outcome, Unmasked) else outcome
+
+    with pytest.raises(MessageError, match="not one share for each site"):
+        tapped(*answers(3), quorum=2, change=change).sum(MixedSite.answer, Nothing())
+
+
+@pytest.mark.parametrize(("step", "field"), [("advertise", "keys"), ("share", "boxes")])
+def test_answers_of_the_wrong_shape_are_refused(step, field):
+    def change(name, site, outcome):
+        if name == step and site == "site-0":
+            return dataclasses.replace(outcome, **{field: getattr(outcome, field)[:1]})
+        return outcome
+
+    with pytest.raises(MessageError, match=r"not one key for each sum|not as many shares as sites"):
+        tapped(*answers(3), quorum=2, change=change).sum(MixedSite.answer, Nothing())
+
+
+@pytest.mark.parametrize("n_lost", [1, 2])
+def test_policies_that_fear_colluding_sites_have_more_sites_needed(n_lost):
+    faults = Faults(lose={f"site-{i}": "answer" for i in range(n_lost)})
+    federation = tapped(*answers(5), quorum=2, policy=mc.Policy(colluding_sites=2), faults=faults)
+    if n_lost == 1:
+        assert_same(federation.sum(MixedSite.answer, Nothing()), ring_sum(answers(5)[1:], 5))
+    else:
+        with pytest.raises(QuorumLost, match=r"^site-0, site-1: 3 of 5 sites answered, the masked sum needs 4"):
+            federation.sum(MixedSite.answer, Nothing())
