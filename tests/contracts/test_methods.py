@@ -55,8 +55,18 @@ def test_threads_change_no_bit(name, secure):
     assert_same_bits(reference(name, secure)[0], run(name, secure_sum=secure, time_limit_s=60.0)[0])
 
 
-def test_masks_change_no_more_than_declared(name):
-    clear, masked = reference(name, False)[0], reference(name, True)[0]
+PROTECTIONS = {
+    "masked": {},
+    "losses tolerated": {"quorum": 2},
+    "a site colludes": {"policy": mc.Policy(colluding_sites=1)},
+    "through the wire, losses tolerated": {"quorum": 2, "strict": True},
+}
+
+
+@pytest.mark.parametrize("protection", PROTECTIONS)
+def test_masks_change_no_more_than_declared(name, protection):
+    clear = reference(name, False)[0]
+    masked = run(name, secure_sum=True, **PROTECTIONS[protection])[0]
     for key, value in clear.items():
         assert np.abs(value - masked[key]).max() <= CASES[name].masked_error, key
 
@@ -80,12 +90,14 @@ def test_a_site_that_comes_back_after_quorum_was_lost(name, secure, tmp_path):
     assert_same_bits(numbers, run(name, secure_sum=secure, folder=tmp_path)[0])
 
 
-@pytest.mark.parametrize("part", [0.0, 0.5, 1.0])
-def test_a_lost_site_within_the_quorum(name, part):
+@secure_or_not
+@pytest.mark.parametrize("part", [0.0, 0.3, 0.5, 0.9, 1.0])
+def test_a_lost_site_within_the_quorum(name, secure, part):
     case = CASES[name]
     sites = list(case.sites())
-    faults = Faults(lose={sites[-1]: round(part * (reference(name, False)[1] - 1))})
-    options = {"quorum": len(sites) - 1, "faults": faults}
+    n_exchanges = run(name, secure_sum=secure, quorum=len(sites) - 1)[1]
+    faults = Faults(lose={sites[-1]: round(part * (n_exchanges - 1))})
+    options = {"quorum": len(sites) - 1, "faults": faults, "secure_sum": secure}
     if not case.loses_sites:
         with pytest.raises(QuorumLost):
             run(name, **options)

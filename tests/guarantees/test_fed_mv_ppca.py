@@ -14,7 +14,7 @@ from multicentre.federation.errors import DataError, DisclosureRefused, Disclosu
 from multicentre.federation.steps import Acknowledgement
 from multicentre.multiview.agreement import Description
 from multicentre.multiview.ppca.site import MvPPCASite
-from multicentre.privacy.secure_sum import Masked, PublicKey
+from multicentre.privacy.secure_sum.messages import Advertisement, Masked
 from ppca_federations import SIZES, federate, law, small_sites
 
 METHODS = ("invariant", "hierarchical", "paper")
@@ -62,7 +62,7 @@ def test_no_array_of_a_single_site_reaches_the_coordinator(method, partial):
     federation = federate(partial, secure_sum=True)
     federation._engine = tap = Wiretap(federation._engine)
     fit_over(federation, method)
-    clear = [outcome for _, outcome in tap.heard if not isinstance(outcome, Masked | PublicKey)]
+    clear = [outcome for _, outcome in tap.heard if not isinstance(outcome, Advertisement | Masked)]
     assert {type(outcome) for outcome in clear} == {Description, Acknowledgement}
     assert not any(isinstance(value, np.ndarray | float) for outcome in clear for _, _, _, value in outcome.items())
     assert sum(isinstance(outcome, Masked) for _, outcome in tap.heard) > 3 * SMALL["max_rounds"]

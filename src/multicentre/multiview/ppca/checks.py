@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from multicentre.data.schema import MultiViewSchema
 from multicentre.federation.errors import ConfigurationError, DisclosureWarning
 from multicentre.multiview.agreement import Agreement, check_scale
 
@@ -39,11 +40,12 @@ def check_parameters(given: Mapping[str, Any]) -> None:
     for name in ("tol", "case_mix_weight"):
         if not (_is_number(given[name]) and 0 <= given[name] < np.inf):
             raise ConfigurationError(f"{given[name]!r} is not a number of at least 0", where=name)
+    _check_privacy(given)
 
 
-def check_dimensions(n_components: int, agreement: Agreement, *, small_views: bool) -> None:
+def check_dimensions(n_components: int, schema: MultiViewSchema, *, small_views: bool) -> None:
     """Raise ConfigurationError unless the latent dimensions are fewer than the columns that they explain."""
-    sizes = agreement.sizes
+    sizes = schema.sizes
     narrow = [view for view, size in sizes.items() if n_components >= size]
     if narrow and not small_views:
         raise ConfigurationError(
@@ -52,9 +54,9 @@ def check_dimensions(n_components: int, agreement: Agreement, *, small_views: bo
             mend=f"Use at most {min(sizes.values()) - 1}, leave the view out, or say small_views=True: the joint "
             "model does not need the limit, the paper states it.",
         )
-    if n_components >= agreement.schema.n_features:
+    if n_components >= schema.n_features:
         raise ConfigurationError(
-            f"{n_components} latent dimensions for {agreement.schema.n_features} columns",
+            f"{n_components} latent dimensions for {schema.n_features} columns",
             where="n_components",
             mend="Use fewer latent dimensions than columns.",
         )
@@ -69,6 +71,56 @@ def warn_of_lonely_views(agreement: Agreement, n_sites: int) -> None:
             DisclosureWarning,
             stacklevel=9,
         )
+
+
+def _check_privacy(given: Mapping[str, Any]) -> None:
+    if given["epsilon"] is None:
+        for name in ("reference", "clip"):
+            if given[name] is not None:
+                raise ConfigurationError("it is of use with epsilon alone", where=name, mend="Give epsilon too.")
+        return
+    for name, largest in (("epsilon", np.inf), ("delta", 1.0), ("clip", np.inf)):
+        value = given[name]
+        if not (_is_number(value) and 0 < value < largest) and not (name == "clip" and value is None):
+            raise ConfigurationError(f"{value!r} is not a number between 0 and {largest:g}", where=name)
+    _check_fit_is_private(given)
+    _check_reference(given["reference"])
+
+
+def _check_fit_is_private(given: Mapping[str, Any]) -> None:
+    if given["method"] != "invariant":
+        raise ConfigurationError(
+            "a site's own parameters can move by any distance with one patient, so no noise covers them",
+            where="method",
+            mend='Use method="invariant" with epsilon.',
+        )
+    if given["waic"] or isinstance(given["n_components"], Sequence):
+        raise ConfigurationError(
+            "the WAIC is drawn from the rows at the sites, which a private fit does not ask again",
+            where="waic" if given["waic"] else "n_components",
+            mend="Give one number of latent dimensions, and ard=True to let some switch off.",
+        )
+
+
+def _check_reference(reference: object) -> None:
+    if not (isinstance(reference, Mapping) and reference):
+        raise ConfigurationError(
+            "with epsilon, columns need a centre and a spread that are public",
+            where="reference",
+            mend='Give reference={"view": {"centre": [...], "spread": [...]}}, from reference ranges of the laboratory '
+            "or a published cohort and never from these sites' own data.",
+        )
+    for view, given in reference.items():
+        if not (isinstance(given, Mapping) and set(given) == {"centre", "spread"}):
+            raise ConfigurationError(
+                "centre and spread are needed, and nothing else", where=f"reference, view {view!r}"
+            )
+        for key, values in given.items():
+            where = f"reference, view {view!r}, {key}"
+            if not (isinstance(values, list | tuple) and all(type(value) in (int, float) for value in values)):
+                raise ConfigurationError("a list of numbers is needed", where=where, mend="Of an array, use tolist().")
+            if not all(abs(value) < np.inf and (key == "centre" or value > 0) for value in values):
+                raise ConfigurationError("a number is not finite, or a spread is not above 0", where=where)
 
 
 def _check_whole_numbers(given: Mapping[str, Any]) -> None:

@@ -12,16 +12,21 @@ from sklearn.utils.validation import check_is_fitted
 
 from multicentre.exhibits import Exhibit
 from multicentre.federation.coordinator import Federation
+from multicentre.federation.errors import ConfigurationError
+from multicentre.federation.noise import Plan
 from multicentre.federation.rounds import Rounds
 from multicentre.federation.steps import SitePart
-from multicentre.multiview.agreement import Agreement, Scale, agree
+from multicentre.multiview.agreement import Agreement, Scale, agree, agree_on_views
 from multicentre.multiview.ppca import messages as sent
+from multicentre.multiview.ppca import private
 from multicentre.multiview.ppca import rounds as loops
 from multicentre.multiview.ppca.checks import check_dimensions, check_parameters, warn_of_lonely_views
 from multicentre.multiview.ppca.fitted import MvPPCAModel
 from multicentre.multiview.ppca.maths.gauge import VarianceSums
+from multicentre.multiview.ppca.maths.invariant import site_log_likelihood
 from multicentre.multiview.ppca.maths.model import Floats, Layout, Parameters
 from multicentre.multiview.ppca.maths.prior import Prior
+from multicentre.multiview.ppca.maths.private import Clipping, default_radius, sum_moment_variances
 from multicentre.multiview.ppca.maths.problem import Noise
 from multicentre.multiview.ppca.maths.selection import WAICParts
 from multicentre.multiview.ppca.site import MvPPCASite
@@ -81,7 +86,20 @@ class FedMvPPCA(MvPPCAModel):
     faithful : bool, default False
         With ``"paper"``: start each round from a draw of the global law, as printed, instead of the site's last fit.
     random_state : int, default 0
-        Seed of starts and draws.
+        Seed of starts and draws; the noise of differential privacy never comes from it.
+    epsilon : float, optional
+        Fit with (`epsilon`, `delta`)-differential privacy: hide whether any one patient is among a site's. The sites
+        then release a single noised sum, from which all else follows (``"invariant"`` alone; each patient needs every
+        entry).
+    delta : float, default 1e-5
+        Probability with which `epsilon` may fail; well below one over the number of patients.
+    reference : mapping, optional
+        Needed with `epsilon`: centre and spread of each view's columns, in their order, as
+        ``{"view": {"centre": [...], "spread": [...]}}``. They must be public (reference ranges of the laboratory, a
+        published cohort): what is taken from the sites' own data is not covered by `epsilon`.
+    clip : float, optional
+        With `epsilon`: a patient's row, centred and divided by the reference, is shortened to this length; the noise
+        grows with its square. By default ``1.2 sqrt(d)`` for d columns.
 
     Attributes
     ----------
@@ -101,6 +119,9 @@ class FedMvPPCA(MvPPCAModel):
         Share that all of them explain together.
     training_ : dict of str to float
         MAE, log-likelihood a patient and cross-view MAE over the sites' own rows.
+        With `epsilon` the log-likelihood alone, of the noised moments.
+    noise_angle_ : float
+        With `epsilon`: by how many degrees the noise is expected to turn the weakest latent dimension.
     waic_path_, bic_path_ : dict of int to float
         WAIC and BIC by number of latent dimensions, where several were tried; empty otherwise.
     waic_ : float
@@ -143,6 +164,10 @@ class FedMvPPCA(MvPPCAModel):
         small_views: bool = False,
         faithful: bool = False,
         random_state: int = 0,
+        epsilon: float | None = None,
+        delta: float = 1e-5,
+        reference: private.Reference | None = None,
+        clip: float | None = None,
     ) -> None:
         self.n_components = n_components
         self.method = method
@@ -159,16 +184,30 @@ class FedMvPPCA(MvPPCAModel):
         self.small_views = small_views
         self.faithful = faithful
         self.random_state = random_state
+        self.epsilon = epsilon
+        self.delta = delta
+        self.reference = reference
+        self.clip = clip
+
+    def privacy_plan(self) -> Plan | None:
+        """Return the noise of the one release of a fit with `epsilon`; None without it."""
+        if self.epsilon is None:
+            return None
+        check_parameters(self.get_params(deep=False))
+        return private.plan_noise(self.epsilon, self.delta)
 
     def _fit(self, federation: Federation) -> None:
         check_parameters(self.get_params(deep=False))
-        for stale in ("_law", "waic_"):
+        for stale in ("_law", "waic_", "noise_angle_"):
             self.__dict__.pop(stale, None)
         self.waic_path_, self.bic_path_ = {}, {}
         if not isinstance(self.n_components, int | np.integer):
             self._fit_best(federation, self.n_components)
             return
         q = int(self.n_components)
+        if self.epsilon is not None:
+            self._fit_private(federation, q)
+            return
         agreement = federation.once("agreement", Agreement, lambda: self._agree(federation, q))
         self._take_units(agreement)
         plan = self._plan(agreement, q)
@@ -188,6 +227,33 @@ class FedMvPPCA(MvPPCAModel):
         self.__dict__.update({name: v for name, v in vars(selection.best).items() if name not in parameters})
         self.waic_path_, self.bic_path_ = selection.waic, selection.bic
 
+    def _fit_private(self, federation: Federation, q: int) -> None:
+        released = federation.once("released", private.Released, lambda: self._release(federation, q))
+        clipping = self._clipping(released.schema.n_features)
+        rows = private.PrivateRows(released, *private.read_reference(self.reference or {}, released.schema), clipping)
+        self.noise_angle_ = private.warn_of_noise(rows.moments, q)
+        agreement = rows.agreement()
+        self._take_units(agreement)
+        patterns = rows.patterns(self._centre, self._spread)
+        parameters, shared = loops.fit_moments(federation, self._plan(agreement, q), patterns)
+        self._note(shared)
+        self.n_features_in_ = agreement.schema.n_features
+        self._set_fitted(parameters, None)
+        (only,), law = patterns, self._standard_law()
+        self.n_patients_ = only.moments.n
+        self._take_explained(sum_moment_variances(only.moments, law, self.layout))
+        self.training_ = {"log_likelihood": site_log_likelihood(patterns, law) / self.n_patients_}
+
+    def _release(self, federation: Federation, q: int) -> private.Released:
+        self.schema_ = agree_on_views(federation, MvPPCASite)
+        check_dimensions(q, self.schema_, small_views=self.small_views)
+        self._centre, self._spread = private.read_reference(self.reference or {}, self.schema_)
+        federation.ask(MvPPCASite.prepare, self._standards(q, False, waic=False))
+        return private.ask_for_products(federation, self.schema_, self._clipping(self.schema_.n_features))
+
+    def _clipping(self, n_features: int) -> Clipping:
+        return Clipping(float(self.clip or default_radius(n_features)), n_features)
+
     def _run(self, federation: Federation, plan: loops.Plan, start: sent.Shared) -> tuple[Parameters, Prior | None]:
         if self.method == "paper":
             prior, local = loops.fit_local(federation, plan, start)
@@ -203,7 +269,7 @@ class FedMvPPCA(MvPPCAModel):
 
     def _agree(self, federation: Federation, q: int) -> Agreement:
         agreement = agree(federation, MvPPCASite)
-        check_dimensions(q, agreement, small_views=self.small_views)
+        check_dimensions(q, agreement.schema, small_views=self.small_views)
         warn_of_lonely_views(agreement, len(federation.sites))
         self._take_units(agreement)
         federation.ask(MvPPCASite.prepare, self._standards(q, agreement.incomplete, waic=bool(self.waic)))
@@ -218,6 +284,7 @@ class FedMvPPCA(MvPPCAModel):
             spread=self._spread,
             noise=self.noise,
             incomplete=incomplete,
+            complete=self.epsilon is not None,
             n_components=q,
             waic=waic,
             case_mix_weight=float(self.case_mix_weight),
@@ -262,12 +329,16 @@ class FedMvPPCA(MvPPCAModel):
 
     def _describe_training(self, federation: Federation) -> None:
         answer = federation.sum(MvPPCASite.evaluate, self._question())
-        explained = VarianceSums(answer.total_square, answer.square_after_axis, answer.square_after_all, answer.entries)
-        names = self.layout.names
-        self.explained_variance_ratio_ = dict(zip(names, explained.explained, strict=True))
-        self.explained_variance_ = dict(zip(names, (float(r) for r in explained.explained_by_all), strict=True))
-        self.training_ = _figures(answer, names)
+        self._take_explained(
+            VarianceSums(answer.total_square, answer.square_after_axis, answer.square_after_all, answer.entries)
+        )
+        self.training_ = _figures(answer, self.layout.names)
         self.n_patients_ = round(answer.n_rows)
+
+    def _take_explained(self, sums: VarianceSums) -> None:
+        names = self.layout.names
+        self.explained_variance_ratio_ = dict(zip(names, sums.explained, strict=True))
+        self.explained_variance_ = dict(zip(names, (float(r) for r in sums.explained_by_all), strict=True))
 
     def _draw_waic(self, federation: Federation) -> float:
         question = self._question()
@@ -295,7 +366,15 @@ class FedMvPPCA(MvPPCAModel):
         ------
         DataError
             A site has none of the model's views, or other columns.
+        ConfigurationError
+            The fit was differentially private, and its errors at the sites would not be.
         """
+        if self.epsilon is not None:
+            raise ConfigurationError(
+                "errors over sites leave without noise, and the fit was differentially private",
+                where="evaluate",
+                mend="Use assess on patients whose data you hold.",
+            )
         question = self._question()
         handle = federation.begin(MvPPCASite)
         handle.ask(MvPPCASite.prepare, self._standards(self.n_components_, False, waic=False))

@@ -24,7 +24,7 @@ from multicentre.multiview.ppca.maths.prior import Prior
 from multicentre.multiview.ppca.maths.rows import SiteRows
 
 _PRIOR = tuple(Prior.__dataclass_fields__)
-_TOLD = ("n_features_in_", "n_patients_", "n_rounds_", "converged_", "training_", "waic_")
+_TOLD = ("n_features_in_", "n_patients_", "n_rounds_", "converged_", "training_", "waic_", "noise_angle_")
 
 
 class MvPPCAModel(FederatedEstimator):
@@ -84,6 +84,7 @@ class MvPPCAModel(FederatedEstimator):
     explained_variance_: dict[str, float]
     training_: dict[str, float]
     waic_: float
+    noise_angle_: float
     _law: Parameters
     _prior: Prior | None
     _centre: Floats

@@ -16,6 +16,7 @@ from multicentre.multiview.ppca.maths.model import Floats
 
 PATIENTS = 2.0**40
 SUM = 2.0**36
+MOST_PATIENTS = 2.0**22
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class Standards(Message):
     spread: Floats = array("by which each column is divided", ("d",), unit="column's")
     noise: str = text("isotropic or diagonal")
     incomplete: bool = flag("some patient at some site has a view in part")
+    complete: bool = flag("a patient who lacks an entry of any view is refused")
     n_components: int = count("latent dimensions q")
     waic: bool = flag("the site's parameters will be drawn given its rows, for the WAIC")
     case_mix_weight: float = number("further patients as by whom each site's case mix is drawn to the average one")
@@ -67,6 +69,26 @@ class Products(Release):
     """Within-site second moments times the directions."""
 
     products: Floats = array("second moments about the site's mean, times the directions", ("d", "p"), bound=SUM)
+
+
+@dataclass(frozen=True)
+class Clip(Message):
+    """How long a patient's row may be in a differentially private fit."""
+
+    radius: float = number("length to which longer rows are shortened, in units of the public reference")
+
+
+@dataclass(frozen=True)
+class OuterProducts(Release):
+    """All that a differentially private fit asks for; scaled so that one patient moves it by at most 1."""
+
+    products: Floats = array(
+        "sums of products of two columns, patients and column sums among them; rows shortened to a common length",
+        ("p",),
+        unit="the most that one patient can add",
+        bound=MOST_PATIENTS,
+        sensitivity=1.0,
+    )
 
 
 @dataclass(frozen=True)

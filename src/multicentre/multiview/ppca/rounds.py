@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,8 +22,9 @@ from multicentre.multiview.ppca.maths.axes import square_root
 from multicentre.multiview.ppca.maths.em import random_start
 from multicentre.multiview.ppca.maths.entries import update_law
 from multicentre.multiview.ppca.maths.hierarchical import first_prior, regauge_prior
-from multicentre.multiview.ppca.maths.invariant import SharedSums, maximise_shared
-from multicentre.multiview.ppca.maths.model import Floats, Layout, Parameters
+from multicentre.multiview.ppca.maths.invariant import SharedSums, answer_round, maximise_shared
+from multicentre.multiview.ppca.maths.model import Floats, LatentLaw, Layout, Parameters
+from multicentre.multiview.ppca.maths.moments import PatternMoments
 from multicentre.multiview.ppca.maths.prior import Prior, PriorSums, maximise_prior
 from multicentre.multiview.ppca.maths.problem import Noise
 from multicentre.multiview.ppca.maths.units import PriorUnits
@@ -107,15 +109,36 @@ def find_start(federation: Federation, plan: Plan) -> sent.Shared:
 
 def fit_shared(federation: Federation, plan: Plan, first: sent.Shared) -> tuple[Parameters, Rounds[SharedState]]:
     """Fit what all sites share by one sum a round; without priors the log-likelihood never falls."""
+    return _climb(federation, plan, first, lambda ask: federation.sum(MvPPCASite.fit_shared, ask))
+
+
+def fit_moments(
+    federation: Federation, plan: Plan, patterns: list[PatternMoments]
+) -> tuple[Parameters, Rounds[SharedState]]:
+    """Do the same with moments that the coordinator holds; nothing is asked of a site."""
+    layout, law = plan.layout, LatentLaw.standard(plan.n_components)
+    sums = start.sum_first_moments(patterns, layout)
+    covariance = start.multiply_second_moments(patterns, layout, np.eye(layout.n_features), sums.pairs)
+    first = _shared(start.start_from_covariance(sums, covariance, layout, plan.n_components))
+    return _climb(
+        federation, plan, first, lambda ask: answer_round(patterns, layout, _parameters(ask), law, n_repetitions=0)[0]
+    )
+
+
+def _climb(
+    federation: Federation,
+    plan: Plan,
+    first: sent.Shared,
+    answer: Callable[[sent.Shared], sent.SharedSums | SharedSums],
+) -> tuple[Parameters, Rounds[SharedState]]:
     free = np.zeros((plan.layout.n_views, plan.n_components))
     rounds = federation.rounds(
         plan.max_rounds, SharedState, lambda: SharedState(**sent.fields_of(first), precisions=free), name="shared"
     )
     for _ in rounds:
         state = rounds.state
-        answer = federation.sum(MvPPCASite.fit_shared, sent.Shared(**sent.fields_of(state, sent.Shared)))
-        rounds.record(log_likelihood=answer.log_likelihood / answer.n_rows)
-        sums = SharedSums(**sent.fields_of(answer, SharedSums))
+        sums = SharedSums(**sent.fields_of(answer(sent.Shared(**sent.fields_of(state, sent.Shared))), SharedSums))
+        rounds.record(log_likelihood=sums.log_likelihood / sums.n_rows)
         rounds.state = _next_shared(sums, state, plan)
         if is_settled(rounds, "log_likelihood", plan.tol):
             rounds.stop()

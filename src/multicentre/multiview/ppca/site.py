@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from multicentre.federation.errors import IntegrityError
+from multicentre.federation.errors import DataError, IntegrityError
 from multicentre.federation.messages import Message, Nothing
 from multicentre.federation.steps import Acknowledgement, step
 from multicentre.multiview.agreement import MultiViewPart, Stacking, check_columns
@@ -25,6 +25,7 @@ from multicentre.multiview.ppca.maths.em import random_start
 from multicentre.multiview.ppca.maths.invariant import SharedSums
 from multicentre.multiview.ppca.maths.model import Floats, LatentLaw, Layout, Parameters
 from multicentre.multiview.ppca.maths.prior import LocalFit, Prior, site_contribution
+from multicentre.multiview.ppca.maths.private import Clipping, sum_outer_products
 from multicentre.multiview.ppca.maths.problem import Noise
 from multicentre.multiview.ppca.maths.rows import SiteRows
 from multicentre.multiview.ppca.maths.units import PriorUnits
@@ -42,6 +43,8 @@ class MvPPCASite(MultiViewPart):
     def prepare(self, ask: sent.Standards) -> Acknowledgement:
         """Take in the agreed units; the site's own case mix starts as the standard one."""
         check_columns(self.data, ask.columns)
+        if ask.complete:
+            self._require_complete(Stacking(ask.views, ask.sizes))
         law = LatentLaw.standard(ask.n_components)
         self.state = sent.SiteMemory(**sent.fields_of(ask), latent_mean=law.mean, latent_covariance=law.covariance)
         self._rows = None
@@ -60,6 +63,12 @@ class MvPPCASite(MultiViewPart):
     def multiply_moments(self, ask: sent.Directions) -> sent.Products:
         """Multiply second moments with directions (above 400 columns: four times), for the start."""
         return sent.Products(self.local_rows.multiply_moments(ask.directions, ask.pairs), patients=self.fewest)
+
+    @step(releases=sent.OuterProducts, when="once", summed=True)
+    def sum_outer_products(self, ask: sent.Clip) -> sent.OuterProducts:
+        """Shorten each row to a common length and sum products of columns, for a differentially private fit alone."""
+        clipping = Clipping(ask.radius, self.layout.n_features)
+        return sent.OuterProducts(sum_outer_products(self.standard_blocks(), clipping), patients=self.fewest)
 
     @step(releases=sent.SharedSums, when="every round", summed=True)
     def fit_shared(self, ask: sent.Shared) -> sent.SharedSums:
@@ -155,6 +164,18 @@ class MvPPCASite(MultiViewPart):
                 self.standard_blocks, self.layout, memory.incomplete, self.noise, memory.case_mix_weight
             )
         return self._rows
+
+    def _require_complete(self, stacking: Stacking) -> None:
+        shown = self._count_entries(stacking)
+        starts = np.cumsum([0, *stacking.sizes.values()])
+        for view, start, end in zip(stacking.views, starts, starts[1:], strict=False):
+            if shown[start:end].min() < len(self.data):
+                raise DataError(
+                    "some patient has no entry in some column of the view",
+                    where=f"view {view!r}",
+                    mend="Under differential privacy each patient needs each view: who lacks one would be told. Leave "
+                    "the view or those patients out at every site, or impute them at the site.",
+                )
 
     def _draw_start(self, ask: sent.LocalAsk, prior: Prior) -> Parameters:
         generator = self.generator(ask.seed, ask.round_number)

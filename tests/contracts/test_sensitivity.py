@@ -1,0 +1,80 @@
+"""What a release claims of its sensitivity holds for any patient, and would not without its clip."""
+
+import importlib
+import pkgutil
+
+import hypothesis.extra.numpy as npst
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import multicentre
+from multicentre.federation.steps import SitePart
+from private_cases import CASES
+
+each_case = pytest.mark.parametrize("name", CASES)
+extremes = st.sampled_from([0.0, 1e-9, 1.0, -1.0, 5.0, 1e3, -1e6, 1e12])
+entries = st.one_of(extremes, st.floats(-10, 10, width=64))
+
+
+def moved(case, rows, patient):
+    """Return, for each field, by how much adding a patient moves the release, over what it declares."""
+    before, after = case.release(rows), case.release(np.vstack([rows, patient]))
+    declared = case.step.releases.declarations()
+    orders = {"l1": 1, "l2": 2}
+    return {
+        field: np.linalg.norm(after[field] - before[field], orders[declared[field].norm]) / declared[field].sensitivity
+        for field in before
+    }
+
+
+def rows_of(case, n):
+    return np.random.default_rng(n).standard_normal((n, case.width))
+
+
+@each_case
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_one_patient_moves_a_release_by_no_more_than_it_declares(name, data):
+    case = CASES[name]
+    patient = data.draw(npst.arrays(np.float64, (1, case.width), elements=entries))
+    rows = rows_of(case, data.draw(st.sampled_from([3, 12])))
+    if data.draw(st.booleans()):
+        rows = np.vstack([rows, patient, patient])
+    ratios = moved(case, rows, patient)
+    assert max(ratios.values()) <= 1 + 1e-6
+
+
+@each_case
+def test_the_claim_is_not_idle(name):
+    case = CASES[name]
+    patient = 1e3 * np.ones((1, case.width))
+    assert max(moved(case, rows_of(case, 12), patient).values()) > 0.7
+
+
+@each_case
+def test_without_the_clip_the_claim_would_fail(name, monkeypatch):
+    case = CASES[name]
+    monkeypatch.setattr(case.clip, case.unclipped)
+    patient = 1e3 * np.ones((1, case.width))
+    assert max(moved(case, rows_of(case, 12), patient).values()) > 10
+
+
+def test_every_release_that_declares_a_sensitivity_is_held_to_it():
+    for module in pkgutil.walk_packages(multicentre.__path__, "multicentre."):
+        if ".vae" not in module.name and "__main__" not in module.name:
+            importlib.import_module(module.name)
+    declared = {
+        (part.method, step.name)
+        for part in subclasses(SitePart)
+        if part.__module__.startswith("multicentre.")
+        for step in part.steps().values()
+        if any(declaration.sensitivity is not None for declaration in step.releases.declarations().values())
+    }
+    covered = {(case.part.method, case.asks[-1][0]) for case in CASES.values()}
+    assert declared <= covered
+
+
+def subclasses(kind):
+    return {kind, *(deep for direct in kind.__subclasses__() for deep in subclasses(direct))}
