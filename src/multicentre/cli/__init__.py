@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from multicentre.cli import card, datasets, demo, doctor, ledger, report, reproduce, run, secret
+from multicentre.cli import audit, budget, card, datasets, demo, doctor, ledger, report, reproduce, run, secret
 
 app = typer.Typer(
     name="multicentre",
@@ -39,6 +39,8 @@ def _root(
 app.command("demo")(demo.demo)
 app.command("run")(run.run)
 app.command("card")(card.card)
+app.command("audit")(audit.audit)
+app.command("budget")(budget.budget)
 app.add_typer(ledger.app, name="ledger")
 app.add_typer(secret.app, name="secret")
 app.command("report")(report.report)

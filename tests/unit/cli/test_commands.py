@@ -54,7 +54,7 @@ def test_version_help_and_usage():
 
 
 def test_every_command_speaks_json():
-    names = ["demo", "run", "card", "report", "doctor", "reproduce"]
+    names = ["demo", "run", "card", "audit", "budget", "secret new", "secret check", "report", "doctor", "reproduce"]
     names += ["ledger show", "ledger verify", "ledger mend", "ledger export", "datasets list", "datasets fetch"]
     for name in names:
         assert "--json" in call(*name.split(), "--help").stdout, name

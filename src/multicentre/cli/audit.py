@@ -1,0 +1,41 @@
+"""``multicentre audit``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from multicentre.cli.console import AsJson, answering, show, show_json
+
+
+@answering
+def audit(
+    study: Annotated[Path, typer.Argument(metavar="STUDY.toml", help="The study; its method is given an epsilon.")],
+    runs: Annotated[int, typer.Option(metavar="N", help="Fits with the canary, and as many without.")] = 500,
+    site: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Where the canary is put; by default the smallest site.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Choice of the canary; the noise has no seed.")] = 0,
+    output: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the result there as JSON.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Try to tell from a study's noised answers whether one patient was there, and bound epsilon from below."""
+    from multicentre.cli.progress import progress
+    from multicentre.federation.errors import IntegrityError
+    from multicentre.federation.storage import write_atomically
+    from multicentre.studies import read_study
+    from multicentre.studies.audit import audit_study
+    from multicentre.studies.plain import to_json
+
+    with progress() as listener:
+        result = audit_study(read_study(study), site=site, runs=runs, seed=seed, listener=listener)
+    if output is not None:
+        write_atomically(output, to_json(result.to_dict()).encode())
+    if as_json:
+        show_json(result.to_dict())
+    else:
+        show(str(result))
+    if result.verdict == "violated":
+        raise typer.Exit(IntegrityError.exit_code)

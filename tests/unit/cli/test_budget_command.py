@@ -1,0 +1,57 @@
+"""``multicentre budget`` tells what was promised, spent and left."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from multicentre.cli import app
+from multicentre.privacy.accounting import Spent, rho_of_epsilon
+from multicentre.privacy.budget import Account
+from multicentre.privacy.policy import Policy
+
+FACTS = {"study": "pilot", "session": "0.1", "call": 1, "method": "m", "step": "sums"}
+
+
+def call(*arguments):
+    return CliRunner().invoke(app, ["budget", *map(str, arguments)])
+
+
+@pytest.fixture
+def policy(tmp_path):
+    path = tmp_path / "lyon.toml"
+    path.write_text("epsilon = 2.0\ndelta = 1e-6\n")
+    return path
+
+
+def test_a_fresh_budget_is_whole(policy):
+    facts = json.loads(call(policy, "--json").stdout)
+    assert facts["left_epsilon"] == pytest.approx(2.0)
+    assert facts["spent_epsilon"] == 0
+    assert facts["account"] == str(policy.with_name("lyon.account.jsonl"))
+    assert "one patient" in facts["promise"]
+
+
+def test_what_was_spent_is_told_and_what_is_left_fits(policy):
+    account = Account(2.0, 1e-6, policy.with_name("lyon.account.jsonl"))
+    account.charge(Spent(0.02), FACTS)
+    facts = json.loads(call(policy, "--json").stdout)
+    assert facts["spent_rho"] == 0.02
+    assert rho_of_epsilon(facts["left_epsilon"], 1e-6) + 0.02 == pytest.approx(rho_of_epsilon(2.0, 1e-6))
+    page = call(policy).stdout
+    assert "pilot" in page
+    assert "sums" in page
+    assert f"epsilon {facts['left_epsilon']:.3g} still fits" in page
+
+
+def test_a_policy_without_a_budget_is_an_error(tmp_path):
+    (tmp_path / "p.toml").write_text("min_patients = 5\n")
+    result = call(tmp_path / "p.toml")
+    assert result.exit_code == 3
+    assert "no privacy budget" in result.stderr
+
+
+def test_one_policy_for_all_sites_keeps_an_account_for_each(policy):
+    shared = Policy.read(policy)
+    assert shared.of_site("lyon").account != shared.of_site("nice").account
+    assert Policy(epsilon=1.0).of_site("lyon").account is None
