@@ -28,7 +28,7 @@ demo: $(CORE) ## run a federated analysis of six simulated centres
 	@$(BIN)/multicentre demo
 
 test: check $(NETWORKS) ## all checks, then all tests (DEEP=0: without torch)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto
 
 check: lint types imports ## lint, types and imports
 
