@@ -1,10 +1,12 @@
-"""What masked sums cost: seconds to mask, bytes on the wire, and time a sum with and without recovery."""
+"""What masked sums cost: seconds to mask, bytes on the wire, and time a sum, at the coordinator and at a site."""
 
 from __future__ import annotations
 
 import argparse
 import itertools
 import os
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,14 +15,15 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from measuring import median_seconds, pin_threads, show, write_json
 
 import multicentre as mc
-from multicentre.federation.engine import Call, Mask
+from multicentre.federation.engine import Call, Engine, Mask, Outcome
 from multicentre.federation.messages import Nothing, array
 from multicentre.federation.steps import Release, SitePart, step
 from multicentre.federation.wire import encode
-from multicentre.privacy.secure_sum.identity import Identity
+from multicentre.privacy.secure_sum.identity import Identity, verify
 from multicentre.privacy.secure_sum.keys import MaskingKeys
 from multicentre.privacy.secure_sum.messages import Masked
 from multicentre.privacy.secure_sum.seal import MaskingSeal
+from multicentre.privacy.secure_sum.shares import combine_shares, split_seeds
 from multicentre.privacy.secure_sum.summation import N_SUMS
 
 SMALL, N_PEERS = 100, 9
@@ -73,20 +76,38 @@ def main() -> None:
     batches = [batch(n, recovers) for n in given.sites for recovers in (False, True)]
     show(
         f"Sums of {SMALL} numbers, {N_SUMS} to an agreement, sites and coordinator in turn",
-        ["sites", "losses", "ms a sum", "ms a sum and site", "exchanges a sum", "bytes of keys a sum and site"],
+        [
+            "sites",
+            "losses",
+            "ms a sum, all",
+            "coordinator",
+            "a site",
+            "exchanges a sum",
+            "bytes of keys a sum and site",
+        ],
         [
             [
                 str(found["sites"]),
                 "tolerated" if found["recovers"] else "none",
                 f"{found['ms']:.1f}",
-                f"{found['ms'] / found['sites']:.2f}",
+                f"{found['coordinator_ms']:.1f}",
+                f"{found['site_ms']:.2f}",
                 f"{found['exchanges']:.2f}",
                 f"{found['key_bytes']:.0f}",
             ]
             for found in batches
         ],
     )
-    write_json(given.json, {"masking_s": masks, "bytes_a_number": wire, "batches": batches})
+    seeds = [of_seeds(n, given.runs) for n in given.sites]
+    show(
+        "Shares of one seed (Shamir), and one signature, ms",
+        ["sites", "cut a seed", "put it together", "check a signature"],
+        [
+            [str(found["sites"]), f"{found['cut_ms']:.2f}", f"{found['combine_ms']:.2f}", f"{found['verify_ms']:.2f}"]
+            for found in seeds
+        ],
+    )
+    write_json(given.json, {"masking_s": masks, "bytes_a_number": wire, "batches": batches, "seeds": seeds})
 
 
 def masking(size: int, n_runs: int) -> dict[str, float | None]:
@@ -145,9 +166,24 @@ def flower_masker(values: np.ndarray):
     return run
 
 
+class Stopwatch:
+    """Wraps an engine and adds up the seconds that sites take."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine, self.seconds = engine, 0.0
+        self.sites, self.upkeep, self.close = engine.sites, engine.upkeep, engine.close
+
+    def exchange(self, calls: Mapping[str, Call], time_limit_s: float | None) -> dict[str, Outcome]:
+        began = time.perf_counter()
+        outcomes = self.engine.exchange(calls, time_limit_s)
+        self.seconds += time.perf_counter() - began
+        return outcomes
+
+
 def batch(n_sites: int, recovers: bool) -> dict[str, float | int | bool]:
     """Time the sums of one agreement, making it included."""
     federation = federate(n_sites, n_sites // 2 + 1 if recovers else "all")
+    watch = federation._engine = Stopwatch(federation._engine)
     seconds = median_seconds(lambda: [federation.sum(VectorSite.give, Nothing()) for _ in range(N_SUMS)], 1)
     traffic = federation.traffic
     n_bytes = sum(traffic.bytes_from_sites.values()) + sum(traffic.bytes_to_sites.values())
@@ -155,8 +191,23 @@ def batch(n_sites: int, recovers: bool) -> dict[str, float | int | bool]:
         "sites": n_sites,
         "recovers": recovers,
         "ms": 1e3 * seconds / N_SUMS,
+        "coordinator_ms": 1e3 * (seconds - watch.seconds) / N_SUMS,
+        "site_ms": 1e3 * watch.seconds / n_sites / N_SUMS,
         "exchanges": sum(traffic.calls.values()) / N_SUMS,
         "key_bytes": n_bytes / n_sites / N_SUMS - 8 * SMALL,
+    }
+
+
+def of_seeds(n_sites: int, n_runs: int) -> dict[str, float | int]:
+    """Time what a loss adds: shares of one seed, cut at every site beforehand and put together for each site lost."""
+    threshold, lyon = n_sites // 2 + 1, Identity.generate()
+    shares = split_seeds([bytes(16)], threshold, n_sites)[:, 0]
+    held, signature = dict(enumerate(shares)), lyon.sign(b"a list")
+    return {
+        "sites": n_sites,
+        "cut_ms": 1e3 * median_seconds(lambda: split_seeds([bytes(16)], threshold, n_sites), n_runs),
+        "combine_ms": 1e3 * median_seconds(lambda: combine_shares(held, threshold), n_runs),
+        "verify_ms": 1e3 * median_seconds(lambda: verify(lyon.public, signature, b"a list"), n_runs),
     }
 
 

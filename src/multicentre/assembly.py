@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -11,7 +12,7 @@ from multicentre.engines.in_process import InProcess
 from multicentre.federation import coordinator
 from multicentre.federation.coordinator import PlainSummation, Quorum, Summation, Terms
 from multicentre.federation.engine import Engine
-from multicentre.federation.errors import ConfigurationError
+from multicentre.federation.errors import ConfigurationError, DisclosureWarning
 from multicentre.federation.noise import Plan
 from multicentre.federation.progress import Listener
 from multicentre.federation.runtime import SiteRuntime
@@ -90,9 +91,10 @@ class Federation(coordinator.Federation):
         """
         root = None if folder is None else Path(folder)
         guards = {
-            name: Guard(policy_here, Ledger(_inside(root, name, "ledger.jsonl")), _ids(data))
+            name: Guard(policy_here, Ledger(_inside(root, name, "ledger.jsonl")), _ids(data), site=name)
             for name, data, policy_here in _with_policies(sites, policy)
         }
+        _warn_of_short_memory(guards)
         seals = _seals(guards) if secure_sum else {}
         runtimes = {
             name: SiteRuntime(
@@ -132,6 +134,15 @@ class Federation(coordinator.Federation):
             policy=loosest,
             plan=plan,
             sites_per_patient=self.terms.sites_per_patient,
+        )
+
+
+def _warn_of_short_memory(guards: Mapping[str, Guard]) -> None:
+    if any(guard.policy.epsilon is not None and guard.policy.account is None for guard in guards.values()):
+        warnings.warn(
+            "a policy has a privacy budget and names no account: it lasts as long as this federation",
+            DisclosureWarning,
+            stacklevel=3,
         )
 
 

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import multicentre
+from multicentre.federation.errors import MulticentreError
 from multicentre.federation.steps import SitePart
 from private_cases import CASES
 
@@ -44,6 +45,31 @@ def test_one_patient_moves_a_release_by_no_more_than_it_declares(name, data):
         rows = np.vstack([rows, patient, patient])
     ratios = moved(case, rows, patient)
     assert max(ratios.values()) <= 1 + 1e-6
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@each_case
+def test_no_ask_makes_a_patient_weigh_more_or_a_refusal_tell_of_one(name):
+    case, answered = CASES[name], 0
+    declared = case.step.releases.declarations()
+    rows = rows_of(case, 12)
+    for asks in case.hostile:
+        for patient in (np.full((1, case.width), 3.0), 1e6 * np.ones((1, case.width)), np.zeros((1, case.width))):
+            outcomes = [outcome(case, data, asks) for data in (rows, np.vstack([rows, patient]))]
+            if isinstance(outcomes[0], dict) and isinstance(outcomes[1], dict):
+                for field, before in outcomes[0].items():
+                    moved_by = np.linalg.norm(outcomes[1][field] - before)
+                    assert moved_by <= (1 + 1e-6) * declared[field].sensitivity, (asks, field)
+                answered += 1
+            assert type(outcomes[0]) is type(outcomes[1]), asks
+    assert answered or not case.hostile
+
+
+def outcome(case, rows, asks):
+    try:
+        return case.release(rows, asks)
+    except MulticentreError as error:
+        return error
 
 
 @each_case

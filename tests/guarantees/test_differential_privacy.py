@@ -1,5 +1,7 @@
 """What leaves under a plan is noised and paid for; what would not fit the budget never leaves."""
 
+import dataclasses
+import hashlib
 import itertools
 import math
 
@@ -8,16 +10,20 @@ import pytest
 
 import multicentre as mc
 from multicentre.engines.faults import Faults
+from multicentre.federation.engine import Call, Mask
 from multicentre.federation.errors import (
     ConfigurationError,
+    DataError,
     DisclosureRefused,
     QuorumLost,
     RefusedByPolicy,
 )
 from multicentre.federation.messages import Nothing
+from multicentre.federation.noise import Noise
 from multicentre.privacy.accounting import rho_of_epsilon
 from multicentre.privacy.budget import total_spent
-from multicentre.privacy.ledger import read_ledger
+from multicentre.privacy.guard import Guard
+from multicentre.privacy.ledger import Ledger, read_ledger
 from toy_private import ClippedSite, PrivateMean, clip, federate_privately, plan_of, private_sites
 
 DELTA = 1e-5
@@ -89,7 +95,7 @@ def test_the_exact_sum_is_near(tmp_path):
 
 def test_a_plan_beyond_the_budget_is_refused_before_anything_is_asked(tmp_path):
     federation = federate_privately(policy=budget(1.0, tmp_path))
-    with pytest.raises(RefusedByPolicy, match=r"one patient.*a plan of epsilon 0\.99"):
+    with pytest.raises(RefusedByPolicy, match=r"one patient.*a plan of epsilon 1;"):
         PrivateMean(epsilon=3.0).fit(federation)
     assert spent_at(tmp_path) == 0
     events = {entry["event"] for ledger in federation.ledgers.values() for entry in ledger.entries}
@@ -143,7 +149,7 @@ def test_a_release_that_was_lost_on_its_way_stays_spent(tmp_path, monkeypatch):
     def crash(self, call, release):
         raise KeyboardInterrupt
 
-    federation = federate_privately(policy=budget(1.0, tmp_path))
+    federation = federate_privately(private_sites(1), policy=budget(1.0, tmp_path))
     handle = federation.begin(ClippedSite, plan=plan_of(0.01))
     monkeypatch.setattr(SiteRuntime, "_sealed", crash)
     with pytest.raises(KeyboardInterrupt):
@@ -181,3 +187,113 @@ def test_losing_too_many_sites_leaves_the_budget_spent(tmp_path):
     with pytest.raises(QuorumLost):
         PrivateMean(epsilon=0.9).fit(federation)
     assert spent_at(tmp_path) in (0.0, pytest.approx(rho_of_epsilon(0.9, DELTA)))
+
+
+def ages(n, value=50.0):
+    return {f"site-{i}": np.full((n, 4), value) for i in range(3)}
+
+
+def test_the_ledger_holds_no_trace_of_the_value_under_the_noise():
+    federation = federate_privately(ages(137))
+    handle = federation.begin(ClippedSite, plan=plan_of(0.5, step=ClippedSite.clipped_rows))
+    answers = handle.ask(ClippedSite.clipped_rows, Nothing())
+    entry = next(e for e in federation.ledgers["site-0"].entries if e.get("rho"))
+    hashes = {field["field"]: field["sha256"] for field in entry["fields"]}
+    counted = answers["site-0"].patients_counted
+    assert hashes["patients_counted"] == hashlib.sha256(repr(counted).encode()).hexdigest()
+    assert hashlib.sha256(repr(137.0).encode()).hexdigest() not in hashes.values()
+    assert {field["bytes"] for field in entry["fields"]} == {8, 32}
+
+
+def test_what_is_refused_after_all_is_not_paid_for(tmp_path, monkeypatch):
+    import toy_private
+
+    monkeypatch.setattr(toy_private, "clip", lambda rows: rows * 1e9)
+    federation = federate_privately(policy=budget(1.0, tmp_path))
+    with pytest.raises(DisclosureRefused):
+        federation.begin(ClippedSite, plan=plan_of(0.01)).sum(ClippedSite.clipped_sum, Nothing())
+    assert spent_at(tmp_path) == 0.0
+
+
+def test_with_a_budget_an_error_tells_the_coordinator_nothing_of_the_data(tmp_path, monkeypatch, caplog):
+    import toy_private
+
+    def picky(rows):
+        raise DataError(f"all {len(rows)} entries are equal", where="column age")
+
+    monkeypatch.setattr(toy_private, "clip", picky)
+    federation = federate_privately(policy=budget(1.0, tmp_path))
+    handle = federation.begin(ClippedSite, plan=plan_of(0.01, times=9))
+    for _ in range(3):
+        with pytest.raises(DataError, match="does not go with the data") as told:
+            handle.sum(ClippedSite.clipped_sum, Nothing())
+        assert "200" not in str(told.value)
+        assert "age" not in str(told.value)
+    assert "all 200 entries are equal" in caplog.text
+    with pytest.raises(RefusedByPolicy, match="3 steps broke"):
+        handle.sum(ClippedSite.clipped_sum, Nothing())
+    assert spent_at(tmp_path) == 0.0
+
+
+def test_noise_that_cannot_be_drawn_is_refused_before_it_is_paid_for(tmp_path):
+    handle = federate_privately(policy=budget(1.0, tmp_path)).begin(ClippedSite, plan=plan_of(1e-40))
+    with pytest.raises((ConfigurationError, RefusedByPolicy), match="steps of the field's grid"):
+        handle.sum(ClippedSite.clipped_sum, Nothing())
+    assert spent_at(tmp_path) == 0.0
+
+
+class Twisting:
+    """A coordinator's engine that tells all sites but the first something else of the noise."""
+
+    def __init__(self, engine, noise):
+        self._engine = engine
+        self._noise = noise
+
+    def __getattr__(self, name):
+        return getattr(self._engine, name)
+
+    def exchange(self, calls, time_limit_s):
+        first = next(iter(calls))
+        twisted = {
+            site: call if site == first or call.noise is None else dataclasses.replace(call, noise=self._noise)
+            for site, call in calls.items()
+        }
+        return self._engine.exchange(twisted, time_limit_s)
+
+
+@pytest.mark.parametrize("noise", [None, Noise("gaussian", {"total": 1e-3, "patients_counted": 1e-3})])
+@pytest.mark.parametrize("quorum", ["all", 3])
+def test_sites_that_were_told_different_noise_give_a_sum_that_nobody_can_read(noise, quorum):
+    federation = federate_privately({f"s{i}": np.zeros((20, 500)) for i in range(4)}, secure_sum=True, quorum=quorum)
+    federation._engine = Twisting(federation._engine, noise)
+    handle = federation.begin(ClippedSite, plan=plan_of(0.5))
+    total = handle.sum(ClippedSite.clipped_sum, Nothing()).total
+    assert np.median(np.abs(total)) > 1e5
+
+
+def test_a_smaller_number_of_colluding_sites_than_the_policy_names_is_refused(tmp_path):
+    call = Call(
+        "study",
+        "0.1",
+        1,
+        ClippedSite.clipped_sum,
+        Nothing(),
+        ("a", "b", "c"),
+        Mask("first", 0, 3, 0),
+        plan_of(0.1).releases[0].noise,
+    )
+    gate = Guard(mc.Policy(colluding_sites=1), Ledger())
+    with pytest.raises(RefusedByPolicy, match="colluding"):
+        gate.admit(call)
+    gate.admit(dataclasses.replace(call, mask=Mask("first", 0, 3, 1)))
+    with pytest.raises(RefusedByPolicy, match="share the noise"):
+        gate.admit(dataclasses.replace(call, mask=Mask("first", 0, 10**6, 1)))
+
+
+@pytest.mark.parametrize("colluding", [0, 1])
+def test_a_masked_call_without_keys_is_refused_before_it_is_paid_for(colluding, tmp_path):
+    federation = federate_privately(secure_sum=True, policy=budget(1.0, tmp_path, colluding_sites=colluding))
+    handle = federation.begin(ClippedSite, plan=plan_of(0.01))
+    with pytest.raises(ConfigurationError, match="keys were not agreed"):
+        handle.collect(ClippedSite.clipped_sum, Nothing(), mask=Mask("forged", 0, 3, colluding))
+    assert spent_at(tmp_path) == 0.0

@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from multicentre.engines.faults import Faults
+from multicentre.federation.engine import Lost
 from multicentre.federation.messages import Message
-from multicentre.privacy.secure_sum.messages import Masked
+from multicentre.privacy.secure_sum.messages import Masked, question_of
 from multicentre.privacy.secure_sum.ring import plan_grids, rounding, to_ring
 from multicentre.privacy.secure_sum.shares import combine_shares
-from multicentre.privacy.secure_sum.streams import add_streams, key_pair, own_mask, pair_mask
+from multicentre.privacy.secure_sum.streams import add_streams, key_pair, own_mask, pair_mask, seed_of_sum
 from toy_method import FedMean, Guess, MeanSite, Residuals, federate
 
 D, N_SITES, N_SUMS, THRESHOLD = 400, 4, 30, 3
@@ -32,12 +34,12 @@ class Wiretap:
         return outcomes
 
 
-def transcript(**options):
+def transcript(n_sums=N_SUMS, **options):
     rng = np.random.default_rng(8)
     federation = federate({site: rng.integers(0, 3, (20, D)).astype(float) for site in SITES}, **options)
     federation._engine = tap = Wiretap(federation._engine)
     session = federation.begin(MeanSite)
-    for number in range(N_SUMS):
+    for number in range(n_sums):
         session.sum(MeanSite.residuals, Guess(np.zeros(D), number))
     return tap
 
@@ -87,6 +89,7 @@ def test_only_masked_summands_and_keys_reach_the_coordinator(every_site_needed, 
     assert kinds[0] == {("advertise", "Advertisement"), ("agree", "Acknowledgement"), ("residuals", "Masked")}
     assert kinds[1] == {("advertise", "Advertisement"), ("share", "Boxes"), ("accept", "Acknowledgement")} | {
         ("residuals", "Masked"),
+        ("confirm", "Confirmed"),
         ("unmask", "Unmasked"),
     }
 
@@ -128,46 +131,68 @@ def test_any_sum_short_of_all_sites_still_looks_like_noise(every_site_needed, cl
     assert np.array_equal(np.add.reduce(seen, axis=1), np.add.reduce(truths(clear), axis=1))
 
 
-def test_without_shares_even_the_sum_of_all_looks_like_noise(recoverable):
+def test_before_it_is_unmasked_even_the_sum_of_all_looks_like_noise(recoverable):
     for size in (1, 2, 3, 4):
         assert_uniform(np.add.reduce(vectors(recoverable)[:, :size], axis=1))
 
 
-def unmasked(tap, holders):
-    """Return the totals that somebody who has the shares of these sites arrives at."""
+def without_own_masks(tap, sites):
+    """Return every sum's masked vectors, those of `sites` without the masks of their own."""
     invitations = [ask for step, _, ask in tap.told if step == "advertise"][::N_SITES]
-    answers = [outcome.shares for step, _, outcome in tap.heard if step == "unmask"]
-    shares = np.array(answers).reshape(N_SUMS, N_SITES, N_SITES, 16)
-    totals = np.add.reduce(vectors(tap), axis=1)
-    for number, total in enumerate(totals):
-        terms = invitations[number // 16]
-        label = terms.label(number % 16, "residuals")
-        seeds = [combine_shares({h: shares[number, h, j] for h in holders}, len(holders)) for j in range(N_SITES)]
-        add_streams(total, [(own_mask(seed, label), -1) for seed in seeds])
-    return totals
+    seeds = np.array([outcome.seed for step, _, outcome in tap.heard if step == "unmask"]).reshape(N_SUMS, N_SITES, 16)
+    seen = vectors(tap)
+    for number, j in ((number, j) for number in range(N_SUMS) for j in sites):
+        label = invitations[number // 16].label(number % 16, "residuals", question_of(Guess(np.zeros(D), number), None))
+        add_streams(seen[number, j], [(own_mask(seeds[number, j].tobytes(), label), -1)])
+    return seen
 
 
-def test_a_share_short_of_the_threshold_the_sum_still_looks_like_noise(recoverable, clear):
-    for holders in combinations(range(N_SITES), THRESHOLD - 1):
-        assert_uniform(unmasked(recoverable, holders))
-    truth = np.add.reduce(truths(clear), axis=1)
-    for holders in combinations(range(N_SITES), THRESHOLD):
-        assert np.array_equal(unmasked(recoverable, holders), truth)
+def test_a_seed_short_of_all_the_sum_still_looks_like_noise(recoverable, clear):
+    for some in combinations(range(N_SITES), N_SITES - 1):
+        assert_uniform(np.add.reduce(without_own_masks(recoverable, some), axis=1))
+    total = np.add.reduce(without_own_masks(recoverable, range(N_SITES)), axis=1)
+    assert np.array_equal(total, np.add.reduce(truths(clear), axis=1))
 
 
-def test_with_all_shares_a_single_summand_still_looks_like_noise(recoverable):
-    every = unmasked(recoverable, range(THRESHOLD)) - np.add.reduce(vectors(recoverable), axis=1)
-    assert_uniform(every)
-    for site in range(N_SITES):
-        assert_uniform(vectors(recoverable)[:, site] + every)
+def test_with_all_seeds_single_summands_and_sums_of_some_still_look_like_noise(recoverable):
+    seen = without_own_masks(recoverable, range(N_SITES))
+    for size in (1, 2, 3):
+        for some in combinations(range(N_SITES), size):
+            assert_uniform(np.add.reduce(seen[:, some], axis=1))
+
+
+@pytest.mark.parametrize(("phase", "step"), [("residuals", "unmask"), ("unmask", "recover_own")])
+def test_a_share_short_of_the_threshold_the_sum_over_a_loss_still_looks_like_noise(phase, step, clear):
+    tap = transcript(1, secure_sum=True, quorum=THRESHOLD, faults=Faults(lose={"site-3": phase}))
+    asks = {step: ask for step, _, ask in tap.told}
+    terms, public = asks["advertise"], asks["share"]
+    label = terms.label(0, "residuals", question_of(Guess(np.zeros(D), 0), None))
+    arrived = {site: out.vector for s, site, out in tap.heard if s == "residuals" and not isinstance(out, Lost)}
+    seeds = {site: out.seed.tobytes() for s, site, out in tap.heard if s == "unmask" and not isinstance(out, Lost)}
+    shares = [out.shares[0] for s, _, out in tap.heard if s == step and not isinstance(out, Lost)]
+    masked = np.add.reduce(list(arrived.values()))
+    add_streams(masked, [(own_mask(seed, label), -1) for seed in seeds.values()])
+    assert_uniform(masked)
+
+    def read(holders):
+        total, seed = masked.copy(), combine_shares({h: shares[h] for h in holders}, len(holders))
+        keys = [public.keys[j, 0].tobytes() for j in range(N_SITES)]
+        lost = [pair_mask(key_pair(seed), keys[j], "site-3", site, label) for j, site in enumerate(SITES[:3])]
+        add_streams(total, lost if phase == "residuals" else [(own_mask(seed_of_sum(seed, 0), label), -1)])
+        return total
+
+    assert len(shares) == THRESHOLD
+    for holders in combinations(range(THRESHOLD), THRESHOLD - 1):
+        assert_uniform(read(holders))
+    assert np.array_equal(read(range(THRESHOLD)), np.add.reduce(truths(clear)[0][: len(arrived)]))
 
 
 @pytest.mark.parametrize("step", ["share", "unmask"])
-def test_shares_look_like_noise_to_the_coordinator(recoverable, step):
-    field = {"share": "boxes", "unmask": "shares"}[step]
-    found = [getattr(outcome, field) for heard, _, outcome in recoverable.heard if heard == step]
+def test_shares_and_seeds_look_like_noise_to_the_coordinator(recoverable, step):
+    field = {"share": "boxes", "unmask": "seed"}[step]
+    found = [np.atleast_2d(getattr(outcome, field)) for heard, _, outcome in recoverable.heard if heard == step]
     rows = np.concatenate([row for rows in found for row in rows if row.any()])
-    assert len(rows) > 5000
+    assert len(rows) > 1500
     assert stats.chisquare(np.bincount(rows, minlength=256)).pvalue > 1e-7
 
 

@@ -41,11 +41,14 @@ def verify(where: Where, site: Site = None, as_json: AsJson = False) -> None:
     from multicentre.privacy.ledger import verify_ledger
 
     known = _known_heads(where)
-    found = {name: verify_ledger(path, known.get(name)) for name, path in _ledgers(where, site).items()}
+    ledgers = _ledgers(where, site)
+    _check_present(known, ledgers, where, site)
+    found = {name: verify_ledger(path, known.get(name)) for name, path in ledgers.items()}
     if as_json:
         return show_json({name: {"entries": head.entries, "hash": head.hash} for name, head in found.items()})
     for name, head in found.items():
-        show(f"{name}: intact, {head.entries} entries, ends with {head.hash}")
+        unseen = "" if name in known else " (nothing records its end: entries cut off there would not be seen)"
+        show(f"{name}: intact, {head.entries} entries, ends with {head.hash}{unseen}")
     return None
 
 
@@ -86,6 +89,16 @@ def mend(
         show_json({"entries": head.entries, "hash": head.hash})
     else:
         show(f"{path}: {head.entries} entries, ends with {head.hash}")
+
+
+def _check_present(known: dict[str, Head], ledgers: dict[str, Path], where: Path, site: str | None) -> None:
+    from multicentre.federation.errors import IntegrityError
+
+    missing = [name for name in known if name not in ledgers and site in (None, name)]
+    if missing:
+        raise IntegrityError(
+            "the run recorded a ledger that is gone", where=f"{where}, {', '.join(missing)}", mend="Bring it back."
+        )
 
 
 def _as_csv(found: dict[str, list[Entry]]) -> str:
@@ -145,10 +158,15 @@ def _table(entries: list[Entry]) -> str:
                 _what(entry),
                 str(sum(_size(field) for field in fields)),
                 _fewest(fields),
-                entry.get("protection", "-"),
+                _left_as(entry),
             ]
         )
     return align(rows)
+
+
+def _left_as(entry: Entry) -> str:
+    noised = f", epsilon {entry['epsilon']:.3g}" if entry.get("rho") else ""
+    return f"{entry.get('protection', '-')}{noised}"
 
 
 def _what(entry: Entry) -> str:

@@ -29,11 +29,19 @@ class Mask:
         Which of its masks; each serves once.
     threshold : int
         So many sites must remain for the sum to be read.
+    colluding : int
+        So many sites may show the coordinator what they hold.
     """
 
     agreement: str
     number: int
     threshold: int
+    colluding: int = 0
+
+    @property
+    def sharers(self) -> int:
+        """So many sites' shares of a common noise must suffice."""
+        return self.threshold - self.colluding
 
 
 @dataclass(frozen=True)
@@ -184,7 +192,8 @@ def decode_call(blob: bytes, offers: Callable[[str], type[SitePart]]) -> Call:
 
 def _mask(told: Mapping[str, Any]) -> Mask:
     mask = Mask(**told)
-    if [type(value) for value in (mask.agreement, mask.number, mask.threshold)] != [str, int, int]:
+    whole = (mask.number, mask.threshold, mask.colluding)
+    if type(mask.agreement) is not str or any(type(value) is not int for value in whole) or max(whole) >= 2**31:
         raise TypeError
     return mask
 

@@ -32,6 +32,7 @@ _SCALARS: dict[str, tuple[type, ...]] = {
 }
 _INTEGERS = range(-(2**63), 2**63)
 _LARGEST_COUNT = 2.0**40
+_SMALLEST = 2.0**-500
 DTYPES = ("f8", "f4", "i8", "i4", "u8", "u1", "b1")
 
 
@@ -180,8 +181,10 @@ def _declare(declaration: Declaration) -> Any:
         raise MessageError(f"dtype {declaration.dtype!r} cannot travel", mend=f"Use one of {', '.join(DTYPES)}.")
     for name in ("bound", "sensitivity"):
         value = getattr(declaration, name)
-        if value is not None and not 0 < value < math.inf:
-            raise MessageError(f"a {name} of {value} is not a positive number", where=declaration.what)
+        if value is not None and not _SMALLEST <= value <= 1 / _SMALLEST:
+            raise MessageError(f"a {name} of {value} is not a positive number of use", where=declaration.what)
+    if declaration.sensitivity is not None and np.dtype(declaration.dtype).kind in "ub":
+        raise MessageError("noise may be negative", where=declaration.what, mend="Declare i8 or f8.")
     if declaration.optional:
         return dataclasses.field(default=None, metadata={_DECLARATION: declaration})
     return dataclasses.field(metadata={_DECLARATION: declaration})

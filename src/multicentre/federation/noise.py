@@ -88,6 +88,8 @@ class Plan:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_by_step", {planned.step.name: planned for planned in self.releases})
+        if len(self._by_step) < len(self.releases) or any(planned.times < 1 for planned in self.releases):
+            raise ConfigurationError("a plan names every step once, for one call or more", where="plan")
         for planned in self.releases:
             planned.noise.check(planned.step.releases)
 
@@ -143,6 +145,9 @@ class PlanShown(Message):
             The parts of the message do not fit together.
         """
         try:
+            names = [self.steps, *self.fields.values()]
+            if any(len(set(told)) < len(told) for told in names) or np.any(self.times < 1):
+                raise ValueError
             rows = zip(self.steps, self.mechanisms, self.times, strict=True)
             return [
                 (Noise(mechanism, dict(zip(self.fields[name], self.multipliers[name].tolist(), strict=True))), int(n))  # type: ignore[arg-type]

@@ -27,8 +27,8 @@ class Gate(Protocol):
     def release(self, call: Call, release: Release) -> Release:
         """Check an answer, write it to the ledger, and return it with the noise that the call asks for."""
 
-    def note_failure(self, call: Call, kind: str) -> None:
-        """Write down that a step broke: the coordinator learns that, and the kind of the error."""
+    def note_failure(self, call: Call, error: BaseException) -> BaseException:
+        """Write down that a step broke, and return what the coordinator may be told of it."""
 
 
 class Seal(Protocol):
@@ -40,6 +40,9 @@ class Seal(Protocol):
 
     def new_keys(self, site: str) -> SitePart:
         """Return the part that holds one session's keys at `site`."""
+
+    def check(self, call: Call, keys: SitePart) -> None:
+        """Check, before anything is computed, that the answer to a call can be masked."""
 
     def protect(self, call: Call, release: Release, keys: SitePart) -> Message:
         """Return the masked form of `release`."""
@@ -80,6 +83,9 @@ class SiteRuntime:
         """
         try:
             self._gate.admit(call)
+            if call.mask is not None:
+                seal, keys = self._masking(call)
+                seal.check(call, keys)
             return self._sealed(call, self._gate.release(call, self._run(call)))
         except MulticentreError as error:
             return Refused(error.at(self.name))
@@ -111,8 +117,7 @@ class SiteRuntime:
         try:
             release: Release = call.step.run(self._part(call.session, call.step.part), call.ask)
         except (Exception, SystemExit) as error:
-            self._gate.note_failure(call, type(error).__name__)
-            raise
+            raise self._gate.note_failure(call, error) from None
         return release
 
     def _part(self, session: str, kind: type[SitePart]) -> SitePart:
@@ -131,6 +136,10 @@ class SiteRuntime:
     def _sealed(self, call: Call, release: Release) -> Message:
         if call.protection == "clear":
             return dataclasses.replace(release, patients={})
+        seal, keys = self._masking(call)
+        return seal.protect(call, release, keys)
+
+    def _masking(self, call: Call) -> tuple[Seal, SitePart]:
         if self._seal is None:
             raise ConfigurationError("the site has no means to mask its answers", where=self.name)
-        return self._seal.protect(call, release, self._part(call.session, self._seal.keys))
+        return self._seal, self._part(call.session, self._seal.keys)

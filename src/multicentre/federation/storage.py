@@ -30,6 +30,9 @@ def write_atomically(path: Path, content: bytes, *, mode: int = 0o644) -> None:
         raise
 
 
+_RESERVED = {"", "CON", "PRN", "AUX", "NUL", *(f"{port}{i}" for port in ("COM", "LPT") for i in range(1, 10))}
+
+
 def check_site_name(name: object) -> None:
     """Raise ConfigurationError unless a site's name can be that of a folder.
 
@@ -37,8 +40,13 @@ def check_site_name(name: object) -> None:
     --------
     >>> check_site_name("São Paulo")
     """
-    if not isinstance(name, str) or not name.isprintable() or name in ("", ".", "..") or set(name) & set("/\\|"):
-        raise ConfigurationError("a site's name must be printable and free of / \\ |", where=repr(name))
+    plain = isinstance(name, str) and name.isprintable() and not set(name) & set('/\\|<>:"?*')
+    if not plain or str(name).endswith((".", " ")) or str(name).partition(".")[0].upper() in _RESERVED:
+        raise ConfigurationError(
+            "a site's name must be printable, free of / \\ | < > : \" ? *, and no name that a system keeps for itself",
+            where=repr(name),
+            mend="It becomes the name of a folder.",
+        )
 
 
 @contextmanager
@@ -50,15 +58,20 @@ def held(lock: Path, patience_s: float = 0.0) -> Iterator[None]:
     ConfigurationError
         Another process holds it, and still does after `patience_s` seconds.
     """
-    with closing(sqlite3.connect(lock, timeout=patience_s, isolation_level=None)) as connection:
-        try:
-            connection.execute("BEGIN EXCLUSIVE")
-        except sqlite3.OperationalError:
+    try:
+        connection = sqlite3.connect(lock, timeout=patience_s, isolation_level=None)
+        connection.execute("BEGIN EXCLUSIVE")
+    except sqlite3.Error as error:
+        if "locked" in str(error):
             raise ConfigurationError(
-                "another process is at work here",
-                where=str(lock.parent),
-                mend="Wait until it has ended. If there is none, the file system knows no locks: use another one.",
+                "another process is at work here", where=str(lock.parent), mend="Wait until it has ended."
             ) from None
+        raise ConfigurationError(
+            f"the lock cannot be taken ({error})",
+            where=str(lock),
+            mend="Is the disk full, or the folder read-only? A file system without locks will not do.",
+        ) from None
+    with closing(connection):
         yield
 
 

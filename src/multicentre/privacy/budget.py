@@ -6,16 +6,18 @@ amount is written down, and on the disk, before the release that it pays for lea
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from multicentre.federation.errors import IntegrityError, RefusedByPolicy
+from multicentre.federation.errors import ConfigurationError, IntegrityError, RefusedByPolicy
 from multicentre.federation.noise import Noise
-from multicentre.federation.storage import held
+from multicentre.federation.storage import held, write_atomically
 from multicentre.privacy.accounting import Spent, rho_of_epsilon, zcdp_of_gaussian, zcdp_of_laplace
-from multicentre.privacy.guarantee import Guarantee
+from multicentre.privacy.guarantee import Guarantee, rounded_down, rounded_up
 from multicentre.privacy.ledger import Entry, Ledger, read_ledger
 
 _PATIENCE_S = 10.0
@@ -64,19 +66,19 @@ class Account:
 
     def __init__(self, epsilon: float, delta: float, path: Path | None = None) -> None:
         self.limit = Guarantee(epsilon, delta)
-        self.path = path
+        self.path = None if path is None else _resolved(path)
         self._memory = Ledger()
         self.spent = total_spent(self.entries())
 
     def check(self, cost: Spent) -> None:
         """Raise RefusedByPolicy unless `cost` still fits; the message names what would."""
-        limit, after = self.limit, self.spent + cost
-        needed = after.epsilon(limit.delta)
-        if needed <= limit.epsilon * (1 + _SLACK):
+        limit = self.limit
+        if (self.spent + cost).epsilon(limit.delta) <= limit.epsilon * (1 + _SLACK):
             return
         raise RefusedByPolicy(
-            f"the releases need epsilon {needed:.3g} in all at delta {limit.delta:g} (unit: one patient, all records; "
-            f"neighbours: one patient more or less), the budget is {limit.epsilon:g}",
+            f"releases of epsilon {rounded_up(cost.epsilon(limit.delta))} at delta {limit.delta:g} (unit: one patient, "
+            "all records; neighbours: one patient more or less) do not fit what is left of the "
+            f"budget of {limit.epsilon:g}",
             where="policy, epsilon",
             mend=self._what_fits(cost),
         )
@@ -102,19 +104,36 @@ class Account:
             self.check(cost)
             self._memory.append("spend", entry)
         else:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with held(self.path.with_name(f"{self.path.name}.lock"), _PATIENCE_S):
-                ledger = Ledger(self.path, durable=True)
-                self.spent = total_spent(ledger.entries)
-                self.check(cost)
-                ledger.append("spend", entry)
+            self._write(self.path, cost, entry)
         self.spent = self.spent + cost
 
-    def entries(self) -> Iterable[Entry]:
-        """Yield the account's entries, each checked against the one before it."""
+    def entries(self) -> Sequence[Entry]:
+        """Return the account's entries, each checked against the one before it and the last against the head.
+
+        Raises
+        ------
+        IntegrityError
+            An entry was changed or removed, or the file is gone and its head is there.
+        """
         if self.path is None:
             return self._memory.entries
-        return read_ledger(self.path) if self.path.exists() else ()
+        entries = list(read_ledger(self.path)) if self.path.exists() else []
+        _check_head(self.path, entries)
+        return entries
+
+    def _write(self, path: Path, cost: Spent, entry: Mapping[str, Any]) -> None:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with held(_beside(path, "lock"), _PATIENCE_S):
+                self.spent = total_spent(self.entries())
+                self.check(cost)
+                ledger = Ledger(path, durable=True)
+                ledger.append("spend", entry)
+                write_atomically(_beside(path, "head"), json.dumps(asdict(ledger.head)).encode(), mode=0o600)
+        except OSError as error:
+            raise IntegrityError(
+                f"the account cannot be written ({error.strerror}), and nothing was released", where=str(path)
+            ) from None
 
     def left(self) -> float:
         """Return the epsilon of the largest plan of Gaussian noise that still fits, 0 when none does."""
@@ -127,8 +146,8 @@ class Account:
             return "Nothing is left of the budget: ask the site's steward."
         fits = _scaled(cost, share).epsilon(self.limit.delta)
         return (
-            f"What is left fits the same releases with at least {share**-0.5:.4g} times the noise, "
-            f"a plan of epsilon {fits * (1 - 1e-3):.3g}; or ask the site's steward."
+            f"What is left fits the same releases with at least {rounded_up(share**-0.5)} times the noise, "
+            f"a plan of epsilon {rounded_down(fits)}; or ask the site's steward."
         )
 
     def _largest_share(self, cost: Spent) -> float:
@@ -138,6 +157,40 @@ class Account:
             fits = (self.spent + _scaled(cost, middle)).epsilon(self.limit.delta) <= self.limit.epsilon
             low, high = (middle, high) if fits else (low, middle)
         return low if low > 1e-12 else 0.0
+
+
+def _resolved(path: Path) -> Path:
+    try:
+        found = path.expanduser().resolve()
+        found.exists()  # a name that the file system cannot hold shows here
+    except (OSError, ValueError, RuntimeError):
+        raise ConfigurationError(
+            "the account's path cannot be used", where="policy, account", mend="Name a file in a folder of the site's."
+        ) from None
+    return found
+
+
+def _beside(path: Path, kind: str) -> Path:
+    return path.with_name(f"{path.name}.{kind}")
+
+
+def _check_head(path: Path, entries: Sequence[Entry]) -> None:
+    """Raise IntegrityError unless the entry that the head names is there; later ones may follow."""
+    head = _beside(path, "head")
+    if not head.exists():
+        return
+    try:
+        kept = json.loads(head.read_bytes())
+        known = [entry["hash"] for entry in entries][: kept["entries"]]
+        whole = len(known) == kept["entries"] and known[-1] == kept["hash"]
+    except (OSError, ValueError, KeyError, TypeError, IndexError):
+        whole = False
+    if not whole:
+        raise IntegrityError(
+            "entries were removed from the account's end, or the account from its folder",
+            where=str(path),
+            mend="Bring it back from a copy together with its .head file: what was spent stays spent.",
+        )
 
 
 def total_spent(entries: Iterable[Entry]) -> Spent:
@@ -164,7 +217,8 @@ def _spent(entry: Entry) -> Spent:
 
 def _scaled(cost: Spent, share: float) -> Spent:
     """Return the cost of the same releases with noise ``share**-0.5`` times as large."""
-    return Spent(cost.rho * share, cost.gaussian, cost.pure * share**0.5)
+    pure = cost.pure * share**0.5 if math.isfinite(cost.pure) else math.inf
+    return Spent(cost.rho * share, cost.gaussian, pure)
 
 
 def _finite(value: float) -> float | None:

@@ -32,7 +32,7 @@ class Line:
     span : str
         Range of one site's value and largest rounding error of the sum, where it leaves masked.
     noise : str
-        Standard deviation (or scale) of the noise in the sum, where it leaves with noise.
+        Law and scale of the noise, and how far one patient moves the field without it.
     """
 
     step: str
@@ -146,7 +146,9 @@ def _is_planned(step: Step[Any, Any, Any], plan: Plan | None) -> bool:
 
 def _lines(step: Step[Any, Any, Any], protection: Protection, n_sites: int | None, plan: Plan | None) -> list[Line]:
     noise = plan.noise_of(step, 0) if plan else None
-    spans = _spans(step, n_sites, noise) if step.summed and protection == "masked" else {}
+    masked = step.summed and protection == "masked"
+    spans = _spans(step, n_sites, noise) if masked else {}
+    where = "in the sum" if masked else "at each site"
     return [
         Line(
             step.name,
@@ -157,7 +159,7 @@ def _lines(step: Step[Any, Any, Any], protection: Protection, n_sites: int | Non
             declaration.unit,
             _seen(step, protection),
             spans.get(name, ""),
-            _noise_of(name, declaration.sensitivity, noise),
+            _noise_of(name, declaration.sensitivity, noise, where),
         )
         for name, declaration in step.releases.declarations().items()
     ]
@@ -171,10 +173,10 @@ def _spans(step: Step[Any, Any, Any], n_sites: int | None, noise: Noise | None) 
     }
 
 
-def _noise_of(name: str, sensitivity: float | None, noise: Noise | None) -> str:
+def _noise_of(name: str, sensitivity: float | None, noise: Noise | None, where: str) -> str:
     if noise is None or sensitivity is None:
         return ""
-    return f"{noise.mechanism} {noise.multipliers[name] * sensitivity:.3g} (one patient: {sensitivity:g})"
+    return f"{noise.mechanism} {noise.multipliers[name] * sensitivity:.3g} {where} (one patient: {sensitivity:g})"
 
 
 def _seen(step: Step[Any, Any, Any], protection: Protection) -> str:

@@ -9,17 +9,19 @@ import hashlib
 import hmac
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.federation.errors import IntegrityError
-from multicentre.federation.storage import write_atomically
+from multicentre.federation.storage import held, write_atomically
 
 Cohort = NDArray[np.uint64]
-_KEY, _INDEX = "key", "answered.json"
+_KEY, _INDEX, _LOCK = "key", "answered.json", "lock"
+_PATIENCE_S = 10.0
 
 
 class CohortMemory:
@@ -67,6 +69,16 @@ class CohortMemory:
         if self._folder is not None:
             write_atomically(self._folder / f"{name}.cohort", cohort.tobytes(), mode=0o600)
             write_atomically(self._folder / _INDEX, json.dumps(self._answered).encode(), mode=0o600)
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Hold the memory against other processes, with all that they remembered: to look and remember in one go."""
+        if self._folder is None:
+            yield
+            return
+        with held(self._folder / _LOCK, _PATIENCE_S):
+            self._open(self._folder)
+            yield
 
     def _open(self, folder: Path) -> None:
         try:

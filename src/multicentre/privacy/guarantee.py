@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Literal, get_args
 
 from multicentre.federation.errors import ConfigurationError
@@ -63,7 +63,7 @@ class Guarantee:
         require_whole(self.sites_per_patient, "sites_per_patient")
 
     def __str__(self) -> str:
-        numbers = f"(epsilon {_rounded_up(self.epsilon)}, delta {_rounded_up(self.delta)})-differential privacy"
+        numbers = f"(epsilon {rounded_up(self.epsilon)}, delta {rounded_up(self.delta)})-differential privacy"
         promise = numbers if math.isfinite(self.epsilon) else "No differential privacy (epsilon is infinite)"
         sites = "one site" if self.sites_per_patient == 1 else f"up to {self.sites_per_patient} sites"
         implied = "; a guarantee of the same numbers for one patient implies this one" if self.unit == "entry" else ""
@@ -73,10 +73,25 @@ class Guarantee:
         )
 
 
-def _rounded_up(value: float) -> str:
-    """Return a decimal of three significant digits that is not below `value`, but for a billionth of it."""
+def rounded_up(value: float) -> str:
+    """Return a decimal of three significant digits that is not below `value`, but for a billionth of it.
+
+    Examples
+    --------
+    >>> rounded_up(3.0001), rounded_up(3.0), rounded_down(3.0099)
+    ('3.01', '3', '3')
+    """
+    return _rounded(value, ROUND_CEILING, 1 - 1e-9)
+
+
+def rounded_down(value: float) -> str:
+    """Return a decimal of three significant digits that is not above `value`, but for a billionth of it."""
+    return _rounded(value, ROUND_FLOOR, 1 + 1e-9)
+
+
+def _rounded(value: float, way: str, slack: float) -> str:
     if value == 0 or math.isinf(value):
         return f"{value:g}"
-    exact = Decimal(repr(float(value) * (1 - 1e-9)))
+    exact = Decimal(repr(float(value) * slack))
     step = Decimal(1).scaleb(exact.adjusted() - _DIGITS + 1)
-    return f"{float((exact / step).to_integral_value(ROUND_CEILING) * step):g}"
+    return f"{float((exact / step).to_integral_value(way) * step):g}"

@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
 
 from multicentre.federation.engine import Call
-from multicentre.federation.errors import ConfigurationError, DisclosureRefused, MulticentreError, RefusedByPolicy
+from multicentre.federation.errors import DataError, DisclosureRefused, MessageError, MulticentreError, RefusedByPolicy
 from multicentre.federation.messages import Declaration, place
 from multicentre.federation.noise import PlanReview, PlanShown
 from multicentre.federation.steps import Release
-from multicentre.privacy.accounting import Spent
-from multicentre.privacy.budget import Account, cost_of
 from multicentre.privacy.cohorts import CohortMemory
 from multicentre.privacy.ledger import Ledger
-from multicentre.privacy.noising import add_noise
+from multicentre.privacy.payment import Payment
 from multicentre.privacy.policy import Policy
-from multicentre.privacy.secure_sum.ring import plan_grids
 
 _MEND = "Ask the site's steward whether its policy can be changed, or leave the site out."
-_NO_NOISE = "Give the method an epsilon, where it takes one, or ask the site's steward."
+MOST_FAILURES = 3
 _TOO_FEW = f"Leave out columns and views that few patients have, and patients who alone lack a view. {_MEND}"
 
 
@@ -36,6 +35,8 @@ class Guard:
     ledger : Ledger
     ids : iterable, optional
         The site's patients, for the memory of cohorts; stays at the site.
+    site : str, optional
+        Its name, for its log.
 
     Raises
     ------
@@ -43,12 +44,14 @@ class Guard:
         The account of the policy's budget, or the memory of cohorts, is not intact.
     """
 
-    def __init__(self, policy: Policy, ledger: Ledger, ids: Iterable[object] = ()) -> None:
+    def __init__(self, policy: Policy, ledger: Ledger, ids: Iterable[object] = (), *, site: str = "") -> None:
         self.policy = policy
         self.ledger = ledger
         self.memory = CohortMemory(_path(policy.cohorts) if policy.min_difference else None)
         self.cohort = self.memory.fingerprints(ids if policy.min_difference else ())
-        self.account = _account(policy)
+        self.payment = Payment(policy)
+        self._failures = 0
+        self._log = logging.getLogger(f"multicentre.site.{site}")
 
     def review(self, plan: PlanShown) -> None:
         """Hold a plan against the policy and its budget, before anything is computed.
@@ -62,10 +65,8 @@ class Guard:
         if self.policy.methods is not None and plan.method not in self.policy.methods:
             reason = f"the method {plan.method} is not allowed here"
             self._refuse(facts, RefusedByPolicy, reason, "methods")
-        cost = Spent()
-        for noise, times in plan.noises():
-            cost = cost + cost_of(noise, times)
-        self._check_budget(facts, cost)
+        with self._refusing(facts):
+            self.payment.review(plan)
 
     def admit(self, call: Call) -> None:
         """Check a call against the policy before anything is computed.
@@ -77,15 +78,19 @@ class Guard:
             asks for noise and there is none, or the noise costs more than is left.
         """
         policy, facts = self.policy, _facts(call)
+        if self.payment.account is not None and self._failures >= MOST_FAILURES and _concerns_patients(call):
+            self._refuse(facts, RefusedByPolicy, f"{MOST_FAILURES} steps broke, and each told something", "epsilon")
         if policy.methods is not None and call.step.method not in policy.methods and _concerns_patients(call):
             self._refuse(facts, RefusedByPolicy, f"the method {call.step.method} is not allowed here", "methods")
         if policy.secure_sums_only and call.protection != "masked" and call.step.releases.tells_of_patients():
             self._refuse(facts, RefusedByPolicy, "only masked sums may leave this site", "secure_sums_only")
-        if call.mask is not None and min(len(set(call.peers)), call.mask.threshold) < policy.min_sites_in_sum:
-            reason = f"a sum of {min(len(call.peers), call.mask.threshold)} sites is too small a crowd"
+        crowd = 0 if call.mask is None else min(len(set(call.peers)), call.mask.threshold)
+        if call.mask is not None and crowd < policy.min_sites_in_sum:
+            reason = f"a sum of {crowd} sites is too small a crowd"
             self._refuse(facts, RefusedByPolicy, reason, "min_sites_in_sum")
         if call.step.releases.tells_of_patients():
-            self._admit_noise(call)
+            with self._refusing(facts):
+                self.payment.admit(call)
 
     def release(self, call: Call, release: Release) -> Release:
         """Check an answer, pay for it, write it to the ledger, and return it with the noise that the call asks for.
@@ -107,80 +112,60 @@ class Guard:
                 check_ranges(release)
         except MulticentreError as error:
             self._refuse(facts, DisclosureRefused, f"the answer is not as declared ({error.what})", error.where)
+        with self.memory.alone():
+            behind = self._examined(call, release)
+        with self._refusing(facts):
+            noised = self.payment.add_noise(call, release)
+            paid = self.payment.pay(call, facts)
+        items = zip(noised.items(), behind, strict=True)
+        fields = [_described(call, name, key, value, patients) for (name, key, _, value), patients in items]
+        self.ledger.append("release", {**facts, "fields": fields, **paid})
+        return noised
+
+    def note_failure(self, call: Call, error: BaseException) -> BaseException:
+        """Write to the ledger that a step broke, and return what the coordinator may be told of it.
+
+        With a privacy budget that is nothing but the fact: what stands in an error may depend on one patient.
+        """
+        if call.step.part is PlanReview:
+            return error
+        self.ledger.append("failure", {**_facts(call), "reason": type(error).__name__})
+        if not _concerns_patients(call):
+            return error
+        self._failures += 1
+        if self.payment.account is None or not isinstance(error, MulticentreError):
+            return error
+        self._log.error("step %s of %s: %s", call.step.name, call.step.method, error)
+        return DataError(
+            "the step does not go with the data here",
+            where=call.step.name,
+            mend="The site's own log says why; with a privacy budget nobody else is told.",
+        )
+
+    @contextmanager
+    def _refusing(self, facts: Mapping[str, Any]) -> Iterator[None]:
+        """Write whatever is raised within to the ledger, as a refusal."""
+        try:
+            yield
+        except MulticentreError as error:
+            kind = DisclosureRefused if isinstance(error, MessageError) else RefusedByPolicy
+            self._refuse(facts, kind, error.what, error.where, mend=error.mend)
+
+    def _examined(self, call: Call, release: Release) -> list[int | None]:
+        """Return how many patients stand behind every value, and remember the cohort."""
         if type(release).concerns_patients:
             self._check_difference(call)
-        fields = [
-            self._examine(call, release, field, key, declaration, value)
-            for field, key, declaration, value in release.items()
-        ]
+        behind = [self._patients_behind(call, release, *item) for item in release.items()]
         if type(release).concerns_patients:
             self._remember(call)
-        self.ledger.append("release", {**facts, "fields": fields, **self._paid(call, facts)})
-        return self._noised(call, release)
+        return behind
 
-    def note_failure(self, call: Call, kind: str) -> None:
-        """Write to the ledger that a step broke, but for a plan's review, which wrote its refusal itself."""
-        if call.step.part is not PlanReview:
-            self.ledger.append("failure", {**_facts(call), "reason": kind})
-
-    def _admit_noise(self, call: Call) -> None:
-        if call.noise is None:
-            if self.account is not None:
-                reason = "the policy has a privacy budget, and the answer would leave without noise"
-                self._refuse(_facts(call), RefusedByPolicy, reason, "epsilon", mend=_NO_NOISE)
-            return
-        try:
-            call.noise.check(call.step.releases)
-        except ConfigurationError as error:
-            self._refuse(_facts(call), RefusedByPolicy, error.what, error.where, mend=error.mend)
-        if self._sharers(call) < 1:
-            self._refuse(_facts(call), RefusedByPolicy, "too few sites would share the noise", "colluding_sites")
-        self._check_budget(_facts(call), cost_of(call.noise))
-
-    def _check_budget(self, facts: Mapping[str, Any], cost: Spent) -> None:
-        try:
-            if self.account is not None:
-                self.account.check(cost)
-        except RefusedByPolicy as error:
-            self._refuse(facts, RefusedByPolicy, error.what, error.where, mend=error.mend)
-
-    def _paid(self, call: Call, facts: Mapping[str, Any]) -> dict[str, Any]:
-        """Pay for a release and return what its ledger entry says of that."""
-        if call.noise is None or not call.step.releases.tells_of_patients():
-            return {"epsilon": None, "delta": None}
-        cost = cost_of(call.noise)
-        if self.account is not None:
-            try:
-                self.account.charge(cost, facts)
-            except RefusedByPolicy as error:
-                self._refuse(facts, RefusedByPolicy, error.what, error.where, mend=error.mend)
-        delta = self.policy.delta
-        return {
-            "epsilon": cost.epsilon(delta),
-            "delta": delta,
-            "rho": cost.rho,
-            "unit": "patient",
-            "neighbours": "add-remove",
-            "noise": {"mechanism": call.noise.mechanism, **call.noise.multipliers},
-        }
-
-    def _noised(self, call: Call, release: Release) -> Release:
-        if call.noise is None or not type(release).tells_of_patients():
-            return release
-        finest: dict[str, float] = {}
-        if call.mask is not None:
-            grids = plan_grids(call.step.releases, len(call.peers), call.noise)
-            finest = {name: 2.0**-grid.fraction_bits for name, grid in grids.items()}
-        return add_noise(release, call.noise, sharers=self._sharers(call), finest=finest)
-
-    def _sharers(self, call: Call) -> int:
-        return 1 if call.mask is None else call.mask.threshold - self.policy.colluding_sites
-
-    def _examine(
+    def _patients_behind(
         self, call: Call, release: Release, field: str, key: str, declaration: Declaration, value: Any
-    ) -> dict[str, Any]:
+    ) -> int | None:
+        """Return how many patients stand behind a value, None for one that concerns no patient; refuse too few."""
         if not type(release).concerns_patients:
-            return _described(call, field, key, value, None)
+            return None
         patients = release.patients_behind(field, key)
         where, facts = place(type(release), field, key), _facts(call)
         if patients is None:
@@ -192,7 +177,7 @@ class Guard:
         if 0 < patients < self.policy.min_patients:
             reason = f"fewer than {self.policy.min_patients} patients stand behind the answer"
             self._refuse(facts, DisclosureRefused, reason, where, mend=_TOO_FEW)
-        return _described(call, field, key, value, int(patients))
+        return int(patients)
 
     def _check_difference(self, call: Call) -> None:
         least = self.policy.min_difference
@@ -226,18 +211,13 @@ class Guard:
 def check_ranges(release: Release) -> None:
     """Raise DisclosureRefused when a value is beyond the range that its field declares; nothing is cut off."""
     for field, key, declaration, value in release.items():
-        if declaration.bound is not None and not np.all(np.abs(value) <= declaration.bound):
+        bound, values = declaration.bound, np.asarray(value)
+        if bound is not None and values.size and not -bound <= values.min().item() <= values.max().item() <= bound:
             raise DisclosureRefused(
-                f"a value is beyond the declared range of {declaration.bound:.3g}",
+                f"a value is beyond the declared range of {bound:.3g}",
                 where=place(type(release), field, key),
                 mend="Scale the columns.",
             )
-
-
-def _account(policy: Policy) -> Account | None:
-    if policy.epsilon is None:
-        return None
-    return Account(policy.epsilon, policy.delta, _path(policy.account))
 
 
 def _path(name: str | None) -> Path | None:
@@ -282,7 +262,7 @@ def _described(call: Call, field: str, key: str, value: Any, patients: int | Non
     return {
         "field": f"{field}[{key}]" if key else field,
         "shape": list(value.shape) if isinstance(value, np.ndarray) else [],
-        "bytes": len(raw),
+        "bytes": 8 if isinstance(value, int | float | np.number) else len(raw),
         "patients": patients,
         "sha256": None if call.protection == "masked" else hashlib.sha256(raw).hexdigest(),
     }

@@ -21,6 +21,7 @@ from multicentre.federation.errors import IntegrityError
 from multicentre.federation.storage import write_atomically
 
 GENESIS = "0" * 64
+_FOR_THE_OWNER = 0o600
 Entry = dict[str, Any]
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
@@ -99,7 +100,14 @@ class Ledger:
             content = _ENCODER.encode(entry)
             entry["hash"] = hashlib.sha256(content.encode()).hexdigest()
             if self._path is not None:
-                self._write(self._path, f'{content[:-1]},"hash":"{entry["hash"]}"}}\n'.encode())
+                try:
+                    self._write(self._path, f'{content[:-1]},"hash":"{entry["hash"]}"}}\n'.encode())
+                except OSError as error:
+                    raise IntegrityError(
+                        f"the ledger cannot be written ({error.strerror}), and nothing was released",
+                        where=str(self._path),
+                        mend="Free disk space, or make the file writable for its owner.",
+                    ) from None
             self._entries.append(entry)
             self._head = Head(self._head.entries + 1, entry["hash"])
         return entry
@@ -109,14 +117,20 @@ class Ledger:
         write_atomically(path, "".join(_line(entry) + "\n" for entry in self._entries).encode())
 
     def _write(self, path: Path, line: bytes) -> None:
-        with path.open("ab", buffering=0) as file:
+        handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, _FOR_THE_OWNER)
+        with os.fdopen(handle, "ab", buffering=0) as file:
             if file.tell() != self._size:
                 raise IntegrityError(
                     "the ledger was written to by somebody else since it was opened",
                     where=str(path),
                     mend="Let one federation at a time use the folder.",
                 )
-            file.write(line)
+            if file.write(line) != len(line):
+                raise IntegrityError(
+                    "an entry could not be written whole, and nothing was released for it",
+                    where=str(path),
+                    mend="Free disk space, then run: multicentre ledger mend FILE.",
+                )
             if self._durable:
                 os.fsync(file.fileno())
             self._size += len(line)
@@ -159,7 +173,7 @@ def mend_ledger(path: Path) -> Head:
     if not torn:
         return _head_of(entries)
     write_atomically(path.with_name(f"{path.name}.torn"), torn)
-    write_atomically(path, raw[: len(raw) - len(torn)])
+    write_atomically(path, raw[: len(raw) - len(torn)], mode=_FOR_THE_OWNER)
     ledger = Ledger(path)
     ledger.append("mended", {"bytes": len(torn), "sha256": hashlib.sha256(torn).hexdigest()})
     return ledger.head

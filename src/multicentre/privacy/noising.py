@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.messages import Declaration, place
 from multicentre.federation.noise import Mechanism, Noise
-from multicentre.federation.steps import R
+from multicentre.federation.steps import R, Release
 from multicentre.privacy.mechanisms import (
+    LARGEST_SCALE,
     gaussian_noise,
     geometric_noise,
     quantised_sensitivity,
@@ -24,7 +25,7 @@ from multicentre.privacy.mechanisms import (
 STEPS_A_SCALE = 2.0**20
 FEWEST_STEPS = 2.0
 EXACT_FROM = 2.0**16
-_COUNTED_BITS = 60
+_COUNTED_BITS = 52
 
 
 def add_noise(release: R, noise: Noise, *, sharers: int = 1, finest: Mapping[str, float] | None = None) -> R:
@@ -43,43 +44,64 @@ def add_noise(release: R, noise: Noise, *, sharers: int = 1, finest: Mapping[str
     Raises
     ------
     ConfigurationError
-        A field's noise would be less than a few steps of its grid.
+        A field's noise would be less than two steps of its grid, or too many.
 
     Notes
     -----
-    The grid has about a million steps to one scale of the noise, so rounding adds at most sqrt(values) / 2**20 of a
-    scale to the sensitivity, for which the noise is made larger. A sum of shares differs from one draw of the total by
-    less than ``exp(-19 s**2)``, with s the steps in a share's scale: 1e-33 at the fewest that are allowed. The exact
-    discrete Gaussian serves where it cannot be told from the continuous one that the accounting is for: its delta then
-    differs by less than one part in a hundred million. On coarse grids, those of whole numbers, the rounded Gaussian
-    serves, for which the accounting is exact.
+    The grid has about a million steps to one scale of the noise and to one sensitivity, so rounding adds at most
+    sqrt(values) / 2**20 of it to the sensitivity, for which the noise is made larger. A sum of shares differs from one
+    draw of the total by less than ``exp(-19 s**2)``, with s the steps in a share's scale: 1e-33 at the fewest that are
+    allowed. The exact discrete Gaussian serves where it cannot be told from the continuous one that the accounting is
+    for: its delta then differs by less than one part in a hundred million. On coarse grids, those of whole numbers, the
+    rounded Gaussian serves, for which the accounting is exact.
     """
+    finest = finest or {}
+    check_scales(type(release), noise, sharers, finest)
     added = {}
     for name, declaration in release.declarations().items():
         value = getattr(release, name)
         if declaration.public or value is None:
             continue
         multiplier = noise.multipliers[name]
-        step = grid_step(declaration, multiplier, sharers, (finest or {}).get(name, 0.0))
+        step = grid_step(declaration, multiplier, sharers, finest.get(name, 0.0))
         values = np.asarray(value)
         drawn = _draw(
             noise.mechanism,
             multiplier * _sensitivity(declaration, values.size, step),
             values.shape,
             sharers,
-            place(type(release), name),
         )
         added[name] = _as_declared((np.rint(values / step).astype(np.int64) + drawn) * step, value, declaration)
     return dataclasses.replace(release, **added)
 
 
+def check_scales(kind: type[Release], noise: Noise, sharers: int, finest: Mapping[str, float]) -> None:
+    """Raise ConfigurationError unless the noise of every field is between two steps of its grid and 2**50 of them.
+
+    Parameters are those of :func:`add_noise`, but for the release, of which the declaration will do.
+    """
+    for name, multiplier in noise.multipliers.items():
+        declaration = kind.declarations()[name]
+        step = grid_step(declaration, multiplier, sharers, finest.get(name, 0.0))
+        assert declaration.sensitivity is not None  # the plan was checked for it
+        scale = multiplier * declaration.sensitivity / step
+        share = scale / math.sqrt(sharers) if noise.mechanism == "gaussian" else math.inf
+        if share < FEWEST_STEPS or scale > LARGEST_SCALE:
+            raise ConfigurationError(
+                f"the noise is {min(share, scale):.2g} steps of the field's grid; "
+                f"{FEWEST_STEPS:g} to {LARGEST_SCALE:.2g} can be drawn",
+                where=place(kind, name),
+                mend="Declare a narrower range, or a real number where it is a whole one, or plan other noise.",
+            )
+
+
 def grid_step(declaration: Declaration, multiplier: float, sharers: int, finest: float) -> float:
-    """Return the step of a field's grid: a power of two that 64 bits can count the range in, 1 for whole numbers."""
+    """Return the step of a field's grid: a power of two in which a float64 can count the range, 1 for whole numbers."""
     if declaration.is_whole:
         return 1.0
     assert declaration.sensitivity is not None  # the plan was checked for both
     assert declaration.bound is not None
-    scale = multiplier * declaration.sensitivity / math.sqrt(sharers)
+    scale = declaration.sensitivity * min(multiplier / math.sqrt(sharers), 1.0)
     wide = 2.0 ** math.ceil(math.log2(declaration.bound) - _COUNTED_BITS)
     return max(2.0 ** math.floor(math.log2(scale / STEPS_A_SCALE)), finest, wide)
 
@@ -91,16 +113,10 @@ def _sensitivity(declaration: Declaration, n_values: int, step: float) -> float:
     )
 
 
-def _draw(mechanism: Mechanism, scale: float, shape: tuple[int, ...], sharers: int, where: str) -> NDArray[np.int64]:
+def _draw(mechanism: Mechanism, scale: float, shape: tuple[int, ...], sharers: int) -> NDArray[np.int64]:
     if mechanism == "laplace":
         return geometric_noise(shape, scale, sharers)
     share = scale / math.sqrt(sharers)
-    if share < FEWEST_STEPS:
-        raise ConfigurationError(
-            f"the noise is {share:.2g} steps of the field's grid, {FEWEST_STEPS:g} are needed",
-            where=where,
-            mend="Declare a narrower range, or a real number where it is a whole one.",
-        )
     return gaussian_noise(shape, share) if share >= EXACT_FROM else rounded_gaussian_noise(shape, share)
 
 

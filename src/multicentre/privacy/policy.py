@@ -13,6 +13,8 @@ from typing import Any, Self
 
 from multicentre.federation.errors import ConfigurationError
 
+LEAST_EPSILON = 1e-6
+
 
 @dataclass(frozen=True)
 class Policy:
@@ -44,8 +46,9 @@ class Policy:
     delta : float, default 1e-5
         Well below one over the number of patients.
     account : str, optional
-        File in which the budget's spending is kept; a relative path starts at the policy's file. By default it stands
-        beside the policy's file. One account is for one data set.
+        File in which the budget's spending is kept, with a small one beside it (``.head``) that notices a removal; a
+        relative path starts at the policy's file. By default it stands beside that file; of a policy without a file
+        the budget lasts as long as the federation. One account is for one data set.
     cohorts : str, optional
         Folder in which `min_difference` remembers the cohorts that were answered for; found like `account`.
 
@@ -71,13 +74,25 @@ class Policy:
         for name in ("min_patients", "min_difference", "min_sites_in_sum", "colluding_sites"):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-                raise ConfigurationError("a whole number of at least 0 is needed", where=f"policy, {name}")
+                raise ConfigurationError(
+                    "a whole number of at least 0 is needed", where=f"policy, {name}", mend=f"Write, say, {name} = 10."
+                )
         if not isinstance(self.secure_sums_only, bool):
-            raise ConfigurationError("true or false is needed", where="policy, secure_sums_only")
-        if self.epsilon is not None and not 0 < _number(self.epsilon) < math.inf:
-            raise ConfigurationError("a number above 0 is needed", where="policy, epsilon")
+            raise ConfigurationError(
+                "true or false is needed", where="policy, secure_sums_only", mend="Write secure_sums_only = true."
+            )
+        if self.epsilon is not None and not LEAST_EPSILON <= _number(self.epsilon) <= 1 / LEAST_EPSILON:
+            raise ConfigurationError(
+                "a number above 0 (at most a million) is needed",
+                where="policy, epsilon",
+                mend="Values from 0.1 to 10 are usual; leave epsilon out for no budget.",
+            )
         if not 0 < _number(self.delta) < 1:
-            raise ConfigurationError("a number between 0 and 1 is needed", where="policy, delta")
+            raise ConfigurationError(
+                "a number between 0 and 1 is needed",
+                where="policy, delta",
+                mend="Take one well below one over the number of patients, such as 1e-5.",
+            )
         for name in ("account", "cohorts"):
             value = getattr(self, name)
             if value is not None and not (isinstance(value, str) and value):

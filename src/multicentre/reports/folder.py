@@ -20,7 +20,15 @@ from multicentre.exhibits import Exhibit, read_exhibit
 from multicentre.federation.errors import ConfigurationError
 
 NEEDED = ("study.toml", "run.json", "environment.json", "disclosure.json")
-_ALL = (*NEEDED, "data.json", "history.csv", "comparison.json", "exhibits.json", "model/model.json", "model/model.npz")
+_ALL = (
+    *NEEDED,
+    "sites/data.json",
+    "history.csv",
+    "comparison.json",
+    "exhibits.json",
+    "model/model.json",
+    "model/model.npz",
+)
 _RERUN = "Run the study again, or bring the file back from a copy of the run folder."
 T = TypeVar("T")
 

@@ -20,6 +20,8 @@ from multicentre.studies.environment import describe_environment
 from multicentre.studies.plain import to_json
 from multicentre.studies.study import Study, read_study
 
+DIGESTS = "sites/data.json"
+
 
 class RunFolder:
     """A run's folder; :meth:`create` makes one, :meth:`open` finds one again.
@@ -47,7 +49,7 @@ class RunFolder:
         facts : mapping
             First contents of ``run.json``.
         digests : mapping from str to str
-            Digest of every site's data, written as ``data.json``.
+            Digest of every site's data, written as ``sites/data.json``.
 
         Raises
         ------
@@ -59,10 +61,11 @@ class RunFolder:
         hidden = output / f".{name}-{secrets.token_hex(4)}"
         try:
             hidden.mkdir(parents=True)
+            (hidden / "sites").mkdir(mode=0o700)
             begun = cls(hidden)
             write_atomically(hidden / "study.toml", study.to_toml().encode())
             begun.write("environment.json", describe_environment())
-            begun.write("data.json", digests)
+            begun.write(DIGESTS, digests)
             begun.write("run.json", facts)
             return cls(_renamed(hidden, output / name))
         except OSError as error:

@@ -13,13 +13,14 @@ from multicentre.assembly import Federation
 from multicentre.estimator import FederatedEstimator
 from multicentre.federation.errors import ConfigurationError, IntegrityError, MulticentreError, QuorumLost
 from multicentre.federation.progress import Listener, Silence
+from multicentre.privacy.guarantee import rounded_up
 from multicentre.privacy.ledger import mend_ledger
 from multicentre.privacy.policy import Policy
 from multicentre.privacy.statement import spent_in
 from multicentre.studies.comparison import Comparison, compare
 from multicentre.studies.disclosure import concerns_patients, summarise_ledgers
 from multicentre.studies.facts import Clock, choose_headline, first_facts
-from multicentre.studies.folder import RunFolder
+from multicentre.studies.folder import DIGESTS, RunFolder
 from multicentre.studies.listening import Labelled
 from multicentre.studies.methods import make_estimator
 from multicentre.studies.sites import SiteData, digest_data, read_sites
@@ -106,7 +107,7 @@ def _resumed(folder: RunFolder, sites: Mapping[str, SiteData] | None, listener: 
         )
     run = _prepared(folder.study, sites, listener)
     run.folder, run.resumed = folder, True
-    kept, found = folder.read("data.json"), _digests(run)
+    kept, found = folder.read(DIGESTS), _digests(run)
     for name in kept.keys() | found.keys():
         if kept.get(name) != found.get(name):
             raise IntegrityError(
@@ -249,7 +250,7 @@ def _privacy(run: _Run, federation: Federation) -> str | None:
         return None
     entries = {site: ledger.entries for site, ledger in federation.ledgers.items()}
     spent = spent_in(entries, promise.sites_per_patient).epsilon(promise.delta)
-    return f"{promise} The run spent epsilon {spent:.3g}, repeated rounds included."
+    return f"{promise} The run spent epsilon {rounded_up(spent)}, repeated rounds included."
 
 
 def _write_disclosure(run: _Run, federation: Federation) -> None:

@@ -1,6 +1,7 @@
 """``multicentre budget`` tells what was promised, spent and left."""
 
 import json
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -8,6 +9,7 @@ from typer.testing import CliRunner
 from multicentre.cli import app
 from multicentre.privacy.accounting import Spent, rho_of_epsilon
 from multicentre.privacy.budget import Account
+from multicentre.privacy.guarantee import rounded_down
 from multicentre.privacy.policy import Policy
 
 FACTS = {"study": "pilot", "session": "0.1", "call": 1, "method": "m", "step": "sums"}
@@ -25,7 +27,7 @@ def policy(tmp_path):
 
 
 def test_a_fresh_budget_is_whole(policy):
-    facts = json.loads(call(policy, "--json").stdout)
+    (facts,) = json.loads(call(policy, "--json").stdout).values()
     assert facts["left_epsilon"] == pytest.approx(2.0)
     assert facts["spent_epsilon"] == 0
     assert facts["account"] == str(policy.with_name("lyon.account.jsonl"))
@@ -35,13 +37,13 @@ def test_a_fresh_budget_is_whole(policy):
 def test_what_was_spent_is_told_and_what_is_left_fits(policy):
     account = Account(2.0, 1e-6, policy.with_name("lyon.account.jsonl"))
     account.charge(Spent(0.02), FACTS)
-    facts = json.loads(call(policy, "--json").stdout)
+    (facts,) = json.loads(call(policy, "--json").stdout).values()
     assert facts["spent_rho"] == 0.02
     assert rho_of_epsilon(facts["left_epsilon"], 1e-6) + 0.02 == pytest.approx(rho_of_epsilon(2.0, 1e-6))
     page = call(policy).stdout
     assert "pilot" in page
     assert "sums" in page
-    assert f"epsilon {facts['left_epsilon']:.3g} still fits" in page
+    assert f"epsilon {rounded_down(facts['left_epsilon'])} still fits" in page
 
 
 def test_a_policy_without_a_budget_is_an_error(tmp_path):
@@ -55,3 +57,27 @@ def test_one_policy_for_all_sites_keeps_an_account_for_each(policy):
     shared = Policy.read(policy)
     assert shared.of_site("lyon").account != shared.of_site("nice").account
     assert Policy(epsilon=1.0).of_site("lyon").account is None
+
+
+def test_the_accounts_of_all_sites_that_share_a_policy_are_shown(policy):
+    for site, rho in (("lyon", 0.01), ("nice", 0.03)):
+        own = Policy.read(policy).of_site(site)
+        Account(2.0, 1e-6, Path(own.account)).charge(Spent(rho), FACTS)
+    facts = json.loads(call(policy, "--json").stdout)
+    assert {name: told["spent_rho"] for name, told in facts.items()} == {
+        "lyon.account.lyon.jsonl": 0.01,
+        "lyon.account.nice.jsonl": 0.03,
+    }
+
+
+def test_an_account_that_is_not_there_is_an_error(policy, tmp_path):
+    result = call(policy, "--account", tmp_path / "mistyped.jsonl")
+    assert result.exit_code == 3
+    assert "no such account" in result.stderr
+
+
+@pytest.mark.parametrize("limit", [2.0, 1.5])
+def test_a_budget_that_is_used_up_or_was_lowered_says_that_nothing_is_left(policy, limit):
+    Account(2.0, 1e-6, policy.with_name("lyon.account.jsonl")).charge(Spent(rho_of_epsilon(2.0, 1e-6)), FACTS)
+    policy.write_text(f"epsilon = {limit}\ndelta = 1e-6\n")
+    assert "Nothing is left" in call(policy).stdout

@@ -131,10 +131,11 @@ def test_the_card_of_a_private_fit_lists_what_is_planned_and_promises_it():
         ("clipped_sum", "total"),
         ("clipped_sum", "patients_counted"),
     ]
-    assert planned.lines[0].noise == "gaussian 5.28 (one patient: 1)"
+    assert planned.lines[0].noise == "gaussian 5.28 in the sum (one patient: 1)"
     assert "(epsilon 1, delta 1e-05)-differential privacy for one patient" in planned.warnings[-1]
     assert "noise" in str(planned)
     apart = disclosure_card(ClippedSite, plan=PrivateMean(1.0).privacy_plan(), sites_per_patient=2)
+    assert apart.lines[0].noise == "gaussian 5.28 at each site (one patient: 1)"
     assert "up to 2 sites" in apart.warnings[-1]
 
 

@@ -1,14 +1,18 @@
 """A budget is spent before what it pays for leaves, survives, and refuses what does not fit."""
 
+import contextlib
 import multiprocessing
+import os
+import signal
+import stat
 
 import pytest
 
-from multicentre.federation.errors import IntegrityError, RefusedByPolicy
+from multicentre.federation.errors import ConfigurationError, IntegrityError, RefusedByPolicy
 from multicentre.federation.noise import Noise
 from multicentre.privacy.accounting import Spent, rho_of_epsilon
 from multicentre.privacy.budget import Account, cost_of, total_spent
-from multicentre.privacy.ledger import read_ledger, verify_ledger
+from multicentre.privacy.ledger import mend_ledger, read_ledger, verify_ledger
 
 DELTA = 1e-5
 FACTS = {"study": "s", "session": "0.1", "call": 1, "method": "m", "step": "x"}
@@ -80,7 +84,7 @@ def test_the_refusal_names_what_would_fit():
     account = Account(1.0, DELTA)
     account.charge(Spent(0.01), FACTS)
     cost = Spent(0.08)
-    with pytest.raises(RefusedByPolicy, match=r"one patient.*budget is 1\b") as refusal:
+    with pytest.raises(RefusedByPolicy, match=r"one patient.*the budget of 1\b") as refusal:
         account.check(cost)
     factor = float(refusal.value.mend.split("at least ")[1].split(" times")[0])
     account.check(Spent(cost.rho / (factor * 1.001) ** 2))
@@ -102,6 +106,72 @@ def test_an_edited_account_is_refused(tmp_path, edit):
 def test_an_amount_that_is_none_is_refused():
     with pytest.raises(IntegrityError, match="what was spent"):
         total_spent([{"event": "spend", "entry": 3, "rho": -1.0}])
+
+
+def test_entries_removed_from_the_end_show(tmp_path):
+    path = tmp_path / "a.jsonl"
+    for _ in range(2):
+        Account(1.0, DELTA, path).charge(Spent(0.01), FACTS)
+    whole = path.read_bytes()
+    for kept in (whole.splitlines(keepends=True)[0], b""):
+        path.write_bytes(kept)
+        with pytest.raises(IntegrityError, match="removed from the account's end"):
+            Account(1.0, DELTA, path)
+    path.unlink()
+    with pytest.raises(IntegrityError, match="removed"):
+        Account(1.0, DELTA, path)
+    path.write_bytes(whole)
+    assert Account(1.0, DELTA, path).spent.rho == 0.02
+
+
+def test_a_crash_before_the_head_is_written_loses_nothing(tmp_path, monkeypatch):
+    path = tmp_path / "a.jsonl"
+    Account(1.0, DELTA, path).charge(Spent(0.01), FACTS)
+
+    def crash(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("multicentre.privacy.budget.write_atomically", crash)
+    with pytest.raises(KeyboardInterrupt):
+        Account(1.0, DELTA, path).charge(Spent(0.01), FACTS)
+    monkeypatch.undo()
+    account = Account(1.0, DELTA, path)
+    assert account.spent.rho == 0.02
+    account.charge(Spent(0.005), FACTS)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="file sizes are limited by a POSIX call")
+def test_a_full_disk_stops_the_release_and_leaves_what_was_spent(tmp_path):
+    import resource
+
+    path = tmp_path / "a.jsonl"
+    account = Account(1.0, DELTA, path)
+    account.charge(Spent(0.01), FACTS)
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 40, hard))
+    try:
+        with pytest.raises((IntegrityError, ConfigurationError)):
+            account.charge(Spent(0.01), FACTS)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+        signal.signal(signal.SIGXFSZ, handler)
+    with contextlib.suppress(IntegrityError):
+        mend_ledger(path)
+    assert Account(1.0, DELTA, path).spent.rho == pytest.approx(0.01)
+
+
+@pytest.mark.parametrize("name", ["a\0b", "x" * 400])
+def test_a_path_that_cannot_be_is_an_error(name, tmp_path):
+    with pytest.raises((ConfigurationError, IntegrityError)):
+        Account(1.0, DELTA, tmp_path / name).charge(Spent(0.01), FACTS)
+
+
+def test_the_account_is_for_its_owner(tmp_path):
+    Account(1.0, DELTA, tmp_path / "a.jsonl").charge(Spent(0.01), FACTS)
+    if os.name == "posix":
+        modes = {name: stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("a.jsonl", "a.jsonl.head")}
+        assert set(modes.values()) == {0o600}
 
 
 def test_nothing_is_written_when_it_does_not_fit(tmp_path):

@@ -117,7 +117,7 @@ def test_what_passes_is_written_field_by_field():
     assert entry["event"] == "release"
     assert [(field["field"], field["shape"], field["bytes"], field["patients"]) for field in entry["fields"]] == [
         ("views[imaging]", [2], 16, 25),
-        ("n", [], 2, 30),
+        ("n", [], 8, 30),
     ]
     assert all(len(field["sha256"]) == 64 for field in entry["fields"])
 
@@ -275,7 +275,18 @@ def test_the_memory_outlives_the_guard(tmp_path):
     guard(range(99, -1, -1), **terms).release(call(), sums(30))
     guard(range(95), **terms).release(call(), sums(30))
     if os.name == "posix":
-        assert {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "cohorts").iterdir()} == {0o600}
+        assert {
+            stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "cohorts").iterdir() if path.name != "lock"
+        } == {0o600}
+
+
+def test_two_guards_of_one_memory_see_each_others_cohorts(tmp_path):
+    terms = {"min_difference": 5, "cohorts": str(tmp_path / "cohorts")}
+    one, two, three = (guard(range(n), **terms) for n in (100, 99, 98))
+    one.release(call(), sums(30))
+    for other in (two, three):
+        with pytest.raises(DisclosureRefused, match="fewer than 5 patients"):
+            other.release(call(), sums(30))
 
 
 @pytest.mark.parametrize("file", ["answered.json", "*.cohort"])

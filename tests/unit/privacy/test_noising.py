@@ -39,7 +39,8 @@ def test_noise_has_the_planned_scale_and_lies_on_its_grid():
     assert noised.total.std() == pytest.approx(scale, rel=5 / math.sqrt(2 * D))
     assert abs(noised.total.mean()) < 5 * scale / math.sqrt(D)
     np.testing.assert_array_equal(noised.total, np.rint(noised.total / step) * step)
-    assert Z / STEPS_A_SCALE / 2 <= step <= Z / STEPS_A_SCALE
+    assert 0.5 <= step * STEPS_A_SCALE <= 1.0
+    assert grid_step(ClippedSum.declarations()["total"], 0.01, 1, 0.0) * STEPS_A_SCALE <= 0.01
 
 
 def test_shares_add_up_to_the_planned_scale():

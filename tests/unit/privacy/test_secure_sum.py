@@ -7,8 +7,24 @@ import numpy as np
 import pytest
 
 import multicentre as mc
+from masking_parts import (
+    IDENTITIES,
+    PUBLIC,
+    QUESTION,
+    SITES,
+    advertised,
+    agreed,
+    asked,
+    confirm,
+    invitation,
+    parts_of,
+    protect,
+    shared,
+    unmask,
+)
 from mixed_method import Mixed, MixedSite, begun, masked_sum, mixed
-from multicentre.federation.engine import Call, Mask
+from multicentre.engines.faults import Faults
+from multicentre.federation.engine import Mask
 from multicentre.federation.errors import (
     ConfigurationError,
     DisclosureRefused,
@@ -22,7 +38,7 @@ from multicentre.federation.steps import Release, SitePart, step
 from multicentre.privacy.secure_sum.identity import Identity, verify
 from multicentre.privacy.secure_sum.keys import MaskingKeys
 from multicentre.privacy.secure_sum.layout import encode_release
-from multicentre.privacy.secure_sum.messages import Advertisements, BoxesFor, Invitation, Unmasking
+from multicentre.privacy.secure_sum.messages import Advertisements, BoxesFor, Invitation, question_of
 from multicentre.privacy.secure_sum.ring import plan_grids
 from multicentre.privacy.secure_sum.seal import MaskingSeal
 from multicentre.privacy.secure_sum.streams import add_streams
@@ -30,9 +46,6 @@ from multicentre.privacy.secure_sum.summation import MaskedSummation, _stacked
 from toy_method import Guess, MeanSite, federate, toy_sites
 
 ASK = Guess(np.zeros(3), 0)
-SITES = ("a", "b", "c")
-IDENTITIES = {name: Identity.generate() for name in "abcde"}
-PUBLIC = {name: identity.public for name, identity in IDENTITIES.items()}
 
 
 # What comes out
@@ -92,7 +105,8 @@ def test_what_recovery_costs():
     federation = begun(mixed(), mixed(), mixed(), n_sums=3, quorum=2)
     for _ in range(4):
         assert federation.sum(MixedSite.answer, Nothing()).n == 90
-    assert federation.traffic.calls == {"advertise": 2, "share": 2, "accept": 2, "answer": 4, "unmask": 4}
+    once, each = dict.fromkeys(("advertise", "share", "accept"), 2), dict.fromkeys(("answer", "confirm", "unmask"), 4)
+    assert federation.traffic.calls == once | each
     assert federation.traffic.bytes_from_sites["answer"] == 4 * 3 * (10 * 8 + 8)
 
 
@@ -116,44 +130,6 @@ def test_secure_sums_only_lets_sums_pass_and_nothing_else():
 
 
 # Between sites, message by message
-
-
-def invitation(sites=SITES, threshold=2, n_sums=2, agreement="first", **changes):
-    return Invitation(**{"study": "study", "session": "0.1", **changes}, agreement=agreement, sites=tuple(sites),
-                      threshold=threshold, n_sums=n_sums)  # fmt: skip
-
-
-def parts_of(names=SITES, **options):
-    return {name: MaskingKeys(name, IDENTITIES[name], PUBLIC, **options) for name in names}
-
-
-def advertised(terms=None, parts=None):
-    terms = terms or invitation()
-    parts = parts or parts_of(terms.sites)
-    return terms, parts, _stacked(terms, {name: parts[name].advertise(terms) for name in terms.sites})
-
-
-def shared(terms=None, parts=None):
-    terms, parts, public = advertised(terms, parts)
-    sent = np.stack([parts[name].share(public).boxes for name in terms.sites])
-    return terms, parts, public, {name: BoxesFor(terms.agreement, sent[:, j]) for j, name in enumerate(terms.sites)}
-
-
-def agreed(terms=None, parts=None):
-    terms, parts, _, boxes = shared(terms, parts)
-    for name, box in boxes.items():
-        parts[name].accept(box)
-    return terms, parts
-
-
-def asked(number=0, peers=SITES, **changes):
-    call = Call("study", "0.1", 5, MixedSite.answer, Nothing(), peers, Mask("first", number, 2))
-    return dataclasses.replace(call, **changes)
-
-
-def protect(parts, name="a", call=None, answer=None, seal=None):
-    seal = seal or MaskingSeal(IDENTITIES[name], PUBLIC)
-    return seal.protect(call or asked(), answer or mixed(), parts[name])
 
 
 def tampered(message, field, place, by=1):
@@ -281,13 +257,29 @@ def test_an_invitation_that_makes_no_sense_is_refused(terms):
     ],
 )
 def test_a_threshold_that_two_parts_of_the_sites_could_meet_is_refused(n_sites, threshold, n_colluding, allowed):
-    terms = invitation("abcde"[:n_sites], threshold)
+    terms = invitation("abcde"[:n_sites], threshold, n_colluding=n_colluding)
     part = parts_of(n_colluding=n_colluding)["a"]
     if allowed:
         assert part.advertise(terms).keys.shape == (2, 32)
     else:
         with pytest.raises(RefusedByPolicy, match=r"min_sites_in_sum|two parts of them could unmask one site"):
             part.advertise(terms)
+
+
+def test_terms_that_allow_for_fewer_colluding_sites_than_the_policy_says_are_refused():
+    with pytest.raises(RefusedByPolicy, match="0 colluding sites are allowed for, the site's policy says 1"):
+        parts_of(n_colluding=1)["a"].advertise(invitation("abcde", 4))
+    assert parts_of(n_colluding=1)["a"].advertise(invitation("abcde", 4, n_colluding=1)).keys.shape == (2, 32)
+
+
+def test_sites_that_were_asked_different_things_hold_masks_that_do_not_cancel():
+    noise = Noise("gaussian", {"total": 1.0})
+    asks = [(Nothing(), None), (Nothing(), noise), (Nothing(), Noise("gaussian", {"total": 0.1}))]
+    asks += [(Invitation("s", "0", "a", ("b",), 1, n, 0), None) for n in (1, 2)]
+    assert len({question_of(ask, planned) for ask, planned in asks}) == len(asks)
+    _, parts = agreed()
+    streams = [{key for key, _ in parts[name]._agreement.masks(0, "answer", name)} for name in SITES]
+    assert not streams[0] & streams[1]
 
 
 def test_an_agreement_is_made_once():
@@ -370,12 +362,12 @@ class NoisySite(SitePart):
         return Noisy(0.5, patients=30)
 
 
-def test_noise_has_room_in_every_sum():
+def test_noise_has_room_in_every_sum(tmp_path):
     plan = Plan((Planned(NoisySite.give, Noise("gaussian", {"share": 3.0})),))
     sites = dict.fromkeys(("site-0", "site-1", "site-2"), ())
-    policy = mc.Policy(epsilon=100.0, delta=1e-5)
     totals = []
-    for quorum in ("all", 2) * 4:
+    for number_, quorum in enumerate(("all", 2) * 4):
+        policy = mc.Policy(epsilon=100.0, delta=1e-5, account=str(tmp_path / f"account-{number_}.jsonl"))
         federation = federate(sites, secure_sum=True, quorum=quorum, policy=policy).begin(NoisySite, plan=plan)
         totals.append(federation.sum(NoisySite.give, Nothing()).share)
     assert all(0.0 < abs(total - 1.5) < 60.0 for total in totals)
@@ -405,7 +397,7 @@ def test_streams_differ_by_sum_step_site_and_agreement():
     for agreement in ("first", "second"):
         _, parts = agreed(invitation(agreement=agreement))
         for name in SITES:
-            seen += [key for number in range(2) for key, _ in parts[name]._agreement.masks(number, "answer")]
+            seen += [key for number in range(2) for key, _ in parts[name]._agreement.masks(number, "answer", QUESTION)]
     pairs, own = 2 * 2 * 3, 2 * 2 * 3
     assert len(seen) == 2 * pairs + own
     assert len(set(seen)) == pairs + own
@@ -413,8 +405,9 @@ def test_streams_differ_by_sum_step_site_and_agreement():
 
 def test_a_step_of_another_name_has_other_streams():
     terms, parts = agreed()
-    assert terms.label(0, "answer") != terms.label(0, "other")
-    ours, theirs = parts["a"]._agreement.masks(0, "answer"), parts["b"]._agreement.masks(0, "other")
+    assert terms.label(0, "answer", QUESTION) != terms.label(0, "other", QUESTION)
+    ours = parts["a"]._agreement.masks(0, "answer", QUESTION)
+    theirs = parts["b"]._agreement.masks(0, "other", QUESTION)
     assert not {key for key, _ in ours} & {key for key, _ in theirs}
 
 
@@ -478,47 +471,15 @@ def test_earlier_keys_are_forgotten():
         protect(parts)
 
 
-def test_shares_are_given_once_and_of_one_kind():
-    _, parts = agreed()
-    own, key = parts["a"]._agreement._shares[1, :2].tolist()
-    protect(parts)
-    answer = parts["a"].unmask(Unmasking("first", 0, ("a", "c")))
-    assert answer.shares[1].tolist() == key != own
-    for survivors in (("a", "b", "c"), ("a", "c")):
-        with pytest.raises(RefusedByPolicy, match="unmasked before"):
-            parts["a"].unmask(Unmasking("first", 0, survivors))
-    assert not parts["a"]._agreement._shares[:, :2].any()
-    assert parts["a"]._agreement._shares[:, 2:].any()
-
-
-@pytest.mark.parametrize(
-    ("number", "survivors", "why"),
-    [
-        (1, SITES, "not masked here"),
-        (7, SITES, "not masked here"),
-        (0, ("a",), "fewer sites answered than agreed"),
-        (0, (), "this site is not among"),
-        (0, ("b", "c"), "this site is not among"),
-        (0, ("a", "b", "d"), "took no part"),
-        (0, ("a", "b", "b"), "named twice"),
-        (0, ("a", "a"), "named twice"),
-    ],
-)
-def test_survivors_that_cannot_be_are_refused(number, survivors, why):
-    _, parts = agreed()
-    protect(parts)
-    with pytest.raises(RefusedByPolicy, match=why):
-        parts["a"].unmask(Unmasking("first", number, survivors))
-    parts["a"].unmask(Unmasking("first", 0, SITES))
-
-
 def test_sums_that_need_every_site_are_never_unmasked():
     _, parts, public = advertised(invitation(threshold=3))
     for part in parts.values():
         part.agree(public)
     protect(parts, call=asked(mask=Mask("first", 0, 3)))
     with pytest.raises(ConfigurationError, match="no such agreement"):
-        parts["a"].unmask(Unmasking("first", 0, SITES))
+        confirm(parts, "a", SITES)
+    with pytest.raises(ConfigurationError, match="no such agreement"):
+        unmask(parts, "a", np.zeros((3, 64), np.uint8))
 
 
 # Identities
@@ -549,7 +510,7 @@ def secrets_of(federation):
         for part in runtime._parts.values()
         if isinstance(part, MaskingKeys)
     ]
-    return [seed for one in agreements for seed in one._key_seeds + one._mask_seeds]
+    return [seed for one in agreements for seed in [*one._key_seeds, one._mask_seed]]
 
 
 def test_keys_are_never_written_down(tmp_path):
@@ -557,16 +518,25 @@ def test_keys_are_never_written_down(tmp_path):
     federation.sum(MeanSite.residuals, ASK)
     secrets = [seed for seed in secrets_of(federation) if seed]
     written = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
-    assert len(secrets) == 3 * 2 * 15
+    assert len(secrets) == 3 * (15 + 1)
     assert written
     assert not any(secret in written or secret.hex().encode() in written for secret in secrets)
 
 
-def test_the_seeds_of_a_sum_are_forgotten_with_it():
+def test_the_key_of_a_sum_is_forgotten_with_it():
     federation = begun(mixed(), mixed(), mixed(), quorum=2)
+    for left in (1, 0):
+        federation.sum(MixedSite.answer, Nothing())
+        assert len([seed for seed in secrets_of(federation) if seed]) == 3 * (left + 1)
+
+
+@pytest.mark.parametrize("lose", [{"site-2": "answer"}, {"site-2": "confirm"}])
+def test_all_seeds_of_an_agreement_are_forgotten_with_the_loss_of_a_site(lose):
+    federation = begun(mixed(), mixed(), mixed(), quorum=2, faults=Faults(lose=lose))
     federation.sum(MixedSite.answer, Nothing())
-    federation.sum(MixedSite.answer, Nothing())
-    assert set(secrets_of(federation)) == {b""}
+    kept = federation._engine._engine._runtimes
+    agreements = [kept[site]._parts[federation.session, MaskingKeys]._agreement for site in federation.sites]
+    assert {seed for one in agreements for seed in [*one._key_seeds, one._mask_seed]} == {b""}
 
 
 def test_an_identity_prints_its_public_half_alone():

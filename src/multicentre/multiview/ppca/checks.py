@@ -73,16 +73,25 @@ def warn_of_lonely_views(agreement: Agreement, n_sites: int) -> None:
         )
 
 
+_PRIVACY = (
+    ("epsilon", 1e-6, 1e12, "0.5 to 10; without it the fit is not private"),
+    ("delta", 1e-300, 1e-2, "well below one over the number of patients, such as 1e-5"),
+    ("clip", 1e-100, 1e100, "1.2 times the root of the number of columns, the default"),
+)
+
+
 def _check_privacy(given: Mapping[str, Any]) -> None:
     if given["epsilon"] is None:
         for name in ("reference", "clip"):
             if given[name] is not None:
                 raise ConfigurationError("it is of use with epsilon alone", where=name, mend="Give epsilon too.")
         return
-    for name, largest in (("epsilon", np.inf), ("delta", 1.0), ("clip", np.inf)):
+    for name, least, largest, usual in _PRIVACY:
         value = given[name]
-        if not (_is_number(value) and 0 < value < largest) and not (name == "clip" and value is None):
-            raise ConfigurationError(f"{value!r} is not a number between 0 and {largest:g}", where=name)
+        if not (_is_number(value) and least <= value <= largest) and not (name == "clip" and value is None):
+            raise ConfigurationError(
+                f"{value!r} is not a number from {least:g} to {largest:g}", where=name, mend=f"Usual: {usual}."
+            )
     _check_fit_is_private(given)
     _check_reference(given["reference"])
 
@@ -113,7 +122,9 @@ def _check_reference(reference: object) -> None:
     for view, given in reference.items():
         if not (isinstance(given, Mapping) and set(given) == {"centre", "spread"}):
             raise ConfigurationError(
-                "centre and spread are needed, and nothing else", where=f"reference, view {view!r}"
+                "centre and spread are needed, and nothing else",
+                where=f"reference, view {view!r}",
+                mend='Give {"centre": [...], "spread": [...]}, one number a column.',
             )
         for key, values in given.items():
             where = f"reference, view {view!r}, {key}"

@@ -168,13 +168,20 @@ class PrivateRows:
 def warn_of_noise(moments: NoisedMoments, n_components: int) -> float:
     """Return the expected angle of the weakest latent dimension in degrees; warn where it is large."""
     angle = moments.expected_angle(n_components)
+    if moments.is_crowded:
+        warnings.warn(
+            "most patients' rows were shortened to `clip`: the reference's spreads seem too small or its centres far "
+            "from these patients, and the model describes the shortened rows.",
+            NoiseWarning,
+            stacklevel=5,
+        )
     if angle > LARGEST_ANGLE:
         told = f"turns the weakest of {n_components} latent dimensions by about {angle:.0f} degrees"
         if angle >= 90:
             told = f"hides the weakest of {n_components} latent dimensions"
         warnings.warn(
             f"the noise of differential privacy {told}. Use fewer dimensions or columns, more patients, "
-            "secure_sum=True (one noise for all sites), or a larger epsilon.",
+            "secure_sum=True (one noise for all sites), a larger epsilon, or a reference nearer to these patients.",
             NoiseWarning,
             stacklevel=5,
         )

@@ -12,10 +12,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from multicentre.federation.errors import DataError, IntegrityError
+from multicentre.federation.errors import ConfigurationError, DataError, IntegrityError
 from multicentre.federation.messages import Message, Nothing
 from multicentre.federation.steps import Acknowledgement, step
-from multicentre.multiview.agreement import MultiViewPart, Stacking, check_columns
+from multicentre.multiview.agreement import LEAST_SPREAD, MultiViewPart, Stacking, check_columns
 from multicentre.multiview.ppca import messages as sent
 from multicentre.multiview.ppca.maths import selection
 from multicentre.multiview.ppca.maths.axes import absorb_axes, change_axes
@@ -43,7 +43,10 @@ class MvPPCASite(MultiViewPart):
     def prepare(self, ask: sent.Standards) -> Acknowledgement:
         """Take in the agreed units; the site's own case mix starts as the standard one."""
         check_columns(self.data, ask.columns)
+        require_sober(ask.spread, "spread")
         if ask.complete:
+            if ask.waic:
+                raise ConfigurationError("a private fit draws no parameters", where="waic")
             self._require_complete(Stacking(ask.views, ask.sizes))
         law = LatentLaw.standard(ask.n_components)
         self.state = sent.SiteMemory(**sent.fields_of(ask), latent_mean=law.mean, latent_covariance=law.covariance)
@@ -67,6 +70,9 @@ class MvPPCASite(MultiViewPart):
     @step(releases=sent.OuterProducts, when="once", summed=True)
     def sum_outer_products(self, ask: sent.Clip) -> sent.OuterProducts:
         """Shorten each row to a common length and sum products of columns, for a differentially private fit alone."""
+        require_sober(ask.radius, "radius")
+        if not self.memory.complete:
+            raise ConfigurationError("the site was not prepared for a private fit", where="sum_outer_products")
         clipping = Clipping(ask.radius, self.layout.n_features)
         return sent.OuterProducts(sum_outer_products(self.standard_blocks(), clipping), patients=self.fewest)
 
@@ -210,6 +216,12 @@ class MvPPCASite(MultiViewPart):
             objective=float(local.objective[-1]) if latents is None else latents.log_likelihood,
             patients=self.fewest,
         )
+
+
+def require_sober(asked: Floats | float, where: str) -> None:
+    """Refuse units and lengths in which no patient's row could be measured: a coordinator may not choose them so."""
+    if not np.all((np.abs(asked) >= LEAST_SPREAD) & (np.abs(asked) <= 1 / LEAST_SPREAD)):
+        raise ConfigurationError("a unit or a length is far too small or too large", where=where)
 
 
 def _prior(ask: sent.Global) -> Prior:

@@ -1,13 +1,20 @@
 """A site's secrets of one key agreement, for a batch of sums of which each has its own keys.
 
 Bonawitz et al., Practical Secure Aggregation for Privacy-Preserving Machine Learning (CCS 2017, figure 4), over the
-full graph of sites. Nothing here is ever written down; what a sum was masked with is forgotten as soon as it is used.
+full graph of sites. Nothing here is ever written down; the key of a sum is forgotten as soon as it is used.
+
+It differs in two things, for speed. A site that is there to unmask a sum gives the seed of its own mask itself; shares
+serve for lost sites alone. And the seeds of its own masks come from one seed of the agreement, so that one secret fewer
+is shared for each sum. For this, a site gives shares for one sum of an agreement only, which then is at its end:
+otherwise shares of a site's key for one sum and of the seed of its own masks for another could meet. Two such sums
+would each need `threshold` sites of which none honest gave shares for both, and there are not as many.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from hashlib import sha256
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
@@ -20,15 +27,27 @@ from multicentre.privacy.secure_sum.messages import (
     Boxes,
     BoxesFor,
     Bytes,
+    Confirmed,
+    Confirming,
     Invitation,
+    Recovered,
+    Recovering,
     Unmasked,
     Unmasking,
 )
 from multicentre.privacy.secure_sum.shares import open_box, seal_box, split_seeds
-from multicentre.privacy.secure_sum.streams import SEED_BYTES, Sign, check_of, key_pair, own_mask, pair_mask
+from multicentre.privacy.secure_sum.streams import (
+    SEED_BYTES,
+    Sign,
+    check_of,
+    key_pair,
+    own_mask,
+    pair_mask,
+    seed_of_sum,
+)
+from multicentre.privacy.secure_sum.survivors import MEND, SurvivorLists
 
 _TAG_BYTES = 16
-_MEND = "Nothing was disclosed. Start the run anew; if it happens again, ask whoever runs the coordinator."
 
 
 class Agreement:
@@ -45,8 +64,8 @@ class Agreement:
     ----------
     is_ready : bool
         Whether all that masked sums need has arrived.
-    unused, answered : set of int
-        Sums that were not masked yet; sums that were, and not unmasked.
+    unused : set of int
+        Sums that were not masked yet.
     """
 
     def __init__(self, terms: Invitation, site: str) -> None:
@@ -54,19 +73,19 @@ class Agreement:
         self.site = site
         self.is_ready = False
         self.unused = set(range(terms.n_sums))
-        self.answered: set[int] = set()
         self._position = terms.sites.index(site)
         self._channel = X25519PrivateKey.generate()
         self._key_seeds = [os.urandom(SEED_BYTES) for _ in self.unused]
-        self._mask_seeds = [os.urandom(SEED_BYTES) for _ in self.unused]
+        self._mask_seed = os.urandom(SEED_BYTES)
         self._public: Advertisements | None = None
         self._shares: Bytes | None = None
+        self._lists: SurvivorLists | None = None
 
     def advertise(self, identity: Identity) -> Advertisement:
         """Return the public halves, signed together with the terms."""
         channel = self._channel.public_key().public_bytes_raw()
         keys = b"".join(key_pair(seed).public_key().public_bytes_raw() for seed in self._key_seeds)
-        checks = b"".join(check_of(seed) for seed in self._mask_seeds)
+        checks = b"".join(check_of(seed_of_sum(self._mask_seed, number)) for number in range(self.terms.n_sums))
         signature = identity.sign(self.terms.signed_by(self.site, channel, keys, checks))
         columns = (_bytes(channel), _bytes(keys).reshape(-1, 32), _bytes(checks).reshape(-1, 16), _bytes(signature))
         return Advertisement(*columns)
@@ -77,7 +96,7 @@ class Agreement:
         Raises
         ------
         IntegrityError
-            A peer did not sign its keys and these terms.
+            A peer did not sign its keys and these terms, or the keys said to be this site's are not.
         MessageError
             There are not as many keys as sites and sums.
         ConfigurationError
@@ -87,10 +106,14 @@ class Agreement:
             raise MessageError("the keys do not fit the agreement", where=type(told).__name__)
         if self._public is not None:
             raise ConfigurationError("keys were agreed before", where=self.terms.agreement)
+        if told.channels[self._position].tobytes() != self._channel.public_key().public_bytes_raw():
+            raise IntegrityError("these are not the keys that this site gave", where=self.site, mend=MEND)
         for peer, j in self._peers():
             parts = (told.channels[j].tobytes(), told.keys[j].tobytes(), told.checks[j].tobytes())
             if not verify(identities[peer], told.signatures[j].tobytes(), self.terms.signed_by(peer, *parts)):
-                raise IntegrityError("the keys do not carry this site's signature", where=peer, mend=_MEND)
+                raise IntegrityError("the keys do not carry this site's signature", where=peer, mend=MEND)
+        digest = sha256(told.channels.tobytes() + told.keys.tobytes() + told.checks.tobytes()).digest()
+        self._lists = SurvivorLists(self.terms, self.site, identities, digest)
         self._public = told
         self.is_ready = not self.terms.recovers
 
@@ -99,10 +122,9 @@ class Agreement:
 
         Notes
         -----
-        A box holds, sum by sum, a share of the own mask's seed and one of the key's seed: 32 bytes a sum.
+        A box holds a share of the seed of the site's own masks and, for each sum, one of its key's seed, 16 bytes each.
         """
-        seeds = [seed for pair in zip(self._mask_seeds, self._key_seeds, strict=True) for seed in pair]
-        shares = split_seeds(seeds, self.terms.threshold, len(self.terms.sites))
+        shares = split_seeds([self._mask_seed, *self._key_seeds], self.terms.threshold, len(self.terms.sites))
         boxes = np.zeros((len(shares), shares[0].size + _TAG_BYTES), dtype=np.uint8)
         for peer, j in self._peers():
             channel = self._keys_of_all().channels[j].tobytes()
@@ -131,7 +153,12 @@ class Agreement:
             self._shares[j] = opened.reshape(-1, SEED_BYTES)
         self.is_ready = True
 
-    def masks(self, number: int, step: str) -> list[tuple[bytes, Sign]]:
+    def check_unused(self, number: int, step: str) -> None:
+        """Raise RefusedByPolicy if the masks of a sum were used before, or never agreed."""
+        if not self.is_ready or number not in self.unused:
+            raise RefusedByPolicy("the masks of this sum were used before, or not agreed", where=step, mend=MEND)
+
+    def masks(self, number: int, step: str, question: str) -> list[tuple[bytes, Sign]]:
         """Return key and sign of every stream of one sum, and forget what they were made from.
 
         Raises
@@ -139,48 +166,64 @@ class Agreement:
         RefusedByPolicy
             The masks of this sum were used before, or never agreed.
         """
-        if not self.is_ready or number not in self.unused:
-            raise RefusedByPolicy("the masks of this sum were used before, or not agreed", where=step, mend=_MEND)
+        self.check_unused(number, step)
         self.unused.remove(number)
-        self.answered.add(number)
-        label, private = self.terms.label(number, step), key_pair(self._key_seeds[number])
+        label, private = self.terms.label(number, step, question), key_pair(self._key_seeds[number])
         public = self._keys_of_all().keys[:, number]
         streams = [pair_mask(private, public[j].tobytes(), self.site, peer, label) for peer, j in self._peers()]
         if self.terms.recovers:
-            streams.append((own_mask(self._mask_seeds[number], label), 1))
-        self._key_seeds[number] = self._mask_seeds[number] = b""
+            self._lists_of().answered.add(number)
+            streams.append((own_mask(seed_of_sum(self._mask_seed, number), label), 1))
+        self._key_seeds[number] = b""
         return streams
 
+    def confirm(self, told: Confirming, identity: Identity) -> Confirmed:
+        """Return the signature of a list of survivors, once a sum; see :meth:`SurvivorLists.sign` for errors."""
+        return Confirmed(_bytes(self._lists_of().sign(told, identity)))
+
     def unmask(self, told: Unmasking) -> Unmasked:
-        """Return one share for each site, and forget the other one.
+        """Return the seed of this site's own mask, and for each site not on the list its share of that one's key.
 
-        Raises
-        ------
-        RefusedByPolicy
-            The site did not answer this sum, or its shares were given before; or the survivors are too few, not
-            of this agreement, or without this site.
+        Once a sum; if shares are given, nothing else of the agreement is answered but :meth:`recover_own` of this sum.
+        See :meth:`SurvivorLists.take_signatures` for errors.
         """
-        self._check_survivors(told)
-        self.answered.remove(told.number)
-        assert self._shares is not None
-        lost = np.array([site not in told.survivors for site in self.terms.sites], dtype=int)
-        pair = self._shares[:, 2 * told.number : 2 * told.number + 2]
-        shares = pair[np.arange(len(lost)), lost]
-        pair[:] = 0
-        return Unmasked(shares)
+        survivors = self._lists_of().take_signatures(told)
+        held = self._shares_of()
+        lost = [j for j, site in enumerate(self.terms.sites) if site not in survivors]
+        shares, seed = held[lost, 1 + told.number], seed_of_sum(self._mask_seed, told.number)
+        held[:, 1 + told.number] = 0
+        if lost:
+            self._end_with(told.number)
+            held[:, 1:] = held[lost] = 0
+        return Unmasked(_bytes(seed), shares)
 
-    def _check_survivors(self, told: Unmasking) -> None:
-        reasons = {
-            "this sum was not masked here, or was unmasked before": told.number not in self.answered,
-            "no shares were agreed on": self._shares is None,
-            "a site is named twice": len(set(told.survivors)) < len(told.survivors),
-            "a site took no part in the agreement": not set(told.survivors) <= set(self.terms.sites),
-            "this site is not among those whose values arrived": self.site not in told.survivors,
-            "fewer sites answered than agreed": len(told.survivors) < self.terms.threshold,
-        }
-        for reason, holds in reasons.items():
-            if holds:
-                raise RefusedByPolicy(reason, where="unmask", mend=_MEND)
+    def recover_own(self, told: Recovering) -> Recovered:
+        """Return for each site named the share of the seed of its own masks, once; the agreement ends with it.
+
+        See :meth:`SurvivorLists.check_lost` for errors.
+        """
+        self._lists_of().check_lost(told)
+        held = self._shares_of()
+        shares = held[[self.terms.sites.index(site) for site in told.lost], 0]
+        self._end_with(None)
+        held[:] = 0
+        return Recovered(shares)
+
+    def _end_with(self, number: int | None) -> None:
+        """Forget this site's seeds, and all lists but that of one sum."""
+        self._lists_of().end_with(number)
+        self.unused.clear()
+        self._key_seeds, self._mask_seed = [b""] * self.terms.n_sums, b""
+
+    def _lists_of(self) -> SurvivorLists:
+        if self._lists is None:
+            raise ConfigurationError("keys were not agreed yet", where=self.terms.agreement)
+        return self._lists
+
+    def _shares_of(self) -> Bytes:
+        if self._shares is None:
+            raise ConfigurationError("no shares were agreed on", where=self.terms.agreement)
+        return self._shares
 
     def _peers(self) -> list[tuple[str, int]]:
         return [(site, j) for j, site in enumerate(self.terms.sites) if j != self._position]

@@ -1,15 +1,14 @@
 """The steps by which sites agree on masks, and the terms that a site insists on.
 
-The coordinator carries every message and is taken to follow the protocol while reading all it can. It learns the sum,
-who was in it, and nothing else, as long as fewer than `threshold` sites show it what they hold. With the help of other
-sites it learns the sum over the rest: all sites but one together know the last one's value of any exact sum, and of two
-sites each knows the other's.
+The coordinator carries every message and reads all it can. It learns the sum, who was in it, and nothing else, as long
+as fewer than `threshold` sites show it what they hold. With the help of other sites it learns the sum over the rest:
+all sites but one together know the last one's value of any exact sum, and of two sites each knows the other's.
 
-Against a coordinator that cheats: keys are signed together with the terms, shares are bound to sender and receiver,
-masks serve once, and shares of both kinds cannot be had of any site, since more than half of the sites, and of those
-that help, would be needed for each. By naming other survivors to some sites than to others it could read a sum over
-fewer sites than the threshold, though without help not over one. The round of signatures that would prevent
-that (Bonawitz et al. 2017, ConsistencyCheck) is not made.
+A coordinator that cheats reads one such sum as well, and no other: keys are signed together with the terms, shares are
+bound to sender and receiver, masks serve once, and nothing is unmasked before `threshold` sites have signed one and the
+same list of those whose values are in the sum. More than half of the sites, and of those that help, are needed for
+that, so that no second list can be signed by enough. It can still leave sites out as if they were lost, down to the
+threshold, and put a question to one site that it does not put to the others.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from multicentre.federation.engine import Call
+from multicentre.federation.engine import Call, Mask
 from multicentre.federation.errors import ConfigurationError, RefusedByPolicy
 from multicentre.federation.steps import Acknowledgement, SitePart, step
 from multicentre.privacy.secure_sum.agreement import Agreement
@@ -27,9 +26,14 @@ from multicentre.privacy.secure_sum.messages import (
     Advertisements,
     Boxes,
     BoxesFor,
+    Confirmed,
+    Confirming,
     Invitation,
+    Recovered,
+    Recovering,
     Unmasked,
     Unmasking,
+    question_of,
 )
 from multicentre.privacy.secure_sum.streams import Sign
 
@@ -93,10 +97,31 @@ class MaskingKeys(SitePart):
         self._open(ask.agreement, recovers=True).accept(ask)
         return Acknowledgement()
 
+    @step(releases=Confirmed)
+    def confirm(self, ask: Confirming) -> Confirmed:
+        """Sign the list of sites whose values are in a sum; this site signs one list for each sum, and no other."""
+        return self._open(ask.agreement, recovers=True).confirm(ask, self._identity)
+
     @step(releases=Unmasked)
     def unmask(self, ask: Unmasking) -> Unmasked:
-        """Give one share for each site, once for each sum: of its own mask if it is in the sum, of its key if not."""
+        """Check that enough sites signed the list that this site signed; give the seed of its mask of this sum.
+
+        For each site that is not on the list it gives its share of that site's key of this sum as well.
+        """
         return self._open(ask.agreement, recovers=True).unmask(ask)
+
+    @step(releases=Recovered)
+    def recover_own(self, ask: Recovering) -> Recovered:
+        """Give shares of the seed of own masks, of sites on the list that were lost before they could unmask the sum.
+
+        After shares of any kind were given, the sites agree on new keys before the next sum.
+        """
+        return self._open(ask.agreement, recovers=True).recover_own(ask)
+
+    def check(self, call: Call) -> None:
+        """Check, before anything is computed, that masks for a call are there; see :meth:`masks` for errors."""
+        agreement, mask = self._fitting(call)
+        agreement.check_unused(mask.number, call.step.name)
 
     def masks(self, call: Call) -> list[tuple[bytes, Sign]]:
         """Return key and sign of every stream that masks the answer to a call; they serve once.
@@ -108,18 +133,18 @@ class MaskingKeys(SitePart):
         RefusedByPolicy
             The masks of this number were used before, or are beyond the agreement.
         """
+        agreement, mask = self._fitting(call)
+        return agreement.masks(mask.number, call.step.name, question_of(call.ask, call.noise))
+
+    def _fitting(self, call: Call) -> tuple[Agreement, Mask]:
         agreement, mask = self._agreement, call.mask
-        fits = (
-            agreement is not None
-            and mask is not None
-            and agreement.is_ready
-            and (agreement.terms.study, agreement.terms.session) == (call.study, call.session)
-            and (agreement.terms.agreement, agreement.terms.threshold) == (mask.agreement, mask.threshold)
-            and sorted(agreement.terms.sites) == sorted(call.peers)
-        )
-        if not fits or agreement is None or mask is None:
-            raise ConfigurationError("keys were not agreed with the sites of this sum", where=call.step.name)
-        return agreement.masks(mask.number, call.step.name)
+        if agreement is not None and mask is not None and agreement.is_ready:
+            terms = agreement.terms
+            agreed = Mask(terms.agreement, mask.number, terms.threshold, terms.n_colluding)
+            known = (terms.study, terms.session, sorted(terms.sites))
+            if agreed == mask and known == (call.study, call.session, sorted(call.peers)):
+                return agreement, mask
+        raise ConfigurationError("keys were not agreed with the sites of this sum", where=call.step.name)
 
     def _open(self, name: str, *, recovers: bool) -> Agreement:
         agreement = self._agreement
@@ -147,8 +172,14 @@ class MaskingKeys(SitePart):
                 where="min_sites_in_sum",
                 mend="Raise the study's quorum or bring more sites in.",
             )
+        if terms.n_colluding < self._n_colluding:
+            raise RefusedByPolicy(
+                f"{terms.n_colluding} colluding sites are allowed for, the site's policy says {self._n_colluding}",
+                where="colluding_sites",
+                mend="Tell the coordinator the largest number that any site's policy names.",
+            )
         n_sites = len(terms.sites)
-        if not n_sites + self._n_colluding < 2 * terms.threshold <= 2 * n_sites:
+        if not n_sites + terms.n_colluding < 2 * terms.threshold <= 2 * n_sites:
             raise RefusedByPolicy(
                 f"with a threshold of {terms.threshold} among {n_sites} sites two parts of them could unmask one site",
                 where="threshold",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import dataclass
 from typing import ClassVar
@@ -10,9 +11,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.federation.messages import Message, array, count, text, texts
+from multicentre.federation.noise import Noise
 from multicentre.federation.steps import Release
+from multicentre.federation.wire import encode
 
 Bytes = NDArray[np.uint8]
+
+
+def question_of(ask: Message, noise: Noise | None) -> str:
+    """Return a digest of what sites are asked and of the noise that they are to add.
+
+    It is part of the masks: those of sites that were asked different things do not cancel, and the sum cannot be read.
+    """
+    terms = None if noise is None else [noise.mechanism, sorted(noise.multipliers.items())]
+    return hashlib.sha256(json.dumps(terms).encode() + b"\n" + encode(ask)).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -25,20 +37,27 @@ class Invitation(Message):
     sites: tuple[str, ...] = texts("sites that take part, in order")
     threshold: int = count("sites without which no sum is read")
     n_sums: int = count("sums that the keys are for")
+    n_colluding: int = count("sites that may work together with the coordinator")
 
     @property
     def recovers(self) -> bool:
         """Whether sums outlive the loss of a site."""
         return self.threshold < len(self.sites)
 
-    def label(self, number: int, step: str) -> tuple[str | int, ...]:
-        """Return what tells the masks of one sum from all others."""
-        return (self.study, self.session, self.agreement, number, step)
+    def label(self, number: int, step: str, question: str) -> tuple[str | int, ...]:
+        """Return what tells the masks of one sum from all others; see :func:`question_of`."""
+        return (self.study, self.session, self.agreement, number, step, question)
 
     def signed_by(self, site: str, channel: bytes, keys: bytes, checks: bytes) -> bytes:
         """Return the bytes that `site` signs with its keys."""
-        terms = [self.study, self.session, self.agreement, list(self.sites), self.threshold, self.n_sums, site]
+        terms = [self.study, self.session, self.agreement, list(self.sites), self.threshold, self.n_sums]
+        terms += [self.n_colluding, site]
         return b"\n".join([b"multicentre secure sum, keys", json.dumps(terms).encode(), channel + keys + checks])
+
+    def signed_list(self, site: str, number: int, survivors: tuple[str, ...], keys_digest: bytes) -> bytes:
+        """Return the bytes by which `site` signs whose summands are in a sum; `keys_digest` is the hash of all keys."""
+        told = [self.study, self.session, self.agreement, number, list(survivors), site]
+        return b"\n".join([b"multicentre secure sum, survivors", json.dumps(told).encode(), keys_digest])
 
 
 @dataclass(frozen=True)
@@ -80,20 +99,55 @@ class BoxesFor(Message):
 
 
 @dataclass(frozen=True)
-class Unmasking(Message):
+class Confirming(Message):
     """Whose summands are in a sum."""
 
     agreement: str = text("name of the agreement")
     number: int = count("number of the sum")
-    survivors: tuple[str, ...] = texts("sites whose masked values arrived")
+    survivors: tuple[str, ...] = texts("sites whose masked values arrived, in order")
+
+
+@dataclass(frozen=True)
+class Confirmed(Release):
+    """A site's word that it knows this list of survivors, and will know no other, for this sum."""
+
+    concerns_patients: ClassVar[bool] = False
+    signature: Bytes = array("the site's signature of the list (Ed25519)", (64,), dtype="u1")
+
+
+@dataclass(frozen=True)
+class Unmasking(Message):
+    """Who signed the list of survivors of a sum."""
+
+    agreement: str = text("name of the agreement")
+    number: int = count("number of the sum")
+    signatures: Bytes = array("signatures, sites in order; zeros where there is none", ("n", 64), dtype="u1")
 
 
 @dataclass(frozen=True)
 class Unmasked(Release):
-    """For each site one share: of the seed of its own mask if its values arrived, of its key of this sum if not."""
+    """What takes a site's own mask off a sum, and its shares of what takes off the masks of sites that were lost."""
 
     concerns_patients: ClassVar[bool] = False
-    shares: Bytes = array("shares, sites in order", ("n", 16), dtype="u1")
+    seed: Bytes = array("seed of the site's own mask of this sum", (16,), dtype="u1")
+    shares: Bytes = array("for each site not on the list, a share of its key of this sum", ("m", 16), dtype="u1")
+
+
+@dataclass(frozen=True)
+class Recovering(Message):
+    """Sites that were lost after their masked values had arrived."""
+
+    agreement: str = text("name of the agreement")
+    number: int = count("number of the sum")
+    lost: tuple[str, ...] = texts("sites on the list of survivors whose own masks are still in the sum")
+
+
+@dataclass(frozen=True)
+class Recovered(Release):
+    """Shares of what takes the own masks of lost sites off a sum."""
+
+    concerns_patients: ClassVar[bool] = False
+    shares: Bytes = array("for each site named, a share of the seed of its own masks", ("m", 16), dtype="u1")
 
 
 @dataclass(frozen=True)

@@ -59,6 +59,11 @@ class MaskingSeal:
         """Return the part that holds one session's keys."""
         return MaskingKeys(site, self._identity, self._peers, self._min_sites, self._n_colluding)
 
+    def check(self, call: Call, keys: SitePart) -> None:
+        """Check, before anything is computed or paid for, that masks for a call are there."""
+        assert isinstance(keys, MaskingKeys)
+        keys.check(call)
+
     def protect(self, call: Call, release: Release, keys: SitePart) -> Masked:
         """Return the masked fixed-point values of `release`.
 

@@ -62,7 +62,7 @@ def seal_box(shares: Bytes, private: X25519PrivateKey, public: bytes, terms: Inv
     Examples
     --------
     >>> from multicentre.privacy.secure_sum.streams import key_pair
-    >>> terms = Invitation("study", "0.1", "first", ("lyon", "nice", "metz"), 2, 1)
+    >>> terms = Invitation("study", "0.1", "first", ("lyon", "nice", "metz"), 2, 1, 0)
     >>> lyon, nice = key_pair(bytes(16)), key_pair(bytes(15) + b"1")
     >>> way = ("lyon", "nice")
     >>> box = seal_box(np.arange(4, dtype=np.uint8), lyon, nice.public_key().public_bytes_raw(), terms, way)

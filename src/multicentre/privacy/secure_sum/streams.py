@@ -101,8 +101,26 @@ def own_mask(seed: bytes, label: Label) -> bytes:
     return derive(seed, "own mask", *label)
 
 
+def seed_of_sum(seed: bytes, number: int) -> bytes:
+    """Return the seed, 16 bytes, of a site's own mask of one sum; it says nothing about those of other sums.
+
+    Parameters
+    ----------
+    seed : bytes
+        The seed of the site's own masks in one agreement.
+    number : int
+        Number of the sum.
+
+    Examples
+    --------
+    >>> seed_of_sum(bytes(16), 0) == seed_of_sum(bytes(16), 1)
+    False
+    """
+    return derive(seed, "own seed", number, n_bytes=SEED_BYTES)
+
+
 def check_of(seed: bytes) -> bytes:
-    """Return the hash, 16 bytes, by which the coordinator sees that it has put the right seed together.
+    """Return the hash, 16 bytes, by which the coordinator sees that it has the right seed of an own mask.
 
     Examples
     --------

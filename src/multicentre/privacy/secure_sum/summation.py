@@ -2,7 +2,8 @@
 
 A batch of sums begins with an agreement: sites advertise signed public keys (one exchange) and either agree on them
 (one exchange; every site is needed) or share the seeds of their keys among each other (two exchanges; losses are
-tolerated). Each sum is one exchange, and one more to unmask it where losses are tolerated.
+tolerated). Each sum is one exchange. Where losses are tolerated, two more unmask it: sites sign whose values are in it,
+and give what takes the masks off; a further one replaces what sites that were lost in between had to give.
 """
 
 from __future__ import annotations
@@ -28,11 +29,15 @@ from multicentre.privacy.secure_sum.messages import (
     Advertisements,
     Boxes,
     BoxesFor,
+    Confirming,
     Invitation,
     Masked,
+    Recovered,
+    Recovering,
     Unmasking,
+    question_of,
 )
-from multicentre.privacy.secure_sum.recovery import remove_masks
+from multicentre.privacy.secure_sum.recovery import Told, remove_masks
 from multicentre.privacy.secure_sum.ring import Ring, plan_grids
 
 N_SUMS = 16
@@ -95,22 +100,23 @@ class MaskedSummation:
         Raises
         ------
         QuorumLost
-            Fewer sites are left than the sum needs; nothing of it can be read.
+            Fewer sites are left than the sum needs, at whichever exchange; nothing of it can be read.
         IntegrityError
-            A site's keys or shares are not what it sent.
+            A site's keys, signature, seed or shares are not what they have to be.
         """
         agreed = self._agreement(federation)
         terms, number = agreed.terms, agreed.spent
         agreed.spent += 1
-        answers = federation.collect(step, ask, mask=Mask(terms.agreement, number, terms.threshold))
+        answers = federation.collect(step, ask, mask=_mask(terms, number))
         survivors = tuple(answers)
         _check_enough(terms, survivors, "answered")
         total, layout = _added(answers, step)
+        noise = _noise(federation, step)
         if terms.recovers:
-            told = federation.collect(MaskingKeys.unmask, Unmasking(terms.agreement, number, survivors))
-            _check_enough(terms, tuple(told), "helped to unmask the sum")
-            remove_masks(total, terms, agreed.public, terms.label(number, step.name), survivors, told)
-        grids = plan_grids(step.releases, len(terms.sites), _noise(federation, step))
+            label = terms.label(number, step.name, question_of(ask, noise))
+            told = _unmasked(federation, terms, number, survivors)
+            remove_masks(total, terms, agreed.public, label, told)
+        grids = plan_grids(step.releases, len(terms.sites), noise)
         return decode_release(step.releases, total, layout, grids)
 
     def _agreement(self, federation: Federation) -> Agreed:
@@ -144,7 +150,13 @@ class MaskedSummation:
             )
         threshold = min(max(federation.needed, (len(sites) + self._n_colluding) // 2 + 1), len(sites))
         name = secrets.token_hex(8)
-        return Invitation(federation.terms.study, federation.session, name, sites, threshold, self._n_sums)
+        return Invitation(
+            federation.terms.study, federation.session, name, sites, threshold, self._n_sums, self._n_colluding
+        )
+
+
+def _mask(terms: Invitation, number: int) -> Mask:
+    return Mask(terms.agreement, number, terms.threshold, terms.n_colluding)
 
 
 def _stacked(terms: Invitation, answers: Mapping[str, Advertisement]) -> Advertisements:
@@ -171,6 +183,26 @@ def _added(answers: Mapping[str, Release], step: Step[Any, Any, Any]) -> tuple[R
     for answer in masked[1:]:
         total += answer.vector
     return total, masked[0].layout
+
+
+def _unmasked(federation: Federation, terms: Invitation, number: int, survivors: tuple[str, ...]) -> Told:
+    sum_ = (terms.agreement, number)
+    confirmed = federation.collect(MaskingKeys.confirm, Confirming(*sum_, survivors))
+    _check_enough(terms, tuple(confirmed), "confirmed who is in the sum")
+    signatures = np.zeros((len(terms.sites), 64), dtype=np.uint8)
+    for site, answer in confirmed.items():
+        signatures[terms.sites.index(site)] = answer.signature
+    told = Told(survivors, federation.collect(MaskingKeys.unmask, Unmasking(*sum_, signatures)))
+    _check_enough(terms, tuple(told.unmasked), "helped to unmask the sum")
+    return _with_lost(federation, terms, number, told) if told.missing else told
+
+
+def _with_lost(federation: Federation, terms: Invitation, number: int, told: Told) -> Told:
+    recovered: dict[str, Recovered] = federation.collect(
+        MaskingKeys.recover_own, Recovering(terms.agreement, number, told.missing)
+    )
+    _check_enough(terms, tuple(recovered), "helped to unmask the sum")
+    return Told(told.survivors, told.unmasked, recovered)
 
 
 def _check_enough(terms: Invitation, sites: tuple[str, ...], did: str) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from multicentre.estimator import FederatedEstimator
+from multicentre.federation.coordinator import Quorum
 from multicentre.federation.engine import Protection
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.noise import Plan
@@ -78,6 +79,7 @@ def audit_study(
         data,
         policy=study.policies,
         secure_sum=study.privacy.secure_sum,
+        quorum=study.run.quorum,
         site=site,
         runs=runs,
         seed=seed,
@@ -91,6 +93,7 @@ def audit(
     *,
     policy: Mapping[str, Policy] | Policy | None = None,
     secure_sum: bool = False,
+    quorum: Quorum = "all",
     site: str | None = None,
     runs: int = RUNS,
     confidence: float = 0.95,
@@ -110,6 +113,8 @@ def audit(
         nothing of its fits leaves this process.
     secure_sum : bool, default False
         The attacker sees masked sums, not single sites' answers.
+    quorum : "all" or int, default "all"
+        As for ``Federation.in_process``: of how many sites the noise must suffice.
     site : str, optional
         Where the canary is put; by default the site with the fewest patients.
     runs : int, at least 10, default 500
@@ -152,7 +157,7 @@ def audit(
     _check(runs, confidence)
     data, policies = _prepared(sites, policy)
     place = _chosen_site(data, site)
-    options: dict[str, Any] = {"policy": policies, "secure_sum": secure_sum, "study": "audit"}
+    options: dict[str, Any] = {"policy": policies, "secure_sum": secure_sum, "quorum": quorum, "study": "audit"}
     with warnings.catch_warnings(), Recording.in_process(data, **options) as without:
         warnings.simplefilter("ignore")  # of a fit's quality, a thousand times
         probe = hear(estimator, without, place)

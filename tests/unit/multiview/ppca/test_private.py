@@ -243,11 +243,12 @@ def test_the_noise_is_what_epsilon_and_delta_ask_for():
 
 
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 3.0, 20.0])
-def test_a_budget_of_just_epsilon_suffices(epsilon):
-    model = fit_privately(epsilon=epsilon, options={"policy": mc.Policy(epsilon=epsilon)})
+def test_a_budget_of_just_epsilon_suffices(epsilon, tmp_path):
+    just, less = (mc.Policy(epsilon=share * epsilon, account=str(tmp_path / f"{share}.jsonl")) for share in (1, 0.99))
+    model = fit_privately(epsilon=epsilon, options={"policy": just})
     assert 0.999 * epsilon < model.privacy_.epsilon <= epsilon
     with pytest.raises(RefusedByPolicy):
-        fit_privately(epsilon=epsilon, options={"policy": mc.Policy(epsilon=0.99 * epsilon)})
+        fit_privately(epsilon=epsilon, options={"policy": less})
 
 
 def test_a_run_taken_up_again_asks_and_spends_nothing(tmp_path):

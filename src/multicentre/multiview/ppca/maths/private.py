@@ -31,6 +31,7 @@ WEIGHT_SHARE = 1 / 3
 LARGEST = 1e300
 GRID = 2.0**15
 SLACK = 2.0**-20
+CROWDED = 0.9
 
 
 @dataclass(frozen=True)
@@ -82,18 +83,19 @@ def default_radius(n_features: int) -> float:
 
 
 def clip_rows(rows: Floats, radius: float) -> Floats:
-    """Shorten every row of more than `radius` to that length, shape (n, d).
+    """Shorten every row of more than `radius` to that length, shape (n, d), whatever the rows and the radius.
 
     Examples
     --------
     >>> clip_rows(np.array([[3.0, 4.0], [0.0, 0.5]]), 1.0).round(12).tolist()
     [[0.6, 0.8], [0.0, 0.5]]
     """
-    rows = np.clip(rows, -LARGEST, LARGEST)
-    largest = np.maximum(np.abs(rows).max(axis=1, keepdims=True), 1.0)
+    rows = np.nan_to_num(np.clip(rows, -LARGEST, LARGEST), nan=0.0)
+    largest = np.maximum(np.abs(rows).max(axis=1, keepdims=True), np.finfo(np.float64).tiny)
     length = np.linalg.norm(rows / largest, axis=1, keepdims=True)
-    inside = length <= radius / largest
-    return np.where(inside, rows, rows / largest * (radius / np.where(inside, 1.0, length)))
+    with np.errstate(over="ignore"):
+        inside = length <= radius / largest
+    return np.where(inside, rows, rows / largest * (radius / np.where(length > 0, length, 1.0)))
 
 
 def sum_outer_products(
@@ -192,6 +194,12 @@ class NoisedMoments:
         values, axes = np.linalg.eigh(self.covariance)
         values = project_eigenvalues(values, floor, min(float(values.sum()), self.radius**2))
         return np.asarray((axes * values) @ axes.T)
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether the rows' mean squared length is surely near the largest: most were shortened."""
+        doubt = 3 * self.error * np.sqrt(len(self.mean))
+        return bool(np.trace(self.covariance) + self.mean @ self.mean - doubt > CROWDED * self.radius**2)
 
     def expected_angle(self, n_components: int) -> float:
         """Return by how many degrees the noise is expected to turn the weakest of the leading axes.
