@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -124,8 +124,20 @@ class Federation(coordinator.Federation):
         """The ledger of each site, which only an in-process federation can show."""
         return {name: guard.ledger for name, guard in self._guards.items()}
 
-    def card(self, part: type[SitePart], plan: Plan | None = None) -> DisclosureCard:
-        """Return what a method would let out of these sites, with the noise of its plan where it has one."""
+    def card(
+        self, part: type[SitePart], plan: Plan | None = None, asked: Collection[str] | None = None
+    ) -> DisclosureCard:
+        """Return what a method would let out of these sites.
+
+        Parameters
+        ----------
+        part : type
+            The method's site part.
+        plan : Plan, optional
+            The noise of its releases.
+        asked : collection of str, optional
+            Names of the steps that will be asked; all that the part offers otherwise.
+        """
         loosest = min((guard.policy for guard in self._guards.values()), key=lambda policy: policy.min_patients)
         return disclosure_card(
             part,
@@ -134,6 +146,7 @@ class Federation(coordinator.Federation):
             policy=loosest,
             plan=plan,
             sites_per_patient=self.terms.sites_per_patient,
+            asked=asked,
         )
 
 

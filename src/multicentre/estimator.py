@@ -100,6 +100,10 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-le
         """Return the noise of every release of a fit with these parameters; None without differential privacy."""
         return None
 
+    def asked_steps(self) -> frozenset[str]:
+        """Return the names of the steps that a fit with these parameters may ask of a site."""
+        return frozenset(self.site_part.steps())
+
     @abstractmethod
     def _fit(self, federation: Federation) -> None:
         """Run the rounds and set the fitted attributes."""

@@ -150,5 +150,15 @@ def test_what_left_is_what_the_cards_announce(name, secure):
         assert left <= announced
 
 
+@secure_or_not
+def test_only_steps_that_the_estimator_named_were_asked(name, secure):
+    estimator, federation = CASES[name].make(), reference(name, secure)[2]
+    if not hasattr(estimator, "asked_steps"):
+        return
+    methods = {estimator.site_part.method}
+    asked = {e["step"] for led in federation.ledgers.values() for e in led.entries if e["method"] in methods}
+    assert asked <= estimator.asked_steps() <= set(estimator.site_part.steps())
+
+
 def _descendants(kind):
     return {kind}.union(*(_descendants(child) for child in kind.__subclasses__()))

@@ -297,3 +297,19 @@ def test_a_masked_call_without_keys_is_refused_before_it_is_paid_for(colluding, 
     with pytest.raises(ConfigurationError, match="keys were not agreed"):
         handle.collect(ClippedSite.clipped_sum, Nothing(), mask=Mask("forged", 0, 3, colluding))
     assert spent_at(tmp_path) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("secure", "quorum", "colluding"),
+    [(False, "all", 0), (True, "all", 0), (True, 4, 0), (True, "all", 2), (True, 5, 1)],
+)
+def test_the_coordinator_knows_how_much_noise_there_is(secure, quorum, colluding):
+    d = 30_000
+    policy = mc.Policy(colluding_sites=colluding)
+    sites = {f"s{i}": np.zeros((20, d)) for i in range(6)}
+    handle = federate_privately(sites, secure_sum=secure, quorum=quorum, policy=policy).begin(
+        ClippedSite, plan=plan_of(0.5)
+    )
+    total = handle.sum(ClippedSite.clipped_sum, Nothing()).total
+    assert total.std() == pytest.approx(math.sqrt(2.0) * handle.noise_spread, rel=5 / math.sqrt(2 * d))
+    assert handle.noise_spread >= 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +11,9 @@ import typer
 from multicentre.cli.console import AsJson, answering, show, show_json
 
 if TYPE_CHECKING:
+    from multicentre.estimator import FederatedEstimator
     from multicentre.privacy.card import DisclosureCard
+    from multicentre.studies.study import Study
 
 
 @answering
@@ -44,11 +47,29 @@ def _study_card(path: Path) -> DisclosureCard:
     study = read_study(path)
     loosest = min(study.policies.values(), key=lambda policy: policy.min_patients)
     estimator = make_estimator(study)
-    return disclosure_card(
+    card = disclosure_card(
         estimator.site_part,
         protection="masked" if study.privacy.secure_sum else "clear",
         n_sites=len(study.sites),
         policy=loosest,
         plan=estimator.privacy_plan(),
         sites_per_patient=study.privacy.sites_per_patient,
+        asked=estimator.asked_steps(),
     )
+    return dataclasses.replace(card, warnings=(*card.warnings, *_objections(study, estimator)))
+
+
+def _objections(study: Study, estimator: FederatedEstimator) -> list[str]:
+    """Return which sites' policies will refuse the study, and why."""
+    found = []
+    for site, policy in study.policies.items():
+        reasons = {
+            "it has a privacy budget, and the study adds no noise": policy.epsilon and estimator.privacy_plan() is None,
+            "only masked sums may leave": policy.secure_sums_only and not study.privacy.secure_sum,
+            f"a masked sum needs {policy.min_sites_in_sum} sites": study.privacy.secure_sum
+            and policy.min_sites_in_sum > len(study.sites),
+            f"the method {study.method} is not allowed": policy.methods is not None
+            and estimator.site_part.method not in policy.methods,
+        }
+        found += [f"{site}'s policy refuses this study: {reason}." for reason, holds in reasons.items() if holds]
+    return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -36,6 +37,9 @@ class Summation(Protocol):
     def total(self, federation: Federation, step: Step[Any, Any, R], ask: Message) -> R:
         """Return the sum over the sites' answers."""
 
+    def noise_spread(self, federation: Federation) -> float:
+        """Return the standard deviation of the noise in the last sum, over that of the plan."""
+
 
 class PlainSummation:
     """The coordinator's process adds the answers and passes on the sum alone."""
@@ -49,6 +53,10 @@ class PlainSummation:
         """Return the sum over the sites' answers, added in the order of the sites."""
         answers = federation.collect(step, ask)
         return add_messages([answers[site] for site in answers])
+
+    def noise_spread(self, federation: Federation) -> float:
+        """Each site adds all of the noise."""
+        return math.sqrt(len(federation.sites))
 
 
 @dataclass
@@ -165,6 +173,11 @@ class Federation:
     def needed(self) -> int:
         """How many sites must answer."""
         return max(1, self.terms.needed(len(self._engine.sites)))
+
+    @property
+    def noise_spread(self) -> float:
+        """Standard deviation of the noise in the last sum, over that of the plan; at least 1."""
+        return self._summation.noise_spread(self)
 
     @property
     def plan(self) -> Plan | None:

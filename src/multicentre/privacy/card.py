@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -95,6 +96,7 @@ def disclosure_card(
     policy: Policy | None = None,
     plan: Plan | None = None,
     sites_per_patient: int = 1,
+    asked: Collection[str] | None = None,
 ) -> DisclosureCard:
     """Return the disclosure card of a method.
 
@@ -112,6 +114,8 @@ def disclosure_card(
         The noise of every release; only what it names leaves then, and what tells of no patient.
     sites_per_patient : int, default 1
         At how many sites one patient may have records.
+    asked : collection of str, optional
+        Names of the steps that will be asked; all that the part offers otherwise.
 
     Returns
     -------
@@ -126,7 +130,8 @@ def disclosure_card(
     >>> {line.seen for line in card.lines if line.step == "fit_shared"}
     {'nobody; the sum alone'}
     """
-    steps = [step for step in part.steps().values() if step.releases.concerns_patients and _is_planned(step, plan)]
+    offered = [step for name, step in part.steps().items() if asked is None or name in asked]
+    steps = [step for step in offered if step.releases.concerns_patients and _is_planned(step, plan)]
     lines = [line for step in steps for line in _lines(step, protection, n_sites, plan)]
     remembered = [declaration.what for declaration in part.remembers.declarations().values()]
     return DisclosureCard(

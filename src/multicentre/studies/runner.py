@@ -254,7 +254,8 @@ def _privacy(run: _Run, federation: Federation) -> str | None:
 
 
 def _write_disclosure(run: _Run, federation: Federation) -> None:
-    card = federation.card(run.estimator.site_part, run.estimator.privacy_plan()).to_dict()
+    method = run.estimator
+    card = federation.card(method.site_part, method.privacy_plan(), method.asked_steps()).to_dict()
     run.folder.write("disclosure.json", {"card": card, **summarise_ledgers(federation.ledgers)})
 
 

@@ -33,6 +33,14 @@ from multicentre.multiview.ppca.site import MvPPCASite
 
 Method = Literal["invariant", "hierarchical", "paper"]
 N_DRAWS, N_BURN = 400, 100
+_ALWAYS = frozenset(
+    {"describe", "column_orders", "column_totals", "column_squares", "prepare", "sum_first_moments", "multiply_moments"}
+) | {"evaluate"}
+_ROUNDS = {
+    "invariant": frozenset({"fit_shared"}),
+    "hierarchical": frozenset({"fit_shared", "fit_around"}),
+    "paper": frozenset({"fit_local"}),
+}
 
 
 class FedMvPPCA(MvPPCAModel):
@@ -195,6 +203,13 @@ class FedMvPPCA(MvPPCAModel):
             return None
         check_parameters(self.get_params(deep=False))
         return private.plan_noise(self.epsilon, self.delta)
+
+    def asked_steps(self) -> frozenset[str]:
+        """Return the names of the steps that a fit with these parameters may ask of a site."""
+        if self.epsilon is not None:
+            return frozenset({"describe", "prepare", "sum_outer_products"})
+        drawn = {"draw_waic"} if self.waic or not isinstance(self.n_components, int | np.integer) else set()
+        return _ALWAYS | _ROUNDS.get(self.method, frozenset()) | drawn
 
     def _fit(self, federation: Federation) -> None:
         check_parameters(self.get_params(deep=False))

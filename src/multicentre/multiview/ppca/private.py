@@ -109,13 +109,12 @@ def ask_for_products(federation: Federation, schema: MultiViewSchema, clipping: 
     assert plan is not None  # the estimator's own, see plan_noise
     (planned,) = plan.releases
     products = federation.sum(MvPPCASite.sum_outer_products, sent.Clip(clipping.radius)).products
-    shares = federation.needed if federation.protection == "masked" else 1
     return Released(
         views=tuple(schema.views),
         columns={view: tuple(schema.columns[view]) for view in schema.views},
         kinds={view: tuple(str(kind) for kind in schema.kinds[view]) for view in schema.views},
         products=products,
-        noise_sd=planned.noise.multipliers["products"] * math.sqrt(len(federation.sites) / shares),
+        noise_sd=planned.noise.multipliers["products"] * federation.noise_spread,
         n_sites=len(federation.sites),
     )
 

@@ -8,6 +8,7 @@ and give what takes the masks off; a further one replaces what sites that were l
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -118,6 +119,13 @@ class MaskedSummation:
             remove_masks(total, terms, agreed.public, label, told)
         grids = plan_grids(step.releases, len(terms.sites), noise)
         return decode_release(step.releases, total, layout, grids)
+
+    def noise_spread(self, federation: Federation) -> float:
+        """Each site's share is made so that those of the fewest honest sites suffice; the others' come on top."""
+        agreed = self._agreed.get(federation)
+        if agreed is None:
+            return 1.0
+        return math.sqrt(len(federation.sites) / _mask(agreed.terms, 0).sharers)
 
     def _agreement(self, federation: Federation) -> Agreed:
         agreed = self._agreed.get(federation)
