@@ -198,6 +198,21 @@ def test_ledger_verify_notices(finished, damage):
     assert "oslo" in printed["error"]["where"]
 
 
+@pytest.mark.parametrize(
+    ("terms", "reason"),
+    [
+        ("{epsilon = 1.0}", "it has a privacy budget, and the study adds no noise"),
+        ("{secure_sums_only = true}", "only masked sums may leave"),
+        ('{methods = ["other"]}', "the method toy is not allowed"),
+    ],
+)
+def test_card_of_a_study_says_whose_policy_refuses_it(terms, reason, tmp_path):
+    study = write_study(tmp_path)
+    study.write_text(study.read_text() + f"\n[privacy]\npolicy = {terms}\n")
+    warnings = json.loads(call("card", study, "--json").stdout)["warnings"]
+    assert sum(reason in warning for warning in warnings) == 3
+
+
 def test_card_of_method_and_of_study(tmp_path):
     method = told("card", "toy")[1]
     assert (method["method"], method["min_patients"]) == ("toy", 10)
