@@ -15,6 +15,7 @@ from multicentre.federation.errors import (
     ConfigurationError,
     DataError,
     DisclosureRefused,
+    MissingExtra,
     QuorumLost,
     RefusedByPolicy,
 )
@@ -313,3 +314,11 @@ def test_the_coordinator_knows_how_much_noise_there_is(secure, quorum, colluding
     total = handle.sum(ClippedSite.clipped_sum, Nothing()).total
     assert total.std() == pytest.approx(math.sqrt(2.0) * handle.noise_spread, rel=5 / math.sqrt(2 * d))
     assert handle.noise_spread >= 1
+
+
+def test_a_site_without_the_sampler_says_so_before_anything_is_asked(tmp_path, monkeypatch):
+    monkeypatch.setattr("multicentre.privacy.mechanisms.find_spec", lambda name: None)
+    federation = federate_privately(policy=budget(1.0, tmp_path))
+    with pytest.raises(MissingExtra, match=r"pip install 'multicentre\[dp\]'"):
+        PrivateMean(epsilon=0.5).fit(federation)
+    assert spent_at(tmp_path) == 0.0

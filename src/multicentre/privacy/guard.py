@@ -18,6 +18,7 @@ from multicentre.federation.noise import PlanReview, PlanShown
 from multicentre.federation.steps import Release
 from multicentre.privacy.cohorts import CohortMemory
 from multicentre.privacy.ledger import Ledger
+from multicentre.privacy.mechanisms import require_sampler
 from multicentre.privacy.payment import Payment
 from multicentre.privacy.policy import Policy
 
@@ -60,11 +61,14 @@ class Guard:
         ------
         RefusedByPolicy
             The method is not allowed here, or the plan does not fit what is left of the budget.
+        MissingExtra
+            The noise cannot be drawn here.
         """
         facts = {"method": plan.method, "step": "plan"}
         if self.policy.methods is not None and plan.method not in self.policy.methods:
             reason = f"the method {plan.method} is not allowed here"
             self._refuse(facts, RefusedByPolicy, reason, "methods")
+        require_sampler()
         with self._refusing(facts):
             self.payment.review(plan)
 

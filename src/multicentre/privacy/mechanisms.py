@@ -27,6 +27,7 @@ import math
 import os
 from collections.abc import Callable
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Literal
 
 import numpy as np
@@ -250,16 +251,25 @@ def _poisson(stream: _Stream, count: int, mean: float) -> Integers:
     return len(above) - rank
 
 
-def _exact(law: Literal["gaussian", "laplace"], shape: tuple[int, ...], scale: float) -> Integers:
-    try:
-        make = import_module("opendp.measurements")
-        domains, metrics, settings = (import_module(f"opendp.{part}") for part in ("domains", "metrics", "mod"))
-    except ModuleNotFoundError:
+def require_sampler() -> None:
+    """Raise MissingExtra where OpenDP, which draws the noise of small releases, is not installed.
+
+    Examples
+    --------
+    >>> require_sampler()
+    """
+    if find_spec("opendp") is None:
         raise MissingExtra(
             "exact noise for differential privacy is drawn with opendp, which is not installed",
             where="multicentre.privacy.mechanisms",
             mend="Run: pip install 'multicentre[dp]'.",
-        ) from None
+        )
+
+
+def _exact(law: Literal["gaussian", "laplace"], shape: tuple[int, ...], scale: float) -> Integers:
+    require_sampler()
+    make = import_module("opendp.measurements")
+    domains, metrics, settings = (import_module(f"opendp.{part}") for part in ("domains", "metrics", "mod"))
     settings.enable_features("contrib")
     integers = domains.vector_domain(domains.atom_domain(T="i64"))
     if law == "gaussian":

@@ -13,13 +13,14 @@ PACKAGES = (
     "numpy",
     "pandas",
     "platformdirs",
+    "pycryptodome",
     "pydantic",
     "rich",
     "scikit-learn",
     "scipy",
     "typer",
 )
-EXTRAS = {"parquet": "pyarrow", "polars": "polars", "deep": "torch"}
+EXTRAS = {"parquet": "pyarrow", "polars": "polars", "dp": "opendp", "deep": "torch"}
 
 
 def installed_version(package: str) -> str | None:

@@ -8,7 +8,6 @@ import functools
 import math
 import os
 import random
-import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -207,7 +206,7 @@ def test_noise_has_the_shape_asked_for(shape):
 
 
 def test_without_opendp_few_numbers_are_refused_and_many_are_not(monkeypatch):
-    monkeypatch.setitem(sys.modules, "opendp.measurements", None)
+    monkeypatch.setattr("multicentre.privacy.mechanisms.find_spec", lambda name: None)
     for draw in (gaussian_noise, geometric_noise):
         with pytest.raises(MissingExtra, match=r"pip install 'multicentre\[dp\]'"):
             draw((EXACT_SIZE,), 5.0)
