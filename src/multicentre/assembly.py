@@ -10,7 +10,7 @@ from typing import Any, Self
 from multicentre.engines.faults import Faults, Faulty
 from multicentre.engines.in_process import InProcess
 from multicentre.federation import coordinator
-from multicentre.federation.coordinator import PlainSummation, Quorum, Summation, Terms
+from multicentre.federation.coordinator import PlainSummation, Summation
 from multicentre.federation.engine import Engine
 from multicentre.federation.errors import ConfigurationError, DisclosureWarning
 from multicentre.federation.noise import Plan
@@ -18,6 +18,7 @@ from multicentre.federation.progress import Listener
 from multicentre.federation.runtime import SiteRuntime
 from multicentre.federation.steps import SitePart
 from multicentre.federation.storage import Store, check_site_name
+from multicentre.federation.terms import Quorum, Terms
 from multicentre.privacy.card import DisclosureCard, disclosure_card
 from multicentre.privacy.guard import Guard
 from multicentre.privacy.ledger import Ledger

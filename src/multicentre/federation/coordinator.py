@@ -7,9 +7,8 @@ import math
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Literal, Protocol, Self
+from typing import Any, Protocol, Self
 
 from multicentre.federation.engine import Call, Engine, Lost, Mask, Outcome, Protection, Refused, Upkeep
 from multicentre.federation.errors import ConfigurationError, MessageError, QuorumLost, SiteFailed
@@ -19,9 +18,8 @@ from multicentre.federation.progress import Listener, Silence
 from multicentre.federation.rounds import Rounds
 from multicentre.federation.steps import A, P, R, SitePart, Step
 from multicentre.federation.storage import Store
+from multicentre.federation.terms import Terms, Traffic
 from multicentre.federation.wire import size
-
-Quorum = Literal["all"] | int
 
 
 class Summation(Protocol):
@@ -57,57 +55,6 @@ class PlainSummation:
     def noise_spread(self, federation: Federation) -> float:
         """Each site adds all of the noise."""
         return math.sqrt(len(federation.sites))
-
-
-@dataclass
-class Traffic:
-    """What crossed the boundary so far: calls and bytes of values, by step, sites taken together."""
-
-    calls: dict[str, int] = field(default_factory=dict)
-    bytes_to_sites: dict[str, int] = field(default_factory=dict)
-    bytes_from_sites: dict[str, int] = field(default_factory=dict)
-
-    def add(self, step: str, sent: int, received: int) -> None:
-        """Count one exchange."""
-        self.calls[step] = self.calls.get(step, 0) + 1
-        self.bytes_to_sites[step] = self.bytes_to_sites.get(step, 0) + sent
-        self.bytes_from_sites[step] = self.bytes_from_sites.get(step, 0) + received
-
-
-@dataclass(frozen=True)
-class Terms:
-    """What holds for every call of a study.
-
-    Parameters
-    ----------
-    study : str
-        Name of the study, written to every ledger.
-    quorum : "all" or int
-        How many sites must answer for a round to count.
-    time_limit_s : float, optional
-        Seconds that a site may take for one step; None waits for ever.
-    sites_per_patient : int
-        At how many sites one patient may have records; differential privacy adds up over them.
-    """
-
-    study: str = "study"
-    quorum: Quorum = "all"
-    time_limit_s: float | None = None
-    sites_per_patient: int = 1
-
-    def __post_init__(self) -> None:
-        if self.quorum != "all" and type(self.quorum) is not int:
-            raise ConfigurationError(
-                f"a quorum of {self.quorum!r} cannot be understood", where="quorum", mend='Use "all" or a whole number.'
-            )
-        if self.time_limit_s is not None and not self.time_limit_s > 0:
-            raise ConfigurationError("a time limit must be above 0 seconds", where="time_limit_s")
-        if type(self.sites_per_patient) is not int or self.sites_per_patient < 1:
-            raise ConfigurationError("a whole number of at least 1 is needed", where="sites_per_patient")
-
-    def needed(self, n_sites: int) -> int:
-        """Return how many of `n_sites` must answer."""
-        return n_sites if self.quorum == "all" else int(self.quorum)
 
 
 class Federation:

@@ -13,7 +13,6 @@ import pytest
 
 import multicentre as mc
 from multicentre.engines.faults import Faults
-from multicentre.federation.coordinator import Terms
 from multicentre.federation.engine import Refused
 from multicentre.federation.errors import (
     ConfigurationError,
@@ -25,6 +24,7 @@ from multicentre.federation.errors import (
 from multicentre.federation.messages import Message, text
 from multicentre.federation.progress import Silence
 from multicentre.federation.steps import SitePart, step
+from multicentre.federation.terms import Terms
 from toy_method import FedMean, Guess, MeanSite, Size, federate, toy_sites
 
 ASK = Guess(np.zeros(3), 0)

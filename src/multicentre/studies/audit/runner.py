@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from multicentre.estimator import FederatedEstimator
-from multicentre.federation.coordinator import Quorum
 from multicentre.federation.engine import Protection
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.noise import Plan
 from multicentre.federation.progress import Listener, Silence
+from multicentre.federation.terms import Quorum
 from multicentre.privacy.accounting import Spent
 from multicentre.privacy.budget import cost_of
 from multicentre.privacy.policy import Policy, unknown_key
