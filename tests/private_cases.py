@@ -73,7 +73,6 @@ STANDARDS = ppca_messages.Standards(
     incomplete=False,
     complete=True,
     n_components=1,
-    waic=False,
     case_mix_weight=0.0,
 )
 

@@ -15,16 +15,20 @@ from multicentre.federation.errors import (
     ConfigurationError,
     DataError,
     DisclosureRefused,
+    IntegrityError,
     MissingExtra,
     QuorumLost,
     RefusedByPolicy,
 )
 from multicentre.federation.messages import Nothing
 from multicentre.federation.noise import Noise
+from multicentre.multiview.ppca.messages import Standards
+from multicentre.multiview.ppca.site import MvPPCASite
 from multicentre.privacy.accounting import rho_of_epsilon
 from multicentre.privacy.budget import total_spent
 from multicentre.privacy.guard import Guard
 from multicentre.privacy.ledger import Ledger, read_ledger
+from multicentre.privacy.secure_sum.messages import Invitation
 from toy_private import ClippedSite, PrivateMean, clip, federate_privately, plan_of, private_sites
 
 DELTA = 1e-5
@@ -211,7 +215,7 @@ def test_what_is_refused_after_all_is_not_paid_for(tmp_path, monkeypatch):
 
     monkeypatch.setattr(toy_private, "clip", lambda rows: rows * 1e9)
     federation = federate_privately(policy=budget(1.0, tmp_path))
-    with pytest.raises(DisclosureRefused):
+    with pytest.raises(DataError, match="does not go with the data"):
         federation.begin(ClippedSite, plan=plan_of(0.01)).sum(ClippedSite.clipped_sum, Nothing())
     assert spent_at(tmp_path) == 0.0
 
@@ -322,3 +326,65 @@ def test_a_site_without_the_sampler_says_so_before_anything_is_asked(tmp_path, m
     with pytest.raises(MissingExtra, match=r"pip install 'multicentre\[dp\]'"):
         PrivateMean(epsilon=0.5).fit(federation)
     assert spent_at(tmp_path) == 0.0
+
+
+def test_with_a_budget_no_step_tells_of_patients_by_succeeding_or_failing_in_words(tmp_path):
+    sites = {name: mc.data.MultiViewData({"v": np.random.default_rng(1).normal(size=(137, 3))}) for name in "abc"}
+    federation = mc.Federation.in_process(sites, policy=budget(1.0, tmp_path))
+    handle = federation.begin(MvPPCASite)
+    handle.ask(MvPPCASite.prepare, dataclasses.replace(ONE_VIEW, n_components=2))
+    with pytest.raises(RefusedByPolicy, match="without noise"):
+        handle.ask(MvPPCASite.check_enough_rows, Nothing())
+    with pytest.raises(DataError, match="does not go with the data") as told:
+        handle.ask(MvPPCASite.prepare, dataclasses.replace(ONE_VIEW, columns={"v": ("x", "y", "z")}))
+    assert "x" not in told.value.what
+    failures = [entry for entry in federation.ledgers["a"].entries if entry["event"] == "failure"]
+    assert len(failures) == 1
+
+
+ONE_VIEW = Standards(
+    views=("v",),
+    columns={"v": tuple(mc.data.MultiViewData({"v": np.eye(20)[:, :3]}).columns["v"])},
+    sizes={"v": 3},
+    centre=np.zeros(3),
+    spread=np.ones(3),
+    noise="isotropic",
+    incomplete=False,
+    complete=False,
+    n_components=1,
+    case_mix_weight=0.0,
+)
+
+
+def test_a_coordinator_that_hides_colluding_sites_from_the_others_reads_nothing():
+    federation = federate_privately(
+        {f"s{i}": np.zeros((20, 100)) for i in range(5)},
+        secure_sum=True,
+        policy={"s0": mc.Policy(colluding_sites=2), **{f"s{i}": mc.Policy() for i in range(1, 5)}},
+    )
+    exchange = federation._engine.exchange
+
+    def twisted(calls, time_limit_s):
+        told = {site: call if site == "s0" else without_colluding(call) for site, call in calls.items()}
+        return exchange(told, time_limit_s)
+
+    federation._engine.exchange = twisted
+    with pytest.raises((IntegrityError, RefusedByPolicy, ConfigurationError)):
+        federation.begin(ClippedSite, plan=plan_of(0.5)).sum(ClippedSite.clipped_sum, Nothing())
+
+
+def without_colluding(call):
+    if isinstance(call.ask, Invitation):
+        call = dataclasses.replace(call, ask=dataclasses.replace(call.ask, n_colluding=0))
+    return call if call.mask is None else dataclasses.replace(call, mask=dataclasses.replace(call.mask, colluding=0))
+
+
+def test_noise_of_sites_that_were_lost_after_their_values_arrived_is_counted():
+    d = 30_000
+    sites = {f"s{i}": np.zeros((20, d)) for i in range(5)}
+    losing = Faults(lose={"s3": "confirm", "s4": "confirm"})
+    handle = federate_privately(sites, secure_sum=True, quorum=3, faults=losing).begin(ClippedSite, plan=plan_of(0.5))
+    total = handle.sum(ClippedSite.clipped_sum, Nothing()).total
+    assert handle.sites == ("s0", "s1", "s2")
+    assert handle.noise_spread == pytest.approx(math.sqrt(5 / 3))
+    assert total.std() == pytest.approx(math.sqrt(2.0) * handle.noise_spread, rel=5 / math.sqrt(2 * d))

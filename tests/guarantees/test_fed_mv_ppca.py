@@ -70,7 +70,7 @@ def test_no_array_of_a_single_site_reaches_the_coordinator(method, partial):
 
 def test_every_step_but_names_and_units_is_a_sum():
     single = {step.name for step in MvPPCASite.steps().values() if not step.summed}
-    assert single == {"describe", "prepare"}
+    assert single == {"describe", "prepare", "check_enough_rows"}
 
 
 @pytest.mark.parametrize(("method", "allowed"), [("invariant", 1e-6), ("paper", 1e-6), ("hierarchical", 2e-3)])

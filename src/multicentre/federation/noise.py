@@ -161,6 +161,7 @@ class PlanReview(SitePart):
     """Shows a site what a study will release, before anything is computed."""
 
     method: ClassVar[str] = "plan"
+    holds_patients: ClassVar[bool] = False
 
     def __init__(self, site: str, review: Callable[[PlanShown], None]) -> None:
         super().__init__(site, None)

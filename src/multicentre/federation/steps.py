@@ -202,6 +202,7 @@ class SitePart:
 
     method: ClassVar[str] = ""
     holds: ClassVar[type] = object
+    holds_patients: ClassVar[bool] = True
     remembers: ClassVar[type[Message]] = Nothing
     state: Message | None = None
 

@@ -117,8 +117,9 @@ class Account:
         """
         if self.path is None:
             return self._memory.entries
+        head = _head_of(self.path)  # before the entries: another process may write both meanwhile
         entries = list(read_ledger(self.path)) if self.path.exists() else []
-        _check_head(self.path, entries)
+        _check_head(self.path, head, entries)
         return entries
 
     def _write(self, path: Path, cost: Spent, entry: Mapping[str, Any]) -> None:
@@ -174,16 +175,20 @@ def _beside(path: Path, kind: str) -> Path:
     return path.with_name(f"{path.name}.{kind}")
 
 
-def _check_head(path: Path, entries: Sequence[Entry]) -> None:
-    """Raise IntegrityError unless the entry that the head names is there; later ones may follow."""
+def _head_of(path: Path) -> bytes | None:
     head = _beside(path, "head")
-    if not head.exists():
+    return head.read_bytes() if head.exists() else None
+
+
+def _check_head(path: Path, head: bytes | None, entries: Sequence[Entry]) -> None:
+    """Raise IntegrityError unless the entry that the head names is there; later ones may follow."""
+    if head is None:
         return
     try:
-        kept = json.loads(head.read_bytes())
+        kept = json.loads(head)
         known = [entry["hash"] for entry in entries][: kept["entries"]]
         whole = len(known) == kept["entries"] and known[-1] == kept["hash"]
-    except (OSError, ValueError, KeyError, TypeError, IndexError):
+    except (ValueError, KeyError, TypeError, IndexError):
         whole = False
     if not whole:
         raise IntegrityError(

@@ -21,7 +21,7 @@ from multicentre.federation.storage import held, write_atomically
 
 Cohort = NDArray[np.uint64]
 _KEY, _INDEX, _LOCK = "key", "answered.json", "lock"
-_PATIENCE_S = 10.0
+_PATIENCE_S, _KEY_BYTES = 10.0, 32
 
 
 class CohortMemory:
@@ -45,9 +45,10 @@ class CohortMemory:
         self._folder = folder
         self._cohorts: dict[str, Cohort] = {}
         self._answered: dict[str, list[str]] = {}
-        self._secret = os.urandom(32)
+        self._secret = os.urandom(_KEY_BYTES)
         if folder is not None:
-            self._open(folder)
+            with self.alone():
+                pass
 
     def fingerprints(self, ids: Iterable[object]) -> Cohort:
         """Return the patients as sorted fingerprints, shape (n,)."""
@@ -76,19 +77,24 @@ class CohortMemory:
         if self._folder is None:
             yield
             return
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with held(self._folder / _LOCK, _PATIENCE_S):
             self._open(self._folder)
             yield
 
     def _open(self, folder: Path) -> None:
+        kept = {path.stem for path in folder.glob("*.cohort")}
         try:
-            if not (folder / _KEY).exists():
+            if not (folder / _KEY).exists() and not kept and not (folder / _INDEX).exists():
                 write_atomically(folder / _KEY, self._secret, mode=0o600)
             self._secret = (folder / _KEY).read_bytes()
-            if (folder / _INDEX).exists():
+            if kept or (folder / _INDEX).exists():
                 self._answered = json.loads((folder / _INDEX).read_bytes())
-        except (OSError, ValueError):
+            known = {name for names in self._answered.values() for name in names}
+        except (OSError, ValueError, AttributeError, TypeError):
             raise _unreadable(folder) from None
+        if len(self._secret) != _KEY_BYTES or not kept >= known:
+            raise _unreadable(folder)
 
     def _cohort(self, name: str) -> Cohort:
         if name not in self._cohorts and self._folder is not None:

@@ -24,6 +24,7 @@ from multicentre.privacy.policy import Policy
 
 _MEND = "Ask the site's steward whether its policy can be changed, or leave the site out."
 MOST_FAILURES = 3
+_LOCKED = "Look at the site's log, mend the data or the study there, and begin a new federation."
 _TOO_FEW = f"Leave out columns and views that few patients have, and patients who alone lack a view. {_MEND}"
 
 
@@ -82,8 +83,9 @@ class Guard:
             asks for noise and there is none, or the noise costs more than is left.
         """
         policy, facts = self.policy, _facts(call)
-        if self.payment.account is not None and self._failures >= MOST_FAILURES and _concerns_patients(call):
-            self._refuse(facts, RefusedByPolicy, f"{MOST_FAILURES} steps broke, and each told something", "epsilon")
+        if self.payment.account is not None and self._failures >= MOST_FAILURES and call.step.part.holds_patients:
+            reason = f"{MOST_FAILURES} steps broke, and each told something"
+            self._refuse(facts, RefusedByPolicy, reason, "epsilon", mend=_LOCKED)
         if policy.methods is not None and call.step.method not in policy.methods and _concerns_patients(call):
             self._refuse(facts, RefusedByPolicy, f"the method {call.step.method} is not allowed here", "methods")
         if policy.secure_sums_only and call.protection != "masked" and call.step.releases.tells_of_patients():
@@ -115,7 +117,7 @@ class Guard:
             if call.protection == "masked" or call.noise is not None:
                 check_ranges(release)
         except MulticentreError as error:
-            self._refuse(facts, DisclosureRefused, f"the answer is not as declared ({error.what})", error.where)
+            self._refuse_answer(call, f"the answer is not as declared ({error.what})", error.where)
         with self.memory.alone():
             behind = self._examined(call, release)
         with self._refusing(facts):
@@ -134,16 +136,26 @@ class Guard:
         if call.step.part is PlanReview:
             return error
         self.ledger.append("failure", {**_facts(call), "reason": type(error).__name__})
-        if not _concerns_patients(call):
-            return error
-        self._failures += 1
-        if self.payment.account is None or not isinstance(error, MulticentreError):
+        if not call.step.part.holds_patients or self.payment.account is None:
             return error
         self._log.error("step %s of %s: %s", call.step.name, call.step.method, error)
+        return self._neutral(call)
+
+    def _refuse_answer(self, call: Call, reason: str, where: str, *, mend: str = _MEND) -> NoReturn:
+        """Refuse an answer for what is in it; with a budget the coordinator is not told what that was."""
+        try:
+            self._refuse(_facts(call), DisclosureRefused, reason, where, mend=mend)
+        except DisclosureRefused:
+            if self.payment.account is None:
+                raise
+        raise self._neutral(call)
+
+    def _neutral(self, call: Call) -> DataError:
+        self._failures += 1
         return DataError(
             "the step does not go with the data here",
             where=call.step.name,
-            mend="The site's own log says why; with a privacy budget nobody else is told.",
+            mend="The site's own log or ledger says why; with a privacy budget nobody else is told.",
         )
 
     @contextmanager
@@ -171,16 +183,16 @@ class Guard:
         if not type(release).concerns_patients:
             return None
         patients = release.patients_behind(field, key)
-        where, facts = place(type(release), field, key), _facts(call)
+        where = place(type(release), field, key)
         if patients is None:
-            self._refuse(facts, DisclosureRefused, "the answer does not say how many patients it rests on", where)
+            self._refuse_answer(call, "the answer does not say how many patients it rests on", where)
         if not _is_count(patients):
-            self._refuse(facts, DisclosureRefused, "the number of patients behind the answer is not a count", where)
+            self._refuse_answer(call, "the number of patients behind the answer is not a count", where)
         if patients == 0 and _says_something(declaration, value):
-            self._refuse(facts, DisclosureRefused, "a value is said to rest on no patient", where)
+            self._refuse_answer(call, "a value is said to rest on no patient", where)
         if 0 < patients < self.policy.min_patients:
             reason = f"fewer than {self.policy.min_patients} patients stand behind the answer"
-            self._refuse(facts, DisclosureRefused, reason, where, mend=_TOO_FEW)
+            self._refuse_answer(call, reason, where, mend=_TOO_FEW)
         return int(patients)
 
     def _check_difference(self, call: Call) -> None:

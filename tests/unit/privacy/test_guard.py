@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 
 from multicentre.federation.engine import Call, Mask
-from multicentre.federation.errors import DisclosureRefused, IntegrityError, RefusedByPolicy
+from multicentre.federation.errors import ConfigurationError, DisclosureRefused, IntegrityError, RefusedByPolicy
 from multicentre.federation.messages import Message, Nothing, array, arrays, count, number, text
 from multicentre.federation.steps import Acknowledgement, Release, SitePart, step
+from multicentre.federation.storage import held
+from multicentre.privacy.cohorts import CohortMemory
 from multicentre.privacy.guard import Guard
 from multicentre.privacy.ledger import Ledger
 from multicentre.privacy.policy import Policy
@@ -278,6 +280,31 @@ def test_the_memory_outlives_the_guard(tmp_path):
         assert {
             stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "cohorts").iterdir() if path.name != "lock"
         } == {0o600}
+
+
+@pytest.mark.parametrize("gone", ["key", "answered.json", "*.cohort"])
+def test_a_memory_that_lost_a_part_is_refused(gone, tmp_path):
+    terms = {"min_difference": 5, "cohorts": str(tmp_path / "cohorts")}
+    guard(range(100), **terms).release(call(), sums(30))
+    (path,) = (tmp_path / "cohorts").glob(gone)
+    path.unlink()
+    with pytest.raises(IntegrityError, match="memory of cohorts"):
+        guard(range(99), **terms).release(call(), sums(30))
+
+
+@pytest.mark.parametrize("content", [b"[]", b"", b"3"])
+def test_a_memory_that_cannot_be_read_is_refused(content, tmp_path):
+    terms = {"min_difference": 5, "cohorts": str(tmp_path / "cohorts")}
+    guard(range(100), **terms).release(call(), sums(30))
+    (tmp_path / "cohorts" / "answered.json").write_bytes(content)
+    with pytest.raises(IntegrityError, match="memory of cohorts"):
+        guard(range(99), **terms)
+
+
+def test_a_memory_is_held_while_it_is_looked_up_and_written(tmp_path):
+    memory = CohortMemory(tmp_path)
+    with memory.alone(), pytest.raises(ConfigurationError, match="another process"), held(tmp_path / "lock"):
+        pass
 
 
 def test_two_guards_of_one_memory_see_each_others_cohorts(tmp_path):

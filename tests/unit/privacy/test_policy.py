@@ -51,3 +51,16 @@ def test_what_is_no_text_or_no_file_is_refused(tmp_path):
     for missing in (tmp_path, tmp_path / "none.toml"):
         with pytest.raises(ConfigurationError, match="cannot be read"):
             Policy.read(missing)
+
+
+def test_what_a_policy_has_to_remember_lies_beside_its_file(tmp_path):
+    path = tmp_path / "lyon.toml"
+    path.write_text("epsilon = 1.0\nmin_difference = 5\n")
+    policy = Policy.read(path)
+    assert policy.account == str(tmp_path / "lyon.account.jsonl")
+    assert policy.cohorts == str(tmp_path / "lyon.cohorts")
+    path.write_text('epsilon = 1.0\nmin_difference = 5\naccount = "kept/a.jsonl"\ncohorts = "kept/c"\n')
+    policy = Policy.read(path)
+    assert (policy.account, policy.cohorts) == (str(tmp_path / "kept/a.jsonl"), str(tmp_path / "kept/c"))
+    path.write_text("min_patients = 5\n")
+    assert (Policy.read(path).account, Policy.read(path).cohorts) == (None, None)

@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from multicentre.exhibits import Exhibit
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError
+from multicentre.federation.messages import Nothing
 from multicentre.federation.noise import Plan
 from multicentre.federation.rounds import Rounds
 from multicentre.federation.steps import SitePart
@@ -208,7 +209,11 @@ class FedMvPPCA(MvPPCAModel):
         """Return the names of the steps that a fit with these parameters may ask of a site."""
         if self.epsilon is not None:
             return frozenset({"describe", "prepare", "sum_outer_products"})
-        drawn = {"draw_waic"} if self.waic or not isinstance(self.n_components, int | np.integer) else set()
+        drawn = (
+            {"draw_waic", "check_enough_rows"}
+            if self.waic or not isinstance(self.n_components, int | np.integer)
+            else set()
+        )
         return _ALWAYS | _ROUNDS.get(self.method, frozenset()) | drawn
 
     def _fit(self, federation: Federation) -> None:
@@ -263,7 +268,7 @@ class FedMvPPCA(MvPPCAModel):
         self.schema_ = agree_on_views(federation, MvPPCASite)
         check_dimensions(q, self.schema_, small_views=self.small_views)
         self._centre, self._spread = private.read_reference(self.reference or {}, self.schema_)
-        federation.ask(MvPPCASite.prepare, self._standards(q, False, waic=False))
+        federation.ask(MvPPCASite.prepare, self._standards(q, False))
         return private.ask_for_products(federation, self.schema_, self._clipping(self.schema_.n_features))
 
     def _clipping(self, n_features: int) -> Clipping:
@@ -287,10 +292,12 @@ class FedMvPPCA(MvPPCAModel):
         check_dimensions(q, agreement.schema, small_views=self.small_views)
         warn_of_lonely_views(agreement, len(federation.sites))
         self._take_units(agreement)
-        federation.ask(MvPPCASite.prepare, self._standards(q, agreement.incomplete, waic=bool(self.waic)))
+        federation.ask(MvPPCASite.prepare, self._standards(q, agreement.incomplete))
+        if self.waic:
+            federation.ask(MvPPCASite.check_enough_rows, Nothing())
         return agreement
 
-    def _standards(self, q: int, incomplete: bool, *, waic: bool) -> sent.Standards:
+    def _standards(self, q: int, incomplete: bool) -> sent.Standards:
         return sent.Standards(
             views=tuple(self.schema_.views),
             columns={view: tuple(self.schema_.columns[view]) for view in self.schema_.views},
@@ -301,7 +308,6 @@ class FedMvPPCA(MvPPCAModel):
             incomplete=incomplete,
             complete=self.epsilon is not None,
             n_components=q,
-            waic=waic,
             case_mix_weight=float(self.case_mix_weight),
         )
 
@@ -392,7 +398,7 @@ class FedMvPPCA(MvPPCAModel):
             )
         question = self._question()
         handle = federation.begin(MvPPCASite)
-        handle.ask(MvPPCASite.prepare, self._standards(self.n_components_, False, waic=False))
+        handle.ask(MvPPCASite.prepare, self._standards(self.n_components_, False))
         return _figures(handle.sum(MvPPCASite.evaluate, question), self.layout.names)
 
     def exhibits(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Exhibit]:

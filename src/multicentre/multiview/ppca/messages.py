@@ -32,7 +32,6 @@ class Standards(Message):
     incomplete: bool = flag("some patient at some site has a view in part")
     complete: bool = flag("a patient who lacks an entry of any view is refused")
     n_components: int = count("latent dimensions q")
-    waic: bool = flag("the site's parameters will be drawn given its rows, for the WAIC")
     case_mix_weight: float = number("further patients as by whom each site's case mix is drawn to the average one")
 
 
@@ -45,6 +44,13 @@ class SiteMemory(Standards):
     loadings: Floats | None = array("the site's own loadings", ("d", "q"), optional=True)
     mean: Floats | None = array("the site's own means", ("d",), optional=True)
     noise_variance: Floats | None = array("the site's own noise variances", ("d",), optional=True)
+
+
+@dataclass(frozen=True)
+class Enough(Release):
+    """That a site can do what will be asked of it."""
+
+    enough: bool = flag("there are enough patients for the site's parameters to be drawn")
 
 
 @dataclass(frozen=True)

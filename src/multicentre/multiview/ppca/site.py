@@ -45,16 +45,18 @@ class MvPPCASite(MultiViewPart):
         check_columns(self.data, ask.columns)
         require_sober(ask.spread, "spread")
         if ask.complete:
-            if ask.waic:
-                raise ConfigurationError("a private fit draws no parameters", where="waic")
             self._require_complete(Stacking(ask.views, ask.sizes))
         law = LatentLaw.standard(ask.n_components)
         self.state = sent.SiteMemory(**sent.fields_of(ask), latent_mean=law.mean, latent_covariance=law.covariance)
         self._rows = None
-        if ask.waic:
-            rows = self.local_rows
-            selection.require_enough_rows(rows.values[:, rows.shown], ask.n_components)
         return Acknowledgement()
+
+    @step(releases=sent.Enough, when="once")
+    def check_enough_rows(self, ask: Nothing) -> sent.Enough:
+        """Tell that there are enough patients for the site's parameters to be drawn, for the WAIC."""
+        rows = self.local_rows
+        selection.require_enough_rows(rows.values[:, rows.shown], self.memory.n_components)
+        return sent.Enough(enough=True, patients=self.fewest)
 
     @step(releases=sent.FirstMoments, when="once", summed=True)
     def sum_first_moments(self, ask: Nothing) -> sent.FirstMoments:

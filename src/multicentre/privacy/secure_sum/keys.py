@@ -57,6 +57,7 @@ class MaskingKeys(SitePart):
     """
 
     method: ClassVar[str] = "secure-sum"
+    holds_patients: ClassVar[bool] = False
 
     def __init__(
         self, site: str, identity: Identity, peers: Mapping[str, bytes], min_sites: int = 2, n_colluding: int = 0

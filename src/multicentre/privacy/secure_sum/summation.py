@@ -51,6 +51,7 @@ class Agreed:
     terms: Invitation
     public: Advertisements
     spent: int = 0
+    summed: int = 0
 
     def serves(self, sites: tuple[str, ...]) -> bool:
         """Whether it has masks left for a sum over exactly these sites."""
@@ -111,6 +112,7 @@ class MaskedSummation:
         answers = federation.collect(step, ask, mask=_mask(terms, number))
         survivors = tuple(answers)
         _check_enough(terms, survivors, "answered")
+        agreed.summed = len(survivors)
         total, layout = _added(answers, step)
         noise = _noise(federation, step)
         if terms.recovers:
@@ -125,7 +127,7 @@ class MaskedSummation:
         agreed = self._agreed.get(federation)
         if agreed is None:
             return 1.0
-        return math.sqrt(len(federation.sites) / _mask(agreed.terms, 0).sharers)
+        return math.sqrt(agreed.summed / _mask(agreed.terms, 0).sharers)
 
     def _agreement(self, federation: Federation) -> Agreed:
         agreed = self._agreed.get(federation)
