@@ -172,7 +172,7 @@ def mend_ledger(path: Path) -> Head:
     entries = list(_chained(lines, path))
     if not torn:
         return _head_of(entries)
-    write_atomically(path.with_name(f"{path.name}.torn"), torn)
+    write_atomically(path.with_name(f"{path.name}.torn"), torn, mode=_FOR_THE_OWNER)
     write_atomically(path, raw[: len(raw) - len(torn)], mode=_FOR_THE_OWNER)
     ledger = Ledger(path)
     ledger.append("mended", {"bytes": len(torn), "sha256": hashlib.sha256(torn).hexdigest()})

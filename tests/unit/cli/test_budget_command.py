@@ -70,6 +70,15 @@ def test_the_accounts_of_all_sites_that_share_a_policy_are_shown(policy):
     }
 
 
+def test_verify_counts_an_accounts_entries_as_spending_has_added_to_it(policy):
+    path = policy.with_name("lyon.account.jsonl")
+    for _ in range(2):
+        Account(2.0, 1e-6, path).charge(Spent(0.01), FACTS)
+    verified = CliRunner().invoke(app, ["ledger", "verify", str(path)])
+    assert verified.exit_code == 0
+    assert "intact, 2 entries" in verified.stdout
+
+
 def test_an_account_that_is_not_there_is_an_error(policy, tmp_path):
     result = call(policy, "--account", tmp_path / "mistyped.jsonl")
     assert result.exit_code == 3
