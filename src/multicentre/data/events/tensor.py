@@ -1,0 +1,350 @@
+"""Counts of codes that occur together in the same patients: one mode for the patients, one for each code system."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from multicentre.federation.errors import DataError
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int32]
+
+
+class EventTensor:
+    """How often codes of several modes (procedures and diagnoses, say) occur together, by patient; sparse.
+
+    The entry of a patient and one code a mode counts the windows of time in which the patient had all of them. Entries
+    that are not listed are zero: they are observations, not gaps. The object cannot be changed; its methods return new
+    ones. Most users make one with :meth:`from_events`.
+
+    Parameters
+    ----------
+    coordinates : array of int, shape (nnz, N)
+        Row of the patient, then position of the code in each mode; no row twice.
+    counts : array of shape (nnz,)
+        Entries, finite and above 0.
+    codes : mapping from str to sequence of str
+        Codes of every mode, in the order of the coordinates' columns after the first. Codes are texts such as
+        ``icd9cm-dx:4280``, each once in its mode.
+    n_patients : int, optional
+        Number of patients, those without an entry among them; by default up to the last one with an entry.
+    ids : sequence of str, optional
+        One identifier a patient. No method sends it.
+    outcomes : sequence of {0, 1}, optional
+        One outcome a patient (died in hospital, say), for models of the outcome; methods that factorise do not see it.
+
+    Raises
+    ------
+    DataError
+        A coordinate is out of range or listed twice, a count is not above 0, or numbers of patients differ. The
+        message says how many, never which.
+
+    Examples
+    --------
+    >>> tensor = EventTensor([[0, 0, 1], [1, 1, 0]], [2.0, 1.0], {"procedure": ["p1", "p2"], "diagnosis": ["d1", "d2"]})
+    >>> tensor
+    EventTensor(2 patients; 2 procedure codes x 2 diagnosis codes; 2 entries)
+    >>> tensor.patients_by_code("procedure").tolist()
+    [1, 1]
+    """
+
+    __slots__ = ("_codes", "_coordinates", "_counts", "_ids", "_n_patients", "_outcomes")
+    _codes: dict[str, tuple[str, ...]]
+    _coordinates: Integers
+    _counts: Floats
+    _ids: NDArray[np.str_] | None
+    _n_patients: int
+    _outcomes: NDArray[np.int8] | None
+
+    def __init__(
+        self,
+        coordinates: ArrayLike,
+        counts: ArrayLike,
+        codes: Mapping[str, Sequence[str]],
+        *,
+        n_patients: int | None = None,
+        ids: Iterable[object] | None = None,
+        outcomes: ArrayLike | None = None,
+    ) -> None:
+        self._codes = _checked_codes(codes)
+        places, self._counts = _checked_entries(coordinates, counts, len(self._codes) + 1)
+        n_seen = int(places[:, 0].max(initial=-1)) + 1
+        self._n_patients = n_seen if n_patients is None else int(n_patients)
+        _check_places(places, self.shape)
+        self._coordinates, self._counts = _sorted(places, self._counts)
+        self._ids = None if ids is None else _checked_ids(ids, self._n_patients)
+        self._outcomes = None if outcomes is None else _checked_outcomes(outcomes, self._n_patients)
+
+    @property
+    def modes(self) -> tuple[str, ...]:
+        """Names of the modes, patients left out."""
+        return tuple(self._codes)
+
+    @property
+    def codes(self) -> dict[str, tuple[str, ...]]:
+        """Codes of every mode."""
+        return dict(self._codes)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Number of patients, then of codes of every mode."""
+        return (self._n_patients, *(len(names) for names in self._codes.values()))
+
+    @property
+    def coordinates(self) -> Integers:
+        """Patient and codes of every entry, shape (nnz, N), sorted; read-only."""
+        return self._coordinates
+
+    @property
+    def counts(self) -> Floats:
+        """Entries, shape (nnz,), read-only."""
+        return self._counts
+
+    @property
+    def nnz(self) -> int:
+        """Number of entries that are not zero."""
+        return len(self._counts)
+
+    @property
+    def ids(self) -> NDArray[np.str_] | None:
+        """Identifiers of the patients, shape (n,), if any were given. Private to the site."""
+        return self._ids
+
+    @property
+    def outcomes(self) -> NDArray[np.int8] | None:
+        """Outcomes of the patients, shape (n,), if any were given. Private to the site."""
+        return self._outcomes
+
+    @property
+    def n_patients(self) -> int:
+        """Number of patients."""
+        return self._n_patients
+
+    @property
+    def parts(self) -> dict[str, int]:
+        """Number of patients with an entry, by mode; the same in each, for an entry has a code of every mode."""
+        return dict.fromkeys(self._codes, len(np.unique(self._coordinates[:, 0])))
+
+    def __len__(self) -> int:
+        return self._n_patients
+
+    def __repr__(self) -> str:
+        sizes = " x ".join(f"{len(names)} {mode} codes" for mode, names in self._codes.items())
+        return f"EventTensor({self._n_patients} patients; {sizes}; {self.nnz} entries)"
+
+    def patients_by_code(self, mode: str) -> NDArray[np.int64]:
+        """Return how many patients have an entry with each code of a mode, shape (codes,).
+
+        Raises
+        ------
+        DataError
+            There is no such mode.
+        """
+        axis = self._axis(mode)
+        size = self.shape[axis]
+        pairs = np.unique(self._coordinates[:, 0].astype(np.int64) * size + self._coordinates[:, axis])
+        return np.bincount(pairs % size, minlength=size)
+
+    def take(self, rows: ArrayLike) -> Self:
+        """Return the patients at `rows`; all codes stay.
+
+        Parameters
+        ----------
+        rows : array of int, or of bool with shape (n,)
+            Which patients, each once; integers also say in which order.
+
+        Raises
+        ------
+        DataError
+            No patient is chosen, one is chosen twice, or a row does not exist.
+        """
+        chosen = _checked_rows(rows, self._n_patients)
+        place = np.full(self._n_patients, -1, dtype=np.int32)
+        place[chosen] = np.arange(len(chosen), dtype=np.int32)
+        kept = place[self._coordinates[:, 0]] >= 0
+        coordinates = self._coordinates[kept]
+        coordinates[:, 0] = place[coordinates[:, 0]]
+        return type(self)(
+            coordinates,
+            self._counts[kept],
+            self._codes,
+            n_patients=len(chosen),
+            ids=None if self._ids is None else self._ids[chosen].tolist(),
+            outcomes=None if self._outcomes is None else self._outcomes[chosen],
+        )
+
+    def align(self, codes: Mapping[str, Sequence[str]]) -> Self:
+        """Return the same patients over other lists of codes; entries with a code that is not listed are left out.
+
+        Parameters
+        ----------
+        codes : mapping from str to sequence of str
+            Codes of every mode, in the wanted order; they may name codes that these patients lack.
+
+        Raises
+        ------
+        DataError
+            The modes differ.
+        """
+        if tuple(codes) != self.modes:
+            raise DataError(
+                f"the modes are {', '.join(codes)}, here they are {', '.join(self.modes)}",
+                where="modes",
+                mend="Give every site the same modes in the same order.",
+            )
+        coordinates = self._coordinates.copy()
+        for axis, (mode, names) in enumerate(codes.items(), start=1):
+            place = {name: position for position, name in enumerate(names)}
+            moved = np.array([place.get(name, -1) for name in self._codes[mode]], dtype=np.int32)
+            coordinates[:, axis] = moved[coordinates[:, axis]] if len(moved) else -1
+        kept = (coordinates >= 0).all(axis=1)
+        return type(self)(
+            coordinates[kept],
+            self._counts[kept],
+            codes,
+            n_patients=self._n_patients,
+            ids=None if self._ids is None else self._ids.tolist(),
+            outcomes=self._outcomes,
+        )
+
+    def keep_columns(self, names: Iterable[str]) -> Self:
+        """Return the data with only the codes of these names; the name of a mode stands for all its codes.
+
+        Raises
+        ------
+        DataError
+            A mode would have no code.
+        """
+        wanted = set(names)
+        kept = {
+            mode: codes if mode in wanted else tuple(code for code in codes if code in wanted)
+            for mode, codes in self._codes.items()
+        }
+        for mode, codes in kept.items():
+            if not codes:
+                raise DataError("no code would remain", where=f"mode {mode!r}", mend="Name at least one of its codes.")
+        return self.align(kept)
+
+    def digest(self) -> str:
+        """Return the SHA-256 of codes, identifiers, outcomes and entries, by which a resumed run knows its data."""
+        outcomes = None if self._outcomes is None else self._outcomes.tolist()
+        ids = None if self._ids is None else self._ids.tolist()
+        digest = hashlib.sha256(repr((self._codes, self._n_patients, ids, outcomes)).encode())
+        digest.update(self._coordinates.tobytes())
+        digest.update(self._counts.tobytes())
+        return digest.hexdigest()
+
+    def _axis(self, mode: str) -> int:
+        if mode not in self._codes:
+            raise DataError("there is no such mode", where=f"mode {mode!r}", mend=f"It has {', '.join(self._codes)}.")
+        return 1 + self.modes.index(mode)
+
+
+def _checked_codes(codes: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
+    if len(codes) < 2:
+        raise DataError(
+            "codes that occur together need two modes or more",
+            where="modes",
+            mend="Name procedures and diagnoses, say.",
+        )
+    for mode, names in codes.items():
+        if not all(isinstance(name, str) and name for name in names):
+            raise DataError(
+                "a code is not a text", where=f"mode {mode!r}", mend="Read codes as texts: numbers lose leading zeros."
+            )
+        if len(set(names)) < len(names):
+            n_twice = len(names) - len(set(names))
+            raise DataError(f"{n_twice} codes are listed twice", where=f"mode {mode!r}", mend="List each code once.")
+    return {mode: tuple(names) for mode, names in codes.items()}
+
+
+def _checked_entries(coordinates: ArrayLike, counts: ArrayLike, n_modes: int) -> tuple[Integers, Floats]:
+    given, values = np.asarray(coordinates), np.asarray(counts, dtype=np.float64)
+    if given.size == 0:
+        given = np.zeros((0, n_modes), dtype=np.int32)
+    if given.dtype.kind not in "iu" or given.shape != (len(values), n_modes) or values.ndim != 1:
+        raise DataError(
+            f"coordinates should be whole numbers, one row an entry and {n_modes} columns",
+            where="coordinates",
+            mend="Give the patient's row and one position a mode.",
+        )
+    n_unfit = int((~(np.isfinite(values) & (values > 0))).sum())
+    if n_unfit:
+        raise DataError(
+            f"{n_unfit} counts are negative, zero or not finite",
+            where="counts",
+            mend="Leave out entries of zero; correct the others.",
+        )
+    return given, values
+
+
+def _check_places(places: NDArray[np.integer], shape: tuple[int, ...]) -> None:
+    if shape[0] < 1:
+        raise DataError("there is no patient", where="data", mend="Give at least one patient with an event.")
+    n_outside = int(((places < 0) | (places >= np.array(shape))).any(axis=1).sum())
+    if n_outside:
+        raise DataError(
+            f"{n_outside} entries lie outside the {' x '.join(str(side) for side in shape)} tensor",
+            where="coordinates",
+            mend="Count patients and codes from 0.",
+        )
+
+
+def _sorted(places: NDArray[np.integer], counts: Floats) -> tuple[Integers, Floats]:
+    order = np.lexsort(places.T[::-1])
+    coordinates = np.ascontiguousarray(places[order], dtype=np.int32)
+    n_twice = int((np.diff(coordinates, axis=0) == 0).all(axis=1).sum()) if len(coordinates) > 1 else 0
+    if n_twice:
+        raise DataError(
+            f"{n_twice} entries are listed twice", where="coordinates", mend="Add up their counts and list each once."
+        )
+    values = counts[order]
+    coordinates.setflags(write=False)
+    values.setflags(write=False)
+    return coordinates, values
+
+
+def _checked_ids(ids: Iterable[object], n_patients: int) -> NDArray[np.str_]:
+    texts = np.array([str(one) for one in ids], dtype=np.str_)
+    if len(texts) != n_patients:
+        raise DataError(f"{len(texts)} ids for {n_patients} patients", where="ids", mend="Give one id a patient.")
+    n_repeated = len(texts) - len(np.unique(texts))
+    if n_repeated or (texts == "").any():
+        raise DataError(
+            f"{n_repeated} ids repeat an earlier one, {int((texts == '').sum())} are empty",
+            where="ids",
+            mend="Give every patient an id of its own.",
+        )
+    texts.setflags(write=False)
+    return texts
+
+
+def _checked_outcomes(outcomes: ArrayLike, n_patients: int) -> NDArray[np.int8]:
+    given = np.asarray(outcomes)
+    if given.shape != (n_patients,) or not np.isin(given, (0, 1)).all():
+        raise DataError(
+            f"outcomes should be {n_patients} values of 0 or 1",
+            where="outcomes",
+            mend="Give every patient one; leave out patients whose outcome is not known.",
+        )
+    values = given.astype(np.int8)
+    values.setflags(write=False)
+    return values
+
+
+def _checked_rows(rows: ArrayLike, n_patients: int) -> NDArray[np.int64]:
+    given = np.asarray(rows)
+    if given.dtype == bool and given.shape == (n_patients,):
+        given = np.flatnonzero(given)
+    if given.dtype.kind not in "iu" or given.ndim != 1 or given.size == 0:
+        raise DataError("no patient is chosen", where="rows", mend="Give at least one row, or one flag a patient.")
+    if given.min() < 0 or given.max() >= n_patients:
+        raise DataError("some rows do not exist", where="rows", mend=f"Rows go from 0 to {n_patients - 1}.")
+    if len(np.unique(given)) < len(given):
+        raise DataError("a patient is chosen more than once", where="rows", mend="Give every row once.")
+    return given.astype(np.int64)
