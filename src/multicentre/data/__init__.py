@@ -1,4 +1,4 @@
-"""What a site's data look like to a method: views of the same patients, or counts of their events, and how files are read."""
+"""What a site's data look like to a method (views of its patients, counts of their events), and how files are read."""
 
 from multicentre.data.events.tensor import EventTensor
 from multicentre.data.multiview import MultiViewData

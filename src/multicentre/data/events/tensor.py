@@ -253,7 +253,7 @@ def _checked_codes(codes: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, .
             mend="Name procedures and diagnoses, say.",
         )
     for mode, names in codes.items():
-        if not all(isinstance(name, str) and name for name in names):
+        if not all(_is_code(name) for name in names):
             raise DataError(
                 "a code is not a text", where=f"mode {mode!r}", mend="Read codes as texts: numbers lose leading zeros."
             )
@@ -261,6 +261,10 @@ def _checked_codes(codes: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, .
             n_twice = len(names) - len(set(names))
             raise DataError(f"{n_twice} codes are listed twice", where=f"mode {mode!r}", mend="List each code once.")
     return {mode: tuple(names) for mode, names in codes.items()}
+
+
+def _is_code(name: object) -> bool:
+    return isinstance(name, str) and bool(name.strip())
 
 
 def _checked_entries(coordinates: ArrayLike, counts: ArrayLike, n_modes: int) -> tuple[Integers, Floats]:

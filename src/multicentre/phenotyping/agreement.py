@@ -1,0 +1,349 @@
+"""What every federated factorisation settles before its first round: the modes, the codes, and the tensors' sizes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.data.events.tensor import EventTensor
+from multicentre.federation.coordinator import Federation
+from multicentre.federation.errors import ConfigurationError, DataError, SchemaMismatch
+from multicentre.federation.messages import Message, Nothing, array, count, number, texts
+from multicentre.federation.steps import Acknowledgement, Release, SitePart, step
+from multicentre.phenotyping.kernels.sparse import SparseTensor
+
+Floats = NDArray[np.float64]
+Codes = Mapping[str, Sequence[str]]
+PATIENTS = 2.0**22
+COUNTS = 2.0**40
+
+
+@dataclass(frozen=True)
+class ModeNames(Release):
+    """Names of a site's modes; nothing about any patient."""
+
+    modes: tuple[str, ...] = texts("names of the modes", public=True)
+
+
+@dataclass(frozen=True)
+class Fewest(Message):
+    """From how many patients on a code may be named."""
+
+    fewest: int = count("patients that a code must have", unit="patients")
+
+
+@dataclass(frozen=True)
+class CodeNames(Release):
+    """Codes that enough of a site's patients have."""
+
+    codes: dict[str, tuple[str, ...]] = texts("codes that at least so many patients have", keyed=True)
+
+
+@dataclass(frozen=True)
+class Universe(Message):
+    """Codes to count, and from how many patients on a count may leave."""
+
+    codes: dict[str, tuple[str, ...]] = texts("codes of every mode", keyed=True)
+    fewest: int = count("patients below which a count is left out", unit="patients")
+
+
+@dataclass(frozen=True)
+class CodeCounts(Release):
+    """Patients by code, modes one after the other; zero where there are few."""
+
+    patients_by_code: Floats = array("patients with the code", ("c",), unit="patients", bound=PATIENTS)
+
+
+@dataclass(frozen=True)
+class NoisedCodeCounts(Release):
+    """A histogram of codes to which every patient adds a vector of length 1."""
+
+    shares: Floats = array(
+        "sum over patients of 1 / sqrt(own codes) at each of their own codes",
+        ("c",),
+        bound=PATIENTS,
+        sensitivity=1.0,
+    )
+
+
+@dataclass(frozen=True)
+class Vocabulary(Message):
+    """The codes that the sites agreed on, in alphabetical order."""
+
+    codes: dict[str, tuple[str, ...]] = texts("codes of every mode", keyed=True)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Number of codes of every mode."""
+        return {mode: len(names) for mode, names in self.codes.items()}
+
+
+@dataclass(frozen=True)
+class Sizes(Release):
+    """What a site's tensor adds to the sizes of the whole."""
+
+    n_patients: float = number("patients", unit="patients", bound=PATIENTS)
+    n_entries: float = number("entries above zero", bound=COUNTS)
+    total: float = number("sum of the entries", bound=COUNTS)
+    squares: float = number("sum of the squared entries", bound=COUNTS)
+
+
+@dataclass(frozen=True)
+class TensorMemory(Message):
+    """What a site remembers between rounds, at least."""
+
+    codes: dict[str, tuple[str, ...]] = texts("agreed codes of every mode", keyed=True)
+    fewest: int = count("patients below which a code is left out at the site", unit="patients")
+
+
+class TensorPart(SitePart):
+    """What the site parts of factorisations share: they name and count codes, and hold the tensor over the agreed ones.
+
+    A code that fewer patients of the site have than agreed is left out at the site: no sum then rests on a handful of
+    patients.
+    """
+
+    holds: ClassVar[type] = EventTensor
+    remembers: ClassVar[type[Message]] = TensorMemory
+    data: EventTensor
+    state: TensorMemory | None = None
+    _tensor: SparseTensor | None = None
+
+    @step(releases=ModeNames, when="once")
+    def describe(self, ask: Nothing) -> ModeNames:
+        """Name the modes, so that a site that differs can be named."""
+        return ModeNames(self.data.modes, patients=len(self.data))
+
+    @step(releases=CodeNames, when="once")
+    def name_codes(self, ask: Fewest) -> CodeNames:
+        """Name the codes that enough patients have; asked only where no public list is given."""
+        found, fewest = {}, len(self.data)
+        for mode, names in self.data.codes.items():
+            behind = self.data.patients_by_code(mode)
+            shown = behind >= max(ask.fewest, 1)
+            found[mode] = tuple(name for name, is_shown in zip(names, shown, strict=True) if is_shown)
+            fewest = min(fewest, int(behind[shown].min(initial=fewest)))
+        return CodeNames(found, patients=fewest)
+
+    @step(releases=CodeCounts, when="once", summed=True)
+    def count_codes(self, ask: Universe) -> CodeCounts:
+        """Count the patients of every code; a count below the agreed minimum is left out."""
+        counts = self._patients_by_code(ask)
+        counts[counts < ask.fewest] = 0.0
+        return CodeCounts(counts, patients=int(counts[counts > 0].min(initial=len(self.data))))
+
+    @step(releases=NoisedCodeCounts, when="once", summed=True)
+    def spread_codes(self, ask: Universe) -> NoisedCodeCounts:
+        """Sum the patients' codes, each patient with the same weight in all, for a differentially private list."""
+        aligned = self.data.align(ask.codes)
+        borders = np.cumsum([0, *(len(names) for names in ask.codes.values())])
+        shares = np.zeros(int(borders[-1]))
+        pairs = np.unique(
+            np.concatenate(
+                [
+                    aligned.coordinates[:, 0].astype(np.int64) * len(shares) + aligned.coordinates[:, axis] + border
+                    for axis, border in enumerate(borders[:-1], start=1)
+                ]
+            )
+        )
+        patients, codes = np.divmod(pairs, max(len(shares), 1))
+        own = np.bincount(patients, minlength=len(self.data))
+        np.add.at(shares, codes, np.trunc(2.0**30 / np.sqrt(own[patients])) / 2.0**30)
+        return NoisedCodeCounts(shares, patients=len(self.data))
+
+    @step(releases=Sizes, when="once", summed=True)
+    def sum_sizes(self, ask: Nothing) -> Sizes:
+        """Count patients and entries, and sum the entries and their squares, for the errors of a fit."""
+        tensor = self.tensor
+        total, squares = float(tensor.counts.sum()), float(tensor.norm_squared)
+        return Sizes(float(len(self.data)), float(tensor.nnz), total, squares, patients=self.behind)
+
+    @property
+    def memory(self) -> TensorMemory:
+        """What was agreed.
+
+        Raises
+        ------
+        ConfigurationError
+            The site was not prepared.
+        """
+        if self.state is None:
+            raise ConfigurationError("the site was not prepared", where=self.method, mend="Begin the fit anew.")
+        return self.state
+
+    @property
+    def tensor(self) -> SparseTensor:
+        """The site's counts over the agreed codes, those that too few patients have left out."""
+        if self._tensor is None:
+            aligned = self.data.align(self.memory.codes)
+            kept = _suppress_rare(aligned, self.memory.fewest)
+            self._tensor = SparseTensor(aligned.coordinates[kept], aligned.counts[kept], aligned.shape)
+        return self._tensor
+
+    @property
+    def behind(self) -> int:
+        """The fewest patients that stand behind one code of a release; all patients under differential privacy."""
+        if not self.memory.fewest:
+            return len(self.data)
+        tensor, found = self.tensor, [len(self.data)]
+        for axis, size in enumerate(tensor.shape[1:], start=1):
+            counts = _patients_by_position(tensor.coordinates, axis, size)
+            found.append(int(counts[counts > 0].min(initial=len(self.data))))
+        return min(found)
+
+    def _patients_by_code(self, ask: Universe) -> Floats:
+        counts = []
+        for mode, names in ask.codes.items():
+            known = dict(zip(self.data.codes.get(mode, ()), self.data.patients_by_code(mode).tolist(), strict=True))
+            counts.append(np.array([float(known.get(name, 0)) for name in names]))
+        return np.concatenate(counts)
+
+
+def _patients_by_position(coordinates: NDArray[np.int32], axis: int, size: int) -> NDArray[np.int64]:
+    pairs = np.unique(coordinates[:, 0].astype(np.int64) * size + coordinates[:, axis])
+    return np.bincount(pairs % size, minlength=size)
+
+
+def _suppress_rare(tensor: EventTensor, fewest: int) -> NDArray[np.bool_]:
+    """Return which entries remain when codes of fewer patients go, again until no code is rare."""
+    kept = np.ones(tensor.nnz, dtype=np.bool_)
+    while True:
+        before = int(kept.sum())
+        for axis, size in enumerate(tensor.shape[1:], start=1):
+            counts = _patients_by_position(tensor.coordinates[kept], axis, size)
+            kept &= (counts >= fewest)[tensor.coordinates[:, axis]]
+        if int(kept.sum()) == before:
+            return kept
+
+
+def agree_on_modes(federation: Federation, part: type[TensorPart]) -> tuple[str, ...]:
+    """Return the modes that all sites share, or say which site differs.
+
+    Raises
+    ------
+    SchemaMismatch
+        A site has other modes than the first, or the same in another order.
+    """
+    described = federation.ask(part.describe, Nothing())
+    (first, answer), *others = described.items()
+    for site, other in others:
+        if other.modes != answer.modes:
+            raise SchemaMismatch(
+                f"the modes are {', '.join(other.modes)}; {first} has {', '.join(answer.modes)}",
+                where=f"site {site}",
+                mend="Give every site the same modes in the same order.",
+            )
+    return answer.modes
+
+
+def agree_on_codes(
+    federation: Federation,
+    part: type[TensorPart],
+    *,
+    vocabulary: Codes | None = None,
+    n_codes: Mapping[str, int] | None = None,
+    fewest: int = 10,
+    private: bool = False,
+) -> Vocabulary:
+    """Agree on the codes of every mode.
+
+    Parameters
+    ----------
+    federation : Federation
+    part : type
+        Site part of the method.
+    vocabulary : mapping from str to sequence of str, optional
+        A public list. Without it each site names the codes of at least `fewest` of its patients.
+    n_codes : mapping from str to int, optional
+        Keep so many codes of a mode, those of most patients.
+    fewest : int, default 10
+        A count of fewer patients does not leave a site.
+    private : bool, default False
+        Choose by a noised histogram; needs `vocabulary`.
+
+    Raises
+    ------
+    SchemaMismatch
+        The sites' modes differ, or they are not those of the list.
+    DataError
+        A mode has no code that may be used.
+    """
+    modes = agree_on_modes(federation, part)
+    known = _codes_known(federation, part, modes, vocabulary, fewest)
+    if n_codes:
+        _check_wanted(n_codes, modes)
+        if any(n_codes.get(mode, len(known[mode])) < len(known[mode]) for mode in modes):
+            step = part.spread_codes if private else part.count_codes
+            answer = federation.sum(step, Universe(known, fewest))
+            counts = answer.shares if isinstance(answer, NoisedCodeCounts) else answer.patients_by_code
+            known = _most_frequent(known, counts, n_codes)
+    return Vocabulary(known)
+
+
+def _codes_known(
+    federation: Federation, part: type[TensorPart], modes: tuple[str, ...], vocabulary: Codes | None, fewest: int
+) -> dict[str, tuple[str, ...]]:
+    if vocabulary is not None:
+        if set(vocabulary) != set(modes):
+            raise SchemaMismatch(
+                f"the list has the modes {', '.join(vocabulary)}, the sites have {', '.join(modes)}",
+                where="vocabulary",
+                mend="Give a list of codes for each mode of the sites, and for no other.",
+            )
+        return {mode: tuple(sorted(set(vocabulary[mode]))) for mode in modes}
+    named = federation.ask(part.name_codes, Fewest(fewest))
+    found = {
+        mode: tuple(sorted(set(itertools.chain.from_iterable(answer.codes[mode] for answer in named.values()))))
+        for mode in modes
+    }
+    for mode, names in found.items():
+        if not names:
+            raise DataError(
+                f"no site has a code that {fewest} of its patients have",
+                where=f"mode {mode!r}",
+                mend="Roll the codes up to broader groups, or lower min_code_patients where every policy allows it.",
+            )
+    return found
+
+
+def _check_wanted(n_codes: Mapping[str, int], modes: tuple[str, ...]) -> None:
+    strangers = [mode for mode in n_codes if mode not in modes]
+    if strangers or any(number < 1 for number in n_codes.values()):
+        raise ConfigurationError(
+            f"{', '.join(strangers) or 'a number'} cannot be used",
+            where="n_codes",
+            mend=f"Give a number of at least 1 for modes among {', '.join(modes)}.",
+        )
+
+
+def _most_frequent(known: Codes, counts: Floats, n_codes: Mapping[str, int]) -> dict[str, tuple[str, ...]]:
+    kept, start = {}, 0
+    for mode, names in known.items():
+        mine = counts[start : start + len(names)]
+        start += len(names)
+        first = np.argsort(-mine, kind="stable")[: n_codes.get(mode, len(names))]
+        kept[mode] = tuple(names[place] for place in np.sort(first))
+    return kept
+
+
+def prepare_tensor(part: TensorPart, memory: TensorMemory) -> Acknowledgement:
+    """Take in what was agreed; what the site kept of an earlier agreement goes.
+
+    Raises
+    ------
+    DataError
+        None of the agreed codes occurs at the site, and no differential privacy is asked for.
+    """
+    part.state, part._tensor = memory, None
+    if memory.fewest and not part.tensor.nnz:
+        raise DataError(
+            "no patient has an entry with the agreed codes",
+            where="codes",
+            mend="Compare the site's code systems and spelling with the list, or leave the site out.",
+        )
+    return Acknowledgement()
