@@ -173,7 +173,7 @@ def make_run(sites: tuple[str, ...] = SITES) -> dict[str, object]:
             {
                 "name": site,
                 "patients": None if k == 5 else 132 - 17 * k,
-                "views": {view: None if k == 5 or (k, j) == (4, 2) else 120 - 17 * k for j, view in enumerate(VIEWS)},
+                "parts": {view: None if k == 5 or (k, j) == (4, 2) else 120 - 17 * k for j, view in enumerate(VIEWS)},
             }
             for k, site in enumerate(sites)
         ],

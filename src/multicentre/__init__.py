@@ -13,16 +13,16 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from multicentre import data, datasets, multiview, privacy
+    from multicentre import data, datasets, multiview, phenotyping, privacy
     from multicentre.assembly import Federation
     from multicentre.privacy.policy import Policy
 
 __version__ = "0.1.0"
 
-_ROOMS = ("data", "datasets", "multiview", "privacy")
+_ROOMS = ("data", "datasets", "multiview", "phenotyping", "privacy")
 _NAMES = {"Federation": "multicentre.assembly", "Policy": "multicentre.privacy.policy"}
 
-__all__ = ["Federation", "Policy", "__version__", "data", "datasets", "multiview", "privacy"]
+__all__ = ["Federation", "Policy", "__version__", "data", "datasets", "multiview", "phenotyping", "privacy"]
 
 
 def __getattr__(name: str) -> Any:

@@ -57,8 +57,8 @@ def test_run_leaves_a_whole_folder(tmp_path, secure):
     assert facts["bytes_from_sites"] > 0 < facts["bytes_to_sites"]
     assert facts["calls_per_site"] == 6 + 2 * secure
     # 12 patients of lyon lack view b: enough to be told; porto lacks the view altogether.
-    assert facts["sites"][0] == {"name": "lyon", "patients": 40, "views": {"a": 40, "b": 28}}
-    assert facts["sites"][2]["views"] == {"a": 35}
+    assert facts["sites"][0] == {"name": "lyon", "patients": 40, "parts": {"a": 40, "b": 28}}
+    assert facts["sites"][2]["parts"] == {"a": 35}
     assert [entry["name"] for entry in facts["headline"]] == ["error", "error, a", "error, b"]
     with (folder.path / "history.csv").open() as file:
         assert [float(row["round"]) for row in csv.DictReader(file)] == [1, 2, 3, 4, 5, 6]
@@ -208,7 +208,7 @@ def test_guard_refusal_keeps_the_ledger(tmp_path):
     assert facts["status"] == "failed"
     assert "oslo" in facts["message"]
     # 28 of lyon's 40 have view b, so the 12 others would show; oslo's 30 are below its own minimum.
-    assert facts["sites"][0]["views"] == {"a": 40, "b": None}
+    assert facts["sites"][0]["parts"] == {"a": 40, "b": None}
     assert facts["sites"][1]["patients"] is None
     entries = list(read_ledger(folder.ledgers()["oslo"]))
     assert [entry["event"] for entry in entries] == ["refusal"]

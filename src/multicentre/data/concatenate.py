@@ -1,51 +1,71 @@
-"""Stack the multi-view data of several sites, which only a simulation can do."""
+"""Whether the data of several sites fit together, and, which only a simulation can do, all their patients as one."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TypeVar
 
-import numpy as np
+from multicentre.data.kinds import kind_of
+from multicentre.federation.errors import DataError
 
-from multicentre.data.blocks import Block
-from multicentre.data.multiview import MultiViewData
-from multicentre.data.schema import agree_schemas
+T = TypeVar("T")
 
 
-def concatenate(sites: Mapping[str, MultiViewData]) -> MultiViewData:
-    """Return the patients of all sites one below the other, in the order of the sites.
+def check_together(sites: Mapping[str, object]) -> None:
+    """Check that the data of several sites are of one kind and describe their patients alike.
 
-    Views are those of any site; a patient of a site without a view lacks that view.
+    Sites with views must have the same columns of a view that they share; sites with events, the same modes.
 
     Parameters
     ----------
-    sites : mapping from str to MultiViewData
-        Data by site. Identifiers are kept as ``<site>/<id>`` when every site has them.
+    sites : mapping from str to data
+        Data by site.
 
     Raises
     ------
     DataError
-        There is no site, or (SchemaMismatch) two sites describe a view differently.
+        There is no site, or (SchemaMismatch) two sites differ.
+    ConfigurationError
+        The data are of several kinds, or of a kind that studies do not know.
 
     Examples
     --------
     >>> import numpy as np
+    >>> check_together({"lyon": np.zeros((4, 2)), "oslo": np.zeros((3, 2))})
+    """
+    _check_some(sites)
+    kind_of(*sites.values()).check(sites)
+
+
+def concatenate(sites: Mapping[str, T]) -> T:
+    """Return the patients of all sites one below the other, in the order of the sites.
+
+    Views and codes are those of any site; a patient of a site without them lacks them.
+
+    Parameters
+    ----------
+    sites : mapping from str to data
+        Data by site, all of one kind. Identifiers are kept as ``<site>/<id>`` when every site has them.
+
+    Raises
+    ------
+    DataError, ConfigurationError
+        As for :func:`check_together`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from multicentre.data import MultiViewData
     >>> lyon = MultiViewData({"blood": np.array([[4.1], [3.9]])})
     >>> oslo = MultiViewData({"image": np.array([[11.0]])})
     >>> concatenate({"lyon": lyon, "oslo": oslo})
     MultiViewData(3 patients; blood: 1 column, 2 patients; image: 1 column, 1 patient)
     """
-    schema = agree_schemas({site: data.schema for site, data in sites.items()})
-    parts = [data.stacked(schema.views, schema.sizes) for data in sites.values()]
-    borders = np.cumsum([schema.sizes[view] for view in schema.views])[:-1]
-    stacks = np.hsplit(np.vstack(parts), borders)
-    blocks = {
-        view: Block(schema.columns[view], schema.kinds[view], np.ascontiguousarray(values))
-        for view, values in zip(schema.views, stacks, strict=True)
-    }
-    return MultiViewData(blocks, ids=_joined_ids(sites))
+    _check_some(sites)
+    stacked: T = kind_of(*sites.values()).stack(sites)
+    return stacked
 
 
-def _joined_ids(sites: Mapping[str, MultiViewData]) -> list[str] | None:
-    if any(data.ids is None for data in sites.values()):
-        return None
-    return [f"{site}/{one}" for site, data in sites.items() if data.ids is not None for one in data.ids]
+def _check_some(sites: Mapping[str, object]) -> None:
+    if not sites:
+        raise DataError("there is no site", where="sites", mend="Give at least one site.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Self
 
@@ -118,6 +119,11 @@ class MultiViewData:
         return {view: int(self.patients_with(view).sum()) for view in self.views}
 
     @property
+    def parts(self) -> dict[str, int]:
+        """Number of patients with an entry, by view: what studies count of data of any kind."""
+        return self.n_patients_by_view
+
+    @property
     def has_missing_entries(self) -> bool:
         """Whether some patient has a view in part."""
         return any(
@@ -216,6 +222,14 @@ class MultiViewData:
         if not kept:
             raise DataError("no column would remain", where="data", mend="Name at least one of its columns.")
         return self._of(kept, self._ids, self._n_patients)
+
+    def digest(self) -> str:
+        """Return the SHA-256 of columns, identifiers and entries, by which a resumed run knows its data again."""
+        digest = hashlib.sha256(repr((self.columns, self.kinds)).encode())
+        digest.update(repr(None if self._ids is None else self._ids.tolist()).encode())
+        for view in self.views:
+            digest.update(self.array(view).tobytes())
+        return digest.hexdigest()
 
     def check_for_fit(self, min_patients: int = 2) -> None:
         """Check what a method that estimates variances needs of a whole site, and that a small subset may lack.

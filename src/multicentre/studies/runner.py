@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from multicentre.assembly import Federation
+from multicentre.data.kinds import PatientData
 from multicentre.estimator import FederatedEstimator
 from multicentre.federation.errors import ConfigurationError, IntegrityError, MulticentreError, QuorumLost
 from multicentre.federation.progress import Listener, Silence
@@ -23,7 +23,7 @@ from multicentre.studies.facts import Clock, choose_headline, first_facts
 from multicentre.studies.folder import DIGESTS, RunFolder
 from multicentre.studies.listening import Labelled
 from multicentre.studies.methods import make_estimator
-from multicentre.studies.sites import SiteData, digest_data, read_sites
+from multicentre.studies.sites import SiteData, read_sites
 from multicentre.studies.study import Study
 
 
@@ -38,7 +38,7 @@ class _Run:
     resumed: bool = False
 
     @property
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, PatientData]:
         return {name: site.data for name, site in self.sites.items()}
 
 
@@ -129,7 +129,7 @@ def _prepared(study: Study, sites: Mapping[str, SiteData] | None, listener: List
     return _Run(study, estimator, allowed, policies, listener or Silence())
 
 
-def _allowed(name: str, data: Any, policy: Policy) -> Any:
+def _allowed(name: str, data: PatientData, policy: Policy) -> PatientData:
     if policy.columns is None:
         return data
     try:
@@ -143,7 +143,7 @@ def _allowed(name: str, data: Any, policy: Policy) -> Any:
 
 
 def _digests(run: _Run) -> dict[str, str]:
-    return {name: digest_data(site.data) for name, site in run.sites.items()}
+    return {name: site.data.digest() for name, site in run.sites.items()}
 
 
 def _carried_out(run: _Run) -> RunFolder:

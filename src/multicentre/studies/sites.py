@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from multicentre.data import MultiViewData, agree_schemas, read_multiview, read_table
-from multicentre.federation.errors import DataError, MulticentreError
+from multicentre.data import read_multiview, read_table
+from multicentre.data.concatenate import check_together
+from multicentre.data.kinds import PatientData
+from multicentre.federation.errors import ConfigurationError, DataError, MulticentreError
+from multicentre.studies.checks import ONE_FILE
 from multicentre.studies.methods import find_reader
-from multicentre.studies.study import ONE_FILE, Study
+from multicentre.studies.study import Study
 
 
 @dataclass(frozen=True)
@@ -20,14 +22,20 @@ class SiteData:
 
     Parameters
     ----------
-    data : object
+    data : PatientData
         Of the type that the method works on.
     labels : tuple of str, optional
-        Group of every patient. Used for figures and for assessment only; no method sees it.
+        Group of every patient; by default the outcomes of data that have them, as texts. Used for figures and for
+        assessment only; no method sees it.
     """
 
-    data: Any
+    data: PatientData
     labels: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        outcomes = getattr(self.data, "outcomes", None)
+        if self.labels is None and outcomes is not None:
+            object.__setattr__(self, "labels", tuple(str(one) for one in outcomes))
 
 
 def read_sites(study: Study) -> dict[str, SiteData]:
@@ -36,7 +44,7 @@ def read_sites(study: Study) -> dict[str, SiteData]:
     Raises
     ------
     DataError, ConfigurationError
-        A site's files cannot be used, or two sites describe a view differently; the message names the site.
+        A site's files cannot be used, or two sites' data do not fit together; the message names the site.
     """
     read = find_reader(study.method)
     sites = {}
@@ -45,15 +53,30 @@ def read_sites(study: Study) -> dict[str, SiteData]:
             sites[name] = read(study, name)
         except MulticentreError as error:
             raise error.at(name) from None
-    agree_schemas({name: site.data.schema for name, site in sites.items()})
+    check_together({name: site.data for name, site in sites.items()})
     return sites
+
+
+def files_of(study: Study, name: str) -> Mapping[str, Path]:
+    """Return the files of a site.
+
+    Raises
+    ------
+    DataError
+        The study names none: the site's data were, or are to be, handed over in Python.
+    """
+    if not study.sites[name]:
+        raise DataError("the study names no file of this site", mend="Add one, or hand the data over in Python.")
+    return study.sites[name]
 
 
 def read_multiview_site(study: Study, name: str) -> SiteData:
     """Read the views of one site."""
-    files = study.sites[name]
-    if not files:
-        raise DataError("the study names no file of this site", mend="Add one, or hand the data over in Python.")
+    if study.data.events is not None:
+        raise ConfigurationError(
+            "the method works on views, not on events", where="data.events", mend="Leave the table out."
+        )
+    files = files_of(study, name)
     if ONE_FILE in files:
         files = dict.fromkeys(study.data.views, files[ONE_FILE])
     id_column, label_column = study.data.id_column, study.data.label_column
@@ -69,15 +92,6 @@ def read_multiview_site(study: Study, name: str) -> SiteData:
     data = read_multiview(files, id_column, columns)
     order = range(len(data)) if data.ids is None else [str(one) for one in data.ids]
     return SiteData(data, _in_order(groups, list(order), label_column))
-
-
-def digest_data(data: MultiViewData) -> str:
-    """Return the SHA-256 of a site's columns, identifiers and entries, by which a resumed run knows its data again."""
-    digest = hashlib.sha256(repr((data.columns, data.kinds)).encode())
-    digest.update(repr(None if data.ids is None else data.ids.tolist()).encode())
-    for view in data.views:
-        digest.update(data.array(view).tobytes())
-    return digest.hexdigest()
 
 
 def _read_labels(

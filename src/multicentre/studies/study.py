@@ -6,100 +6,18 @@ import dataclasses
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Self
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PlainValidator,
-    ValidationError,
-    ValidationInfo,
-)
-from pydantic_core import PydanticCustomError
+from pydantic import Field, ValidationError
 
 from multicentre.federation.errors import ConfigurationError
-from multicentre.federation.storage import check_site_name
 from multicentre.privacy.policy import Policy, unknown_key
+from multicentre.studies.checks import check_study
+from multicentre.studies.tables import About, DataTable, EventsTable, File, PrivacyTable, RunTable, Table
 from multicentre.studies.toml import write_toml
 
-ONE_FILE = "file"
 
-
-def _from_study(value: Any, info: ValidationInfo) -> Any:
-    folder = (info.context or {}).get("folder", Path())
-    return (folder / value).absolute() if isinstance(value, str | Path) and str(value) else value
-
-
-def _policy(value: Any, info: ValidationInfo) -> Path | Policy:
-    if isinstance(value, Policy):
-        return value
-    if isinstance(value, Mapping):
-        return _policy_of_terms(value)
-    if not isinstance(value, str | Path):
-        raise ValueError("a path or a table of policy terms is needed")
-    return Path(_from_study(value, info))
-
-
-def _policy_of_terms(terms: Mapping[str, Any]) -> Policy:
-    """Return the policy; what is wrong with it is raised for pydantic, which knows whose it is."""
-    try:
-        return Policy.from_mapping(terms)
-    except ConfigurationError as error:
-        raise PydanticCustomError("policy", "unfit", {"error": error}) from None
-
-
-File = Annotated[Path, BeforeValidator(_from_study)]
-PolicySource = Annotated[Path | Policy, PlainValidator(_policy)]
-Names = Annotated[tuple[str, ...], Field(strict=False, min_length=1)]
-
-
-class _Table(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-
-class About(_Table):
-    """``[study]``: what is run, under which name, and where its run folders go."""
-
-    name: str = Field(min_length=1)
-    method: str = Field(min_length=1)
-    seed: int = Field(default=0, ge=0)
-    output: File = Field(default=Path("runs"), validate_default=True)
-    description: str = ""
-
-
-class DataTable(_Table):
-    """``[data]``: how the sites' files are to be read."""
-
-    id_column: str | None = None
-    label_column: str | None = None
-    views: dict[str, Names] = Field(default_factory=dict)
-
-
-class PrivacyTable(_Table):
-    """``[privacy]``: masked sums, one policy for all sites, and policies of single sites in ``[privacy.sites]``.
-
-    ``sites_per_patient`` says at how many sites one patient may have records.
-    """
-
-    secure_sum: bool = False
-    sites_per_patient: int = Field(default=1, ge=1)
-    policy: PolicySource | None = None
-    sites: dict[str, PolicySource] = Field(default_factory=dict)
-
-
-class RunTable(_Table):
-    """``[run]``: how the rounds are run, and whether the fit is compared with pooled and single-site fits."""
-
-    quorum: Literal["all"] | Annotated[int, Field(ge=1)] = "all"
-    time_limit_s: float | None = Field(default=None, gt=0)
-    strict: bool = False
-    compare: bool = True
-    holdout: float = Field(default=0.25, gt=0, lt=1)
-
-
-class Study(_Table):
+class Study(Table):
     """One analysis that all sites agreed to; made by :func:`read_study` or :meth:`from_mapping`.
 
     Attributes
@@ -110,7 +28,8 @@ class Study(_Table):
         Arguments of the method's estimator.
     data : DataTable
     sites : dict from str to dict from str to Path
-        Files of every site by view, or one under the key ``file``. An empty table stands for data in memory.
+        Files of every site by view, or one under the key ``file``; of events, the keys are ``events`` and
+        ``outcomes``. An empty table stands for data in memory.
     privacy : PrivacyTable
     run : RunTable
     """
@@ -147,7 +66,7 @@ class Study(_Table):
             study = cls.model_validate(dict(content), context={"folder": folder or Path()})
         except ValidationError as error:
             raise _translated(error, content) from None
-        _check_sites(study)
+        check_study(study)
         return study
 
     @property
@@ -204,9 +123,10 @@ _NEEDED = {
     "string_type": "a text in quotes",
     "tuple_type": "a list of names",
 }
-_TABLES: dict[str, type[_Table]] = {
+_TABLES: dict[str, type[Table]] = {
     "study": About,
     "data": DataTable,
+    "data.events": EventsTable,
     "privacy": PrivacyTable,
     "run": RunTable,
 }
@@ -272,7 +192,7 @@ def _needed(place: Sequence[str], found: Mapping[str, Any]) -> str:
 
 def _known_keys(place: list[str]) -> list[str]:
     if place:
-        return list(_TABLES[place[0]].model_fields)
+        return list(_TABLES[".".join(place)].model_fields)
     return [field.alias or name for name, field in Study.model_fields.items()]
 
 
@@ -285,45 +205,3 @@ def _within(place: list[str], content: Any) -> list[str]:
         kept.append(part)
         content = content.get(part)
     return kept
-
-
-def _check_sites(study: Study) -> None:
-    for site, files in study.sites.items():
-        check_site_name(site)
-        if ONE_FILE in files and len(files) > 1:
-            raise ConfigurationError(
-                "the site has one file for all views and files of single views",
-                where=f"sites.{site}",
-                mend="Name either `file` or one file a view.",
-            )
-        if ONE_FILE in files and not study.data.views:
-            raise ConfigurationError(
-                "one file holds several views and nothing says which column is whose",
-                where=f"sites.{site}.{ONE_FILE}",
-                mend="List the columns of every view in [data.views].",
-            )
-    _check_views(study)
-    for site in study.privacy.sites:
-        if site not in study.sites:
-            raise unknown_key(site, list(study.sites), "privacy.sites")
-    if study.run.quorum != "all" and study.run.quorum > len(study.sites):
-        raise ConfigurationError(
-            f"a quorum of {study.run.quorum} cannot be met by {len(study.sites)} sites",
-            where="run.quorum",
-            mend='Use "all" or a number between 1 and the number of sites.',
-        )
-    if study.privacy.secure_sum and len(study.sites) == 1:
-        raise ConfigurationError(
-            "one site has nobody to mask its sums with",
-            where="privacy.secure_sum",
-            mend="Name another site, or leave masked sums out.",
-        )
-
-
-def _check_views(study: Study) -> None:
-    files = [file for site in study.sites.values() for file in site]
-    if not files or ONE_FILE in files:
-        return
-    for view in study.data.views:
-        if view not in files:
-            raise unknown_key(view, list(dict.fromkeys(files)), "data.views")

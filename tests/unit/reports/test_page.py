@@ -140,8 +140,8 @@ def test_small_counts_never_appear(tmp_path):
     (folder / "exhibits.json").unlink()
     run = make_run()
     run["sites"] = [
-        {"name": "lyon", "patients": 7, "views": {"blood": 6}},
-        {"name": "nice", "patients": 1234, "views": {"blood": None}},
+        {"name": "lyon", "patients": 7, "parts": {"blood": 6}},
+        {"name": "nice", "patients": 1234, "parts": {"blood": None}},
     ]
     write_json(folder, "run.json", run)
     text = render_report(folder)
@@ -156,8 +156,8 @@ def test_small_counts_never_appear(tmp_path):
 def test_a_view_that_few_patients_lack_is_hidden_and_not_called_small(bare):
     run = make_run()
     run["sites"] = [
-        {"name": "lyon", "patients": 102, "views": {"blood": 99, "scan": None}},
-        {"name": "nice", "patients": 80, "views": {"blood": 80}},
+        {"name": "lyon", "patients": 102, "parts": {"blood": 99, "scan": None}},
+        {"name": "nice", "patients": 80, "parts": {"blood": 80}},
     ]
     write_json(bare, "run.json", run)
     page = render_report(bare)

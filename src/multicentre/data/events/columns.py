@@ -1,0 +1,282 @@
+"""Columns of a table of events, read and checked: patients, days, admissions, and codes with their system."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from numbers import Integral, Number
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.data.events.systems import SYSTEMS, plain_code
+from multicentre.federation.errors import ConfigurationError, DataError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Places = NDArray[np.int64]
+ROLES = ("patient", "date", "system", "code", "admission")
+_ISO_DAY = r"^(\d{4})(-?)(\d{2})\2(\d{2})(?:[T ]\d{2}:?\d{2}(?::?\d{2}(?:\.\d+)?)?\s*(?:Z|UTC|[+-]\d{2}(?::?\d{2})?)?)?$"
+
+
+class CodesReadAsNumbers(UserWarning):
+    """Codes arrived as whole numbers: zeros at their beginning may be lost, which makes them other codes."""
+
+
+def standard_frame(events: object, columns: Mapping[str, str] | None, needed: Iterable[str]) -> pd.DataFrame:
+    """Return the columns of a table of events under the names of their roles, their cells as they came.
+
+    Parameters
+    ----------
+    events : pandas frame, polars frame or mapping from str to sequence
+        One row an event.
+    columns : mapping from role to str, optional
+        Name of the column that plays a role, where it is not the role's own name.
+    needed : iterable of str
+        Roles that must be there; the others are taken where they are.
+
+    Raises
+    ------
+    ConfigurationError
+        `columns` names a role that does not exist.
+    DataError
+        It is not a table, a column is missing, columns differ in length, or there is no row.
+
+    Examples
+    --------
+    >>> rows = {"id": [7, 7], "date": ["2020-01-01"] * 2, "system": ["icd9cm-dx"] * 2, "code": ["4280", "486"]}
+    >>> list(standard_frame(rows, {"patient": "id"}, ["patient", "code"]))
+    ['patient', 'date', 'system', 'code']
+    """
+    import pandas as pd
+
+    name_of = _checked_names(columns or {})
+    cells_of = _reader_of(events)
+    required = set(needed)
+    series = {}
+    for role, name in name_of.items():
+        cells = cells_of(name)
+        if cells is not None:
+            series[role] = cells
+        elif role in required or role in (columns or {}):
+            raise DataError("the table lacks this column", where=f"column {name!r}", mend="Name it in columns.")
+    lengths = {len(cells) for cells in series.values()}
+    if len(lengths) > 1:
+        raise DataError("columns differ in length", where="events", mend="Give every event one cell in each column.")
+    if lengths == {0}:
+        raise DataError("the table has no events", where="events", mend="Give at least one row.")
+    return pd.DataFrame(series)
+
+
+def read_ids(column: pd.Series, name: str) -> tuple[Places, NDArray[np.str_]]:
+    """Return the place of every cell in the sorted list of distinct identifiers, and that list, as texts.
+
+    Whole numbers that were read as decimal ones (``7.0``) are written as whole numbers.
+
+    Raises
+    ------
+    DataError
+        Cells are missing or empty; the message says how many.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> place, ids = read_ids(pd.Series(["b", "a", "b"]), "patient")
+    >>> place.tolist(), ids.tolist()
+    ([1, 0, 1], ['a', 'b'])
+    """
+    index, texts = _distinct_texts(column, name, _id_text)
+    ids, place = np.unique(np.array(texts, dtype=np.str_), return_inverse=True)
+    return place[index], ids
+
+
+def read_days(column: pd.Series, name: str) -> Places:
+    """Return the calendar days of dates, counted from 1970-01-01.
+
+    Times of day and time zones are set aside: the day is the one written, which is the day where the event happened.
+
+    Parameters
+    ----------
+    column : pandas Series
+        Dates or times, with or without a zone, or texts in ISO 8601 (``2020-01-31``, ``20200131``,
+        ``2020-01-31T08:00:00+01:00``); whole numbers such as 20200131 are read as texts.
+    name : str
+        Name of the column, for errors.
+
+    Raises
+    ------
+    DataError
+        Cells are missing or are no such dates; the message says how many.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> read_days(pd.Series(["1970-01-02", "19700103", "1970-01-31T23:30:00-05:00"]), "date").tolist()
+    [1, 2, 30]
+    """
+    import pandas as pd
+
+    if pd.api.types.is_datetime64_any_dtype(column):
+        days = column.dt.tz_localize(None)
+    else:
+        index, cells = pd.factorize(column, use_na_sentinel=True)
+        days = _parse_days([_date_text(cell) for cell in cells]).reindex(index).reset_index(drop=True)
+    n_unread = int(days.isna().sum())
+    if n_unread:
+        raise DataError(
+            f"{n_unread} of {len(column)} dates are missing or cannot be read",
+            where=f"column {name!r}",
+            mend="Write dates as 2020-01-31, with or without a time of day.",
+        )
+    return days.to_numpy().astype("datetime64[D]").astype(np.int64)
+
+
+def read_codes(frame: pd.DataFrame, own_systems: Iterable[str] = ()) -> tuple[Places, list[str]]:
+    """Return the place of every event's code in the sorted list of distinct codes, and that list.
+
+    Codes are written ``<system>:<code>``, so that diagnosis ``4019`` and procedure ``4019`` stay apart.
+
+    Parameters
+    ----------
+    frame : pandas DataFrame
+        Columns ``system`` and ``code``.
+    own_systems : iterable of str
+        Code systems besides those that the package knows.
+
+    Raises
+    ------
+    DataError
+        Systems or codes are missing, a system is not known, or codes were read as decimal numbers.
+
+    Warns
+    -----
+    CodesReadAsNumbers
+        Codes arrived as whole numbers.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> read_codes(pd.DataFrame({"system": ["icd9cm-proc", "icd9cm-dx"], "code": ["40.19", "401.9"]}))[1]
+    ['icd9cm-dx:4019', 'icd9cm-proc:4019']
+    """
+    in_system, systems = _distinct_texts(frame["system"], "system", lambda cell: str(cell).strip().lower())
+    _check_systems(in_system, systems, {*SYSTEMS, *own_systems})
+    with_code, codes = _distinct_texts(frame["code"], "code", _code_text(frame["code"]))
+    pairs, pair_of = np.unique(in_system * len(codes) + with_code, return_inverse=True)
+    owners = [systems[pair // len(codes)] for pair in pairs]
+    plain = [plain_code(owner, codes[pair % len(codes)]) for owner, pair in zip(owners, pairs, strict=True)]
+    _check_filled("code", int(np.isin(pair_of, [k for k, code in enumerate(plain) if not code]).sum()), len(frame))
+    labels = [f"{owner}:{code}" for owner, code in zip(owners, plain, strict=True)]
+    distinct = sorted(set(labels))
+    place = {label: position for position, label in enumerate(distinct)}
+    return np.array([place[label] for label in labels], dtype=np.int64)[pair_of], distinct
+
+
+def _checked_names(columns: Mapping[str, str]) -> dict[str, str]:
+    strange = [role for role in columns if role not in ROLES]
+    if strange:
+        raise ConfigurationError(
+            f"{strange[0]!r} is not what a column of events can be", where="columns", mend=f"Choose of {_listed(ROLES)}."
+        )
+    return {role: columns.get(role, role) for role in ROLES}
+
+
+def _reader_of(events: object) -> Callable[[str], pd.Series | None]:
+    import pandas as pd
+
+    polars = sys.modules.get("polars")
+    if polars is not None and isinstance(events, polars.DataFrame):
+        return lambda name: _from_polars(events[name]) if name in events.columns else None
+    if isinstance(events, pd.DataFrame):
+        return lambda name: events[name].reset_index(drop=True) if name in events.columns else None
+    if isinstance(events, Mapping):
+        return lambda name: pd.Series(events[name]).reset_index(drop=True) if name in events else None
+    raise DataError(
+        f"{type(events).__name__} is not a table",
+        where="events",
+        mend="Give a pandas or polars frame, or a mapping of columns.",
+    )
+
+
+def _from_polars(series: Any) -> pd.Series:
+    import pandas as pd
+    import polars as pl
+
+    if isinstance(series.dtype, pl.Datetime):
+        series = series.dt.date()
+    if series.dtype == pl.Date or (series.dtype.is_numeric() and not series.has_nulls()):
+        return pd.Series(series.to_numpy())
+    return pd.Series(series.to_list(), dtype=object)
+
+
+def _distinct_texts(column: pd.Series, name: str, text_of: Callable[[Any], str]) -> tuple[Places, list[str]]:
+    """Return the place of every cell in a list of texts; texts may repeat where cells of several types read alike."""
+    import pandas as pd
+
+    index, cells = pd.factorize(column, use_na_sentinel=True)
+    texts = [text_of(cell) for cell in cells]
+    empty = [place for place, text in enumerate(texts) if not text]
+    _check_filled(name, int(np.isin(index, [-1, *empty]).sum()), len(column))
+    return index.astype(np.int64), texts
+
+
+def _check_filled(name: str, n_missing: int, n_events: int) -> None:
+    if n_missing:
+        raise DataError(
+            f"{n_missing} of {n_events} events have none", where=f"column {name!r}", mend="Complete or leave them out."
+        )
+
+
+def _id_text(cell: Any) -> str:
+    whole = isinstance(cell, float | np.floating) and float(cell).is_integer()
+    return str(int(cell)) if whole else str(cell).strip()
+
+
+def _date_text(cell: Any) -> str:
+    return _id_text(cell.isoformat() if hasattr(cell, "isoformat") else cell)
+
+
+def _parse_days(texts: Sequence[str]) -> pd.Series:
+    import pandas as pd
+
+    parts = pd.Series(texts, dtype=object).astype(str).str.extract(_ISO_DAY)
+    return pd.to_datetime(parts[0] + "-" + parts[2] + "-" + parts[3], format="%Y-%m-%d", errors="coerce")
+
+
+def _code_text(column: pd.Series) -> Callable[[Any], str]:
+    """Return how cells of a column of codes become texts, once it is known that they are no decimal numbers."""
+    cells = column.dropna()
+    numbers = cells if cells.dtype.kind in "iufb" else cells[[isinstance(cell, Number) for cell in cells]]
+    n_decimal = sum(not isinstance(cell, Integral) or isinstance(cell, bool) for cell in numbers.unique().tolist())
+    if n_decimal:
+        raise DataError(
+            "codes were read as decimal numbers: 428.0 can be 428 or 4280",
+            where=f"column {column.name!r}",
+            mend="Read the column as text.",
+        )
+    if len(numbers):
+        warnings.warn(
+            f"column {column.name!r}: {len(numbers)} codes were read as whole numbers; zeros at their beginning may be "
+            "lost. Read the column as text.",
+            CodesReadAsNumbers,
+            stacklevel=2,
+        )
+    return lambda cell: str(cell).strip()
+
+
+def _check_systems(in_system: Places, systems: Sequence[str], known: set[str]) -> None:
+    strange = [place for place, system in enumerate(systems) if system not in known]
+    if strange:
+        n_events = int(np.isin(in_system, strange).sum())
+        raise DataError(
+            f"{n_events} of {len(in_system)} events have a code system that is not known",
+            where="column 'system'",
+            mend=f"Known are {_listed(sorted(known))}; name others in modes.",
+        )
+
+
+def _listed(words: Iterable[str]) -> str:
+    return ", ".join(words)

@@ -1,0 +1,152 @@
+"""When events count as happening together: windows of days, admissions, or days that lie close."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.federation.errors import ConfigurationError
+
+Anchor = Literal["first_event", "calendar", "admission", "sliding"]
+Places = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Windows:
+    """What counts as together.
+
+    Parameters
+    ----------
+    anchor : {"first_event", "calendar", "admission", "sliding"}, default "first_event"
+        ``first_event``: windows follow each other from the day of each patient's first event. ``calendar``: from a
+        day that all patients share. ``admission``: every admission is one window. ``sliding``: events on days that
+        are at most `days` apart, without windows.
+    days : int, default 30
+        Length of a window, at least 1; day 30 belongs to the second window of 30 days. Not used by ``admission``.
+    origin : str, default "2000-01-01"
+        First day of a window of ``calendar``; public, so that it says nothing of patients.
+
+    Raises
+    ------
+    ConfigurationError
+        The anchor is unknown, `days` is not a whole number above 0, or `origin` is not a date.
+
+    Examples
+    --------
+    >>> Windows(days=30).number(np.array([0, 29, 30]))
+    array([0, 0, 1])
+    """
+
+    anchor: Anchor = "first_event"
+    days: int = 30
+    origin: str = "2000-01-01"
+
+    def __post_init__(self) -> None:
+        if self.anchor not in get_args(Anchor):
+            raise ConfigurationError(
+                f"{self.anchor!r} is no way to place windows",
+                where="anchor",
+                mend=f"Choose of {', '.join(get_args(Anchor))}.",
+            )
+        if isinstance(self.days, bool) or not isinstance(self.days, int | np.integer) or self.days < 1:
+            raise ConfigurationError(
+                "a window is not a whole number of days above 0", where="window_days", mend="Give 30, say."
+            )
+        try:
+            np.datetime64(self.origin, "D")
+        except ValueError:
+            raise ConfigurationError("it is not a date", where="origin", mend="Write it as 2000-01-01.") from None
+
+    def number(self, days: Places) -> Places:
+        """Return the number of the window of every day; day 0 begins window 0."""
+        return np.floor_divide(days, self.days)
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """Events on one line, where those that are together lie at most `reach` apart and no two patients meet.
+
+    Parameters
+    ----------
+    place : array of int, shape (events,)
+        Where the event lies.
+    reach : int
+        How far apart places may be.
+    """
+
+    place: Places
+    reach: int
+
+
+def lay_out(windows: Windows, patient: Places, when: Places) -> Timeline:
+    """Return events on one line, so that joining places answers which were together.
+
+    Parameters
+    ----------
+    windows : Windows
+    patient : array of int, shape (events,)
+        Row of the patient.
+    when : array of int, shape (events,)
+        Day since 1970-01-01; with ``admission``, the number of the admission.
+
+    Examples
+    --------
+    >>> lay_out(Windows(days=30), np.array([0, 0, 0, 1]), np.array([5, 34, 35, 34])).place.tolist()
+    [0, 0, 1, 2]
+    """
+    if windows.anchor == "sliding":
+        day = when - when.min()
+        return Timeline(patient * (int(day.max()) + windows.days + 1) + day, windows.days)
+    if windows.anchor == "admission":
+        window = when
+    elif windows.anchor == "calendar":
+        window = windows.number(when - np.datetime64(windows.origin, "D").astype(np.int64))
+    else:
+        first = np.full(int(patient.max()) + 1, np.iinfo(np.int64).max)
+        np.minimum.at(first, patient, when)
+        window = windows.number(when - first[patient])
+    lowest = int(window.min())
+    pair = patient * (int(window.max()) - lowest + 1) + window - lowest
+    return Timeline(np.unique(pair, return_inverse=True)[1].astype(np.int64), 0)
+
+
+def join(sides: Sequence[tuple[Places, Places]], reach: int) -> tuple[Places, ...]:
+    """Return all choices of one event a side that lie at most `reach` apart, one row a choice.
+
+    Work and memory are linear in the choices made, apart from sorting.
+
+    Parameters
+    ----------
+    sides : sequence of (places, codes)
+        Events of every mode, each sorted by place; no (place, code) twice.
+    reach : int
+        Largest distance between the first and the last place of a choice, at least 0.
+
+    Returns
+    -------
+    tuple of arrays of int, shape (choices,)
+        The place of the first side's event, then the code of every side.
+
+    Examples
+    --------
+    >>> procedures = (np.array([0, 40]), np.array([7, 8]))
+    >>> diagnoses = (np.array([30, 71]), np.array([1, 2]))
+    >>> [column.tolist() for column in join([procedures, diagnoses], reach=30)]
+    [[0, 40], [7, 8], [1, 1]]
+    """
+    place, code = sides[0]
+    earliest = latest = place
+    chosen = [place, code]
+    for places, codes in sides[1:]:
+        start = np.searchsorted(places, latest - reach, side="left")
+        n_found = np.searchsorted(places, earliest + reach, side="right") - start
+        rows = np.repeat(np.arange(len(n_found)), n_found)
+        found = np.arange(len(rows)) + np.repeat(start - (np.cumsum(n_found) - n_found), n_found)
+        earliest = np.minimum(earliest[rows], places[found])
+        latest = np.maximum(latest[rows], places[found])
+        chosen = [*(column[rows] for column in chosen), codes[found]]
+    return tuple(chosen)

@@ -1,0 +1,114 @@
+"""Tensors of events, as a study handles them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.data.events.tensor import EventTensor
+from multicentre.data.kinds.kind import Kind, draw_signs, join_ids
+from multicentre.federation.errors import SchemaMismatch
+
+Sites = Mapping[str, EventTensor]
+
+
+def check_modes(sites: Sites) -> None:
+    """Check that all sites have the modes of the first; their codes may differ.
+
+    Raises
+    ------
+    SchemaMismatch
+        A site has other modes, or the same in another order.
+
+    Examples
+    --------
+    >>> lyon = EventTensor([[0, 0, 0]], [1.0], {"procedure": ["p1"], "diagnosis": ["d1"]})
+    >>> check_modes({"lyon": lyon, "oslo": EventTensor([[0, 0, 0]], [1.0], {"drug": ["r1"], "diagnosis": ["d1"]})})
+    Traceback (most recent call last):
+    multicentre.federation.errors.SchemaMismatch: oslo: the modes are drug, diagnosis; lyon has procedure, ...
+    """
+    (first, expected), *others = sites.items()
+    for site, data in others:
+        if data.modes != expected.modes:
+            raise SchemaMismatch(
+                f"the modes are {', '.join(data.modes)}; {first} has {', '.join(expected.modes)}",
+                where=site,
+                mend="Give every site the same modes in the same order.",
+            )
+
+
+def stack_events(sites: Sites) -> EventTensor:
+    """Return the patients of all sites, with the codes of any site in every mode.
+
+    Codes are sorted, unless all sites list the same ones in the same order. Outcomes stay when every site has them.
+
+    Examples
+    --------
+    >>> lyon = EventTensor([[0, 0, 0]], [1.0], {"procedure": ["p2"], "diagnosis": ["d1"]})
+    >>> oslo = EventTensor([[0, 0, 0], [1, 0, 1]], [1.0, 3.0], {"procedure": ["p1"], "diagnosis": ["d1", "d3"]})
+    >>> both = stack_events({"lyon": lyon, "oslo": oslo})
+    >>> both.codes["procedure"], both.coordinates.tolist()
+    (('p1', 'p2'), [[0, 1, 0], [1, 0, 0], [2, 0, 1]])
+    """
+    check_modes(sites)
+    codes = _all_codes(sites)
+    aligned = [data.align(codes) for data in sites.values()]
+    first_rows = np.cumsum([0, *(len(data) for data in aligned)])
+    return EventTensor(
+        np.vstack([_moved_down(data, n_above) for data, n_above in zip(aligned, first_rows[:-1], strict=True)]),
+        np.concatenate([data.counts for data in aligned]),
+        codes,
+        n_patients=int(first_rows[-1]),
+        ids=join_ids({site: data.ids for site, data in sites.items()}),
+        outcomes=_all_outcomes(aligned),
+    )
+
+
+def amplify_events(
+    data: EventTensor, row: int, factor: float, random: np.random.Generator | None = None
+) -> EventTensor:
+    """Return one patient with every count multiplied.
+
+    A count cannot be negative: one whose sign is drawn so is left out, and a factor of zero leaves no entry.
+
+    Examples
+    --------
+    >>> data = EventTensor([[0, 0, 0], [1, 0, 0]], [1.0, 2.0], {"procedure": ["p1"], "diagnosis": ["d1", "d2"]})
+    >>> amplify_events(data, 1, 10.0).counts.tolist()
+    [20.0]
+    """
+    patient = data.take([row])
+    counts = patient.counts * factor * draw_signs(patient.counts.shape, random)
+    kept = counts > 0
+    return EventTensor(
+        patient.coordinates[kept],
+        counts[kept],
+        patient.codes,
+        n_patients=1,
+        ids=None if patient.ids is None else patient.ids.tolist(),
+        outcomes=patient.outcomes,
+    )
+
+
+def _all_codes(sites: Sites) -> dict[str, tuple[str, ...]]:
+    codes = {}
+    for mode in next(iter(sites.values())).modes:
+        lists = {data.codes[mode] for data in sites.values()}
+        codes[mode] = lists.pop() if len(lists) == 1 else tuple(sorted(set().union(*lists)))
+    return codes
+
+
+def _moved_down(data: EventTensor, n_above: int) -> NDArray[np.int32]:
+    coordinates = data.coordinates.copy()
+    coordinates[:, 0] += n_above
+    return coordinates
+
+
+def _all_outcomes(sites: list[EventTensor]) -> NDArray[np.int8] | None:
+    known = [data.outcomes for data in sites if data.outcomes is not None]
+    return np.concatenate(known) if len(known) == len(sites) else None
+
+
+EVENTS = Kind(check=check_modes, stack=stack_events, amplify=amplify_events)

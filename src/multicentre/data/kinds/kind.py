@@ -1,0 +1,88 @@
+"""What a kind of data offers to studies, whatever a method makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Generic, Protocol, Self, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+T = TypeVar("T")
+
+
+class PatientData(Protocol):
+    """The patients of one site, as a study sees them: it counts, splits and restricts them, and never looks inside."""
+
+    @property
+    def ids(self) -> NDArray[np.str_] | None:
+        """Identifiers of the patients, shape (n,), if any were given."""
+
+    @property
+    def parts(self) -> dict[str, int]:
+        """Number of patients with an entry, by part of the data: a view, a mode."""
+
+    def __len__(self) -> int:
+        """Return the number of patients."""
+
+    def take(self, rows: ArrayLike) -> Self:
+        """Return the patients at `rows`, with all parts."""
+
+    def keep_columns(self, names: Iterable[str]) -> Self:
+        """Return the data with what a policy names (columns, codes, whole modes), or raise a DataError."""
+
+    def digest(self) -> str:
+        """Return the SHA-256 by which a resumed run knows its data again."""
+
+
+@dataclass(frozen=True)
+class Kind(Generic[T]):
+    """What is done with several sites' data, or with a single patient: each kind of data does it in its own way.
+
+    Parameters
+    ----------
+    check : callable
+        From data by site; raises a SchemaMismatch where they do not fit together.
+    stack : callable
+        From data by site, which fit together, to the patients of all.
+    amplify : callable
+        From data, a row, a factor and a generator (or None) to that patient alone with every number multiplied, and
+        its sign drawn where there is a generator.
+    """
+
+    check: Callable[[Mapping[str, T]], object]
+    stack: Callable[[Mapping[str, T]], T]
+    amplify: Callable[[T, int, float, np.random.Generator | None], T]
+
+
+def join_ids(ids: Mapping[str, Iterable[str] | None]) -> list[str] | None:
+    """Return ``<site>/<id>`` of all patients, None where a site has no identifiers.
+
+    Parameters
+    ----------
+    ids : mapping from str to sequence of str or None
+        Identifiers by site.
+
+    Examples
+    --------
+    >>> join_ids({"lyon": ["7", "8"], "oslo": ["7"]})
+    ['lyon/7', 'lyon/8', 'oslo/7']
+    """
+    joined: list[str] = []
+    for site, known in ids.items():
+        if known is None:
+            return None
+        joined += [f"{site}/{one}" for one in known]
+    return joined
+
+
+def draw_signs(shape: tuple[int, ...], random: np.random.Generator | None) -> NDArray[np.float64]:
+    """Return signs of either kind with equal chance, all of them positive without a generator.
+
+    Examples
+    --------
+    >>> draw_signs((3,), None).tolist()
+    [1.0, 1.0, 1.0]
+    """
+    return np.ones(shape) if random is None else random.choice([-1.0, 1.0], shape)

@@ -1,0 +1,162 @@
+"""How planted events are drawn: phenotypes, who has which, windows of codes and outcomes; for `simulate_planted`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+Integers = NDArray[np.int64]
+Codes = tuple[Integers, Integers]
+"""Window and position of every code that is recorded, sorted by window."""
+
+DECAY = 0.7
+CONCENTRATION = 4.0
+WEIGHT_OF_EXCLUSIVE = 2.0
+SHARES_OF_MIXTURES = (0.5, 0.3, 0.2)
+
+
+def draw_code_sets(random: np.random.Generator, sizes: Sequence[int], rank: int, n_codes: int) -> list[Integers]:
+    """Codes of every phenotype, heaviest first, one array of shape (rank, n_codes or all) a mode."""
+    return [np.array([random.permutation(size)[:n_codes] for _ in range(rank)]) for size in sizes]
+
+
+def code_weights(n_codes: int) -> Floats:
+    """Chances of a phenotype's codes: each `DECAY` times the one before, together 1."""
+    weights = DECAY ** np.arange(n_codes)
+    return weights / weights.sum()
+
+
+def factor(code_sets: Integers, size: int) -> Floats:
+    """Weights of all codes of a mode in every phenotype, shape (size, rank), columns of length 1."""
+    weights = np.zeros((size, len(code_sets)))
+    weights[code_sets, np.arange(len(code_sets))[:, None]] = code_weights(code_sets.shape[1])
+    return weights / np.linalg.norm(weights, axis=0)
+
+
+def draw_presence(random: np.random.Generator, n_sites: int, rank: int, n_exclusive: int, n_absent: int) -> Flags:
+    """Which site has which phenotype, shape (n_sites, rank).
+
+    The exclusive phenotypes have one site each, drawn in turn from a random order. Of the others, pairs of site and
+    phenotype are taken away at random until `n_absent` are gone, but every such phenotype keeps two sites, and every
+    site keeps half of them.
+    """
+    present = np.ones((n_sites, rank), dtype=bool)
+    columns = random.permutation(rank)
+    exclusive, shared = columns[:n_exclusive], columns[n_exclusive:]
+    homes = np.resize(random.permutation(n_sites), n_exclusive)
+    present[:, exclusive] = np.arange(n_sites)[:, None] == homes
+    left = n_absent
+    for pair in random.permutation(n_sites * len(shared)):
+        site, column = divmod(int(pair), len(shared))
+        column = int(shared[column])
+        if left and present[:, column].sum() > 2 and 2 * (present[site, shared].sum() - 1) >= len(shared):
+            present[site, column] = False
+            left -= 1
+    return present
+
+
+def draw_prevalence(random: np.random.Generator, present: Flags) -> Floats:
+    """Chance of every phenotype at every site, same shape as `present`: a Dirichlet law over those present.
+
+    What a site alone has is frequent there: an exclusive phenotype has `WEIGHT_OF_EXCLUSIVE` times the concentration.
+    """
+    concentrations = np.where(present.sum(axis=0) == 1, WEIGHT_OF_EXCLUSIVE * CONCENTRATION, CONCENTRATION)
+    masses = random.gamma(concentrations, size=present.shape) * present
+    return masses / masses.sum(axis=1, keepdims=True)
+
+
+def draw_memberships(random: np.random.Generator, prevalence: Floats, sites: Integers) -> Floats:
+    """Shares of one to three phenotypes in every patient's events, shape (n, rank), rows sum to 1.
+
+    Phenotypes are drawn without replacement by the prevalence at the patient's site (the Gumbel maxima of its
+    logarithm), their shares uniformly from the simplex.
+    """
+    with np.errstate(divide="ignore"):
+        scores = np.log(prevalence)[sites] + random.gumbel(size=(len(sites), prevalence.shape[1]))
+    most = min(len(SHARES_OF_MIXTURES), prevalence.shape[1])
+    chosen = np.argsort(-scores, axis=1)[:, :most]
+    wanted = random.choice(len(SHARES_OF_MIXTURES), size=len(sites), p=SHARES_OF_MIXTURES)
+    shares = random.exponential(size=chosen.shape) * (np.arange(most) <= wanted[:, None])
+    shares *= np.isfinite(np.take_along_axis(scores, chosen, axis=1))
+    memberships = np.zeros_like(scores)
+    np.put_along_axis(memberships, chosen, shares / shares.sum(axis=1, keepdims=True), axis=1)
+    return memberships
+
+
+def draw_codes(
+    random: np.random.Generator, mixtures: Floats, code_sets: Integers, size: int, mean: float, noise: float
+) -> Codes:
+    """Codes of one mode in every window: one and a Poisson number more, those that repeat within a window left out.
+
+    Parameters
+    ----------
+    mixtures : array, shape (windows, rank)
+        Shares of the phenotypes in the events of every window.
+    mean : float
+        Mean number of draws a window, at least 1.
+    noise : float
+        Chance that a draw is any code of the mode, each as likely, and no code of a phenotype.
+    """
+    windows = np.repeat(np.arange(len(mixtures)), 1 + random.poisson(mean - 1.0, len(mixtures)))
+    phenotypes = draw_from_rows(random, mixtures, windows)
+    steps = np.cumsum(code_weights(code_sets.shape[1]))
+    steps[-1] = 1.0
+    codes = code_sets[phenotypes, np.searchsorted(steps, random.random(len(windows)), side="right")]
+    codes = np.where(random.random(len(windows)) < noise, random.integers(size, size=len(windows)), codes)
+    distinct = np.unique(windows * size + codes)
+    return distinct // size, distinct % size
+
+
+def draw_from_rows(random: np.random.Generator, chances: Floats, rows: Integers) -> Integers:
+    """One column for every entry of `rows`, by the chances in that row; columns of chance 0 are never drawn."""
+    steps = np.cumsum(chances, axis=1)
+    steps /= steps[:, -1:]
+    return (steps[rows] <= random.random(len(rows))[:, None]).sum(axis=1)
+
+
+def cross(modes: Sequence[Codes]) -> Integers:
+    """Every combination of codes of all modes in the same window, shape (combinations, 1 + modes); window first.
+
+    Every mode has a code in every window.
+    """
+    columns = list(modes[0])
+    for windows, codes in modes[1:]:
+        counts = np.bincount(windows)
+        first = np.cumsum(counts) - counts
+        repeats = counts[columns[0]]
+        ends = np.cumsum(repeats)
+        nth = np.arange(ends[-1]) - np.repeat(ends - repeats, repeats)
+        columns = [np.repeat(column, repeats) for column in columns]
+        columns.append(codes[first[columns[0]] + nth])
+    return np.column_stack(columns)
+
+
+def count_combinations(patients: Integers, combinations: Integers, shape: Sequence[int]) -> tuple[Integers, Integers]:
+    """Coordinates that occur and their counts: in how many of its windows a patient has the combination.
+
+    `patients` names the patient of every window; a combination is listed once a window.
+    """
+    columns = (patients[combinations[:, 0]], *combinations[:, 1:].T)
+    cells, counts = np.unique(np.ravel_multi_index(columns, tuple(shape)), return_counts=True)
+    return np.column_stack(np.unravel_index(cells, tuple(shape))), counts
+
+
+def solve_intercept(scores: Floats, rate: float) -> float:
+    """Intercept at which the mean of ``1 / (1 + exp(-intercept - scores))`` is `rate`, by bisection."""
+    low, high = -40.0 - scores.max(), 40.0 - scores.min()
+    for _ in range(80):
+        middle = (low + high) / 2
+        if chances(scores, middle).mean() < rate:
+            low = middle
+        else:
+            high = middle
+    return float((low + high) / 2)
+
+
+def chances(scores: Floats, intercept: float) -> Floats:
+    """Chances of the outcome under the logistic model, shape of `scores`."""
+    return np.asarray(1.0 / (1.0 + np.exp(-intercept - scores)))

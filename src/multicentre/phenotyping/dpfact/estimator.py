@@ -1,0 +1,249 @@
+"""DPFact: phenotypes from the sparse tensors of many sites, after Ma et al. (CIKM 2019)."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Literal
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+from multicentre.federation.coordinator import Federation
+from multicentre.federation.messages import Nothing
+from multicentre.federation.noise import Plan as NoisePlan
+from multicentre.federation.rounds import Rounds
+from multicentre.federation.steps import SitePart
+from multicentre.phenotyping.agreement import Sizes, Vocabulary, agree_on_codes
+from multicentre.phenotyping.dpfact import messages as sent
+from multicentre.phenotyping.dpfact import private
+from multicentre.phenotyping.dpfact import rounds as loops
+from multicentre.phenotyping.dpfact.checks import check_parameters, check_rank
+from multicentre.phenotyping.dpfact.maths.observed import draw_scaled
+from multicentre.phenotyping.dpfact.site import DPFactSite
+from multicentre.phenotyping.fitted.model import PhenotypeModel
+
+Solver = Literal["stat", "easgd", "psgd", "observed"]
+Mechanism = Literal["dp-als", "bolt-on", "paper-literal"]
+_ALWAYS = frozenset({"describe", "agree", "begin", "sum_sizes", "sum_errors", "profile"})
+_CODES = frozenset({"name_codes", "count_codes"})
+_START = frozenset({"sum_cooccurrence", "multiply_cooccurrence"})
+_ROUNDS = {
+    "stat": frozenset({"fit_memberships", "sum_products"}),
+    "easgd": frozenset({"fit_locally"}),
+    "psgd": frozenset({"pass_patients"}),
+    "observed": frozenset({"pass_entries"}),
+}
+
+
+class DPFact(PhenotypeModel):
+    """Federated nonnegative tensor factorisation of patients' events, with or without differential privacy.
+
+    The tensor of site t, patients by codes of two modes or more, is close to a sum of `rank` phenotypes:
+    ``o_ijk ~ sum_r a_ir B_jr C_kr`` (equations 3 and 5). Sites share the feature factors B and C; memberships a stay
+    at the site. Only sums over sites reach the coordinator.
+
+    Parameters
+    ----------
+    rank : int, default 20
+        Phenotypes, the paper's ``R``; at most the number of codes of every mode.
+    solver : {"stat", "easgd", "psgd", "observed"}, default "stat"
+        ``"stat"``: alternating least squares on the whole tensor, zeros counted; products and Gram matrices add up over
+        sites, so the fit is the pooled one to rounding. ``"easgd"``: sites fit factors of their own near the global
+        ones and are averaged (equations 8 and 19 on the whole tensor): fewer rounds. ``"psgd"``: passes of stochastic
+        gradient descent over patients, each clipped. ``"observed"``: the published algorithm, which looks at
+        entries above zero alone; for comparison.
+    init : {"cooccurrence", "random"}, default "cooccurrence"
+        Start from one sum of which codes occur together, factorised, or from U(0, 1).
+    sparsity : float, default 0
+        ``mu_0`` of the group lasso that lets a site switch phenotypes off (equation 9), times the root of the
+        site's patients; .06 found absent phenotypes of planted data. For ``"observed"`` the paper's ``mu``.
+    max_rounds : int, default 30
+        The paper's ``E``.
+    n_passes : int, default 2
+        Local passes a round, the paper's ``tau`` (all but ``"stat"``).
+    n_sweeps : int, default 5
+        Sweeps of coordinate descent for each least-squares problem.
+    pull : float, default 1
+        Elastic term of ``"easgd"`` in units of the mean curvature; for ``"observed"`` the paper's ``gamma``.
+    elastic_weight : float, default 0.9
+        ``alpha``: which share of the way to the mean of the sites the global factor goes (equation 19, where it
+        is eta gamma T); below 2, and up to 1 without overshooting.
+    learning_rate : float, default 0.01
+        The paper's ``eta`` (``"observed"``).
+    tol : float, default 1e-4
+        Rounds end when the released factors change by less than this, relatively. No private figure is asked.
+    nonnegative : bool, default True
+        The paper never enforces it; without it tables of codes cannot be read.
+    vocabulary : mapping of str to sequence of str, optional
+        Public list of codes by mode. Without it, sites name the codes of at least `min_code_patients` patients.
+    n_codes : mapping of str to int, optional
+        Keep so many codes of a mode, those of most patients.
+    min_code_patients : int, default 10
+        A code that fewer patients of a site have is left out there; 0 keeps all, which policies may refuse.
+    track_errors : bool, default False
+        Ask for both errors after every round, for learning curves.
+    epsilon : float, optional
+        Fit with (`epsilon`, `delta`)-differential privacy; needs `vocabulary`.
+    delta : float, default 1e-5
+        Probability with which `epsilon` may fail; well below one over the number of patients.
+    mechanism : {"dp-als", "bolt-on", "paper-literal"}, default "dp-als"
+        ``"dp-als"``: noised sums of clipped statistics (recommended). ``"bolt-on"``: noised factors after clipped
+        passes over patients. ``"paper-literal"``: the published noise on ``"observed"``, whose proof does not
+        hold; nothing is promised.
+    unit : {"patient", "entry"}, default "patient"
+        Whose presence the promise is about. One for a patient implies the one for an entry; the noise is the same.
+    random_state : int, default 0
+        Seed of starts and orders; the noise of differential privacy never comes from it.
+
+    Attributes
+    ----------
+    history_ : list of dict
+        By round: root mean squared error over all cells per root of the entries (``rmse``; ``"stat"``), relative change
+        of the factors, and with `track_errors` the error at entries above zero.
+    errors_ : TensorErrors or None
+        Errors of the fit over all sites; None under differential privacy.
+    epsilon_claimed_ : float or None
+        With ``mechanism="paper-literal"``: what the paper's formula claims. No guarantee stands behind it.
+
+    References
+    ----------
+    .. [1] J. Ma, Q. Zhang, J. Lou, J. C. Ho, L. Xiong, X. Jiang, "Privacy-Preserving Tensor Factorization for
+       Collaborative Health Data Analysis", CIKM 2019.
+    """
+
+    site_part: ClassVar[type[SitePart]] = DPFactSite
+
+    def __init__(
+        self,
+        rank: int = 20,
+        *,
+        solver: Solver = "stat",
+        init: Literal["cooccurrence", "random"] = "cooccurrence",
+        sparsity: float = 0.0,
+        max_rounds: int = 30,
+        n_passes: int = 2,
+        n_sweeps: int = 5,
+        pull: float = 1.0,
+        elastic_weight: float = 0.9,
+        learning_rate: float = 0.01,
+        tol: float = 1e-4,
+        nonnegative: bool = True,
+        vocabulary: Mapping[str, Sequence[str]] | None = None,
+        n_codes: Mapping[str, int] | None = None,
+        min_code_patients: int = 10,
+        track_errors: bool = False,
+        epsilon: float | None = None,
+        delta: float = 1e-5,
+        mechanism: Mechanism = "dp-als",
+        unit: Literal["patient", "entry"] = "patient",
+        random_state: int = 0,
+    ) -> None:
+        self.rank = rank
+        self.solver = solver
+        self.init = init
+        self.sparsity = sparsity
+        self.max_rounds = max_rounds
+        self.n_passes = n_passes
+        self.n_sweeps = n_sweeps
+        self.pull = pull
+        self.elastic_weight = elastic_weight
+        self.learning_rate = learning_rate
+        self.tol = tol
+        self.nonnegative = nonnegative
+        self.vocabulary = vocabulary
+        self.n_codes = n_codes
+        self.min_code_patients = min_code_patients
+        self.track_errors = track_errors
+        self.epsilon = epsilon
+        self.delta = delta
+        self.mechanism = mechanism
+        self.unit = unit
+        self.random_state = random_state
+
+    def asked_steps(self) -> frozenset[str]:
+        """Return the names of the steps that a fit with these parameters may ask of a site."""
+        if self._is_private:
+            return private.asked_steps(self.mechanism)
+        return _ALWAYS | _CODES | _START | _ROUNDS.get(self.solver, frozenset())
+
+    def privacy_plan(self) -> NoisePlan | None:
+        """Return the noise of every release of a fit with `epsilon`; None without it."""
+        return None
+
+    @property
+    def _is_private(self) -> bool:
+        return self.epsilon is not None and self.mechanism != "paper-literal"
+
+    def _fit(self, federation: Federation) -> None:
+        check_parameters(self.get_params(deep=False))
+        vocabulary = federation.once("codes", Vocabulary, lambda: self._agree(federation))
+        sizes = federation.once("sizes", Sizes, lambda: federation.sum(DPFactSite.sum_sizes, Nothing()))
+        plan = self._plan(vocabulary)
+        start = federation.once("start", sent.Factors, lambda: self._start(federation, plan, sizes))
+        rounds = self._run(federation, plan, start, sizes)
+        self._note(rounds)
+        self._describe(federation, plan, rounds.state.factors, sizes)
+
+    def _agree(self, federation: Federation) -> Vocabulary:
+        fewest = int(self.min_code_patients)
+        vocabulary = agree_on_codes(
+            federation, DPFactSite, vocabulary=self.vocabulary, n_codes=self.n_codes, fewest=fewest
+        )
+        check_rank(self.rank, vocabulary)
+        federation.ask(DPFactSite.agree, sent.Agreed(vocabulary.codes, fewest))
+        return vocabulary
+
+    def _start(self, federation: Federation, plan: loops.Plan, sizes: Sizes) -> sent.Factors:
+        largest = 0.0
+        if self.solver == "observed":
+            mean = sizes.total / sizes.n_entries
+            factors, largest = draw_scaled(plan.vocabulary.sizes, plan.rank, mean, plan.seed)
+            start = sent.Factors(factors)
+        else:
+            start = loops.find_start(federation, plan) if self.init == "cooccurrence" else loops.draw_start(plan)
+        loops.begin(federation, plan, start, largest)
+        return start
+
+    def _run(self, federation: Federation, plan: loops.Plan, start: sent.Factors, sizes: Sizes) -> Rounds[sent.Factors]:
+        run = {"stat": loops.fit_stat, "easgd": loops.fit_elastic, "observed": loops.fit_observed}[self.solver]
+        return run(federation, plan, start, sizes)
+
+    def _note(self, rounds: Rounds[sent.Factors]) -> None:
+        self.history_ = rounds.history
+        self.n_rounds_ = rounds.number
+        self.converged_ = rounds.stopped
+        if not self.converged_:
+            warnings.warn(
+                f"the rounds ended at max_rounds={self.max_rounds} before the factors settled to tol={self.tol:g}.",
+                ConvergenceWarning,
+                stacklevel=5,
+            )
+
+    def _describe(
+        self, federation: Federation, plan: loops.Plan, factors: Mapping[str, loops.Floats], sizes: Sizes
+    ) -> None:
+        found = loops.ask_for_errors(federation, plan, factors, keep=True)
+        weights = np.sqrt(np.maximum(np.diagonal(found.gram), 0.0))
+        order = self._set_factors(factors, weights, plan.vocabulary.codes)
+        self.members_ = found.members[order]
+        self.n_patients_ = sizes.n_patients
+        self._order = order
+
+    def _plan(self, vocabulary: Vocabulary) -> loops.Plan:
+        return loops.Plan(
+            vocabulary=vocabulary,
+            rank=int(self.rank),
+            max_rounds=int(self.max_rounds),
+            tol=self.tol,
+            n_passes=int(self.n_passes),
+            n_sweeps=int(self.n_sweeps),
+            sparsity=self.sparsity,
+            pull=self.pull,
+            weight=self.elastic_weight,
+            learning_rate=self.learning_rate,
+            nonnegative=self.nonnegative,
+            noise_sd=0.0,
+            track_errors=self.track_errors,
+            seed=int(self.random_state),
+        )

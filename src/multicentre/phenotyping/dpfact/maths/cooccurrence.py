@@ -1,0 +1,183 @@
+"""A start from which codes occur together: a nonnegative factorisation of the pairwise marginals (specification 1.3).
+
+Every patient's tensor is brought to length 1 and summed over all modes but two; ``W_mn``, of shape (codes of m, codes
+of n), is the sum over patients. With phenotypes that share codes little, ``W_mn`` is close to ``F_m diag(l_mn) F_n'``.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.phenotyping.kernels.factors import normalise_columns
+from multicentre.phenotyping.kernels.hals import solve_rows
+from multicentre.phenotyping.kernels.patients import cooccurrence
+from multicentre.phenotyping.kernels.sparse import SparseTensor
+
+Floats = NDArray[np.float64]
+Blocks = Callable[[int, int, Floats], Floats]
+N_ITERATIONS = 100
+OVERSAMPLING = 10
+
+
+def sum_marginals(tensor: SparseTensor) -> Floats:
+    """Return the pairwise marginals of a site's patients, all pairs one after the other, shape (p,).
+
+    One patient adds a vector of length 1 at most.
+
+    Examples
+    --------
+    >>> tensor = SparseTensor([[0, 0, 1], [1, 1, 1]], [2.0, 5.0], (2, 2, 2))
+    >>> sum_marginals(tensor).round(6).tolist()
+    [0.0, 1.0, 0.0, 1.0]
+    """
+    return np.concatenate([block.toarray().ravel() for block in cooccurrence(tensor).values()])
+
+
+def multiply_marginals(tensor: SparseTensor, directions: Floats) -> Floats:
+    """Return the symmetric matrix of a site's pairwise marginals times directions, shape (c, p).
+
+    Examples
+    --------
+    >>> tensor = SparseTensor([[0, 0, 1]], [2.0], (1, 2, 2))
+    >>> multiply_marginals(tensor, np.eye(4)).round(6)[0].tolist()
+    [0.0, 0.0, 0.0, 1.0]
+    """
+    sizes = tensor.shape[1:]
+    found = {(m - 1, n - 1): block for (m, n), block in cooccurrence(tensor).items()}
+    return multiply_blocks(
+        lambda m, n, part: np.asarray(found[m, n] @ part if m < n else found[n, m].T @ part), sizes, directions
+    )
+
+
+def split_marginals(flat: Floats, sizes: Sequence[int]) -> Blocks:
+    """Return what multiplies a block of the pairwise marginals, from all pairs one after the other.
+
+    Parameters
+    ----------
+    flat : array of shape (p,)
+        ``W_mn`` for all pairs m < n, row by row.
+    sizes : sequence of int
+        Codes of every mode.
+
+    Returns
+    -------
+    callable
+        (m, n, F) to ``W_mn F``.
+
+    Examples
+    --------
+    >>> blocks = split_marginals(np.arange(6.0), [2, 3])
+    >>> blocks(1, 0, np.array([[1.0], [1.0]])).ravel().tolist()
+    [3.0, 5.0, 7.0]
+    """
+    pairs = list(itertools.combinations(range(len(sizes)), 2))
+    borders = np.cumsum([sizes[m] * sizes[n] for m, n in pairs])[:-1]
+    found = {
+        pair: part.reshape(sizes[pair[0]], sizes[pair[1]])
+        for pair, part in zip(pairs, np.split(flat, borders), strict=True)
+    }
+    return lambda m, n, factor: np.asarray(found[m, n] @ factor if m < n else found[n, m].T @ factor)
+
+
+def compress_marginals(basis: Floats, products: Floats, sizes: Sequence[int]) -> Blocks:
+    """Return the same from a basis of the range of the symmetric matrix S of all blocks, and S times the basis.
+
+    Parameters
+    ----------
+    basis : array of shape (c, p)
+        Orthonormal columns, modes one below the other.
+    products : array of shape (c, p)
+    sizes : sequence of int
+    """
+    borders = np.cumsum(sizes)[:-1]
+    core = basis.T @ products
+    parts = np.split(basis, borders)
+    return lambda m, n, factor: np.asarray(parts[m] @ (core @ (parts[n].T @ factor)))
+
+
+def start_from_blocks(blocks: Blocks, sizes: Mapping[str, int], rank: int, seed: int) -> dict[str, Floats]:
+    """Factorise the pairwise marginals into one nonnegative factor a mode, columns of unit length.
+
+    The start is the leading eigenvectors' larger one-signed part; block coordinate descent follows.
+
+    Parameters
+    ----------
+    blocks : callable
+        From :func:`split_marginals` or :func:`compress_marginals`.
+    sizes : mapping from str to int
+    rank : int
+    seed : int
+        Of the entries put where an eigenvector has the wrong sign.
+
+    Returns
+    -------
+    dict from str to array of shape (codes, r)
+    """
+    widths = list(sizes.values())
+    factors = _one_signed(_leading(blocks, widths, rank), widths, np.random.default_rng(seed))
+    pairs = list(itertools.combinations(range(len(widths)), 2))
+    scales = {pair: _scale(blocks, pair, factors) for pair in pairs}
+    for _ in range(N_ITERATIONS):
+        for m in range(len(widths)):
+            factors[m] = _update(blocks, m, factors, scales)
+            for pair in pairs:
+                if m in pair:
+                    scales[pair] = _scale(blocks, pair, factors)
+    return dict(zip(sizes, factors, strict=True))
+
+
+def _update(blocks: Blocks, m: int, factors: Sequence[Floats], scales: Mapping[tuple[int, int], Floats]) -> Floats:
+    rank = factors[m].shape[1]
+    products, gram = np.zeros_like(factors[m]), np.zeros((rank, rank))
+    for n, other in enumerate(factors):
+        if n != m:
+            scaled = other * scales[min(m, n), max(m, n)]
+            products += blocks(m, n, scaled)
+            gram += scaled.T @ scaled
+    solved, lengths = normalise_columns(solve_rows(products, gram, factors[m], 2))
+    return np.where(lengths > 0, solved, factors[m])
+
+
+def _scale(blocks: Blocks, pair: tuple[int, int], factors: Sequence[Floats]) -> Floats:
+    """Return the nonnegative weights of the components that fit one block best, shape (r,)."""
+    m, n = pair
+    products = np.einsum("cr,cr->r", factors[m], blocks(m, n, factors[n]))
+    gram = (factors[m].T @ factors[m]) * (factors[n].T @ factors[n])
+    start = np.maximum(products / np.diagonal(gram), 0.0)[None]
+    return np.asarray(solve_rows(products[None], gram, start, 20)[0])
+
+
+def _leading(blocks: Blocks, sizes: Sequence[int], rank: int) -> Floats:
+    """Return eigenvectors of the symmetric matrix of all blocks that have the largest eigenvalues, shape (c, r)."""
+    generator = np.random.default_rng(0)
+    width = min(rank + OVERSAMPLING, sum(sizes))
+    basis = np.linalg.qr(generator.standard_normal((sum(sizes), width)))[0]
+    for _ in range(8):
+        basis = np.linalg.qr(multiply_blocks(blocks, sizes, multiply_blocks(blocks, sizes, basis)))[0]
+    values, vectors = np.linalg.eigh(basis.T @ multiply_blocks(blocks, sizes, basis))
+    kept = np.argsort(-values)[:rank]
+    return np.asarray(basis @ vectors[:, kept])
+
+
+def multiply_blocks(blocks: Blocks, sizes: Sequence[int], directions: Floats) -> Floats:
+    """Return the symmetric matrix of all blocks times directions, shape (c, p)."""
+    parts = np.split(directions, np.cumsum(sizes)[:-1])
+    rows = [
+        sum((blocks(m, n, part) for n, part in enumerate(parts) if n != m), np.zeros((size, directions.shape[1])))
+        for m, size in enumerate(sizes)
+    ]
+    return np.vstack(rows)
+
+
+def _one_signed(vectors: Floats, sizes: Sequence[int], generator: np.random.Generator) -> list[Floats]:
+    """Return each eigenvector's positive or negative part, whichever is longer in the shorter of its modes."""
+    borders = np.cumsum(sizes)[:-1]
+    up, down = (np.split(np.maximum(sign * vectors, 0.0), borders) for sign in (1.0, -1.0))
+    strength = [np.prod([np.linalg.norm(part, axis=0) for part in side], axis=0) for side in (up, down)]
+    chosen = [np.where(strength[0] >= strength[1], plus, minus) for plus, minus in zip(up, down, strict=True)]
+    filled = [part + generator.uniform(0.0, 0.01 * part.mean() + 1e-6, part.shape) for part in chosen]
+    return [normalise_columns(part)[0] for part in filled]

@@ -1,0 +1,173 @@
+"""What DPFact sends: asks of the coordinator and releases of the sites."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.federation.messages import Message, array, arrays, count, flag, number, text, texts
+from multicentre.federation.steps import Release
+from multicentre.phenotyping.agreement import COUNTS, PATIENTS, TensorMemory
+
+Floats = NDArray[np.float64]
+PRODUCTS = 2.0**36
+
+
+@dataclass(frozen=True)
+class Factors(Message):
+    """Factor matrices of all code modes."""
+
+    factors: dict[str, Floats] = arrays("factor matrix of each mode", ("c", "r"))
+
+
+@dataclass(frozen=True)
+class Begin(Factors):
+    """The factors to start from."""
+
+    seed: int = count("seed of the sites' random streams; no privacy noise comes from it")
+    largest: float = number("memberships are drawn from 0 up to this number; 0: all start at 1")
+
+
+@dataclass(frozen=True)
+class SiteMemory(TensorMemory):
+    """What a site remembers between rounds; it never leaves."""
+
+    seed: int = count("seed of the site's random streams")
+    factors: dict[str, Floats] = arrays("factor matrices that the site works with", ("c", "r"))
+    memberships: Floats = array("membership of each patient in each phenotype", ("n", "r"))
+
+
+@dataclass(frozen=True)
+class Agreed(Message):
+    """The codes that the sites agreed on, without any factor."""
+
+    codes: dict[str, tuple[str, ...]] = texts("agreed codes of every mode", keyed=True)
+    fewest: int = count("patients below which a code is left out at the site; 0 keeps all", unit="patients")
+
+
+@dataclass(frozen=True)
+class Cooccurrence(Release):
+    """Which codes occur together: patients' tensors at unit length, summed, and summed over all but two modes."""
+
+    marginals: Floats = array(
+        "pairwise marginals of the patients' tensors, each patient scaled to length 1 at most",
+        ("p",),
+        bound=PATIENTS,
+        sensitivity=1.0,
+    )
+
+
+@dataclass(frozen=True)
+class Directions(Message):
+    """Directions over all codes, modes one below the other."""
+
+    directions: Floats = array("directions", ("c", "p"))
+
+
+@dataclass(frozen=True)
+class CooccurrenceProducts(Release):
+    """The symmetric matrix of pairwise marginals times directions."""
+
+    products: Floats = array("pairwise marginals times directions", ("c", "p"), bound=PATIENTS)
+
+
+@dataclass(frozen=True)
+class Update(Message):
+    """One factor matrix that has changed, and the mode whose sums are wanted."""
+
+    updated: str = text("mode whose factor has changed")
+    factor: Floats = array("its factor matrix, columns of unit length", ("c", "r"))
+    wanted: str = text("mode whose sums are wanted")
+
+
+@dataclass(frozen=True)
+class UpdateAndFit(Update):
+    """The same, before the site fits its memberships anew."""
+
+    n_sweeps: int = count("sweeps of coordinate descent")
+    sparsity: float = number("weight of the group lasso, times the root of the site's patients; 0 for none")
+    nonnegative: bool = flag("memberships are nonnegative")
+
+
+@dataclass(frozen=True)
+class Products(Release):
+    """A site's tensor times memberships and the other factors."""
+
+    products: Floats = array("tensor times memberships and all factors but one", ("c", "r"), bound=PRODUCTS)
+
+
+@dataclass(frozen=True)
+class ProductsAndGram(Products):
+    """The same with the memberships' second moments."""
+
+    gram: Floats = array("memberships times memberships", ("r", "r"), bound=PRODUCTS)
+
+
+@dataclass(frozen=True)
+class FitLocally(Factors):
+    """One round of local fitting near the global factors."""
+
+    n_passes: int = count("local passes, the paper's tau")
+    pull: float = number("strength of the elastic term, in units of the mean curvature")
+    sparsity: float = number("weight of the group lasso, times the root of the site's patients; 0 for none")
+    n_sweeps: int = count("sweeps of coordinate descent for the memberships")
+
+
+@dataclass(frozen=True)
+class WeightedFactors(Release):
+    """A site's factors as terms of a weighted mean: a phenotype counts by how much the site's patients have of it."""
+
+    factors: dict[str, Floats] = arrays("factor matrices times the weights", ("c", "r"), bound=PRODUCTS)
+    weights: Floats = array("squared length of the memberships' columns", ("r",), bound=PRODUCTS)
+
+
+@dataclass(frozen=True)
+class PassEntries(Factors):
+    """One round of the literal algorithm: stochastic gradient descent over the entries above zero."""
+
+    n_passes: int = count("passes over the site's entries, the paper's tau")
+    step: float = number("learning rate, the paper's eta")
+    pull: float = number("elastic term, the paper's gamma")
+    shrinkage: float = number("group lasso, the paper's mu")
+    nonnegative: bool = flag("factors are kept nonnegative; the paper does not")
+    round_number: int = count("number of the round, for the order of the entries")
+    noise_sd: float = number("standard deviation of the noise of the paper's algorithm; 0 for none")
+
+
+@dataclass(frozen=True)
+class LocalFactors(Release):
+    """A site's factors as terms of a mean."""
+
+    factors: dict[str, Floats] = arrays("factor matrices", ("c", "r"), bound=2.0**30)
+
+
+@dataclass(frozen=True)
+class Final(Factors):
+    """Fitted factors, to be held against the sites' patients."""
+
+    refit: bool = flag("fit the memberships to these factors; otherwise the site's own of the last round are taken")
+    keep: bool = flag("the site is to remember these factors and memberships")
+    n_sweeps: int = count("sweeps of coordinate descent")
+    sparsity: float = number("weight of the group lasso, times the root of the site's patients; 0 for none")
+    threshold: float = number("share of a patient's own total from which a membership counts")
+
+
+@dataclass(frozen=True)
+class FitSums(Release):
+    """How well the factors describe a site's tensor, as sums over its patients."""
+
+    gram: Floats = array("memberships times memberships", ("r", "r"), bound=PRODUCTS)
+    members: Floats = array(
+        "patients that have the phenotype; 0 where there are few", ("r",), unit="patients", bound=PATIENTS
+    )
+    error: float = number("squared error over all cells", bound=COUNTS)
+    error_at_entries: float = number("squared error at the entries above zero", bound=COUNTS)
+
+
+@dataclass(frozen=True)
+class Profile(Release):
+    """How much of each phenotype one site has; its own answer, asked for on request."""
+
+    lengths: Floats = array("root mean square membership; 0 where few patients have any", ("r",))

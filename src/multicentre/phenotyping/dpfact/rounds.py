@@ -1,0 +1,221 @@
+"""The rounds of DPFact: what the coordinator asks, and what it makes of the sums."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.federation.coordinator import Federation
+from multicentre.federation.messages import Nothing
+from multicentre.federation.rounds import Rounds
+from multicentre.phenotyping.agreement import Sizes, Vocabulary
+from multicentre.phenotyping.dpfact import messages as sent
+from multicentre.phenotyping.dpfact.maths import cooccurrence, elastic
+from multicentre.phenotyping.dpfact.site import DPFactSite
+from multicentre.phenotyping.kernels.factors import (
+    draw_factors,
+    normalise_columns,
+    relative_change,
+    squared_error,
+    update_factor,
+)
+from multicentre.phenotyping.kernels.inner import hadamard_gram
+
+Floats = NDArray[np.float64]
+LARGEST_DENSE = 2**20
+SUBSPACE_STEPS = 3
+MEMBER_SHARE = 0.1
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What stays fixed during a fit.
+
+    Parameters
+    ----------
+    vocabulary : Vocabulary
+    rank : int
+    max_rounds : int
+        The paper's ``E``.
+    tol : float
+        Relative change of the released factors below which the rounds end.
+    n_passes : int
+        The paper's ``tau``.
+    n_sweeps : int
+    sparsity : float
+        ``mu_0``.
+    pull : float
+        Elastic term; the paper's ``gamma`` for the observed loss.
+    weight : float
+        ``alpha``.
+    learning_rate : float
+        The paper's ``eta``.
+    nonnegative : bool
+    noise_sd : float
+        Of the published algorithm's own noise.
+    track_errors : bool
+        Ask for the errors of every round.
+    seed : int
+    """
+
+    vocabulary: Vocabulary
+    rank: int
+    max_rounds: int
+    tol: float
+    n_passes: int
+    n_sweeps: int
+    sparsity: float
+    pull: float
+    weight: float
+    learning_rate: float
+    nonnegative: bool
+    noise_sd: float
+    track_errors: bool
+    seed: int
+
+
+def find_start(federation: Federation, plan: Plan) -> sent.Factors:
+    """Start from which codes occur together: one sum, or a few sums of products where codes are many."""
+    sizes = plan.vocabulary.sizes
+    widths = list(sizes.values())
+    if sum(m * n for i, m in enumerate(widths) for n in widths[:i]) <= LARGEST_DENSE:
+        marginals = federation.sum(DPFactSite.sum_cooccurrence, Nothing()).marginals
+        blocks = cooccurrence.split_marginals(marginals, widths)
+    else:
+        blocks = _compressed(federation, widths, plan)
+    return sent.Factors(cooccurrence.start_from_blocks(blocks, sizes, plan.rank, plan.seed))
+
+
+def _compressed(federation: Federation, sizes: list[int], plan: Plan) -> cooccurrence.Blocks:
+    generator = np.random.default_rng(plan.seed)
+    width = min(plan.rank + cooccurrence.OVERSAMPLING, sum(sizes))
+    directions = generator.standard_normal((sum(sizes), width))
+    for _ in range(SUBSPACE_STEPS):
+        basis = np.linalg.qr(directions)[0]
+        directions = federation.sum(DPFactSite.multiply_cooccurrence, sent.Directions(basis)).products
+    return cooccurrence.compress_marginals(basis, directions, sizes)
+
+
+def draw_start(plan: Plan) -> sent.Factors:
+    """Start from random factors."""
+    return sent.Factors(draw_factors(plan.vocabulary.sizes, plan.rank, plan.seed))
+
+
+def begin(federation: Federation, plan: Plan, start: sent.Factors, largest: float = 0.0) -> None:
+    """Give the sites the factors to start from."""
+    federation.ask(DPFactSite.begin, sent.Begin(start.factors, plan.seed, largest))
+
+
+def fit_stat(federation: Federation, plan: Plan, start: sent.Factors, sizes: Sizes) -> Rounds[sent.Factors]:
+    """Fit by exact alternating least squares: products and Gram matrices add up over sites (specification 1.3 S)."""
+
+    def turn(factors: dict[str, Floats], number: int) -> tuple[dict[str, Floats], dict[str, float]]:
+        gram, error = np.eye(plan.rank), 0.0
+        updated = list(factors)[-1]
+        for place, mode in enumerate(factors):
+            ask = sent.Update(updated, factors[updated], mode)
+            if place == 0:
+                answer = federation.sum(DPFactSite.fit_memberships, _with_fit(ask, plan, number))
+                gram, products = answer.gram, answer.products
+            else:
+                products = federation.sum(DPFactSite.sum_products, ask).products
+            others = gram * hadamard_gram([factor for other, factor in factors.items() if other != mode])
+            solved = update_factor(
+                products, others, factors[mode], n_sweeps=plan.n_sweeps, nonnegative=plan.nonnegative
+            )
+            error = squared_error(sizes.squares, products, solved, others)
+            factors[mode], updated = normalise_columns(solved)[0], mode
+        return factors, {"rmse": float(np.sqrt(max(error, 0.0) / sizes.n_entries))}
+
+    return _repeat(federation, plan, start, sizes, turn)
+
+
+def fit_elastic(federation: Federation, plan: Plan, start: sent.Factors, sizes: Sizes) -> Rounds[sent.Factors]:
+    """Fit by elastic averaging of local fits, each phenotype weighted by what the sites have of it (1.3 E)."""
+
+    def turn(factors: dict[str, Floats], number: int) -> tuple[dict[str, Floats], dict[str, float]]:
+        sparsity = plan.sparsity if number > 1 else 0.0
+        ask = sent.FitLocally(factors, plan.n_passes, plan.pull, sparsity, plan.n_sweeps)
+        answer = federation.sum(DPFactSite.fit_locally, ask)
+        moved = {}
+        for mode, factor in factors.items():
+            mean = elastic.weighted_mean(answer.factors[mode], answer.weights, factor)
+            moved[mode] = normalise_columns(elastic.move_to_mean(factor, mean, plan.weight))[0]
+        return moved, {}
+
+    return _repeat(federation, plan, start, sizes, turn)
+
+
+def fit_observed(federation: Federation, plan: Plan, start: sent.Factors, sizes: Sizes) -> Rounds[sent.Factors]:
+    """Run the published algorithm (equations 13 to 19) on the entries above zero."""
+
+    def turn(factors: dict[str, Floats], number: int) -> tuple[dict[str, Floats], dict[str, float]]:
+        ask = sent.PassEntries(
+            factors,
+            n_passes=plan.n_passes,
+            step=plan.learning_rate,
+            pull=plan.pull,
+            shrinkage=plan.sparsity,
+            nonnegative=plan.nonnegative,
+            round_number=number,
+            noise_sd=plan.noise_sd,
+        )
+        total = federation.sum(DPFactSite.pass_entries, ask).factors
+        n_sites = len(federation.sites)
+        return {
+            mode: elastic.move_to_mean(factor, total[mode] / n_sites, plan.weight) for mode, factor in factors.items()
+        }, {}
+
+    return _repeat(federation, plan, start, sizes, turn, local=True)
+
+
+def ask_for_errors(
+    federation: Federation, plan: Plan, factors: Mapping[str, Floats], *, refit: bool = True, keep: bool = False
+) -> sent.FitSums:
+    """Return the errors of the fit and the sums of the memberships."""
+    ask = sent.Final(
+        factors=dict(factors),
+        refit=refit,
+        keep=keep,
+        n_sweeps=2 * plan.n_sweeps,
+        sparsity=plan.sparsity,
+        threshold=MEMBER_SHARE,
+    )
+    return federation.sum(DPFactSite.sum_errors, ask)
+
+
+Turn = Callable[[dict[str, Floats], int], tuple[dict[str, Floats], dict[str, float]]]
+
+
+def _repeat(
+    federation: Federation, plan: Plan, start: sent.Factors, sizes: Sizes, turn: Turn, *, local: bool = False
+) -> Rounds[sent.Factors]:
+    rounds = federation.rounds(plan.max_rounds, sent.Factors, lambda: start, name="rounds")
+    for number in rounds:
+        before = rounds.state.factors
+        after, figures = turn(dict(before), number)
+        rounds.state = sent.Factors(after)
+        rounds.record(**figures, change=relative_change(after, before))
+        if plan.track_errors:
+            found = ask_for_errors(federation, plan, after, refit=not local)
+            rounds.record(
+                rmse=np.sqrt(found.error / sizes.n_entries),
+                rmse_at_entries=np.sqrt(found.error_at_entries / sizes.n_entries),
+            )
+        if rounds.figures["change"] < plan.tol:
+            rounds.stop()
+    return rounds
+
+
+def _with_fit(ask: sent.Update, plan: Plan, number: int) -> sent.UpdateAndFit:
+    return sent.UpdateAndFit(
+        ask.updated,
+        ask.factor,
+        ask.wanted,
+        n_sweeps=plan.n_sweeps,
+        sparsity=plan.sparsity if number > 1 else 0.0,
+        nonnegative=plan.nonnegative,
+    )

@@ -1,0 +1,153 @@
+"""DPFact beside the patients: all that a coordinator can ask of a site, and all that the site answers.
+
+A site keeps its patients' counts and their memberships in phenotypes. What leaves is declared in
+:mod:`~multicentre.phenotyping.dpfact.messages`: sums over its patients, as terms of sums over sites.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.federation.messages import Message, Nothing
+from multicentre.federation.steps import Acknowledgement, step
+from multicentre.phenotyping.agreement import prepare_tensor
+from multicentre.phenotyping.dpfact import messages as sent
+from multicentre.phenotyping.dpfact.maths.cooccurrence import multiply_marginals, sum_marginals
+from multicentre.phenotyping.dpfact.maths.local import fit_near
+from multicentre.phenotyping.dpfact.maths.observed import Descent, descend
+from multicentre.phenotyping.dpfact.private_site import PrivateSteps
+from multicentre.phenotyping.kernels.inner import squared_error, squared_error_at_entries
+from multicentre.phenotyping.kernels.memberships import count_members, fit_memberships
+from multicentre.phenotyping.kernels.mttkrp import mttkrp
+
+Floats = NDArray[np.float64]
+
+
+class DPFactSite(PrivateSteps):
+    """The site part of DPFact."""
+
+    method: ClassVar[str] = "dpfact"
+    remembers: ClassVar[type[Message]] = sent.SiteMemory
+
+    @step(releases=Acknowledgement, when="once")
+    def agree(self, ask: sent.Agreed) -> Acknowledgement:
+        """Take in the agreed codes."""
+        nothing = {mode: np.zeros((len(names), 0)) for mode, names in ask.codes.items()}
+        memory = sent.SiteMemory(ask.codes, ask.fewest, 0, nothing, np.zeros((len(self.data), 0)))
+        return prepare_tensor(self, memory)
+
+    @step(releases=Acknowledgement, when="once")
+    def begin(self, ask: sent.Begin) -> Acknowledgement:
+        """Take in the factors to start from; memberships start at 1, or drawn up to the given number."""
+        shape = (len(self.data), next(iter(ask.factors.values())).shape[1])
+        memberships = ask.largest * self.generator(ask.seed).random(shape) if ask.largest else np.ones(shape)
+        self.state = dataclasses.replace(self.memory, seed=ask.seed, factors=ask.factors, memberships=memberships)
+        return Acknowledgement()
+
+    @step(releases=sent.Cooccurrence, when="once", summed=True)
+    def sum_cooccurrence(self, ask: Nothing) -> sent.Cooccurrence:
+        """Sum which codes occur together, each patient with length 1 at most, for the start."""
+        return sent.Cooccurrence(sum_marginals(self.tensor), patients=self.behind)
+
+    @step(releases=sent.CooccurrenceProducts, when="once", summed=True)
+    def multiply_cooccurrence(self, ask: sent.Directions) -> sent.CooccurrenceProducts:
+        """Multiply the same with directions, where there are too many codes to send it."""
+        return sent.CooccurrenceProducts(multiply_marginals(self.tensor, ask.directions), patients=self.behind)
+
+    @step(releases=sent.ProductsAndGram, when="every round", summed=True)
+    def fit_memberships(self, ask: sent.UpdateAndFit) -> sent.ProductsAndGram:
+        """Fit the patients' memberships to the factors; sum what the next factor needs of them."""
+        factors = self._updated(ask)
+        memberships = fit_memberships(
+            self.tensor,
+            list(factors.values()),
+            self.memory.memberships,
+            n_sweeps=ask.n_sweeps,
+            sparsity=ask.sparsity,
+            nonnegative=ask.nonnegative,
+        )
+        self._remember(factors, memberships)
+        gram = memberships.T @ memberships
+        return sent.ProductsAndGram(self._products(ask.wanted), gram, patients=self.behind)
+
+    @step(releases=sent.Products, when="every round", summed=True)
+    def sum_products(self, ask: sent.Update) -> sent.Products:
+        """Sum what another factor needs; the memberships stay as they are."""
+        self._remember(self._updated(ask), self.memory.memberships)
+        return sent.Products(self._products(ask.wanted), patients=self.behind)
+
+    @step(releases=sent.WeightedFactors, when="every round", summed=True)
+    def fit_locally(self, ask: sent.FitLocally) -> sent.WeightedFactors:
+        """Fit memberships and factors of the site's own near the global ones (elastic averaging)."""
+        memberships, local = fit_near(
+            self.tensor,
+            list(ask.factors.values()),
+            self.memory.memberships,
+            n_passes=ask.n_passes,
+            pull=ask.pull,
+            n_sweeps=ask.n_sweeps,
+            sparsity=ask.sparsity,
+        )
+        factors = dict(zip(ask.factors, local, strict=True))
+        self._remember(factors, memberships)
+        weights = np.einsum("ir,ir->r", memberships, memberships)
+        weighted = {mode: factor * weights for mode, factor in factors.items()}
+        return sent.WeightedFactors(weighted, weights, patients=self.behind)
+
+    @step(releases=sent.LocalFactors, when="every round", summed=True)
+    def pass_entries(self, ask: sent.PassEntries) -> sent.LocalFactors:
+        """Run the published algorithm's passes over the entries above zero, for comparison alone."""
+        own = self.memory
+        how = Descent(ask.n_passes, ask.step, ask.pull, ask.shrinkage, ask.nonnegative)
+        generator = self.generator(own.seed, ask.round_number)
+        targets = list(ask.factors.values())
+        memberships, local = descend(self.tensor, own.memberships, list(own.factors.values()), targets, how, generator)
+        noise = np.random.default_rng()
+        noised = [factor + ask.noise_sd * noise.standard_normal(factor.shape) for factor in local]
+        factors = dict(zip(own.codes, noised, strict=True))
+        self._remember(factors, memberships)
+        return sent.LocalFactors(factors, patients=self.behind)
+
+    @step(releases=sent.FitSums, when="at the end", summed=True)
+    def sum_errors(self, ask: sent.Final) -> sent.FitSums:
+        """Sum the errors of the fit and count the patients of every phenotype."""
+        own = self.memory
+        factors, memberships = list((ask.factors if ask.refit else own.factors).values()), own.memberships
+        if ask.refit:
+            memberships = fit_memberships(
+                self.tensor, factors, memberships, n_sweeps=ask.n_sweeps, sparsity=ask.sparsity
+            )
+        if ask.keep:
+            self._remember(ask.factors, memberships)
+        members = count_members(memberships, ask.threshold)
+        members[members < own.fewest] = 0.0
+        return sent.FitSums(
+            gram=memberships.T @ memberships,
+            members=members,
+            error=squared_error(self.tensor, [memberships, *factors]),
+            error_at_entries=squared_error_at_entries(self.tensor, [memberships, *factors]),
+            patients=min(self.behind, int(members[members > 0].min(initial=self.behind))),
+        )
+
+    @step(releases=sent.Profile, when="on request")
+    def profile(self, ask: Nothing) -> sent.Profile:
+        """Tell how much of each phenotype the site's patients have: the site's own answer, not a term of a sum."""
+        memberships = self.memory.memberships
+        members = (memberships > 0).sum(axis=0)
+        shown = members >= max(self.memory.fewest, 1)
+        lengths = np.sqrt(np.mean(memberships**2, axis=0)) * shown
+        return sent.Profile(lengths, patients=int(members[shown].min(initial=len(self.data))))
+
+    def _updated(self, ask: sent.Update) -> dict[str, Floats]:
+        return {**self.memory.factors, ask.updated: ask.factor}
+
+    def _products(self, wanted: str) -> Floats:
+        own = self.memory
+        return mttkrp(self.tensor, [own.memberships, *own.factors.values()], 1 + list(own.codes).index(wanted))
+
+    def _remember(self, factors: dict[str, Floats], memberships: Floats) -> None:
+        self.state = dataclasses.replace(self.memory, factors=factors, memberships=memberships)

@@ -1,0 +1,120 @@
+"""Multiplicative updates under the Kullback-Leibler divergence, exact zeros included: Poisson factorisation.
+
+CP-APR of Chi and Kolda, *On tensors, sparsity, and nonnegative factorizations*, SIAM J. Matrix Anal. Appl. 2012: the
+sum of the model over all cells is a product of column sums, so that no zero is visited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from multicentre.phenotyping.kernels.inner import predict_entries
+from multicentre.phenotyping.kernels.mttkrp import mttkrp
+from multicentre.phenotyping.kernels.sparse import Floats, SparseTensor
+
+SMALLEST = 1e-10
+"""Least prediction that a count is divided by."""
+
+
+def poisson_loss(tensor: SparseTensor, factors: Sequence[ArrayLike]) -> float:
+    """Sum over all cells of x - o log x, the Poisson likelihood's part that moves; specification 1.1, "poisson".
+
+    Parameters
+    ----------
+    tensor : SparseTensor
+        Tensor of N modes.
+    factors : sequence of array, each of shape (I_n, R)
+        One matrix a mode, not below 0.
+
+    Raises
+    ------
+    ConfigurationError
+        The factors do not fit the tensor.
+
+    Examples
+    --------
+    >>> tensor = SparseTensor([[0, 0]], [2.0], (1, 2))
+    >>> poisson_loss(tensor, [[[1.0]], [[1.0], [3.0]]])
+    4.0
+    """
+    predictions = np.maximum(predict_entries(tensor, factors), SMALLEST)
+    return float(column_totals(factors).sum() - tensor.counts @ np.log(predictions))
+
+
+def column_totals(factors: Sequence[ArrayLike | None], skip: int | None = None) -> Floats:
+    """Product over modes of the column sums, shape (R,): the mass of every component over all cells.
+
+    Parameters
+    ----------
+    factors : sequence of array, each of shape (I_n, R)
+        One matrix a mode.
+    skip : int, optional
+        Mode to leave out; its matrix is not looked at.
+
+    Examples
+    --------
+    >>> column_totals([[[1.0], [2.0]], [[4.0]]]).tolist()
+    [12.0]
+    """
+    sums = [np.asarray(factor, dtype=np.float64).sum(axis=0) for n, factor in enumerate(factors) if n != skip]
+    return np.asarray(np.prod(sums, axis=0))
+
+
+def ratio_products(tensor: SparseTensor, factors: Sequence[ArrayLike], mode: int) -> Floats:
+    """Matricised product of the counts over their predictions, Phi_n: what a site adds to a multiplicative update.
+
+    Parameters
+    ----------
+    tensor : SparseTensor
+        Tensor of N modes.
+    factors : sequence of array, each of shape (I_n, R)
+        One matrix a mode, not below 0.
+    mode : int
+        Mode to be updated.
+
+    Returns
+    -------
+    array of float, shape (I_mode, R)
+
+    Raises
+    ------
+    ConfigurationError
+        The factors do not fit the tensor.
+
+    Examples
+    --------
+    >>> tensor = SparseTensor([[0, 0]], [6.0], (1, 1))
+    >>> ratio_products(tensor, [[[1.0]], [[2.0]]], mode=1).tolist()
+    [[3.0]]
+    """
+    ratios = tensor.counts / np.maximum(predict_entries(tensor, factors), SMALLEST)
+    return mttkrp(tensor, factors, mode, values=ratios)
+
+
+def multiply_rows(factor: ArrayLike, products: ArrayLike, totals: ArrayLike) -> Floats:
+    """Multiplicative update f <- f phi / (column totals of the other modes), which never raises the Poisson loss.
+
+    Parameters
+    ----------
+    factor : array of float, shape (I, R)
+        Matrix to be updated; not changed. What is 0 stays 0.
+    products : array of float, shape (I, R)
+        `ratio_products` of its mode, summed over sites where it is a feature mode.
+    totals : array of float, shape (R,)
+        `column_totals` of the other modes, those of the patients summed over sites. A column of total 0 becomes 0.
+
+    Returns
+    -------
+    array of float, shape (I, R)
+
+    Examples
+    --------
+    >>> multiply_rows([[2.0]], [[3.0]], [1.0]).tolist()
+    [[6.0]]
+    """
+    divisors = np.asarray(totals, dtype=np.float64)
+    shares = np.divide(1.0, divisors, out=np.zeros_like(divisors), where=divisors > 0)
+    return np.asarray(factor, dtype=np.float64) * np.asarray(products, dtype=np.float64) * shares

@@ -1,0 +1,256 @@
+"""Passes of permutation-based stochastic gradient descent (P-SGD): entry by entry, and patient by patient.
+
+The first is the algorithm of the DPFact paper (Ma et al., CIKM 2019, Algorithm 1) with its errata mended, over the
+listed entries alone; the second descends the full objective, zeros included exactly, with a patient as the example.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numba import njit
+from numpy.typing import ArrayLike
+
+from multicentre.phenotyping.kernels.clipping import INSIDE, frobenius_norm, gather_products
+from multicentre.phenotyping.kernels.inner import hadamard_gram
+from multicentre.phenotyping.kernels.sparse import Floats, Integers, Pointers, SparseTensor, checked_factors
+
+REORDERED = {"reassoc", "nsz", "contract"}
+"""Sums over columns may be taken in any order, which vectorises them; tested to 1e-12."""
+
+
+def pass_entries(
+    tensor: SparseTensor,
+    order: ArrayLike,
+    memberships: ArrayLike,
+    factors: Sequence[ArrayLike],
+    step: float,
+    pull: float,
+    targets: Sequence[ArrayLike],
+    *,
+    nonnegative: bool = True,
+) -> tuple[Floats, list[Floats]]:
+    """One Gauss-Seidel pass over the listed entries; specification 1.2, equations 13, 16 and 17 of the paper.
+
+    At entry e with count o and rows f^(n) of its patient and codes, mode by mode, the residual x - o taken anew each
+    time: f^(n) <- P(f^(n) - step ((x - o) q^(n) + (pull / n_i) (f^(n) - target))), where q^(n) is the product of the
+    other rows and n_i the number of entries in the slice; patients are not pulled.
+
+    Parameters
+    ----------
+    tensor : SparseTensor
+        Tensor of N modes.
+    order : array of int, shape (nnz,)
+        Entries in the order of their visits; with a patient's entries side by side a pass is several times quicker.
+    memberships : array of float, shape (I, R)
+        Patients' rows; not changed.
+    factors : sequence of array, each of shape (I_n, R)
+        One matrix a feature mode; not changed.
+    step : float
+        Step size eta.
+    pull : float
+        Elastic constant gamma, shared among a row's visits.
+    targets : sequence of array, each of shape (I_n, R)
+        Where the rows of the feature modes are pulled to.
+    nonnegative : bool, default True
+        Whether P is max(0, .) rather than nothing.
+
+    Returns
+    -------
+    memberships : array of float, shape (I, R)
+    factors : list of array, each of shape (I_n, R)
+
+    Raises
+    ------
+    ConfigurationError
+        Factors or targets do not fit the tensor.
+
+    Examples
+    --------
+    >>> tensor = SparseTensor([[0, 0]], [2.0], (1, 1))
+    >>> memberships, (factor,) = pass_entries(tensor, [0], [[1.0]], [[[1.0]]], 0.5, 0.0, [[[1.0]]])
+    >>> memberships.tolist(), factor.tolist()
+    ([[1.5]], [[1.375]])
+    """
+    matrices = tuple(matrix.copy() for matrix in checked_factors(tensor, [memberships, *factors]))
+    goals = checked_factors(tensor, [None, *targets], skip=0)
+    visits = [np.diff(tensor.order(mode)[1]) for mode in range(1, tensor.n_modes)]
+    pulls = tuple(np.divide(pull, np.maximum(n, 1), dtype=np.float64) for n in [np.ones(1), *visits])
+    visited = np.ascontiguousarray(order, dtype=np.int64)
+    _visit_entries(tensor.coordinates, tensor.counts, visited, matrices, goals, step, pulls, nonnegative)
+    return matrices[0], list(matrices[1:])
+
+
+def pass_patients(
+    tensor: SparseTensor,
+    order: ArrayLike,
+    memberships: ArrayLike,
+    factors: Sequence[ArrayLike],
+    mode: int,
+    step: float,
+    largest_product: float,
+) -> Floats:
+    """One pass over patients for one feature mode of the full objective, each patient bounded; specification 4.3.
+
+    A patient moves F <- Proj(F - step (F P_i - s_i M_i)) with P_i = (a_i a_i') * (Hadamard product of the other
+    feature modes' Gram matrices), M_i the patient's part of the matricised product,
+    s_i = min(1, largest_product / ||M_i||_F), and Proj onto F >= 0 with columns of norm at most 1. Removing one
+    patient moves the result by at most step (1 + largest_product), if step <= 2 and the other factors' columns have
+    norm at most 1. Memberships are scaled to ||a_i||_1 <= 1; a patient whose M_i or a_i is not finite moves nothing.
+
+    Parameters
+    ----------
+    tensor : SparseTensor
+        Tensor of N modes.
+    order : array of int, shape (at most I,)
+        Patients in the order of their visits.
+    memberships : array of float, shape (I, R)
+        Patients' rows a_i.
+    factors : sequence of array, each of shape (I_n, R)
+        One matrix a feature mode; not changed.
+    mode : int
+        Feature mode that descends, 1 or more.
+    step : float
+        Step size eta.
+    largest_product : float
+        Bound S of ||M_i||_F, above 0.
+
+    Returns
+    -------
+    array of float, shape (I_mode, R)
+        Not below 0, columns of norm at most 1.
+
+    Raises
+    ------
+    ConfigurationError
+        The factors do not fit the tensor.
+
+    Examples
+    --------
+    >>> tensor = SparseTensor([[0, 0, 0]], [2.0], (1, 1, 1))
+    >>> pass_patients(tensor, [0], [[1.0]], [[[0.5]], [[1.0]]], 1, 0.1, largest_product=1.0).round(9).tolist()
+    [[0.55]]
+    """
+    matrices = checked_factors(tensor, [_within_unit_sum(memberships), *factors])
+    others = hadamard_gram([matrix for m, matrix in enumerate(matrices[1:], start=1) if m != mode])
+    columns = np.ascontiguousarray(matrices[mode].T)
+    visited = np.ascontiguousarray(order, dtype=np.int64)
+    pointers = tensor.order(0)[1]
+    _visit_patients(
+        pointers, tensor.coordinates, tensor.counts, visited, matrices, mode, others, columns, step, largest_product
+    )
+    return np.ascontiguousarray(columns.T)
+
+
+def _within_unit_sum(memberships: ArrayLike) -> Floats:
+    given = np.asarray(memberships, dtype=np.float64)
+    fit = np.isfinite(given).all(axis=1, keepdims=True)
+    largest = np.abs(given, where=fit, out=np.zeros_like(given)).max(axis=1, initial=1.0, keepdims=True)
+    scaled = np.where(fit, given, 0.0) / largest
+    sums = np.maximum(np.abs(scaled).sum(axis=1, keepdims=True) / INSIDE, 1 / largest)
+    return np.asarray(scaled / sums)
+
+
+@njit(cache=True, fastmath=REORDERED)
+def _visit_entries(
+    coordinates: Integers,
+    counts: Floats,
+    order: Pointers,
+    factors: tuple[Floats, ...],
+    targets: tuple[Floats, ...],
+    step: float,
+    pulls: tuple[Floats, ...],
+    nonnegative: bool,
+) -> None:
+    n_modes, rank = coordinates.shape[1], factors[0].shape[1]
+    product = np.empty(rank)
+    for e in order:
+        for n in range(n_modes):
+            i = coordinates[e, n]
+            product[:] = 1.0
+            for m in range(n_modes):
+                if m != n:
+                    other = factors[m][coordinates[e, m]]
+                    for r in range(rank):
+                        product[r] *= other[r]
+            row = factors[n][i]
+            predicted = 0.0
+            for r in range(rank):
+                predicted += row[r] * product[r]
+            _step_row(row, product, step * (predicted - counts[e]), targets[n], i, step * pulls[n][i], nonnegative)
+
+
+@njit(cache=True, fastmath=REORDERED)
+def _step_row(
+    row: Floats, product: Floats, slope: float, targets: Floats, i: int, pull: float, nonnegative: bool
+) -> None:
+    for r in range(len(row)):
+        away = pull * (row[r] - targets[i, r]) if pull > 0.0 else 0.0
+        row[r] -= slope * product[r] + away
+    if nonnegative:
+        for r in range(len(row)):
+            row[r] = max(0.0, row[r])
+
+
+@njit(cache=True, fastmath=REORDERED)
+def _visit_patients(
+    pointers: Pointers,
+    coordinates: Integers,
+    counts: Floats,
+    order: Pointers,
+    factors: tuple[Floats, ...],
+    mode: int,
+    others: Floats,
+    columns: Floats,
+    step: float,
+    largest_product: float,
+) -> None:
+    rank, n_codes = columns.shape
+    place, products = np.full(n_codes, -1, dtype=np.int32), np.empty((n_codes, rank))
+    moved = np.empty((rank, n_codes))
+    for column in columns:
+        _project(column)
+    for i in order:
+        entries = coordinates[pointers[i] : pointers[i + 1]]
+        n_rows = gather_products(entries, counts[pointers[i] : pointers[i + 1]], factors, mode, place, products)
+        norm = frobenius_norm(products[:n_rows])
+        codes = np.unique(entries[:, mode])
+        if np.isfinite(norm):
+            share = step / max(1.0, norm / (largest_product * INSIDE))
+            support = np.flatnonzero(factors[0][i])
+            _step_columns(columns, support, factors[0][i], others, step, moved)
+            for r in support:
+                for code in codes:
+                    columns[r, code] += share * products[place[code], r]
+                _project(columns[r])
+        place[codes] = -1
+
+
+@njit(cache=True, fastmath=REORDERED)
+def _step_columns(
+    columns: Floats, support: Pointers, membership: Floats, others: Floats, step: float, moved: Floats
+) -> None:
+    """Take step * F P_i from the columns in the support of a patient's membership."""
+    for r in support:
+        moved[r] = 0.0
+        for s in support:
+            weight = step * membership[r] * membership[s] * others[r, s]
+            for j in range(columns.shape[1]):
+                moved[r, j] += weight * columns[s, j]
+    for r in support:
+        for j in range(columns.shape[1]):
+            columns[r, j] -= moved[r, j]
+
+
+@njit(cache=True, fastmath=REORDERED)
+def _project(column: Floats) -> None:
+    """Bring a column into the nonnegative part of the unit ball."""
+    square = 0.0
+    for j in range(len(column)):
+        column[j] = max(0.0, column[j])
+        square += column[j] * column[j]
+    if square > 1.0:
+        scale = 1.0 / np.sqrt(square)
+        for j in range(len(column)):
+            column[j] *= scale

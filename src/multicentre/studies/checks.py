@@ -1,0 +1,121 @@
+"""What a study must be beyond the types of its keys: which of them fit together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from multicentre.federation.errors import ConfigurationError
+from multicentre.federation.storage import check_site_name
+from multicentre.privacy.policy import unknown_key
+
+if TYPE_CHECKING:
+    from multicentre.studies.study import Study
+
+ONE_FILE = "file"
+EVENTS_FILE = "events"
+OUTCOMES_FILE = "outcomes"
+
+
+def check_study(study: Study) -> None:
+    """Check what no single key shows.
+
+    Parameters
+    ----------
+    study : Study
+        Every key of which is of its type.
+
+    Raises
+    ------
+    ConfigurationError
+        A site's files cannot be told apart, a name is given that nothing else has, or so many sites as are needed are
+        not named.
+
+    Examples
+    --------
+    >>> from multicentre.studies.study import Study
+    >>> content = {"study": {"name": "pilot", "method": "fed-mv-ppca"}, "sites": {"lyon": {}}, "run": {"quorum": 2}}
+    >>> Study.from_mapping(content)
+    Traceback (most recent call last):
+    multicentre.federation.errors.ConfigurationError: run.quorum: a quorum of 2 cannot be met by 1 sites. ...
+    """
+    for site in study.sites:
+        check_site_name(site)
+    if study.data.events is None:
+        _check_views(study)
+    else:
+        _check_events(study)
+    _check_terms(study)
+
+
+def _check_views(study: Study) -> None:
+    for site, files in study.sites.items():
+        _check_one_file(site, files, has_views=bool(study.data.views))
+    views = [view for files in study.sites.values() for view in files]
+    if not views or ONE_FILE in views:
+        return
+    for view in study.data.views:
+        if view not in views:
+            raise unknown_key(view, list(dict.fromkeys(views)), "data.views")
+
+
+def _check_one_file(site: str, files: Mapping[str, Path], *, has_views: bool) -> None:
+    if ONE_FILE in files and len(files) > 1:
+        raise ConfigurationError(
+            "the site has one file for all views and files of single views",
+            where=f"sites.{site}",
+            mend="Name either `file` or one file a view.",
+        )
+    if ONE_FILE in files and not has_views:
+        raise ConfigurationError(
+            "one file holds several views and nothing says which column is whose",
+            where=f"sites.{site}.{ONE_FILE}",
+            mend="List the columns of every view in [data.views].",
+        )
+
+
+def _check_events(study: Study) -> None:
+    if study.data.views:
+        raise ConfigurationError(
+            "a study reads either views or events", where="data", mend="Leave out [data.views] or [data.events]."
+        )
+    if study.data.id_column is not None:
+        raise ConfigurationError(
+            "in files of events, another key names the patients' column",
+            where="data.id_column",
+            mend="Name the column in data.events.patient.",
+        )
+    for site, files in study.sites.items():
+        for key in files:
+            if key not in (EVENTS_FILE, OUTCOMES_FILE):
+                raise unknown_key(key, [EVENTS_FILE, OUTCOMES_FILE], f"sites.{site}")
+        if files and EVENTS_FILE not in files:
+            raise ConfigurationError(
+                "the site has outcomes and no events", where=f"sites.{site}", mend="Name its file of events."
+            )
+    named = [key for files in study.sites.values() for key in files]
+    if study.data.label_column is not None and named and OUTCOMES_FILE not in named:
+        raise ConfigurationError(
+            "a column of outcomes is named, and no site has a file of outcomes",
+            where="data.label_column",
+            mend=f"Name a site's `{OUTCOMES_FILE}`, or leave label_column out.",
+        )
+
+
+def _check_terms(study: Study) -> None:
+    for site in study.privacy.sites:
+        if site not in study.sites:
+            raise unknown_key(site, list(study.sites), "privacy.sites")
+    if study.run.quorum != "all" and study.run.quorum > len(study.sites):
+        raise ConfigurationError(
+            f"a quorum of {study.run.quorum} cannot be met by {len(study.sites)} sites",
+            where="run.quorum",
+            mend='Use "all" or a number between 1 and the number of sites.',
+        )
+    if study.privacy.secure_sum and len(study.sites) == 1:
+        raise ConfigurationError(
+            "one site has nobody to mask its sums with",
+            where="privacy.secure_sum",
+            mend="Name another site, or leave masked sums out.",
+        )

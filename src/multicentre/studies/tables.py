@@ -1,0 +1,124 @@
+"""The tables of ``study.toml``, each key with its type and default."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, ValidationInfo
+from pydantic_core import PydanticCustomError
+
+from multicentre.data.events.windows import Anchor
+from multicentre.federation.errors import ConfigurationError
+from multicentre.privacy.policy import Policy
+
+
+def _from_study(value: Any, info: ValidationInfo) -> Any:
+    folder = (info.context or {}).get("folder", Path())
+    return (folder / value).absolute() if isinstance(value, str | Path) and str(value) else value
+
+
+def _policy(value: Any, info: ValidationInfo) -> Path | Policy:
+    if isinstance(value, Policy):
+        return value
+    if isinstance(value, Mapping):
+        return _policy_of_terms(value)
+    if not isinstance(value, str | Path):
+        raise ValueError("a path or a table of policy terms is needed")
+    return Path(_from_study(value, info))
+
+
+def _policy_of_terms(terms: Mapping[str, Any]) -> Policy:
+    """Return the policy; what is wrong with it is raised for pydantic, which knows whose it is."""
+    try:
+        return Policy.from_mapping(terms)
+    except ConfigurationError as error:
+        raise PydanticCustomError("policy", "unfit", {"error": error}) from None
+
+
+def _as_list(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+def _two_or_more(modes: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    if len(modes) < 2:
+        raise ValueError("codes that occur together need two modes or more")
+    return modes
+
+
+File = Annotated[Path, BeforeValidator(_from_study)]
+PolicySource = Annotated[Path | Policy, PlainValidator(_policy)]
+Name = Annotated[str, Field(min_length=1)]
+Names = Annotated[tuple[str, ...], Field(strict=False, min_length=1)]
+NameOrNames = Annotated[Names, BeforeValidator(_as_list)]
+Modes = Annotated[dict[str, NameOrNames], AfterValidator(_two_or_more)]
+
+
+class Table(BaseModel):
+    """A table that refuses keys and types that it does not know."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class About(Table):
+    """``[study]``: what is run, under which name, and where its run folders go."""
+
+    name: str = Field(min_length=1)
+    method: str = Field(min_length=1)
+    seed: int = Field(default=0, ge=0)
+    output: File = Field(default=Path("runs"), validate_default=True)
+    description: str = ""
+
+
+class EventsTable(Table):
+    """``[data.events]``: which code systems make up each mode, when codes occur together, and names of columns.
+
+    The keys are those of :meth:`EventTensor.from_events`; each of its columns is named by its role.
+    """
+
+    modes: Modes
+    window_days: int = Field(default=30, ge=1)
+    anchor: Anchor = "first_event"
+    patient: Name = "patient"
+    date: Name = "date"
+    system: Name = "system"
+    code: Name = "code"
+    admission: Name = "admission"
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """Name of the column of each role that the anchor needs: it looks at dates or at admissions."""
+        moment = "admission" if self.anchor == "admission" else "date"
+        return {role: getattr(self, role) for role in ("patient", moment, "system", "code")}
+
+
+class DataTable(Table):
+    """``[data]``: how the sites' files are to be read."""
+
+    id_column: str | None = None
+    label_column: str | None = None
+    views: dict[str, Names] = Field(default_factory=dict)
+    events: EventsTable | None = None
+
+
+class PrivacyTable(Table):
+    """``[privacy]``: masked sums, one policy for all sites, and policies of single sites in ``[privacy.sites]``.
+
+    ``sites_per_patient`` says at how many sites one patient may have records.
+    """
+
+    secure_sum: bool = False
+    sites_per_patient: int = Field(default=1, ge=1)
+    policy: PolicySource | None = None
+    sites: dict[str, PolicySource] = Field(default_factory=dict)
+
+
+class RunTable(Table):
+    """``[run]``: how the rounds are run, and whether the fit is compared with pooled and single-site fits."""
+
+    quorum: Literal["all"] | Annotated[int, Field(ge=1)] = "all"
+    time_limit_s: float | None = Field(default=None, gt=0)
+    strict: bool = False
+    compare: bool = True
+    holdout: float = Field(default=0.25, gt=0, lt=1)
