@@ -1,8 +1,31 @@
-"""What a site's data look like to a method (views of its patients, counts of their events), and how files are read."""
+"""What a site's data look like to a method: views of the same patients, or counts of their events, and how files are read."""
 
+from multicentre.data.events.columns import CodesReadAsNumbers
+from multicentre.data.events.readers import PatientEvents, read_eicu, read_mimic3, read_omop, read_synpuf
+from multicentre.data.events.rollup import roll_up, roll_up_to_prefix
+from multicentre.data.events.systems import SYSTEMS
 from multicentre.data.events.tensor import EventTensor
+from multicentre.data.events.titles import icd9_codes, titles_of
 from multicentre.data.multiview import MultiViewData
 from multicentre.data.readers import read_multiview, read_table
 from multicentre.data.schema import MultiViewSchema, agree_schemas
 
-__all__ = ["EventTensor", "MultiViewData", "MultiViewSchema", "agree_schemas", "read_multiview", "read_table"]
+__all__ = [
+    "SYSTEMS",
+    "CodesReadAsNumbers",
+    "EventTensor",
+    "MultiViewData",
+    "MultiViewSchema",
+    "PatientEvents",
+    "agree_schemas",
+    "icd9_codes",
+    "read_eicu",
+    "read_mimic3",
+    "read_multiview",
+    "read_omop",
+    "read_synpuf",
+    "read_table",
+    "roll_up",
+    "roll_up_to_prefix",
+    "titles_of",
+]

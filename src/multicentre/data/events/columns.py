@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 Places = NDArray[np.int64]
 ROLES = ("patient", "date", "system", "code", "admission")
-_ISO_DAY = r"^(\d{4})(-?)(\d{2})\2(\d{2})(?:[T ]\d{2}:?\d{2}(?::?\d{2}(?:\.\d+)?)?\s*(?:Z|UTC|[+-]\d{2}(?::?\d{2})?)?)?$"
+_ISO_DAY = (
+    r"^(\d{4})(-?)(\d{2})\2(\d{2})(?:[T ]\d{2}:?\d{2}(?::?\d{2}(?:\.\d+)?)?\s*(?:Z|UTC|[+-]\d{2}(?::?\d{2})?)?)?$"
+)
 
 
 class CodesReadAsNumbers(UserWarning):
@@ -179,7 +181,9 @@ def _checked_names(columns: Mapping[str, str]) -> dict[str, str]:
     strange = [role for role in columns if role not in ROLES]
     if strange:
         raise ConfigurationError(
-            f"{strange[0]!r} is not what a column of events can be", where="columns", mend=f"Choose of {_listed(ROLES)}."
+            f"{strange[0]!r} is not what a column of events can be",
+            where="columns",
+            mend=f"Choose of {_listed(ROLES)}.",
         )
     return {role: columns.get(role, role) for role in ROLES}
 

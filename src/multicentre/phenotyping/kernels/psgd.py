@@ -76,7 +76,7 @@ def pass_entries(
     matrices = tuple(matrix.copy() for matrix in checked_factors(tensor, [memberships, *factors]))
     goals = checked_factors(tensor, [None, *targets], skip=0)
     visits = [np.diff(tensor.order(mode)[1]) for mode in range(1, tensor.n_modes)]
-    pulls = tuple(np.divide(pull, np.maximum(n, 1), dtype=np.float64) for n in [np.ones(1), *visits])
+    pulls = tuple(np.divide(pull, np.maximum(n, 1), dtype=np.float64) for n in [np.full(1, np.inf), *visits])
     visited = np.ascontiguousarray(order, dtype=np.int64)
     _visit_entries(tensor.coordinates, tensor.counts, visited, matrices, goals, step, pulls, nonnegative)
     return matrices[0], list(matrices[1:])

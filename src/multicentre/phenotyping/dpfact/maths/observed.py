@@ -17,6 +17,7 @@ from multicentre.phenotyping.kernels.psgd import pass_entries
 from multicentre.phenotyping.kernels.sparse import SparseTensor
 
 Floats = NDArray[np.float64]
+LARGEST = 1e8
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ def descend(
             tensor, order, memberships, factors, how.step, how.pull, targets, nonnegative=how.nonnegative
         )
         memberships = shrink_columns(memberships, how.step * how.shrinkage)
-    if not all(np.isfinite(part).all() for part in (memberships, *factors)):
+    if not all(np.abs(part).max(initial=0.0) < LARGEST for part in (memberships, *factors)):
         raise NotConverged(
             "stochastic gradient descent diverged", where="pass_entries", mend="Lower learning_rate tenfold."
         )
