@@ -1,4 +1,4 @@
-"""What a site's data look like to a method: views of the same patients, or counts of their events, and how files are read."""
+"""What a site's data look like to a method: views of patients, or counts of their events; and how files are read."""
 
 from multicentre.data.events.columns import CodesReadAsNumbers
 from multicentre.data.events.readers import PatientEvents, read_eicu, read_mimic3, read_omop, read_synpuf

@@ -15,7 +15,7 @@ Codes = tuple[Integers, Integers]
 
 DECAY = 0.7
 CONCENTRATION = 4.0
-WEIGHT_OF_EXCLUSIVE = 2.0
+WEIGHT_OF_EXCLUSIVE = 4.0
 SHARES_OF_MIXTURES = (0.5, 0.3, 0.2)
 
 

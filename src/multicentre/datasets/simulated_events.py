@@ -91,8 +91,8 @@ def simulate_planted(
     seed: int | np.random.Generator = 0,
     *,
     windows: float = 2.4,
-    codes_per_window: float = 2.5,
-    site_skew: float = 0.3,
+    codes_per_window: float = 2.45,
+    site_skew: float = 0.15,
     n_exclusive: int | None = None,
     absent_share: float = 0.2,
     outcome_rate: float = 0.11,
@@ -214,9 +214,7 @@ def _n_exclusive(where: str, wanted: int | None, n_phenotypes: int, n_sites: int
     return wanted
 
 
-def _check_sizes(
-    where: str, n_patients: int, sizes: Mapping[str, int], n_sites: int, n_phenotypes: int = 1
-) -> None:
+def _check_sizes(where: str, n_patients: int, sizes: Mapping[str, int], n_sites: int, n_phenotypes: int = 1) -> None:
     if len(sizes) < 2 or min(n_phenotypes, n_sites, *sizes.values()) < 1 or n_patients < n_sites:
         raise ConfigurationError(
             f"{n_patients} patients, {n_sites} sites, {n_phenotypes} phenotypes and modes of size "

@@ -44,12 +44,13 @@ def read_event_site(study: Study, name: str) -> SiteData:
         )
     files = files_of(study, name)
     path = files[EVENTS_FILE]
+    events = _read(path, list(how.columns.values()), how.patient)
     outcomes = None
     if OUTCOMES_FILE in files:
         outcomes = read_outcomes(files[OUTCOMES_FILE], how.patient, study.data.label_column or OUTCOME)
     try:
         tensor = EventTensor.from_events(
-            _read(path, list(how.columns.values()), how.patient),
+            events,
             modes=how.modes,
             window_days=how.window_days,
             anchor=how.anchor,
@@ -91,7 +92,8 @@ def read_outcomes(path: Path, patient: str, column: str) -> dict[str, int]:
             raise DataError(
                 "the file lacks this column", where=_place(path, name), mend="Name it in the study, or add it."
             )
-    n_repeated, n_nameless = int(table[patient].duplicated().sum()), int(table[patient].isna().sum())
+    patients = table[patient].dropna().astype(str).str.strip()
+    n_repeated, n_nameless = int(patients.duplicated().sum()), len(table) - len(patients)
     if n_repeated or n_nameless:
         raise DataError(
             f"{n_repeated} rows repeat an earlier patient, {n_nameless} name none",
@@ -105,7 +107,7 @@ def read_outcomes(path: Path, patient: str, column: str) -> dict[str, int]:
             where=_place(path, column),
             mend="Write 1 where it happened and 0 where not; leave out patients of whom it is not known.",
         )
-    return dict(zip(table[patient].astype(str).str.strip(), table[column].astype(int).tolist(), strict=True))
+    return dict(zip(patients, table[column].astype(int).tolist(), strict=True))
 
 
 def _read(path: Path, text_columns: Sequence[str], patient: str) -> pd.DataFrame:

@@ -133,7 +133,7 @@ def read_days(column: pd.Series, name: str) -> Places:
             where=f"column {name!r}",
             mend="Write dates as 2020-01-31, with or without a time of day.",
         )
-    return days.to_numpy().astype("datetime64[D]").astype(np.int64)
+    return np.asarray(days, dtype="datetime64[D]").astype(np.int64)
 
 
 def read_codes(frame: pd.DataFrame, own_systems: Iterable[str] = ()) -> tuple[Places, list[str]]:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.data.events.table import Events
-from multicentre.data.events.windows import Windows, join, lay_out
+from multicentre.data.events.windows import Windows, is_whole, join, lay_out
 from multicentre.federation.errors import ConfigurationError
 
 Places = NDArray[np.int64]
@@ -70,7 +70,7 @@ class Limits:
     def __post_init__(self) -> None:
         for name, lowest in (("cap", 1), ("max_entries", 1), ("random_state", 0)):
             value = getattr(self, name)
-            if value is not None and not (isinstance(value, int | np.integer) and value >= lowest):
+            if value is not None and not is_whole(value, lowest):
                 raise ConfigurationError(
                     f"it is not a whole number of at least {lowest}", where=name, mend="Correct or leave it out."
                 )

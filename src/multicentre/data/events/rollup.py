@@ -119,13 +119,14 @@ def _replace_codes(
     frame = standard_frame(events, columns, ["patient", "system", "code"])
     systems = {str(system).strip().lower() for system in frame["system"].dropna().unique()}
     place, labels = read_codes(frame, systems)
-    owners, codes = [], []
+    owners: list[str] = []
+    codes: list[str] = []
     for system in dict.fromkeys(label.partition(":")[0] for label in labels):
         own = [label.partition(":")[2] for label in labels if label.startswith(f"{system}:")]
         owner, made = replaced(system, own)
         owners += [owner] * len(own)
         codes += made
-    return frame.assign(system=np.array(owners, dtype=object)[place], code=np.array(codes, dtype=object)[place])
+    return frame.assign(system=np.array(owners)[place], code=np.array(codes)[place])
 
 
 def _categories(to: str, system: str, codes: Sequence[str]) -> tuple[str, Sequence[str]]:

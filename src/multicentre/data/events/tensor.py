@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from multicentre.data.events.counting import Limits, count_events
+from multicentre.data.events.counting import count_events
+from multicentre.data.events.entries import Limits
 from multicentre.data.events.windows import Anchor, Windows
 from multicentre.federation.errors import DataError
 

@@ -15,6 +15,11 @@ Anchor = Literal["first_event", "calendar", "admission", "sliding"]
 Places = NDArray[np.int64]
 
 
+def is_whole(value: object, lowest: int) -> bool:
+    """Return whether a value is a whole number of at least `lowest`."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and int(value) >= lowest
+
+
 @dataclass(frozen=True)
 class Windows:
     """What counts as together.
@@ -52,7 +57,7 @@ class Windows:
                 where="anchor",
                 mend=f"Choose of {', '.join(get_args(Anchor))}.",
             )
-        if isinstance(self.days, bool) or not isinstance(self.days, int | np.integer) or self.days < 1:
+        if not is_whole(self.days, 1):
             raise ConfigurationError(
                 "a window is not a whole number of days above 0", where="window_days", mend="Give 30, say."
             )

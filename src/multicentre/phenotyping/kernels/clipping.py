@@ -36,51 +36,62 @@ def frobenius_norm(values: Floats) -> float:
 
 @njit(cache=True)
 def gather_products(
-    entries: Integers, counts: Floats, factors: tuple[Floats, ...], mode: int, place: Integers, products: Floats
+    places: Integers,
+    counts: Floats,
+    membership: Floats,
+    features: Floats,
+    mode: int,
+    codes: Integers,
+    position: Integers,
+    products: Floats,
 ) -> int:
     """Write the rows of a patient's product M_i that are not zero, and return how many they are.
 
     Parameters
     ----------
-    entries : array of int32, shape (n, N)
-        Coordinates of the patient's entries.
+    places : array of int32, shape (n, N)
+        Places of the patient's entries in the stacked feature matrices.
     counts : array of float, shape (n,)
         The entries' counts.
-    factors : tuple of array, each of shape (I_n, R)
-        One matrix a mode, the patients' memberships first.
+    membership : array of float, shape (R,)
+        The patient's row a_i.
+    features : array of float, shape (I_1 + ... + I_(N-1), R)
+        Stacked feature matrices.
     mode : int
-        Mode of the rows.
-    place : array of int32, shape (I_mode,)
-        Row of `products` that stands for a code, -1 for none; comes as -1 throughout and is left with the places of
-        this patient's codes.
+        Mode of the rows, 1 or more.
+    codes : array of int32, shape (n,)
+        The entries' codes of this mode.
+    position : array of int32, shape (I_mode,)
+        Row of `products` that stands for a code, -1 for none; comes as -1 throughout and is left with the positions
+        of this patient's codes.
     products : array of float, shape (I_mode, R)
         Receives the rows.
 
     Examples
     --------
-    >>> entries, place = np.array([[0, 1, 0]], dtype=np.int32), np.full(2, -1, dtype=np.int32)
-    >>> factors = (np.array([[0.5]]), np.ones((2, 1)), np.array([[3.0]]))
-    >>> products = np.empty((2, 1))
-    >>> gather_products(entries, np.array([2.0]), factors, 1, place, products)
+    >>> places, codes = np.array([[0, 1, 2]], dtype=np.int32), np.array([1], dtype=np.int32)
+    >>> features, position, products = np.array([[1.0], [1.0], [3.0]]), np.full(2, -1, dtype=np.int32), np.empty((2, 1))
+    >>> gather_products(places, np.array([2.0]), np.array([0.5]), features, 1, codes, position, products)
     1
-    >>> place.tolist(), products[:1].tolist()
+    >>> position.tolist(), products[:1].tolist()
     ([-1, 0], [[3.0]])
     """
     rank = products.shape[1]
     n_rows = 0
     part = np.empty(rank)
     for e in range(len(counts)):
-        part[:] = counts[e]
-        for m in range(entries.shape[1]):
+        for r in range(rank):
+            part[r] = counts[e] * membership[r]
+        for m in range(1, places.shape[1]):
             if m != mode:
-                row = factors[m][entries[e, m]]
+                row = features[places[e, m]]
                 for r in range(rank):
                     part[r] *= row[r]
-        code = entries[e, mode]
-        if place[code] < 0:
-            place[code] = n_rows
+        if position[codes[e]] < 0:
+            position[codes[e]] = n_rows
             products[n_rows] = 0.0
             n_rows += 1
+        own = products[position[codes[e]]]
         for r in range(rank):
-            products[place[code], r] += part[r]
+            own[r] += part[r]
     return n_rows

@@ -9,7 +9,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import ArrayLike
 
-from multicentre.phenotyping.kernels.sparse import Floats, Integers, SparseTensor, checked_factors
+from multicentre.phenotyping.kernels.mttkrp import mttkrp
+from multicentre.phenotyping.kernels.sparse import Floats, Integers, SparseTensor, checked_factors, stack_features
 
 
 def hadamard_gram(factors: Sequence[ArrayLike | None], skip: int | None = None) -> Floats:
@@ -60,7 +61,8 @@ def predict_entries(tensor: SparseTensor, factors: Sequence[ArrayLike]) -> Float
     >>> predict_entries(tensor, [[[1.0], [2.0]], [[3.0], [5.0]]]).tolist()
     [5.0, 6.0]
     """
-    return _predict(tensor.coordinates, checked_factors(tensor, factors))
+    matrices = checked_factors(tensor, factors)
+    return _predict(tensor.places, matrices[0], stack_features(matrices))
 
 
 def squared_error(tensor: SparseTensor, factors: Sequence[ArrayLike]) -> float:
@@ -89,7 +91,7 @@ def squared_error(tensor: SparseTensor, factors: Sequence[ArrayLike]) -> float:
     >>> squared_error(tensor, [[[1.0], [0.0]], [[1.0], [2.0]]])
     2.0
     """
-    inner = float(tensor.counts @ predict_entries(tensor, factors))
+    inner = float((mttkrp(tensor, factors, 0) * np.asarray(factors[0])).sum())
     return max(tensor.norm_squared - 2 * inner + float(hadamard_gram(factors).sum()), 0.0)
 
 
@@ -119,14 +121,14 @@ def squared_error_at_entries(tensor: SparseTensor, factors: Sequence[ArrayLike])
 
 
 @njit(cache=True)
-def _predict(coordinates: Integers, factors: tuple[Floats, ...]) -> Floats:
-    rank = factors[0].shape[1]
-    values = np.empty(len(coordinates))
+def _predict(places: Integers, patients: Floats, features: Floats) -> Floats:
+    rank = patients.shape[1]
+    values = np.empty(len(places))
     product = np.empty(rank)
-    for e in range(len(coordinates)):
-        product[:] = 1.0
-        for m in range(coordinates.shape[1]):
-            row = factors[m][coordinates[e, m]]
+    for e in range(len(places)):
+        product[:] = patients[places[e, 0]]
+        for m in range(1, places.shape[1]):
+            row = features[places[e, m]]
             for r in range(rank):
                 product[r] *= row[r]
         values[e] = product.sum()

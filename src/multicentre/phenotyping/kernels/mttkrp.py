@@ -12,7 +12,14 @@ import numpy as np
 from numba import njit
 from numpy.typing import ArrayLike
 
-from multicentre.phenotyping.kernels.sparse import Fibres, Floats, Integers, SparseTensor, checked_factors
+from multicentre.phenotyping.kernels.sparse import (
+    Fibres,
+    Floats,
+    Integers,
+    SparseTensor,
+    checked_factors,
+    stack_features,
+)
 
 
 def mttkrp(
@@ -52,7 +59,9 @@ def mttkrp(
     counts = tensor.counts if values is None else np.ascontiguousarray(values, dtype=np.float64)
     rows = np.zeros((tensor.shape[mode], matrices[mode].shape[1]))
     if tensor.n_modes != 3:
-        _add_entries(tensor.coordinates, counts, matrices, mode, rows)
+        _add_entries(
+            tensor.places, counts, matrices[0], stack_features(matrices), mode, tensor.coordinates[:, mode], rows
+        )
     elif mode == 0:
         _add_to_patients(tensor.fibres, counts, matrices[1], matrices[2], rows)
     elif mode == 1:
@@ -110,16 +119,18 @@ def _add_to_second(fibres: Fibres, counts: Floats, patients: Floats, first: Floa
 
 
 @njit(cache=True)
-def _add_entries(coordinates: Integers, counts: Floats, factors: tuple[Floats, ...], mode: int, rows: Floats) -> None:
+def _add_entries(
+    places: Integers, counts: Floats, patients: Floats, features: Floats, mode: int, target: Integers, rows: Floats
+) -> None:
     rank = rows.shape[1]
     product = np.empty(rank)
     for e in range(len(counts)):
         product[:] = counts[e]
-        for m in range(coordinates.shape[1]):
+        for m in range(places.shape[1]):
             if m != mode:
-                row = factors[m][coordinates[e, m]]
+                row = patients[places[e, 0]] if m == 0 else features[places[e, m]]
                 for r in range(rank):
                     product[r] *= row[r]
-        i = coordinates[e, mode]
+        i = target[e]
         for r in range(rank):
             rows[i, r] += product[r]

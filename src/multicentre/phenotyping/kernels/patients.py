@@ -17,7 +17,14 @@ from numpy.typing import ArrayLike
 from scipy.sparse import csr_array
 
 from multicentre.phenotyping.kernels.clipping import INSIDE, frobenius_norm, gather_products
-from multicentre.phenotyping.kernels.sparse import Floats, Integers, Pointers, SparseTensor, checked_factors
+from multicentre.phenotyping.kernels.sparse import (
+    Floats,
+    Integers,
+    Pointers,
+    SparseTensor,
+    checked_factors,
+    stack_features,
+)
 
 GRID = 2.0**30
 """Steps of the grid in one unit."""
@@ -86,10 +93,12 @@ def clipped_products(
     matrices = checked_factors(tensor, [memberships, *factors], mode)
     return _sum_clipped(
         tensor.order(0)[1],
-        tensor.coordinates,
+        tensor.places,
         tensor.counts,
-        matrices,
+        matrices[0],
+        stack_features(matrices),
         mode,
+        np.ascontiguousarray(tensor.coordinates[:, mode]),
         tensor.shape[mode],
         (largest_product, largest_gram),
     )
@@ -188,28 +197,29 @@ def _norms(pointers: Pointers, counts: Floats) -> Floats:
 @njit(cache=True)
 def _sum_clipped(
     pointers: Pointers,
-    coordinates: Integers,
+    places: Integers,
     counts: Floats,
-    factors: tuple[Floats, ...],
+    memberships: Floats,
+    features: Floats,
     mode: int,
+    codes: Integers,
     n_codes: int,
     bounds: tuple[float, float],
 ) -> tuple[Floats, Floats]:
-    rank = factors[mode].shape[1]
+    rank = memberships.shape[1]
     products, gram = np.zeros((n_codes, rank)), np.zeros(rank * (rank + 1) // 2)
-    place = np.full(n_codes, -1, dtype=np.int32)
+    position = np.full(n_codes, -1, dtype=np.int32)
     rows = np.empty((n_codes, rank))
     for i in range(len(pointers) - 1):
         begin, end = pointers[i], pointers[i + 1]
-        n_rows = gather_products(coordinates[begin:end], counts[begin:end], factors, mode, place, rows)
-        membership = factors[0][i]
+        own, membership = codes[begin:end], memberships[i]
+        n_rows = gather_products(places[begin:end], counts[begin:end], membership, features, mode, own, position, rows)
         excess = _excess(frobenius_norm(rows[:n_rows]) / bounds[0], frobenius_norm(membership), bounds[1])
-        for e in range(begin, end):
-            code = coordinates[e, mode]
-            if place[code] >= 0 and np.isfinite(excess):
+        for code in own:
+            if position[code] >= 0 and np.isfinite(excess):
                 for r in range(rank):
-                    products[code, r] += _on_grid(rows[place[code], r] / bounds[0] / excess)
-            place[code] = -1
+                    products[code, r] += _on_grid(rows[position[code], r] / bounds[0] / excess)
+            position[code] = -1
         if np.isfinite(excess):
             _add_gram(membership, bounds[1], excess, gram)
     return products, gram

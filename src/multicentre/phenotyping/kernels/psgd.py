@@ -14,7 +14,14 @@ from numpy.typing import ArrayLike
 
 from multicentre.phenotyping.kernels.clipping import INSIDE, frobenius_norm, gather_products
 from multicentre.phenotyping.kernels.inner import hadamard_gram
-from multicentre.phenotyping.kernels.sparse import Floats, Integers, Pointers, SparseTensor, checked_factors
+from multicentre.phenotyping.kernels.sparse import (
+    Floats,
+    Integers,
+    Pointers,
+    SparseTensor,
+    checked_factors,
+    stack_features,
+)
 
 REORDERED = {"reassoc", "nsz", "contract"}
 """Sums over columns may be taken in any order, which vectorises them; tested to 1e-12."""
@@ -73,13 +80,14 @@ def pass_entries(
     >>> memberships.tolist(), factor.tolist()
     ([[1.5]], [[1.375]])
     """
-    matrices = tuple(matrix.copy() for matrix in checked_factors(tensor, [memberships, *factors]))
-    goals = checked_factors(tensor, [None, *targets], skip=0)
-    visits = [np.diff(tensor.order(mode)[1]) for mode in range(1, tensor.n_modes)]
-    pulls = tuple(np.divide(pull, np.maximum(n, 1), dtype=np.float64) for n in [np.full(1, np.inf), *visits])
+    matrices = checked_factors(tensor, [memberships, *factors])
+    patients, features = matrices[0].copy(), stack_features(matrices)
+    goals = stack_features(checked_factors(tensor, [None, *targets], skip=0))
+    visits = np.concatenate([np.diff(tensor.order(mode)[1]) for mode in range(1, tensor.n_modes)])
+    pulls = step * pull / np.maximum(visits, 1)
     visited = np.ascontiguousarray(order, dtype=np.int64)
-    _visit_entries(tensor.coordinates, tensor.counts, visited, matrices, goals, step, pulls, nonnegative)
-    return matrices[0], list(matrices[1:])
+    _visit_entries(tensor.places, tensor.counts, visited, patients, features, goals, step, pulls, nonnegative)
+    return patients, np.split(features, np.cumsum(tensor.shape[1:-1]))
 
 
 def pass_patients(
@@ -133,12 +141,13 @@ def pass_patients(
     [[0.55]]
     """
     matrices = checked_factors(tensor, [_within_unit_sum(memberships), *factors])
-    others = hadamard_gram([matrix for m, matrix in enumerate(matrices[1:], start=1) if m != mode])
+    others = hadamard_gram([matrix for m, matrix in enumerate(matrices) if m not in (0, mode)])
     columns = np.ascontiguousarray(matrices[mode].T)
+    codes = np.ascontiguousarray(tensor.coordinates[:, mode])
     visited = np.ascontiguousarray(order, dtype=np.int64)
-    pointers = tensor.order(0)[1]
+    record = (tensor.order(0)[1], tensor.places, tensor.counts, codes)
     _visit_patients(
-        pointers, tensor.coordinates, tensor.counts, visited, matrices, mode, others, columns, step, largest_product
+        record, visited, matrices[0], stack_features(matrices), mode, others, columns, step, largest_product
     )
     return np.ascontiguousarray(columns.T)
 
@@ -154,77 +163,80 @@ def _within_unit_sum(memberships: ArrayLike) -> Floats:
 
 @njit(cache=True, fastmath=REORDERED)
 def _visit_entries(
-    coordinates: Integers,
+    places: Integers,
     counts: Floats,
     order: Pointers,
-    factors: tuple[Floats, ...],
-    targets: tuple[Floats, ...],
+    patients: Floats,
+    features: Floats,
+    targets: Floats,
     step: float,
-    pulls: tuple[Floats, ...],
+    pulls: Floats,
     nonnegative: bool,
 ) -> None:
-    n_modes, rank = coordinates.shape[1], factors[0].shape[1]
+    n_modes, rank = places.shape[1], patients.shape[1]
     product = np.empty(rank)
     for e in order:
         for n in range(n_modes):
-            i = coordinates[e, n]
             product[:] = 1.0
             for m in range(n_modes):
                 if m != n:
-                    other = factors[m][coordinates[e, m]]
+                    other = patients[places[e, 0]] if m == 0 else features[places[e, m]]
                     for r in range(rank):
                         product[r] *= other[r]
-            row = factors[n][i]
-            predicted = 0.0
-            for r in range(rank):
-                predicted += row[r] * product[r]
-            _step_row(row, product, step * (predicted - counts[e]), targets[n], i, step * pulls[n][i], nonnegative)
+            if n == 0:
+                _step_row(patients[places[e, 0]], product, counts[e], step, product, 0.0, nonnegative)
+            else:
+                i = places[e, n]
+                _step_row(features[i], product, counts[e], step, targets[i], pulls[i], nonnegative)
 
 
 @njit(cache=True, fastmath=REORDERED)
 def _step_row(
-    row: Floats, product: Floats, slope: float, targets: Floats, i: int, pull: float, nonnegative: bool
+    row: Floats, product: Floats, count: float, step: float, target: Floats, pull: float, nonnegative: bool
 ) -> None:
+    predicted = 0.0
     for r in range(len(row)):
-        away = pull * (row[r] - targets[i, r]) if pull > 0.0 else 0.0
-        row[r] -= slope * product[r] + away
-    if nonnegative:
-        for r in range(len(row)):
-            row[r] = max(0.0, row[r])
+        predicted += row[r] * product[r]
+    slope = step * (predicted - count)
+    least = 0.0 if nonnegative else -np.inf
+    for r in range(len(row)):
+        row[r] = max(least, row[r] - slope * product[r] - pull * (row[r] - target[r]))
 
 
 @njit(cache=True, fastmath=REORDERED)
 def _visit_patients(
-    pointers: Pointers,
-    coordinates: Integers,
-    counts: Floats,
+    record: tuple[Pointers, Integers, Floats, Integers],
     order: Pointers,
-    factors: tuple[Floats, ...],
+    memberships: Floats,
+    features: Floats,
     mode: int,
     others: Floats,
     columns: Floats,
     step: float,
     largest_product: float,
 ) -> None:
+    pointers, places, counts, codes = record
     rank, n_codes = columns.shape
-    place, products = np.full(n_codes, -1, dtype=np.int32), np.empty((n_codes, rank))
+    position, products = np.full(n_codes, -1, dtype=np.int32), np.empty((n_codes, rank))
     moved = np.empty((rank, n_codes))
     for column in columns:
         _project(column)
     for i in order:
-        entries = coordinates[pointers[i] : pointers[i + 1]]
-        n_rows = gather_products(entries, counts[pointers[i] : pointers[i + 1]], factors, mode, place, products)
+        begin, end = pointers[i], pointers[i + 1]
+        n_rows = gather_products(
+            places[begin:end], counts[begin:end], memberships[i], features, mode, codes[begin:end], position, products
+        )
         norm = frobenius_norm(products[:n_rows])
-        codes = np.unique(entries[:, mode])
+        own = np.unique(codes[begin:end])
         if np.isfinite(norm):
             share = step / max(1.0, norm / (largest_product * INSIDE))
-            support = np.flatnonzero(factors[0][i])
-            _step_columns(columns, support, factors[0][i], others, step, moved)
+            support = np.flatnonzero(memberships[i])
+            _step_columns(columns, support, memberships[i], others, step, moved)
             for r in support:
-                for code in codes:
-                    columns[r, code] += share * products[place[code], r]
+                for code in own:
+                    columns[r, code] += share * products[position[code], r]
                 _project(columns[r])
-        place[codes] = -1
+        position[own] = -1
 
 
 @njit(cache=True, fastmath=REORDERED)

@@ -118,6 +118,12 @@ class SparseTensor:
         return {}
 
     @cached_property
+    def places(self) -> Integers:
+        """Patient, then rows of the stacked feature matrices, of every entry; shape (nnz, N), see `stack_features`."""
+        offsets = np.cumsum([0, 0, *self.shape[1:-1]])
+        return np.asarray(self.coordinates + offsets, dtype=np.int32)
+
+    @cached_property
     def fibres(self) -> Fibres:
         """Runs of entries that share patient and first code; for three modes."""
         patient, code, leaf = np.ascontiguousarray(self.coordinates.T)
@@ -146,7 +152,7 @@ def _check_entries(places: Integers, counts: Floats, shape: tuple[int, ...]) -> 
 def checked_factors(
     tensor: SparseTensor, factors: Sequence[ArrayLike | None], skip: int | None = None
 ) -> tuple[Floats, ...]:
-    """Return factors as contiguous matrices; the one at `skip` is not looked at and comes back without rows.
+    """Return factors as contiguous matrices; the one at `skip` is not looked at and comes back as zeros.
 
     Parameters
     ----------
@@ -166,7 +172,7 @@ def checked_factors(
     --------
     >>> tensor = SparseTensor([[0, 1]], [1.0], (2, 3))
     >>> [factor.shape for factor in checked_factors(tensor, [None, [[1.0], [2.0], [3.0]]], skip=0)]
-    [(0, 1), (3, 1)]
+    [(2, 1), (3, 1)]
     """
     given = [None if n == skip else np.ascontiguousarray(one, dtype=np.float64) for n, one in enumerate(factors)]
     rank = next((one.shape[-1] for one in given if one is not None and one.ndim), 0)
@@ -177,4 +183,15 @@ def checked_factors(
             where="factors",
             mend="Give one matrix a mode, with a row for each of its codes and a column for each phenotype.",
         )
-    return tuple(np.empty((0, rank)) if one is None else one for one in given)
+    return tuple(np.zeros((size, rank)) if one is None else one for one, size in zip(given, tensor.shape, strict=True))
+
+
+def stack_features(factors: Sequence[Floats]) -> Floats:
+    """Return the matrices of all modes but the patients' below each other, shape (I_1 + ... + I_(N-1), R).
+
+    Examples
+    --------
+    >>> stack_features([np.zeros((5, 1)), np.ones((1, 1)), np.full((1, 1), 2.0)]).tolist()
+    [[1.0], [2.0]]
+    """
+    return np.concatenate(factors[1:])
