@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 import multicentre as mc
+from event_sites import simulate_events
 from toy_method import FedMean, toy_sites
 
 
@@ -62,5 +63,23 @@ CASES = {
         two_view_sites,
         lambda fit: {"mean": np.concatenate(list(fit.mean_.values())), **fit.noise_variance_},
         masked_error=5e-3,
+    ),
+    "dpfact": Case(
+        lambda: mc.phenotyping.DPFact(3, tol=0.01), lambda: simulate_events().sites(3), real_arrays
+    ),
+    "dpfact, elastic": Case(
+        lambda: mc.phenotyping.DPFact(3, solver="easgd", sparsity=0.05, tol=0.03, track_errors=True),
+        lambda: simulate_events().sites(3),
+        real_arrays,
+    ),
+    "dpfact, observed": Case(
+        lambda: mc.phenotyping.DPFact(3, solver="observed", pull=5.0, learning_rate=1e-3, max_rounds=4),
+        lambda: simulate_events().sites(3),
+        real_arrays,
+    ),
+    "dpfact, three code modes": Case(
+        lambda: mc.phenotyping.DPFact(2, init="random", tol=0.05),
+        lambda: simulate_events(sizes=(5, 6, 4), rate=3.0).sites(3),
+        real_arrays,
     ),
 }

@@ -12,7 +12,10 @@ from multicentre.federation.errors import DisclosureRefused, QuorumLost, Refused
 from multicentre.federation.steps import SitePart
 from toy_method import federate
 
-pytestmark = pytest.mark.parametrize("name", CASES)
+pytestmark = [
+    pytest.mark.parametrize("name", CASES),
+    pytest.mark.filterwarnings("ignore:solver=\"observed\" is the published algorithm:UserWarning"),
+]
 secure_or_not = pytest.mark.parametrize("secure", [False, True], ids=["clear", "masked"])
 
 

@@ -8,6 +8,7 @@ from functools import wraps
 import numpy as np
 import pytest
 
+import events_toy
 import studies_toy
 from multicentre.federation.errors import (
     ConfigurationError,
@@ -18,6 +19,7 @@ from multicentre.federation.errors import (
     RefusedByPolicy,
 )
 from multicentre.privacy.ledger import read_ledger, verify_ledger
+from multicentre.reports import write_report
 from multicentre.studies import RunFolder, read_study, resume_run, run_study
 from multicentre.studies.methods import METHODS
 from multicentre.studies.sites import read_sites
@@ -27,6 +29,7 @@ from studies_toy import STUDY, TOY, Interrupts, write_study
 @pytest.fixture(autouse=True)
 def _toy(monkeypatch):
     monkeypatch.setitem(METHODS, "toy", TOY)
+    monkeypatch.setitem(METHODS, "toy-events", events_toy.TOY)
 
 
 def with_privacy(text):
@@ -292,3 +295,41 @@ def test_lost_site_is_named_when_the_quorum_allows(tmp_path, monkeypatch):
     assert folder.facts["headline"] == []
     assert not (folder.path / "comparison.json").exists()
     assert any(site == "porto" and "fit: " in str(reason) for site, reason in listener.heard)
+
+
+def test_study_of_events_leaves_a_whole_folder_and_a_report(tmp_path):
+    text = events_toy.STUDY + "\n[privacy.policy]\nmin_patients = 31\n\n[privacy.sites.oslo]\nmin_patients = 5\n"
+    folder = run_study(read_study(events_toy.write_study(tmp_path, text)))
+    assert folder.facts["status"] == "finished"
+    assert folder.facts["sites"] == [
+        {"name": name, "patients": n, "parts": {"procedure": n, "diagnosis": n}}
+        for name, n in (("lyon", 40), ("oslo", 30), ("porto", 35))
+    ]
+    figures = folder.read("comparison.json")
+    assert figures["patients_held_out"] == 25
+    assert figures["figures"][0]["federated"] == pytest.approx(figures["figures"][0]["pooled"])
+    assert figures["figures"][0]["site_alone"].keys() == {"lyon", "oslo", "porto"}
+    page = write_report(folder.path).read_text(encoding="utf-8")
+    assert "with procedure" in page
+    assert "data.events.modes.diagnosis" in page
+
+
+def test_study_of_events_knows_its_data_and_its_policies(tmp_path):
+    text = events_toy.STUDY + '\n[privacy.sites.oslo]\ncolumns = ["diagnosis", "icd9cm-proc:3891"]\n'
+    path = events_toy.write_study(tmp_path, text)
+    finished = run_study(read_study(path))
+    finished.update(status="interrupted")
+    assert resume_run(finished.path).facts["status"] == "finished"
+    finished.update(status="interrupted")
+    file = tmp_path / "site-1" / "outcomes.csv"
+    file.write_text(file.read_text().replace(",1\n", ",0\n", 1))
+    with pytest.raises(IntegrityError) as caught:
+        resume_run(finished.path)
+    assert caught.value.where == "oslo"
+
+
+def test_policy_that_leaves_a_mode_without_codes_is_told(tmp_path):
+    text = events_toy.STUDY + '\n[privacy.sites.oslo]\ncolumns = ["diagnosis"]\n'
+    with pytest.raises(ConfigurationError, match="allows none of the study's columns") as caught:
+        run_study(read_study(events_toy.write_study(tmp_path, text)))
+    assert caught.value.where == "oslo, policy, columns"

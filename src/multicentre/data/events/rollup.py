@@ -118,7 +118,7 @@ def _replace_codes(
 
     frame = standard_frame(events, columns, ["patient", "system", "code"])
     systems = {str(system).strip().lower() for system in frame["system"].dropna().unique()}
-    place, labels = read_codes(frame, systems)
+    place, labels = read_codes(frame, systems, columns or {})
     owners: list[str] = []
     codes: list[str] = []
     for system in dict.fromkeys(label.partition(":")[0] for label in labels):

@@ -64,7 +64,7 @@ def read_modes(modes: Mapping[str, str | Sequence[str]]) -> dict[str, tuple[str,
             mend="Name procedures and diagnoses, say.",
         )
     owner: dict[str, str] = {}
-    read = {mode: (given,) if isinstance(given, str) else tuple(given) for mode, given in modes.items()}
+    read = {mode: _plain_names([given] if isinstance(given, str) else given) for mode, given in modes.items()}
     for mode, systems in read.items():
         if not systems:
             raise ConfigurationError("no code system is named", where=f"mode {mode!r}", mend="Name at least one.")
@@ -92,13 +92,19 @@ def read_events(
     """
     moment = "admission" if windows.anchor == "admission" else "date"
     frame = standard_frame(events, columns, ["patient", moment, "system", "code"])
+    names = {role: (columns or {}).get(role, role) for role in frame.columns}
     named = {system for systems in modes.values() for system in systems}
-    code, codes = read_codes(frame, named)
+    code, codes = read_codes(frame, named, names)
     mode_of = _modes_of(codes, modes)
-    when = read_ids(frame[moment], moment)[0] if moment == "admission" else read_days(frame[moment], moment)
-    patient, ids = read_ids(frame["patient"], "patient")
+    cells, name = frame[moment], names[moment]
+    when = read_ids(cells, name)[0] if moment == "admission" else read_days(cells, name)
+    patient, ids = read_ids(frame["patient"], names["patient"])
     kept = mode_of[code] >= 0
     return Events(ids, patient[kept], when[kept], code[kept], codes, mode_of)
+
+
+def _plain_names(systems: Sequence[str]) -> tuple[str, ...]:
+    return tuple(system.strip().lower() for system in systems)
 
 
 def _modes_of(codes: Sequence[str], modes: Mapping[str, tuple[str, ...]]) -> Places:

@@ -212,7 +212,7 @@ class DPFact(PhenotypeModel):
     def _note(self, rounds: Rounds[sent.Factors]) -> None:
         self.history_ = rounds.history
         self.n_rounds_ = rounds.number
-        self.converged_ = rounds.stopped
+        self.converged_ = rounds.stopped or self.solver == "observed"
         if not self.converged_:
             warnings.warn(
                 f"the rounds ended at max_rounds={self.max_rounds} before the factors settled to tol={self.tol:g}.",

@@ -56,9 +56,9 @@ class TensorErrors:
         for field in fields(self):
             if not math.isfinite(getattr(self, field.name)):
                 raise DataError("the sum is not finite", where=field.name, mend="Look for factors that diverged.")
-        if not 0 < self.n_entries <= self.n_cells:
+        if not 0 < self.n_entries <= self.n_cells or self.sum_squares <= 0:
             raise DataError(
-                f"{self.n_entries:g} entries in {self.n_cells:g} cells",
+                f"{self.n_entries:g} entries in {self.n_cells:g} cells, their squares sum to {self.sum_squares:g}",
                 where="n_entries",
                 mend="Give at least one entry, and no more than there are cells.",
             )
@@ -83,7 +83,7 @@ class TensorErrors:
 
     @property
     def fit(self) -> float:
-        """One less the model's share of the tensor's norm, ``1 - ||O - X|| / ||O||``: 1 is perfect, 0 the zero model."""
+        """``1 - ||O - X|| / ||O||``: 1 of a perfect model, 0 of one that says 0 everywhere."""
         return 1.0 - _root(self.squared_error / self.sum_squares)
 
     @property
