@@ -71,7 +71,7 @@ def simulate_paper_tensor(
     where = "simulate_paper_tensor"
     named = dict(zip(("procedure", "diagnosis"), sizes, strict=True))
     _check_sizes(where, n_patients, named, n_sites)
-    _check_range(where, "density", density, 0.0, 0.5)
+    _check_range(where, "density", density, "(0, 0.5]", 0.0 < density <= 0.5)
     random = np.random.default_rng(seed)
     shape = (n_patients, *sizes)
     cells = _draw_cells(random, math.prod(shape), max(1, round(density * math.prod(shape))))
@@ -160,11 +160,11 @@ def simulate_planted(
     """
     where = "simulate_planted"
     _check_sizes(where, n_patients, sizes, n_sites, n_phenotypes)
-    _check_range(where, "windows", windows, 1.0, math.inf, closed=True)
-    _check_range(where, "codes_per_window", codes_per_window, 1.0, math.inf, closed=True)
-    _check_range(where, "site_skew", site_skew, 0.0, math.inf, closed=True)
-    _check_range(where, "absent_share", absent_share, 0.0, 1.0, closed=True)
-    _check_range(where, "outcome_rate", outcome_rate, 0.0, 1.0)
+    _check_range(where, "windows", windows, "[1, inf)", 1.0 <= windows < math.inf)
+    _check_range(where, "codes_per_window", codes_per_window, "[1, inf)", 1.0 <= codes_per_window < math.inf)
+    _check_range(where, "site_skew", site_skew, "[0, inf)", 0.0 <= site_skew < math.inf)
+    _check_range(where, "absent_share", absent_share, "[0, 1]", 0.0 <= absent_share <= 1.0)
+    _check_range(where, "outcome_rate", outcome_rate, "(0, 1)", 0.0 < outcome_rate < 1.0)
     n_alone = _n_exclusive(where, n_exclusive, n_phenotypes, n_sites)
     random = np.random.default_rng(seed)
     code_sets = planted.draw_code_sets(random, list(sizes.values()), n_phenotypes, CODES_PER_PHENOTYPE)
@@ -246,9 +246,9 @@ def _check_sizes(where: str, n_patients: int, sizes: Mapping[str, int], n_sites:
         raise ConfigurationError("the tensor has more than 2**63 cells", where=where, mend="Use smaller modes.")
 
 
-def _check_range(where: str, name: str, value: float, low: float, high: float, *, closed: bool = False) -> None:
-    if not (math.isfinite(value) and low <= value <= high) or (not closed and value == low):
-        raise ConfigurationError(f"{name} = {value} is out of range", where=where, mend=f"Use {low:g} to {high:g}.")
+def _check_range(where: str, name: str, value: float, allowed: str, holds: bool) -> None:
+    if not holds:
+        raise ConfigurationError(f"{name} = {value} is out of range", where=where, mend=f"Use a value in {allowed}.")
 
 
 def _draw_cells(random: np.random.Generator, n_cells: int, n: int) -> NDArray[np.int64]:

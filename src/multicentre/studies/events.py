@@ -62,7 +62,7 @@ def read_event_site(study: Study, name: str) -> SiteData:
     return SiteData(tensor)
 
 
-def read_outcomes(path: Path, patient: str, column: str) -> dict[str, int]:
+def read_outcomes(path: Path, patient: str, column: str) -> dict[object, int]:
     r"""Return the outcome of every patient of a file, 0 or 1.
 
     Parameters

@@ -134,9 +134,9 @@ def _allowed(name: str, data: PatientData, policy: Policy) -> PatientData:
         return data
     try:
         return data.keep_columns(policy.columns)
-    except MulticentreError:
+    except MulticentreError as error:
         raise ConfigurationError(
-            "the site's policy allows none of the study's columns",
+            f"the site's policy allows too few of the study's columns ({error.where}: {error.what})",
             where=f"{name}, policy, columns",
             mend="Ask the site's steward, or leave the site out.",
         ) from None

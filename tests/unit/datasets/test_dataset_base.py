@@ -90,7 +90,12 @@ def test_objects_are_never_unpickled(source, folder):
 
 def test_the_list_says_what_is_at_hand_and_why(tmp_path):
     listed = {status.name: status for status in list_datasets(tmp_path)}
-    assert {name for name, status in listed.items() if status.available} == {"wisconsin", "sd"}
+    assert {name for name, status in listed.items() if status.available} == {
+        "wisconsin",
+        "sd",
+        "paper_tensor",
+        "planted",
+    }
     assert "Looked in: " + str(tmp_path) in listed["handwritten"].why
     (tmp_path / "handwritten").mkdir()
     (tmp_path / "handwritten" / "handwritten.npz").touch()

@@ -1,5 +1,5 @@
 """What a fitted factorisation can do: memberships, errors on patients that the fit did not see, tables."""
 
-from multicentre.phenotyping.fitted.model import PhenotypeModel
+from multicentre.phenotyping.fitted.model import PhenotypeModel, Phenotypes
 
-__all__ = ["PhenotypeModel"]
+__all__ = ["PhenotypeModel", "Phenotypes"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,6 +15,7 @@ from multicentre.estimator import Arrays, FederatedEstimator, Figure
 from multicentre.phenotyping.kernels.inner import squared_error, squared_error_at_entries
 from multicentre.phenotyping.kernels.memberships import fit_memberships
 from multicentre.phenotyping.kernels.sparse import SparseTensor
+from multicentre.phenotyping.scores.errors import TensorErrors
 
 Floats = NDArray[np.float64]
 N_SWEEPS = 20
@@ -21,15 +23,15 @@ _FACTOR = "factor/"
 _OPTIONAL = ("members_",)
 
 
-class PhenotypeModel(FederatedEstimator):
-    """Phenotypes: for each, one weight a code of every mode.
+class Phenotypes:
+    """Phenotypes: for each, one weight a code of every mode; what every fit of them offers, pooled or federated.
 
     A patient's expected count of codes (j, k) is ``sum over r of a_r B_jr C_kr`` with memberships ``a`` of its own.
 
     Attributes
     ----------
     factors_ : dict of str to array of shape (codes, r)
-        Factor matrix of every mode; columns have unit length and are nonnegative, phenotypes in order of weight.
+        Factor matrix of every mode; columns have unit length, phenotypes are in order of weight.
     codes_ : dict of str to tuple of str
         Codes of every mode.
     weights_ : array of shape (r,)
@@ -38,10 +40,8 @@ class PhenotypeModel(FederatedEstimator):
         Patients of whose own total the phenotype makes up a tenth or more; sites with few of them are left out.
     n_patients_ : float
         Patients of all sites.
-    n_rounds_ : int
-        Rounds of the fit.
-    converged_ : bool
-        Whether the rounds ended by `tol`.
+    errors_ : TensorErrors or None
+        Errors of the fit over all patients, beside those of the model that says zero; None where they were not asked.
     """
 
     figures: ClassVar[Mapping[str, Figure]] = {
@@ -69,8 +69,8 @@ class PhenotypeModel(FederatedEstimator):
     weights_: Floats
     members_: Floats | None
     n_patients_: float
-    n_rounds_: int
-    converged_: bool
+    errors_: TensorErrors | None = None
+    nonnegative: bool
 
     @property
     def rank_(self) -> int:
@@ -141,7 +141,8 @@ class PhenotypeModel(FederatedEstimator):
 
     def _memberships(self, tensor: SparseTensor) -> Floats:
         factors = list(self.factors_.values())
-        return fit_memberships(tensor, factors, np.ones((tensor.shape[0], self.rank_)), n_sweeps=N_SWEEPS)
+        start = np.ones((tensor.shape[0], self.rank_))
+        return fit_memberships(tensor, factors, start, n_sweeps=N_SWEEPS, nonnegative=self.nonnegative)
 
     def _set_factors(
         self, factors: Mapping[str, Floats], weights: Floats, codes: Mapping[str, tuple[str, ...]]
@@ -153,6 +154,21 @@ class PhenotypeModel(FederatedEstimator):
         self.codes_ = dict(codes)
         return order
 
+
+class PhenotypeModel(Phenotypes, FederatedEstimator):
+    """Phenotypes fitted over a federation.
+
+    Attributes
+    ----------
+    n_rounds_ : int
+        Rounds of the fit.
+    converged_ : bool
+        Whether the rounds ended by `tol`.
+    """
+
+    n_rounds_: int
+    converged_: bool
+
     def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         check_is_fitted(self, "factors_")
         arrays: dict[str, Any] = {_FACTOR + mode: factor for mode, factor in self.factors_.items()}
@@ -163,6 +179,7 @@ class PhenotypeModel(FederatedEstimator):
             "n_patients": self.n_patients_,
             "n_rounds": self.n_rounds_,
             "converged": self.converged_,
+            "errors": self.errors_ and asdict(self.errors_),
         }
         return arrays, facts
 
@@ -174,6 +191,7 @@ class PhenotypeModel(FederatedEstimator):
             setattr(self, name, arrays.get(name))
         self.n_patients_ = float(facts["n_patients"])
         self.n_rounds_, self.converged_ = int(facts["n_rounds"]), bool(facts["converged"])
+        self.errors_ = facts["errors"] and TensorErrors(**facts["errors"])
 
 
 def rank_outcome(

@@ -215,13 +215,14 @@ def _sum_clipped(
         own, membership = codes[begin:end], memberships[i]
         n_rows = gather_products(places[begin:end], counts[begin:end], membership, features, mode, own, position, rows)
         excess = _excess(frobenius_norm(rows[:n_rows]) / bounds[0], frobenius_norm(membership), bounds[1])
+        scale = 1.0 / (bounds[0] * excess)
         for code in own:
             if position[code] >= 0 and np.isfinite(excess):
                 for r in range(rank):
-                    products[code, r] += _on_grid(rows[position[code], r] / bounds[0] / excess)
+                    products[code, r] += _on_grid(rows[position[code], r] * scale)
             position[code] = -1
         if np.isfinite(excess):
-            _add_gram(membership, bounds[1], excess, gram)
+            _add_gram(membership, 1.0 / (bounds[1] * excess), gram)
     return products, gram
 
 
@@ -232,15 +233,16 @@ def _excess(product: float, membership: float, largest_gram: float) -> float:
 
 
 @njit(cache=True)
-def _add_gram(membership: Floats, largest_gram: float, excess: float, gram: Floats) -> None:
-    place = 0
-    for r in range(len(membership)):
-        for s in range(r, len(membership)):
-            weight = 1.0 if r == s else np.sqrt(2.0)
-            gram[place] += _on_grid(weight * (membership[r] * membership[s] / largest_gram / excess))
-            place += 1
+def _add_gram(membership: Floats, scale: float, gram: Floats) -> None:
+    rank, place = len(membership), 0
+    for r in range(rank):
+        if membership[r] != 0.0:
+            gram[place] += _on_grid(membership[r] * membership[r] * scale)
+            for s in range(r + 1, rank):
+                gram[place + s - r] += _on_grid(np.sqrt(2.0) * (membership[r] * membership[s] * scale))
+        place += rank - r
 
 
 @njit(cache=True)
 def _on_grid(value: float) -> float:
-    return np.trunc(value * GRID) / GRID
+    return np.trunc(value * GRID) * (1.0 / GRID)

@@ -177,30 +177,45 @@ def _visit_entries(
     product = np.empty(rank)
     for e in order:
         for n in range(n_modes):
-            product[:] = 1.0
-            for m in range(n_modes):
+            last = n_modes - 1 if n < n_modes - 1 else n - 1
+            _fill(product, patients[places[e, 0]], n > 0 and last > 0)
+            for m in range(1, last):
                 if m != n:
-                    other = patients[places[e, 0]] if m == 0 else features[places[e, m]]
+                    other = features[places[e, m]]
                     for r in range(rank):
                         product[r] *= other[r]
+            other = patients[places[e, 0]] if last == 0 else features[places[e, last]]
             if n == 0:
-                _step_row(patients[places[e, 0]], product, counts[e], step, product, 0.0, nonnegative)
+                _step_row(patients[places[e, 0]], product, other, counts[e], step, product, 0.0, nonnegative)
             else:
                 i = places[e, n]
-                _step_row(features[i], product, counts[e], step, targets[i], pulls[i], nonnegative)
+                _step_row(features[i], product, other, counts[e], step, targets[i], pulls[i], nonnegative)
+
+
+@njit(cache=True)
+def _fill(product: Floats, row: Floats, whether: bool) -> None:
+    for r in range(len(row)):
+        product[r] = row[r] if whether else 1.0
 
 
 @njit(cache=True, fastmath=REORDERED)
 def _step_row(
-    row: Floats, product: Floats, count: float, step: float, target: Floats, pull: float, nonnegative: bool
+    row: Floats,
+    product: Floats,
+    other: Floats,
+    count: float,
+    step: float,
+    target: Floats,
+    pull: float,
+    nonnegative: bool,
 ) -> None:
     predicted = 0.0
     for r in range(len(row)):
-        predicted += row[r] * product[r]
+        predicted += row[r] * product[r] * other[r]
     slope = step * (predicted - count)
     least = 0.0 if nonnegative else -np.inf
     for r in range(len(row)):
-        row[r] = max(least, row[r] - slope * product[r] - pull * (row[r] - target[r]))
+        row[r] = max(least, row[r] - slope * product[r] * other[r] - pull * (row[r] - target[r]))
 
 
 @njit(cache=True, fastmath=REORDERED)

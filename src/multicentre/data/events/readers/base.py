@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from multicentre.data.events.columns import id_text
 from multicentre.federation.errors import DataError, MissingExtra
 
 if TYPE_CHECKING:
@@ -58,8 +59,11 @@ class PatientEvents:
         return PatientEvents(rows.reset_index(drop=True), outcomes, sites)
 
 
-def read_named(folder: str | Path, name: str, columns: Iterable[str]) -> pd.DataFrame:
+def read_named(folder: str | Path, name: str, columns: Iterable[str], code: str | None = None) -> pd.DataFrame:
     """Read columns of the table of this name; upper and lower case do not matter, neither in names nor in columns.
+
+    Cells become texts, so that keys of different files meet; those of the column of codes stay as they are, for
+    numbers among them are not to be trusted.
 
     Raises
     ------
@@ -75,8 +79,10 @@ def read_named(folder: str | Path, name: str, columns: Iterable[str]) -> pd.Data
             where=str(folder),
             mend=f"Put {name}.csv, {name}.csv.gz or {name}.parquet there.",
         )
-    wanted = list(columns)
-    return need_columns(read_columns(files[0], lambda column: column in wanted), wanted, files[0])[wanted]
+    texts = list(columns)
+    wanted = texts if code is None else [*texts, code]
+    table = need_columns(read_columns(files[0], lambda column: column in wanted), wanted, files[0])[wanted]
+    return table.assign(**{column: table[column].map(id_text, na_action="ignore") for column in texts})
 
 
 def find_files(folder: str | Path, fits: Callable[[str], bool]) -> list[Path]:

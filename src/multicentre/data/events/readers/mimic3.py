@@ -43,6 +43,6 @@ def read_mimic3(folder: str | Path) -> PatientEvents:
 
 
 def _read(folder: str | Path, name: str, date_of: pd.Series) -> pd.DataFrame:
-    table = read_named(folder, name, ["subject_id", "hadm_id", "icd9_code"])
+    table = read_named(folder, name, ["subject_id", "hadm_id"], code="icd9_code")
     table = table.rename(columns={"subject_id": "patient", "hadm_id": "admission", "icd9_code": "code"})
     return table.assign(date=table["admission"].map(date_of), system=_TABLES[name])

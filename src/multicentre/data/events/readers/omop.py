@@ -62,14 +62,18 @@ def read_omop(folder: str | Path, source_systems: Mapping[str, str] | None = Non
 def _read(folder: str | Path, kind: str, source_systems: Mapping[str, str] | None) -> pd.DataFrame:
     name, date = _TABLES[kind]
     code = f"{kind}_concept_id" if source_systems is None else f"{kind}_source_value"
-    table = read_named(folder, name, ["person_id", date, "visit_occurrence_id", code])
     names = {"person_id": "patient", date: "date", "visit_occurrence_id": "admission", code: "code"}
-    table = table.rename(columns=names).assign(system=(source_systems or {}).get(kind, f"omop-{kind}"))
-    return table.astype({"code": object}).mask(table["code"].astype(str) == "0") if source_systems is None else table
+    keys = ["person_id", date, "visit_occurrence_id"]
+    if source_systems is None:
+        table = read_named(folder, name, [*keys, code])
+        table = table[table[code] != "0"]
+    else:
+        table = read_named(folder, name, keys, code=code)
+    return table.rename(columns=names).assign(system=(source_systems or {}).get(kind, f"omop-{kind}"))
 
 
 def _deaths(folder: str | Path, people: pd.DataFrame) -> dict[str, int] | None:
     if not find_files(folder, lambda stem: stem == "death"):
         return None
-    dead = set(read_named(folder, "death", ["person_id"])["person_id"].astype(str))
-    return {one: int(one in dead) for one in people["person_id"].astype(str)}
+    dead = set(read_named(folder, "death", ["person_id"])["person_id"])
+    return {one: int(one in dead) for one in people["person_id"]}

@@ -21,6 +21,7 @@ Floats = NDArray[np.float64]
 Blocks = Callable[[int, int, Floats], Floats]
 N_ITERATIONS = 100
 OVERSAMPLING = 10
+LEAST_SCALE = 1e-3
 
 
 def sum_marginals(tensor: SparseTensor) -> Floats:
@@ -143,12 +144,16 @@ def _update(blocks: Blocks, m: int, factors: Sequence[Floats], scales: Mapping[t
 
 
 def _scale(blocks: Blocks, pair: tuple[int, int], factors: Sequence[Floats]) -> Floats:
-    """Return the nonnegative weights of the components that fit one block best, shape (r,)."""
+    """Return the nonnegative weights of the components that fit one block best, shape (r,).
+
+    None is left at zero, where the next update of its factors would leave it.
+    """
     m, n = pair
     products = np.einsum("cr,cr->r", factors[m], blocks(m, n, factors[n]))
     gram = (factors[m].T @ factors[m]) * (factors[n].T @ factors[n])
     start = np.maximum(products / np.diagonal(gram), 0.0)[None]
-    return np.asarray(solve_rows(products[None], gram, start, 20)[0])
+    found = np.asarray(solve_rows(products[None], gram, start, 20)[0])
+    return np.maximum(found, LEAST_SCALE * float(found.max()))
 
 
 def _leading(blocks: Blocks, sizes: Sequence[int], rank: int) -> Floats:

@@ -1,0 +1,152 @@
+"""What a fit sent over the boundary: bytes by part of the fit, and the time they take at the paper's rate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sklearn.utils.validation import check_is_fitted
+
+from multicentre.federation.terms import Traffic
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from multicentre.phenotyping.fitted.model import PhenotypeModel
+
+BYTES_PER_SECOND = 15e6
+"""Rate that section 5.5.2 of the paper assumes, all sites together."""
+
+PARTS = {
+    "once": "before the rounds",
+    "every round": "rounds",
+    "at the end": "at the end",
+    "on request": "on request",
+    "": "agreement on keys and noise",
+}
+FORMULA = "rounds, by the formula"
+
+
+@dataclass(frozen=True)
+class Sent:
+    """Bytes of values in one part of a fit, headers of messages aside.
+
+    Parameters
+    ----------
+    part : str
+    calls : int
+        Exchanges with the sites.
+    to_sites, from_sites : int
+        Bytes, all sites together.
+    """
+
+    part: str
+    calls: int
+    to_sites: int
+    from_sites: int
+
+    @property
+    def seconds(self) -> float:
+        """Seconds at 15 MB/s, all sites one after the other, as the paper counts them."""
+        return (self.to_sites + self.from_sites) / BYTES_PER_SECOND
+
+
+@dataclass(frozen=True)
+class CommunicationTable:
+    """What a fit sent, by part, and what its rounds cost by the formula.
+
+    Parameters
+    ----------
+    n_sites : int
+    n_rounds : int
+    sent : tuple of Sent
+        Measured in the process of the fit; a run that was taken up counts from there.
+    by_formula : Sent or None
+        ``rounds x sites x bytes`` of the matrices that a round of the method exchanges. What is measured lies above by
+        a few numbers a message, and by what a round is asked beside (`track_errors`).
+    """
+
+    n_sites: int
+    n_rounds: int
+    sent: tuple[Sent, ...]
+    by_formula: Sent | None = None
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row a part: calls, bytes to and from one site (mean) and all sites, seconds at 15 MB/s."""
+        import pandas as pd
+
+        total = Sent(
+            "all", *(sum(getattr(one, name) for one in self.sent) for name in ("calls", "to_sites", "from_sites"))
+        )
+        rows = [*self.sent, total] if self.sent else []
+        if self.by_formula is not None:
+            rows.append(self.by_formula)
+        return pd.DataFrame(
+            [
+                {
+                    "part": row.part,
+                    "calls": row.calls,
+                    "bytes_to_site": row.to_sites / self.n_sites,
+                    "bytes_from_site": row.from_sites / self.n_sites,
+                    "bytes_to_sites": row.to_sites,
+                    "bytes_from_sites": row.from_sites,
+                    "seconds": row.seconds,
+                }
+                for row in rows
+            ]
+        ).set_index("part")
+
+
+def communication_table(model: PhenotypeModel) -> CommunicationTable:
+    """Return what the fit of a model sent to its sites and had from them.
+
+    Parameters
+    ----------
+    model : PhenotypeModel
+        Fitted.
+
+    References
+    ----------
+    J. Ma, Q. Zhang, J. Lou, J. C. Ho, L. Xiong, X. Jiang (2019), Privacy-preserving tensor factorization for
+    collaborative health data analysis, CIKM, section 5.5.2 and Table 3.
+    """
+    check_is_fitted(model, "factors_")
+    traffic = model.traffic_
+    when = {name: step.when for name, step in model.site_part.steps().items()}
+    sent = tuple(found for key, part in PARTS.items() if (found := _part(traffic, when, key, part)).calls)
+    formula = model.bytes_a_round()
+    by_formula = None
+    if formula is not None:
+        to_site, from_site = (one * model.n_sites_ * model.n_rounds_ for one in formula)
+        by_formula = Sent(FORMULA, model.n_rounds_, to_site, from_site)
+    return CommunicationTable(model.n_sites_, model.n_rounds_, sent, by_formula)
+
+
+def traffic_since(before: Traffic, after: Traffic) -> Traffic:
+    """Return what crossed the boundary between two readings of a federation's traffic.
+
+    Examples
+    --------
+    >>> before, after = Traffic(), Traffic()
+    >>> before.add("begin", 8, 0)
+    >>> after.add("begin", 8, 0)
+    >>> after.add("sum_products", 80, 160)
+    >>> traffic_since(before, after)
+    Traffic(calls={'sum_products': 1}, bytes_to_sites={'sum_products': 80}, bytes_from_sites={'sum_products': 160})
+    """
+    steps = [name for name, calls in after.calls.items() if calls > before.calls.get(name, 0)]
+    names = ("calls", "bytes_to_sites", "bytes_from_sites")
+    return Traffic(
+        *({step: getattr(after, name)[step] - getattr(before, name).get(step, 0) for step in steps} for name in names)
+    )
+
+
+def _part(traffic: Traffic, when: Mapping[str, str], key: str, part: str) -> Sent:
+    steps = [step for step in traffic.calls if when.get(step, "") == key]
+    return Sent(
+        part,
+        sum(traffic.calls[step] for step in steps),
+        sum(traffic.bytes_to_sites[step] for step in steps),
+        sum(traffic.bytes_from_sites[step] for step in steps),
+    )

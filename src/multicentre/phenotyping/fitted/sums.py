@@ -1,0 +1,55 @@
+"""How well factors describe the patients of one site, as sums that sites can add up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.federation.messages import array, number
+from multicentre.federation.steps import Release
+from multicentre.phenotyping.agreement import COUNTS, PATIENTS, TensorPart
+from multicentre.phenotyping.kernels.inner import squared_error, squared_error_at_entries
+from multicentre.phenotyping.kernels.memberships import count_members
+
+Floats = NDArray[np.float64]
+PRODUCTS = 2.0**36
+MEMBER_SHARE = 0.1
+
+
+@dataclass(frozen=True)
+class FitSums(Release):
+    """How well the factors describe a site's tensor, as sums over its patients."""
+
+    gram: Floats = array("memberships times memberships", ("r", "r"), bound=PRODUCTS)
+    members: Floats = array(
+        "patients that have the phenotype; 0 where there are few", ("r",), unit="patients", bound=PATIENTS
+    )
+    error: float = number("squared error over all cells", bound=COUNTS)
+    error_at_entries: float = number("squared error at the entries above zero", bound=COUNTS)
+
+
+def sum_fit(part: TensorPart, memberships: Floats, factors: Sequence[Floats], threshold: float) -> FitSums:
+    """Return the sums over a site's patients of a fit: second moments of memberships, members and squared errors.
+
+    Parameters
+    ----------
+    part : TensorPart
+        The site.
+    memberships : array of shape (n, r)
+    factors : sequence of arrays of shape (codes, r)
+    threshold : float
+        Share of a patient's own total from which a membership counts.
+    """
+    members = count_members(memberships, threshold)
+    members[members < part.memory.fewest] = 0.0
+    behind = part.behind
+    return FitSums(
+        gram=memberships.T @ memberships,
+        members=members,
+        error=squared_error(part.tensor, [memberships, *factors]),
+        error_at_entries=squared_error_at_entries(part.tensor, [memberships, *factors]),
+        patients=min(behind, int(members[members > 0].min(initial=behind))),
+    )
