@@ -181,8 +181,8 @@ def solve_intercept(scores: Floats, rate: float) -> float:
 
     Examples
     --------
-    >>> round(solve_intercept(np.array([-1.0, 1.0]), 0.5), 6)
-    0.0
+    >>> round(solve_intercept(np.array([1.0, 3.0]), 0.5), 6)
+    -2.0
     """
     low, high = -40.0 - scores.max(), 40.0 - scores.min()
     for _ in range(80):

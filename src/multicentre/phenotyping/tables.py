@@ -233,7 +233,7 @@ def tabulate_phenotypes(
     ConfigurationError
         `n_codes` is not a whole number of at least 1.
     """
-    if not isinstance(n_codes, int | np.integer) or isinstance(n_codes, bool) or n_codes < 1:
+    if isinstance(n_codes, bool) or n_codes != int(n_codes) or n_codes < 1:
         raise ConfigurationError(f"{n_codes!r} is not a whole number of at least 1", where="n_codes")
     shares = list(prevalence) if prevalence is not None else [None] * len(weights)
     leading = [

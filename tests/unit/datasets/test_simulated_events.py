@@ -97,6 +97,13 @@ def test_memberships_follow_presence_and_prevalence(drawn):
         )
 
 
+def test_a_site_with_few_phenotypes_has_no_others():
+    truth = simulate_planted(300, SMALL, n_phenotypes=3, n_sites=3, n_exclusive=2).truth
+    assert truth.present.sum(axis=1).min() < 3
+    assert (truth.memberships[:, list(truth.exclusive)] > 0).all(axis=1).sum() == 0
+    np.testing.assert_allclose(truth.memberships.sum(axis=1), 1.0)
+
+
 @settings(max_examples=30, deadline=None)
 @given(st.integers(1, 8), st.integers(1, 30), st.integers(0, 1000), st.floats(0, 1))
 def test_presence_keeps_two_sites_for_the_shared_and_one_for_the_exclusive(n_sites, rank, seed, share):

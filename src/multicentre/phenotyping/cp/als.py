@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -64,7 +63,7 @@ class CPALS(PooledPhenotypes):
         rank: int = 20,
         *,
         nonnegative: bool = False,
-        init: Literal["random"] | Mapping[str, ArrayLike] = "random",
+        init: str | Mapping[str, ArrayLike] = "random",
         max_iter: int = 100,
         tol: float = 1e-4,
         n_sweeps: int = 5,
@@ -104,7 +103,7 @@ class CPALS(PooledPhenotypes):
 
     def _start(self, data: EventTensor) -> list[Floats]:
         generator = np.random.default_rng(self.random_state)
-        if isinstance(self.init, str) and self.init == "random":
+        if self.init == "random":
             return [generator.random((len(names), self.rank)) for names in data.codes.values()]
         given = self.init if isinstance(self.init, Mapping) else {}
         start = {mode: np.array(factor, dtype=np.float64) for mode, factor in given.items()}

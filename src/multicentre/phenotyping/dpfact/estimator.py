@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from multicentre.federation.coordinator import Federation
+from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.messages import Nothing
 from multicentre.federation.noise import Plan as NoisePlan
 from multicentre.federation.rounds import Rounds
@@ -22,6 +24,9 @@ from multicentre.phenotyping.dpfact.checks import check_parameters, check_rank
 from multicentre.phenotyping.dpfact.maths.observed import draw_scaled
 from multicentre.phenotyping.dpfact.site import DPFactSite
 from multicentre.phenotyping.fitted.model import PhenotypeModel
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Solver = Literal["stat", "easgd", "psgd", "observed"]
 Mechanism = Literal["dp-als", "bolt-on", "paper-literal"]
@@ -171,12 +176,52 @@ class DPFact(PhenotypeModel):
         """Return the noise of every release of a fit with `epsilon`; None without it."""
         return None
 
+    def bytes_a_round(self) -> tuple[int, int] | None:
+        """Return the bytes of matrices that one round sends to a site and has from it; None for a private fit."""
+        if self._is_private:
+            return None
+        factors = sum(factor.nbytes for factor in self.factors_.values())
+        more = {"stat": self.rank_**2, "easgd": self.rank_}.get(self.solver, 0)
+        return factors, factors + 8 * more
+
+    def profile_sites(self) -> pd.DataFrame:
+        """Ask every site how much of each phenotype its patients have: its own answer, which is no term of a sum.
+
+        Returns
+        -------
+        DataFrame
+            Root mean square membership, one row a site and one column a phenotype (numbered from 1, by weight);
+            missing where fewer than `min_code_patients` of the site's patients have any.
+
+        Raises
+        ------
+        ConfigurationError
+            The fit has an `epsilon`: no such answer is planned.
+        NotFittedError
+            The sites of the fit are not at hand.
+        RefusedByPolicy, DisclosureRefused
+            A site's policy does not allow the answer.
+        """
+        import pandas as pd
+
+        if self.epsilon is not None:
+            raise ConfigurationError(
+                "sites do not answer for themselves in a fit with an epsilon",
+                where="profile_sites",
+                mend="Let each site look at model.transform of its own patients.",
+            )
+        answers = self.federation.ask(DPFactSite.profile, Nothing())
+        lengths = {site: answer.lengths[self._order] for site, answer in answers.items()}
+        frame = pd.DataFrame.from_dict(lengths, orient="index", columns=range(1, self.rank_ + 1))
+        return frame.where(frame > 0).rename_axis(index="site", columns="phenotype")
+
     @property
     def _is_private(self) -> bool:
         return self.epsilon is not None and self.mechanism != "paper-literal"
 
     def _fit(self, federation: Federation) -> None:
         check_parameters(self.get_params(deep=False))
+        before = copy.deepcopy(federation.traffic)
         vocabulary = federation.once("codes", Vocabulary, lambda: self._agree(federation))
         sizes = federation.once("sizes", Sizes, lambda: federation.sum(DPFactSite.sum_sizes, Nothing()))
         plan = self._plan(vocabulary)
@@ -184,6 +229,7 @@ class DPFact(PhenotypeModel):
         rounds = self._run(federation, plan, start, sizes)
         self._note(rounds)
         self._describe(federation, plan, rounds.state.factors, sizes)
+        self._note_traffic(federation, before)
 
     def _agree(self, federation: Federation) -> Vocabulary:
         fewest = int(self.min_code_patients)
@@ -229,6 +275,7 @@ class DPFact(PhenotypeModel):
         self.members_ = found.members[order]
         self.n_patients_ = sizes.n_patients
         self._order = order
+        self._note_errors(sizes, found.error, found.error_at_entries)
 
     def _plan(self, vocabulary: Vocabulary) -> loops.Plan:
         return loops.Plan(

@@ -52,6 +52,15 @@ class Cooccurrence(Release):
     """Which codes occur together: patients' tensors at unit length, summed, and summed over all but two modes."""
 
     marginals: Floats = array(
+        "pairwise marginals of the patients' tensors, each patient scaled to length 1 at most", ("p",), bound=PATIENTS
+    )
+
+
+@dataclass(frozen=True)
+class ClippedCooccurrence(Release):
+    """The same over all of the agreed codes, however few patients have one: for a differentially private start."""
+
+    marginals: Floats = array(
         "pairwise marginals of the patients' tensors, each patient scaled to length 1 at most",
         ("p",),
         bound=PATIENTS,
@@ -141,6 +150,75 @@ class LocalFactors(Release):
     """A site's factors as terms of a mean."""
 
     factors: dict[str, Floats] = arrays("factor matrices", ("c", "r"), bound=2.0**30)
+
+
+@dataclass(frozen=True)
+class Wanted(Factors):
+    """Public factors, and the mode for which sums are wanted."""
+
+    wanted: str = text("mode whose sums are wanted")
+    n_sweeps: int = count("sweeps of coordinate descent for the memberships, all patients from the same start")
+
+
+@dataclass(frozen=True)
+class ClipProducts(Wanted):
+    """The same, and how much of one patient counts."""
+
+    largest_product: float = number("longest product of one patient; longer ones are shortened")
+    largest_gram: float = number("largest squared length of one patient's memberships; larger ones are shortened")
+
+
+@dataclass(frozen=True)
+class ClippedProducts(Release):
+    """Sums for the update of a factor, each patient clipped, in units of the clip."""
+
+    products: Floats = array(
+        "tensor times memberships and all factors but one", ("c", "r"), bound=PATIENTS, sensitivity=1.0
+    )
+    gram: Floats = array(
+        "memberships times memberships, upper triangle", ("g",), bound=PATIENTS, sensitivity=1.0
+    )
+
+
+@dataclass(frozen=True)
+class PassPatients(Wanted):
+    """Passes of stochastic gradient descent over patients for one factor."""
+
+    n_passes: int = count("passes over the site's patients, the paper's tau")
+    step: float = number("learning rate, the paper's eta; at most 1")
+    largest_product: float = number("longest product of one patient; longer ones are shortened")
+    seed: int = count("public number that the order of the patients depends on, beside their records")
+
+
+@dataclass(frozen=True)
+class LocalFactor(Release):
+    """A site's own factor of one mode as a term of a mean."""
+
+    factor: Floats = array("factor matrix, columns of length 1 at most", ("c", "r"), bound=2.0)
+
+
+@dataclass(frozen=True)
+class ClippedFactor(Release):
+    """The same in units of how far one patient can move it."""
+
+    factor: Floats = array(
+        "factor matrix over the reach of one patient", ("c", "r"), bound=PATIENTS, sensitivity=1.0
+    )
+
+
+@dataclass(frozen=True)
+class Noised(Message):
+    """A noised sum as the coordinator keeps it, so that a run that is taken up does not ask for it again."""
+
+    values: Floats = array("noised sum over sites", ("p",))
+    noise_sd: float = number("standard deviation of the noise in each of them")
+
+
+@dataclass(frozen=True)
+class PrivateState(Factors):
+    """What a private fit carries from release to release."""
+
+    weights: Floats = array("length of the memberships of each phenotype, from noised sums", ("r",))
 
 
 @dataclass(frozen=True)

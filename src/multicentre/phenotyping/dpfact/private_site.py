@@ -1,12 +1,27 @@
-"""What a differentially private fit asks of a site: sums to which no patient adds more than a set amount."""
+"""What a differentially private fit asks of a site: sums to which no patient adds more than a set amount.
+
+The bounds hold whatever the coordinator asks: a step looks at its ask alone to refuse it, never at a patient's record.
+"""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
-from multicentre.federation.messages import Message
-from multicentre.phenotyping.agreement import TensorPart
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.federation.errors import ConfigurationError
+from multicentre.federation.messages import Message, Nothing
+from multicentre.federation.steps import step
+from multicentre.phenotyping.agreement import PATIENTS, TensorPart
 from multicentre.phenotyping.dpfact import messages as sent
+from multicentre.phenotyping.dpfact.maths import private
+from multicentre.phenotyping.dpfact.maths.cooccurrence import sum_marginals
+from multicentre.phenotyping.kernels.sparse import SparseTensor
+
+Floats = NDArray[np.float64]
+LEAST_REACH = 4 / PATIENTS
+MOST_SWEEPS = 1000
 
 
 class PrivateSteps(TensorPart):
@@ -20,3 +35,76 @@ class PrivateSteps(TensorPart):
         memory = super().memory
         assert isinstance(memory, sent.SiteMemory)
         return memory
+
+    @step(releases=sent.ClippedCooccurrence, when="once", summed=True)
+    def sum_clipped_cooccurrence(self, ask: Nothing) -> sent.ClippedCooccurrence:
+        """Sum which codes occur together, each patient with length 1 at most, however rare a code is."""
+        return sent.ClippedCooccurrence(sum_marginals(self._whole), patients=len(self.data))
+
+    @step(releases=sent.ClippedProducts, when="every round", summed=True)
+    def sum_clipped_products(self, ask: sent.ClipProducts) -> sent.ClippedProducts:
+        """Fit memberships to public factors and sum what a factor's update needs, each patient clipped."""
+        factors, axis = self._public(ask)
+        require_within("largest_product, largest_gram", 1e-6, 1e6, ask.largest_product, ask.largest_gram)
+        products, gram = private.sum_clipped_products(
+            self._whole, factors, axis, bounds=(ask.largest_product, ask.largest_gram), n_sweeps=ask.n_sweeps
+        )
+        return sent.ClippedProducts(products, gram, patients=len(self.data))
+
+    @step(releases=sent.ClippedFactor, when="every round", summed=True)
+    def pass_clipped_patients(self, ask: sent.PassPatients) -> sent.ClippedFactor:
+        """Descend one factor from the public one, patient by patient, in units of one patient's reach."""
+        moved = self._descended(ask, self._whole)
+        reach = private.reach_of_descent(ask.n_passes, ask.step, ask.largest_product, (len(moved), moved.shape[1]))
+        require_within("step", LEAST_REACH, np.inf, reach)
+        return sent.ClippedFactor(moved / reach, patients=len(self.data))
+
+    @property
+    def _whole(self) -> SparseTensor:
+        """The counts over all of the agreed codes: leaving rare codes out would depend on other patients."""
+        if self.memory.fewest:
+            raise ConfigurationError(
+                "rare codes were agreed to be left out, which one patient can change",
+                where="min_code_patients",
+                mend="Agree on 0 for a fit with an epsilon.",
+            )
+        return self.tensor
+
+    def _descended(self, ask: sent.PassPatients, tensor: SparseTensor) -> Floats:
+        factors, axis = self._public(ask)
+        require_within("n_passes", 1, MOST_SWEEPS, ask.n_passes)
+        require_within("step", 1e-12, 1.0, ask.step)
+        require_within("largest_product", 1e-6, 1e6, ask.largest_product)
+        return private.descend_clipped(
+            tensor,
+            factors,
+            axis,
+            n_passes=ask.n_passes,
+            step=ask.step,
+            largest_product=ask.largest_product,
+            n_sweeps=ask.n_sweeps,
+            seed=ask.seed,
+        )
+
+    def _public(self, ask: sent.Wanted) -> tuple[list[Floats], int]:
+        """Return the factors that were asked with, and the place of the mode that is wanted."""
+        codes = self.memory.codes
+        ranks = {factor.shape[1] for factor in ask.factors.values()}
+        sizes = {mode: len(factor) for mode, factor in ask.factors.items()}
+        if ask.wanted not in codes or list(sizes.items()) != [(m, len(names)) for m, names in codes.items()]:
+            raise ConfigurationError("the factors do not fit the agreed codes", where=f"mode {ask.wanted!r}")
+        if len(ranks) != 1 or 0 in ranks:
+            raise ConfigurationError("the factors differ in rank, or have none", where="factors")
+        require_within("n_sweeps", 1, MOST_SWEEPS, ask.n_sweeps)
+        return list(ask.factors.values()), 1 + list(codes).index(ask.wanted)
+
+
+def require_within(name: str, least: float, most: float, *values: float) -> None:
+    """Raise ConfigurationError unless the numbers lie between two others.
+
+    Examples
+    --------
+    >>> require_within("step", 0.0, 1.0, 0.5)
+    """
+    if not all(least <= value <= most for value in values):
+        raise ConfigurationError(f"a number from {least:g} to {most:g} is needed", where=name)

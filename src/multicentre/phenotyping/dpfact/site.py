@@ -112,6 +112,11 @@ class DPFactSite(PrivateSteps):
         self._remember(factors, memberships)
         return sent.LocalFactors(factors, patients=self.behind)
 
+    @step(releases=sent.LocalFactor, when="every round", summed=True)
+    def pass_patients(self, ask: sent.PassPatients) -> sent.LocalFactor:
+        """Descend one factor from the global one, patient by patient, each clipped; without noise."""
+        return sent.LocalFactor(self._descended(ask, self.tensor), patients=self.behind)
+
     @step(releases=sent.FitSums, when="at the end", summed=True)
     def sum_errors(self, ask: sent.Final) -> sent.FitSums:
         """Sum the errors of the fit and count the patients of every phenotype."""

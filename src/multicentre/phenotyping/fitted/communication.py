@@ -112,7 +112,7 @@ def communication_table(model: PhenotypeModel) -> CommunicationTable:
     collaborative health data analysis, CIKM, section 5.5.2 and Table 3.
     """
     check_is_fitted(model, "factors_")
-    traffic = model.traffic_
+    traffic = model.traffic_ or Traffic()
     when = {name: step.when for name, step in model.site_part.steps().items()}
     sent = tuple(found for key, part in PARTS.items() if (found := _part(traffic, when, key, part)).calls)
     formula = model.bytes_a_round()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, ClassVar
@@ -12,10 +13,17 @@ from sklearn.utils.validation import check_is_fitted
 
 from multicentre.data.events.tensor import EventTensor
 from multicentre.estimator import Arrays, FederatedEstimator, Figure
+from multicentre.exhibits import Exhibit
+from multicentre.federation.coordinator import Federation
+from multicentre.federation.terms import Traffic
+from multicentre.phenotyping.agreement import Sizes
+from multicentre.phenotyping.fitted.communication import traffic_since
+from multicentre.phenotyping.fitted.exhibits import show_fit
 from multicentre.phenotyping.kernels.inner import squared_error, squared_error_at_entries
 from multicentre.phenotyping.kernels.memberships import fit_memberships
 from multicentre.phenotyping.kernels.sparse import SparseTensor
 from multicentre.phenotyping.scores.errors import TensorErrors
+from multicentre.phenotyping.tables import PhenotypeTable, Titles, share_of_patients, tabulate_phenotypes
 
 Floats = NDArray[np.float64]
 N_SWEEPS = 20
@@ -135,6 +143,26 @@ class Phenotypes:
                 found["auc"] = rank_outcome(self.transform(training), learnt, memberships, outcome)
         return found
 
+    def phenotypes(self, n_codes: int = 10, titles: Titles = None) -> PhenotypeTable:
+        """Return the phenotypes as a table: weight, share of the patients, and the leading codes of every mode.
+
+        Parameters
+        ----------
+        n_codes : int, default 10
+            At most so many codes a mode and phenotype.
+        titles : mapping of str to str or True, optional
+            Titles by code; True: those that the extra ``codes`` knows. A code without title stands for itself.
+        """
+        check_is_fitted(self, "factors_")
+        return tabulate_phenotypes(
+            self.factors_,
+            self.codes_,
+            self.weights_,
+            prevalence=share_of_patients(self.members_, self.n_patients_, self.rank_),
+            n_codes=n_codes,
+            titles=titles,
+        )
+
     def _tensor(self, data: EventTensor) -> SparseTensor:
         aligned = data.align(self.codes_)
         return SparseTensor(aligned.coordinates, aligned.counts, aligned.shape)
@@ -164,10 +192,41 @@ class PhenotypeModel(Phenotypes, FederatedEstimator):
         Rounds of the fit.
     converged_ : bool
         Whether the rounds ended by `tol`.
+    n_sites_ : int
+        Sites that took part to the end.
+    traffic_ : Traffic or None
+        Calls and bytes of the fit by step, sites taken together; None where they were not counted.
     """
 
     n_rounds_: int
     converged_: bool
+    n_sites_: int = 0
+    traffic_: Traffic | None = None
+
+    def bytes_a_round(self) -> tuple[int, int] | None:
+        """Return the bytes of matrices that one round sends to a site and has from it; None where not known."""
+        return None
+
+    def exhibits(self, sites: Mapping[str, EventTensor], labels: Mapping[str, Sequence[str]]) -> list[Exhibit]:
+        """Return figures and tables of the fit; see :meth:`FederatedEstimator.exhibits`. Labels are not used."""
+        check_is_fitted(self, "factors_")
+        return show_fit(self, sites)
+
+    def _note_errors(self, sizes: Sizes, error: float, error_at_entries: float) -> None:
+        """Keep the squared errors of the fit, over all cells and at the entries, beside what they are read against."""
+        self.errors_ = TensorErrors(
+            n_entries=sizes.n_entries,
+            n_cells=sizes.n_patients * math.prod(len(names) for names in self.codes_.values()),
+            sum_counts=sizes.total,
+            sum_squares=sizes.squares,
+            squared_error=error,
+            squared_error_at_entries=error_at_entries,
+        )
+
+    def _note_traffic(self, federation: Federation, before: Traffic) -> None:
+        """Keep what this fit sent, of all that the federation sent since it was made."""
+        self.n_sites_ = len(federation.sites)
+        self.traffic_ = traffic_since(before, federation.traffic)
 
     def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         check_is_fitted(self, "factors_")
@@ -178,6 +237,8 @@ class PhenotypeModel(Phenotypes, FederatedEstimator):
             "codes": {mode: list(names) for mode, names in self.codes_.items()},
             "n_patients": self.n_patients_,
             "n_rounds": self.n_rounds_,
+            "n_sites": self.n_sites_,
+            "traffic": self.traffic_ and asdict(self.traffic_),
             "converged": self.converged_,
             "errors": self.errors_ and asdict(self.errors_),
         }
@@ -191,6 +252,7 @@ class PhenotypeModel(Phenotypes, FederatedEstimator):
             setattr(self, name, arrays.get(name))
         self.n_patients_ = float(facts["n_patients"])
         self.n_rounds_, self.converged_ = int(facts["n_rounds"]), bool(facts["converged"])
+        self.n_sites_, self.traffic_ = int(facts["n_sites"]), facts["traffic"] and Traffic(**facts["traffic"])
         self.errors_ = facts["errors"] and TensorErrors(**facts["errors"])
 
 

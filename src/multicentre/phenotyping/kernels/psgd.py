@@ -80,14 +80,16 @@ def pass_entries(
     >>> memberships.tolist(), factor.tolist()
     ([[1.5]], [[1.375]])
     """
-    matrices = checked_factors(tensor, [memberships, *factors])
-    patients, features = matrices[0].copy(), stack_features(matrices)
+    rows = np.concatenate(checked_factors(tensor, [memberships, *factors]))
     goals = stack_features(checked_factors(tensor, [None, *targets], skip=0))
     visits = np.concatenate([np.diff(tensor.order(mode)[1]) for mode in range(1, tensor.n_modes)])
-    pulls = step * pull / np.maximum(visits, 1)
+    starts = np.cumsum([0, *tensor.shape[:-1]])
+    places = (tensor.coordinates + starts).astype(np.int32)
     visited = np.ascontiguousarray(order, dtype=np.int64)
-    _visit_entries(tensor.places, tensor.counts, visited, patients, features, goals, step, pulls, nonnegative)
-    return patients, np.split(features, np.cumsum(tensor.shape[1:-1]))
+    pulls = step * pull / np.maximum(visits, 1)
+    _visit_entries(places, tensor.counts, visited, rows, goals, step, pulls, nonnegative)
+    patients, *features = np.split(rows, starts[1:])
+    return patients, features
 
 
 def pass_patients(
@@ -166,56 +168,46 @@ def _visit_entries(
     places: Integers,
     counts: Floats,
     order: Pointers,
-    patients: Floats,
-    features: Floats,
+    rows: Floats,
     targets: Floats,
     step: float,
     pulls: Floats,
     nonnegative: bool,
 ) -> None:
-    n_modes, rank = places.shape[1], patients.shape[1]
+    n_modes, rank = places.shape[1], rows.shape[1]
+    n_patients = len(rows) - len(targets)
     product = np.empty(rank)
+    least = 0.0 if nonnegative else -np.inf
     for e in order:
         for n in range(n_modes):
-            last = n_modes - 1 if n < n_modes - 1 else n - 1
-            _fill(product, patients[places[e, 0]], n > 0 and last > 0)
-            for m in range(1, last):
-                if m != n:
-                    other = features[places[e, m]]
-                    for r in range(rank):
-                        product[r] *= other[r]
-            other = patients[places[e, 0]] if last == 0 else features[places[e, last]]
-            if n == 0:
-                _step_row(patients[places[e, 0]], product, other, counts[e], step, product, 0.0, nonnegative)
-            else:
-                i = places[e, n]
-                _step_row(features[i], product, other, counts[e], step, targets[i], pulls[i], nonnegative)
+            i, last = places[e, n], _multiply_others(places, e, n, rows, product)
+            predicted = 0.0
+            for r in range(rank):
+                predicted += rows[i, r] * product[r] * rows[last, r]
+            slope = step * (predicted - counts[e])
+            if n > 0:
+                for r in range(rank):
+                    rows[i, r] += pulls[i - n_patients] * (targets[i - n_patients, r] - rows[i, r])
+            for r in range(rank):
+                rows[i, r] = max(least, rows[i, r] - slope * product[r] * rows[last, r])
 
 
 @njit(cache=True)
-def _fill(product: Floats, row: Floats, whether: bool) -> None:
-    for r in range(len(row)):
-        product[r] = row[r] if whether else 1.0
-
-
-@njit(cache=True, fastmath=REORDERED)
-def _step_row(
-    row: Floats,
-    product: Floats,
-    other: Floats,
-    count: float,
-    step: float,
-    target: Floats,
-    pull: float,
-    nonnegative: bool,
-) -> None:
-    predicted = 0.0
-    for r in range(len(row)):
-        predicted += row[r] * product[r] * other[r]
-    slope = step * (predicted - count)
-    least = 0.0 if nonnegative else -np.inf
-    for r in range(len(row)):
-        row[r] = max(least, row[r] - slope * product[r] * other[r] - pull * (row[r] - target[r]))
+def _multiply_others(places: Integers, e: int, n: int, rows: Floats, product: Floats) -> int:
+    """Multiply the rows of an entry's other modes but the last of them, whose place is returned."""
+    rank, last = len(product), places.shape[1] - 1
+    if n == last:
+        last -= 1
+    first = 1 if n == 0 else 0
+    start = places[e, first]
+    for r in range(rank):
+        product[r] = rows[start, r] if first < last else 1.0
+    for m in range(first + 1, last):
+        if m != n:
+            i = places[e, m]
+            for r in range(rank):
+                product[r] *= rows[i, r]
+    return places[e, last]
 
 
 @njit(cache=True, fastmath=REORDERED)

@@ -236,7 +236,7 @@ def _similarities(ours: list[Floats], theirs: list[Floats]) -> Floats:
 
 def _unit(factor: Floats) -> Floats:
     lengths = np.linalg.norm(factor, axis=0)
-    return np.asarray(factor / np.maximum(lengths, lengths.max()))
+    return np.asarray(factor / np.where(lengths > 0, lengths, 1.0))
 
 
 def _alike_in_weight(ours: list[Floats], theirs: list[Floats]) -> Floats:

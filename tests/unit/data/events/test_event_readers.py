@@ -1,4 +1,4 @@
-"""MIMIC-III and DE-SynPUF against tables and tensors made elsewhere; eICU and OMOP on files in their published schema."""
+"""MIMIC-III and DE-SynPUF against tables and tensors made elsewhere; eICU and OMOP on files of their schema."""
 
 import gzip
 import logging
@@ -53,12 +53,11 @@ class TestRealMimic:
         assert sum(len(part.events) for part in parts.values()) == 2267
 
     def test_the_tensor_made_elsewhere_is_that_of_admissions_30_days_apart(self):
-        """It counts a code as often as an admission lists it, we count it once; so repeats are told apart, then added."""
+        """It counts a code as often as an admission lists it, we count it once: tell repeats apart, then add up."""
         events = read_mimic3(folder("mimic3_demo")).events
         repeat = events.groupby(["admission", "system", "code"]).cumcount().astype(str)
-        tensor = EventTensor.from_events(
-            events.assign(code=events["code"] + "#" + repeat), modes=MODES, anchor="sliding"
-        )
+        apart = events.assign(code=events["code"] + "#" + repeat)
+        tensor = EventTensor.from_events(apart, modes=MODES, anchor="sliding")
         ours = pd.DataFrame({"patient": tensor.ids[tensor.coordinates[:, 0]], "count": tensor.counts})
         for column, mode in enumerate(tensor.modes, start=1):
             plain = [code.partition(":")[2].partition("#")[0] for code in tensor.codes[mode]]
@@ -265,7 +264,7 @@ class TestWhatIsWrongWithFiles:
 
     def test_a_column_that_is_not_there(self, mimic):
         write(mimic, "DIAGNOSES_ICD.csv", "SUBJECT_ID,HADM_ID,CODE\n10,100,0030")
-        with pytest.raises(DataError, match="DIAGNOSES_ICD.csv: the table lacks the column 'icd9_code'"):
+        with pytest.raises(DataError, match=r"DIAGNOSES_ICD\.csv: the table lacks the column 'icd9_code'"):
             read_mimic3(mimic)
 
     def test_a_file_that_is_cut_short(self, mimic):

@@ -100,10 +100,13 @@ def compress_marginals(basis: Floats, products: Floats, sizes: Sequence[int]) ->
     return lambda m, n, factor: np.asarray(parts[m] @ (core @ (parts[n].T @ factor)))
 
 
-def start_from_blocks(blocks: Blocks, sizes: Mapping[str, int], rank: int, seed: int) -> dict[str, Floats]:
+def start_from_blocks(
+    blocks: Blocks, sizes: Mapping[str, int], rank: int, seed: int, *, n_starts: int = 5
+) -> dict[str, Floats]:
     """Factorise the pairwise marginals into one nonnegative factor a mode, columns of unit length.
 
-    The start is the leading eigenvectors' larger one-signed part; block coordinate descent follows.
+    Block coordinate descent from the leading eigenvectors' larger one-signed parts, and from random factors; the best
+    of the results is kept. Nothing is asked of a site, so the number of starts costs time alone.
 
     Parameters
     ----------
@@ -112,23 +115,41 @@ def start_from_blocks(blocks: Blocks, sizes: Mapping[str, int], rank: int, seed:
     sizes : mapping from str to int
     rank : int
     seed : int
-        Of the entries put where an eigenvector has the wrong sign.
+        Of the random factors.
+    n_starts : int, default 5
 
     Returns
     -------
     dict from str to array of shape (codes, r)
     """
-    widths = list(sizes.values())
-    factors = _one_signed(_leading(blocks, widths, rank), widths, np.random.default_rng(seed))
-    pairs = list(itertools.combinations(range(len(widths)), 2))
+    widths, generator = list(sizes.values()), np.random.default_rng(seed)
+    starts = [_one_signed(_leading(blocks, widths, rank), widths, generator)]
+    starts += [
+        [normalise_columns(generator.random((size, rank)))[0] for size in widths] for _ in range(n_starts - 1)
+    ]
+    found = [_descend(blocks, start) for start in starts]
+    best = min(range(n_starts), key=lambda place: found[place][1])
+    return dict(zip(sizes, found[best][0], strict=True))
+
+
+def _descend(blocks: Blocks, factors: list[Floats]) -> tuple[list[Floats], float]:
+    """Return factors after block coordinate descent, and their squared error but for a constant."""
+    pairs = list(itertools.combinations(range(len(factors)), 2))
     scales = {pair: _scale(blocks, pair, factors) for pair in pairs}
     for _ in range(N_ITERATIONS):
-        for m in range(len(widths)):
+        for m in range(len(factors)):
             factors[m] = _update(blocks, m, factors, scales)
             for pair in pairs:
                 if m in pair:
                     scales[pair] = _scale(blocks, pair, factors)
-    return dict(zip(sizes, factors, strict=True))
+    return factors, sum(_error(blocks, pair, factors, scales[pair]) for pair in pairs)
+
+
+def _error(blocks: Blocks, pair: tuple[int, int], factors: Sequence[Floats], scale: Floats) -> float:
+    m, n = pair
+    gram = (factors[m].T @ factors[m]) * (factors[n].T @ factors[n])
+    explained = np.einsum("cr,cr->r", factors[m], blocks(m, n, factors[n]))
+    return float(scale @ gram @ scale - 2 * scale @ explained)
 
 
 def _update(blocks: Blocks, m: int, factors: Sequence[Floats], scales: Mapping[tuple[int, int], Floats]) -> Floats:

@@ -1,0 +1,180 @@
+"""Fits repeated over seeds and over budgets of privacy, for those who choose a rank or an epsilon."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+
+from multicentre.assembly import Federation
+from multicentre.data.events.tensor import EventTensor
+from multicentre.federation.coordinator import Federation as AnyFederation
+from multicentre.federation.errors import ConfigurationError
+from multicentre.phenotyping.fitted.model import PhenotypeModel, Phenotypes
+from multicentre.phenotyping.scores import (
+    factor_match_score,
+    null_match_score,
+    permuted_match_score,
+    stability,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Floats = NDArray[np.float64]
+Sites = Mapping[str, EventTensor]
+
+
+def seed_stability(
+    estimator: PhenotypeModel, sites: AnyFederation | Sites, seeds: Sequence[int] = (0, 1, 2, 3, 4)
+) -> pd.DataFrame:
+    """Fit once a seed and tell how well each phenotype is found again.
+
+    Phenotypes are those of the fit that is most like the others. One whose match falls to the null line is an artefact
+    of the start; a rank at which many do is too large.
+
+    Parameters
+    ----------
+    estimator : PhenotypeModel
+        Not fitted; copies of it are, with the seed as `random_state`.
+    sites : Federation or mapping of str to EventTensor
+        Every fit asks the sites of a federation anew.
+    seeds : sequence of int, default (0, 1, 2, 3, 4)
+        Two or more.
+
+    Returns
+    -------
+    DataFrame
+        One row a phenotype: ``weight``, ``match`` (mean similarity to its partners in the other fits, 0 to 1),
+        ``null`` (score of the same phenotypes with shuffled codes) and ``null_dense`` (score of dense random factors).
+        ``attrs`` has the ``score`` over all pairs and the ``seed`` of the fit.
+
+    Raises
+    ------
+    ConfigurationError
+        There are fewer than two seeds, or the estimator has an `epsilon` and the sites are those of a federation:
+        every fit would spend their budget.
+    """
+    import pandas as pd
+
+    if len(set(seeds)) < 2:
+        raise ConfigurationError("two different seeds are the least", where="seeds")
+    if isinstance(sites, AnyFederation) and estimator.get_params(deep=False).get("epsilon") is not None:
+        raise ConfigurationError(
+            "every fit would spend the sites' privacy budget",
+            where="epsilon",
+            mend="Choose the rank on simulated data: give them by site in place of the federation.",
+        )
+    fits = [_fitted(clone(estimator).set_params(random_state=seed), sites) for seed in seeds]
+    codes = _all_codes(fits)
+    compared = stability([_over(fit, codes) for fit in fits])
+    central = fits[compared.most_central]
+    frame = pd.DataFrame(
+        {"weight": central.weights_, "match": compared.by_component, **_null_lines(_over(central, codes))},
+        index=pd.RangeIndex(1, central.rank_ + 1, name="phenotype"),
+    )
+    frame.attrs |= {"score": compared.score, "seed": seeds[compared.most_central]}
+    return frame
+
+
+def privacy_curve(
+    fit: PhenotypeModel | Callable[[float | None], Phenotypes],
+    sites: Sites | None = None,
+    epsilons: Sequence[float] = (8.0, 4.0, 2.0, 1.0, 0.5),
+    *,
+    n_repeats: int = 1,
+    reference: Mapping[str, Floats] | None = None,
+) -> pd.DataFrame:
+    """Fit at every epsilon and tell how much of the phenotypes survives the noise.
+
+    It takes ``n_repeats`` fits an epsilon, and one without noise where no reference is given. On patients' records
+    every one of them would spend budget, and the choice among them as well: use simulated data. Differences of 0.05 are
+    within the spread of one fit; look at means over four or more.
+
+    Parameters
+    ----------
+    fit : PhenotypeModel or callable
+        An estimator that is not fitted, with a `vocabulary`; or what returns fitted phenotypes at an epsilon, None for
+        no noise.
+    sites : mapping of str to EventTensor, optional
+        Simulated patients by site; for an estimator.
+    epsilons : sequence of float, default (8, 4, 2, 1, 0.5)
+    n_repeats : int, default 1
+    reference : mapping of str to array of shape (codes, r), optional
+        Factors to compare with, the truth of a simulation say, over the codes of the fit. By default those of a fit
+        without noise.
+
+    Returns
+    -------
+    DataFrame
+        One row an epsilon: ``match`` (mean factor match score to the reference, 0 to 1), ``lowest``, ``highest``,
+        ``null`` (the reference with shuffled codes) and ``null_dense`` (dense random factors).
+
+    Raises
+    ------
+    ConfigurationError
+        An estimator without data by site, no epsilon, or no repeat.
+    """
+    import pandas as pd
+
+    run = _runner(fit, sites)
+    if not epsilons or n_repeats < 1:
+        raise ConfigurationError("one epsilon and one fit of it are the least", where="privacy_curve")
+    fits = {float(epsilon): [run(epsilon) for _ in range(n_repeats)] for epsilon in epsilons}
+    every = [one for found in fits.values() for one in found] + ([run(None)] if reference is None else [])
+    codes = _all_codes(every)
+    truth = _over(every[-1], codes) if reference is None else reference
+    scores = [[factor_match_score(truth, _over(one, codes)).score for one in found] for found in fits.values()]
+    return pd.DataFrame(
+        {
+            "match": [float(np.mean(found)) for found in scores],
+            "lowest": [min(found) for found in scores],
+            "highest": [max(found) for found in scores],
+            **_null_lines(truth),
+        },
+        index=pd.Index(list(fits), name="epsilon"),
+    )
+
+
+def _runner(
+    fit: PhenotypeModel | Callable[[float | None], Phenotypes], sites: Sites | None
+) -> Callable[[float | None], Phenotypes]:
+    if not isinstance(fit, PhenotypeModel):
+        return fit
+    if not isinstance(sites, Mapping):
+        raise ConfigurationError(
+            "an estimator needs data by site, which are fitted anew at every epsilon",
+            where="sites",
+            mend="Give simulated data: every fit of real sites would spend their privacy budget.",
+        )
+    return lambda epsilon: _fitted(clone(fit).set_params(epsilon=epsilon), sites)
+
+
+def _fitted(estimator: PhenotypeModel, sites: AnyFederation | Sites) -> PhenotypeModel:
+    if isinstance(sites, AnyFederation):
+        return estimator.fit(sites)
+    with Federation.in_process(sites) as federation:
+        return estimator.fit(federation)
+
+
+def _all_codes(fits: Sequence[Phenotypes]) -> dict[str, list[str]]:
+    return {mode: sorted({code for one in fits for code in one.codes_[mode]}) for mode in fits[0].codes_}
+
+
+def _over(fit: Phenotypes, codes: Mapping[str, Sequence[str]]) -> dict[str, Floats]:
+    """Return the factors over other codes: those that the fit does not have weigh nothing."""
+    factors = {}
+    for mode, names in codes.items():
+        rows = dict(zip(fit.codes_[mode], fit.factors_[mode], strict=True))
+        nothing = np.zeros(fit.rank_)
+        factors[mode] = np.array([rows.get(name, nothing) for name in names])
+    return factors
+
+
+def _null_lines(factors: Mapping[str, Floats]) -> dict[str, float]:
+    sizes = [len(factor) for factor in factors.values()]
+    rank = next(iter(factors.values())).shape[1]
+    return {"null": permuted_match_score(factors), "null_dense": null_match_score(sizes, rank)}

@@ -1,0 +1,6 @@
+"""Which phenotypes go with an outcome, by logistic regression over many sites."""
+
+from multicentre.phenotyping.prediction.estimator import PhenotypeOutcome, SeparationWarning
+from multicentre.phenotyping.prediction.phenotypes import Phenotypes
+
+__all__ = ["PhenotypeOutcome", "Phenotypes", "SeparationWarning"]

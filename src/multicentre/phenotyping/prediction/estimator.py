@@ -1,0 +1,215 @@
+"""Which phenotypes go with an outcome: federated logistic regression on memberships that stay at the sites."""
+
+from __future__ import annotations
+
+import copy
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit, xlogy
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_is_fitted
+
+from multicentre.data.events.tensor import EventTensor
+from multicentre.estimator import Arrays, FederatedEstimator, Figure
+from multicentre.exhibits import Exhibit, Table
+from multicentre.federation.coordinator import Federation
+from multicentre.federation.errors import ConfigurationError, DataError
+from multicentre.federation.steps import Acknowledgement, SitePart
+from multicentre.phenotyping.prediction import messages as sent
+from multicentre.phenotyping.prediction import rounds as loops
+from multicentre.phenotyping.prediction.maths.logistic import odds_ratios, standard_errors, wald_p_values
+from multicentre.phenotyping.prediction.maths.ranking import area_under_curve
+from multicentre.phenotyping.prediction.phenotypes import Phenotypes
+from multicentre.phenotyping.prediction.site import OutcomeSite
+from multicentre.phenotyping.tables import PhenotypeTable, share_of_patients, tabulate_phenotypes
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Floats = NDArray[np.float64]
+EXPLAINED_BY_SEPARATION = 0.9
+LARGEST_COEFFICIENT = 10.0
+_ARRAYS = ("coefficients_", "standard_errors_", "p_values_", "odds_ratios_", "spread_")
+_FACTS = ("intercept_", "n_patients_", "n_outcomes_", "n_held_out_", "auc_", "auc_bounds_", "n_rounds_", "converged_")
+
+
+class PhenotypeOutcome(OutcomeModel):
+    """Logistic regression of an outcome (death in hospital, say) on patients' memberships in phenotypes.
+
+    The sites hold event tensors with outcomes, and know the phenotypes' factors: each refits its own patients'
+    memberships, which stay there. Newton and Raphson's rounds need sums over patients alone, so the fit is that of the
+    pooled patients, whatever the sites' sizes; a site all of whose patients have the same outcome takes part.
+
+    Parameters
+    ----------
+    phenotypes : fitted factorisation, path or Phenotypes
+        A fitted ``DPFact`` (or another method with ``factors_`` and ``codes_``), or the folder of a saved one. It is read
+        when it is given. Its factors go to every site as they are.
+    penalty : float, default 1.0
+        Ridge: half of it times the squared coefficients is taken from the log-likelihood, the intercept left out, as
+        ``LogisticRegression(C=1/penalty)`` of scikit-learn does. 0 for none.
+    max_rounds : int, default 25
+        Newton steps, halvings included.
+    tol : float, default 1e-8
+        Rounds end when no coefficient would change by more.
+    holdout : float, default 0.4
+        Share of every site's patients with either outcome who are held out for the area under the curve (the paper's
+        60-40 split); 0 for none.
+    refit : bool, default False
+        Fit on all patients after the area was taken: coefficients are then those of everyone, and the area that of the
+        training patients' fit.
+    n_bins : int, default 200
+        Bins of scores from which the area under the curve is taken. More bins give closer bounds, until groups of
+        `min_patients` set the limit.
+    min_patients : int, default 10
+        A phenotype that fewer of a site's training (or held-out) patients have counts as absent there, and a count of
+        scores rests on as many patients or more. 0 for the exact pooled fit, which policies may refuse.
+    random_state : int, default 0
+        Seed of the split, of which every site has a stream of its own.
+
+    Warns
+    -----
+    ConvergenceWarning
+        The rounds ended at `max_rounds`.
+    SeparationWarning
+        Outcomes are told apart almost without error; standard errors and p-values are of no use then.
+
+    Notes
+    -----
+    The guard is told the fewest patients with one outcome, or with one phenotype, at the site. Of patients who have both
+    a rare outcome and a rare phenotype there may be fewer, and the derivatives tell the sum of their memberships: ask
+    for masked sums, where only the total over sites shows. A site where fewer than `min_patients` held-out patients have
+    an outcome is left out of that outcome's counts. There is no differential privacy here.
+
+    p-values take the phenotypes as given. Where the same patients' outcomes chose the phenotypes, they are too small.
+
+    References
+    ----------
+    .. [1] J. Ma, Q. Zhang, J. Lou, J. C. Ho, L. Xiong, X. Jiang, "Privacy-Preserving Tensor Factorization for
+       Collaborative Health Data Analysis", CIKM 2019, section 5.6.
+    .. [2] Y. Wu, X. Jiang, J. Kim, L. Ohno-Machado, "Grid Binary LOgistic REgression (GLORE): building shared models
+       without sharing data", Journal of the American Medical Informatics Association 19 (2012), 758-764.
+    """
+
+    site_part: ClassVar[type[SitePart]] = OutcomeSite
+    def __init__(
+        self,
+        phenotypes: object,
+        *,
+        penalty: float = 1.0,
+        max_rounds: int = 25,
+        tol: float = 1e-8,
+        holdout: float = 0.4,
+        refit: bool = False,
+        n_bins: int = 200,
+        min_patients: int = 10,
+        random_state: int = 0,
+    ) -> None:
+        self.phenotypes = Phenotypes.of(phenotypes)
+        self.penalty = penalty
+        self.max_rounds = max_rounds
+        self.tol = tol
+        self.holdout = holdout
+        self.refit = refit
+        self.n_bins = n_bins
+        self.min_patients = min_patients
+        self.random_state = random_state
+
+    def set_params(self, **params: Any) -> PhenotypeOutcome:
+        """Set parameters, as scikit-learn does; `phenotypes` may be whatever the constructor takes."""
+        if "phenotypes" in params:
+            params = {**params, "phenotypes": Phenotypes.of(params["phenotypes"])}
+        super().set_params(**params)
+        return self
+
+    def asked_steps(self) -> frozenset[str]:
+        """Return the names of the steps that a fit with these parameters may ask of a site."""
+        always = frozenset({"prepare", "sum_moments", "sum_derivatives"})
+        return always | {"count_scores", "rank_own"} if self.holdout else always
+
+
+    def auc_by_site(self) -> dict[str, float | None]:
+        """Ask each site of the last fit how well the model ranks its own held-out patients.
+
+        Returns
+        -------
+        dict of str to float or None
+            Exact area under the curve by site, of the training patients' fit; None where fewer than `min_patients`
+            held-out patients have an outcome. Each is a site's own answer and no term of a sum: the guard checks it and
+            the ledger keeps it.
+
+        Raises
+        ------
+        ConfigurationError
+            Nobody was held out.
+        """
+        federation = self.federation
+        if not self.holdout:
+            raise ConfigurationError("nobody was held out", where="holdout", mend="Fit with holdout=0.4, say.")
+        answers = federation.ask(OutcomeSite.rank_own, self._training_model)
+        return {site: answer.area for site, answer in answers.items()}
+
+    def _fit(self, federation: Federation) -> None:
+        _check_parameters(self.get_params(deep=False))
+        plan = loops.Plan(self.penalty, int(self.max_rounds), self.tol, int(self.n_bins))
+        federation.once("prepared", Acknowledgement, lambda: self._prepare(federation))
+        fit = loops.fit_model(federation, plan, everyone=False)
+        self.history_ = fit.rounds.history
+        self._training_model = fit.model
+        self._set_area(loops.rank_held_out(federation, plan, fit) if self.holdout else None)
+        if self.refit and self.holdout:
+            fit = loops.fit_model(federation, plan, everyone=True)
+            self.history_ = [*self.history_, *fit.rounds.history]
+        self._set_fit(fit)
+
+    def _prepare(self, federation: Federation) -> Acknowledgement:
+        known = self.phenotypes
+        ask = sent.Prepare(
+            dict(known.codes), dict(known.factors), int(self.min_patients), float(self.holdout), int(self.random_state)
+        )
+        federation.ask(OutcomeSite.prepare, ask)
+        return Acknowledgement()
+
+    def _set_area(self, counts: sent.ScoreCounts | None) -> None:
+        self.auc_bounds_ = None if counts is None else loops.area_bounds(counts)
+        self.auc_ = None if self.auc_bounds_ is None else sum(self.auc_bounds_) / 2.0
+        self.n_held_out_ = 0.0 if counts is None else float((counts.outcome_low + counts.other_low).sum())
+
+    def _set_fit(self, fit: loops.Fit) -> None:
+        model, moments = fit.model, fit.moments
+        errors = standard_errors(fit.reached.information, self.penalty)[1:]
+        self.coefficients_, self.spread_ = model.coefficients[1:], model.spread
+        self.intercept_ = float(model.coefficients[0] - model.centre @ (self.coefficients_ / self.spread_))
+        self.standard_errors_ = errors
+        self.p_values_ = wald_p_values(self.coefficients_, errors)
+        self.odds_ratios_ = odds_ratios(self.coefficients_, errors)
+        self.n_patients_, self.n_outcomes_ = moments.n_patients, moments.n_outcomes
+        self.n_rounds_, self.converged_ = fit.rounds.number, fit.rounds.stopped
+        self._warn(fit)
+
+    def _warn(self, fit: loops.Fit) -> None:
+        if not self.converged_:
+            warnings.warn(
+                f"the rounds ended at max_rounds={self.max_rounds} before coefficients settled to tol={self.tol:g}.",
+                ConvergenceWarning,
+                stacklevel=5,
+            )
+        null = float(xlogy(fit.moments.n_outcomes, fit.moments.n_outcomes / fit.moments.n_patients))
+        n_others = fit.moments.n_patients - fit.moments.n_outcomes
+        null += float(xlogy(n_others, n_others / fit.moments.n_patients))
+        if (
+            fit.reached.objective > (1.0 - EXPLAINED_BY_SEPARATION) * null
+            or np.abs(self.coefficients_).max() > LARGEST_COEFFICIENT
+        ):
+            warnings.warn(
+                "phenotypes tell the outcomes apart almost without error: the penalty alone holds coefficients back, and "
+                "standard errors and p-values are of no use.",
+                SeparationWarning,
+                stacklevel=5,
+            )

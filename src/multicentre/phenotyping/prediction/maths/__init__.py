@@ -1,0 +1,1 @@
+"""Logistic regression and ranking from sums, as functions of arrays."""

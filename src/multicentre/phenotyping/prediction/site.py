@@ -1,0 +1,151 @@
+"""The model of an outcome beside the patients: all that a coordinator can ask of a site, and all that it answers.
+
+A site refits its patients' memberships to public factors and keeps them. What leaves are sums over its patients, as terms
+of sums over sites; only :meth:`OutcomeSite.rank_own` answers for the site alone, and only on request.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.data.events.tensor import EventTensor
+from multicentre.federation.errors import ConfigurationError, DataError
+from multicentre.federation.messages import Message
+from multicentre.federation.steps import Acknowledgement, SitePart, step
+from multicentre.phenotyping.prediction import messages as sent
+from multicentre.phenotyping.prediction.maths.logistic import derive, design
+from multicentre.phenotyping.prediction.maths.ranking import area_under_curve, count_in_groups, split_by_outcome
+from multicentre.phenotyping.prediction.phenotypes import refit_memberships
+
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+
+
+class OutcomeSite(SitePart):
+    """The site part of the model of an outcome."""
+
+    method: ClassVar[str] = "phenotype-outcome"
+    holds: ClassVar[type] = EventTensor
+    remembers: ClassVar[type[Message]] = sent.SiteMemory
+    data: EventTensor
+    state: sent.SiteMemory | None = None
+
+    @step(releases=Acknowledgement, when="once")
+    def prepare(self, ask: sent.Prepare) -> Acknowledgement:
+        """Refit the patients' memberships and draw who is held out; nothing leaves."""
+        held_out = split_by_outcome(self._outcomes, ask.holdout, self.generator(ask.seed))
+        memberships = refit_memberships(self.data, ask.codes, ask.factors)
+        if not memberships.any():
+            raise DataError(
+                "no patient has a code of the phenotypes",
+                where="codes",
+                mend="Compare the site's code systems and spelling with those of the phenotypes, or leave the site out.",
+            )
+        for part in _parts(held_out):
+            memberships[:, (memberships[part] > 0).sum(axis=0) < ask.fewest] = 0.0
+        self.state = sent.SiteMemory(memberships, held_out, ask.fewest)
+        return Acknowledgement()
+
+    @step(releases=sent.Moments, when="once", summed=True)
+    def sum_moments(self, ask: sent.Among) -> sent.Moments:
+        """Count patients and outcomes, and sum memberships and their products, for means and deviations."""
+        rows = self._rows(ask)
+        own = self.memory.memberships[rows]
+        return sent.Moments(
+            n_patients=float(rows.sum()),
+            n_outcomes=float(self._outcomes[rows].sum()),
+            total=own.sum(axis=0),
+            products=own.T @ own,
+            patients=self._behind(ask),
+        )
+
+    @step(releases=sent.Sums, when="every round", summed=True)
+    def sum_derivatives(self, ask: sent.Model) -> sent.Sums:
+        """Sum the log-likelihood of the outcomes under the model, and its derivatives."""
+        rows = self._rows(ask)
+        standardised = design(self.memory.memberships[rows], ask.centre, ask.spread)
+        found = derive(standardised, self._outcomes[rows].astype(np.float64), ask.coefficients)
+        return sent.Sums(
+            float(rows.sum()),
+            found.log_likelihood,
+            found.gradient,
+            found.information,
+            patients=self._behind(ask),
+        )
+
+    @step(releases=sent.ScoreCounts, when="at the end", summed=True)
+    def count_scores(self, ask: sent.Binned) -> sent.ScoreCounts:
+        """Count held-out patients by score and outcome; small counts are joined, and left out where all are few."""
+        scores, outcomes = self._score_held_out(ask)
+        fewest = self.memory.fewest
+        outcome = count_in_groups(scores[outcomes], ask.edges, fewest)
+        other = count_in_groups(scores[~outcomes], ask.edges, fewest)
+        counts = np.concatenate([outcome[0], other[0]])
+        behind = int(counts[counts > 0].min(initial=len(self.data))) if counts.any() else 0
+        return sent.ScoreCounts(*outcome, *other, patients=behind)
+
+    @step(releases=sent.OwnArea, when="on request")
+    def rank_own(self, ask: sent.Model) -> sent.OwnArea:
+        """Tell how well the model ranks the site's own held-out patients.
+
+        A sum over sites cannot answer for one of them, so this is the site's own answer, one number. It is asked for when
+        an analyst wants to know where a model serves worse.
+        """
+        scores, outcomes = self._score_held_out(ask)
+        fewer = min(int(outcomes.sum()), int((~outcomes).sum()))
+        if fewer < max(self.memory.fewest, 1):
+            return sent.OwnArea(patients=0)
+        return sent.OwnArea(area_under_curve(scores, outcomes), patients=fewer)
+
+    @property
+    def memory(self) -> sent.SiteMemory:
+        """Memberships and the split.
+
+        Raises
+        ------
+        ConfigurationError
+            The site was not prepared.
+        """
+        if self.state is None:
+            raise ConfigurationError("the site was not prepared", where=self.method, mend="Begin the fit anew.")
+        return self.state
+
+    @property
+    def _outcomes(self) -> NDArray[np.int8]:
+        if self.data.outcomes is None:
+            raise DataError(
+                "the patients have no outcomes",
+                where="outcomes",
+                mend="Give every patient 0 or 1, as EventTensor(..., outcomes=...), or leave the site out.",
+            )
+        return self.data.outcomes
+
+    def _rows(self, ask: sent.Among) -> Flags:
+        return np.ones(len(self.data), dtype=np.bool_) if ask.everyone else ~self.memory.held_out
+
+    def _score_held_out(self, ask: sent.Model) -> tuple[Floats, Flags]:
+        held_out = self.memory.held_out
+        standardised = design(self.memory.memberships[held_out], ask.centre, ask.spread)
+        return standardised @ ask.coefficients, self._outcomes[held_out] == 1
+
+    def _behind(self, ask: sent.Among) -> int:
+        """Return the fewest patients with one outcome, or with one phenotype, in what a sum tells.
+
+        A sum over everyone tells, less the sum over the training patients, of those held out: the fewer count.
+        """
+        parts = _parts(self.memory.held_out)
+        return min(self._fewest_in(part) for part in (parts if ask.everyone else parts[:1]))
+
+    def _fewest_in(self, part: Flags) -> int:
+        with_outcome = int(self._outcomes[part].sum())
+        members = (self.memory.memberships[part] > 0).sum(axis=0)
+        counts = np.array([with_outcome, int(part.sum()) - with_outcome, *members])
+        return int(counts[counts > 0].min(initial=len(self.data)))
+
+
+def _parts(held_out: Flags) -> list[Flags]:
+    """Return the training patients, and those held out where there are any."""
+    return [~held_out, held_out] if held_out.any() else [~held_out]
