@@ -129,3 +129,7 @@ class MessageError(IntegrityError):
 
 class DisclosureWarning(UserWarning):
     """What was asked is allowed, and shows more of one site than a reader may expect."""
+
+
+class NoiseWarning(UserWarning):
+    """The noise of a private fit is so large that its result can hardly be told from it."""

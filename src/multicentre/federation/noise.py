@@ -14,6 +14,7 @@ from multicentre.federation.messages import Declaration, Message, array, arrays,
 from multicentre.federation.steps import Acknowledgement, Release, SitePart, Step, step
 
 Mechanism = Literal["gaussian", "laplace"]
+Unit = Literal["patient", "entry"]
 
 
 @dataclass(frozen=True)
@@ -80,10 +81,14 @@ class Plan:
     releases : tuple of Planned
     delta : float
         The delta at which the study states its epsilon.
+    unit : {"patient", "entry"}, default "patient"
+        Whose presence the study states it for. Sensitivities are a patient's; what holds for a patient holds for one
+        of the patient's entries.
     """
 
     releases: tuple[Planned, ...]
     delta: float = 1e-5
+    unit: Unit = "patient"
     _by_step: dict[str, Planned] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -8,9 +8,9 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Literal, get_args
 
 from multicentre.federation.errors import ConfigurationError
+from multicentre.federation.noise import Unit
 from multicentre.privacy.accounting import require_fraction, require_not_negative, require_whole
 
-Unit = Literal["patient", "entry"]
 Adjacency = Literal["add-remove", "replace-one"]
 
 UNIT: Unit = "patient"

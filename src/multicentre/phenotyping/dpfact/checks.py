@@ -12,6 +12,7 @@ import numpy as np
 from multicentre.federation.errors import ConfigurationError
 from multicentre.phenotyping.agreement import Vocabulary
 from multicentre.phenotyping.dpfact.maths.elastic import contraction, largest_weight
+from multicentre.privacy.accounting import require_fraction
 
 CHOICES: dict[str, tuple[Any, ...]] = {
     "solver": ("stat", "easgd", "psgd", "observed"),
@@ -19,11 +20,17 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "mechanism": ("dp-als", "bolt-on", "paper-literal"),
     "unit": ("patient", "entry"),
 }
+SOLVER_OF = {"dp-als": "stat", "bolt-on": "psgd", "paper-literal": "observed"}
 _WHOLE = {"rank": 1, "max_rounds": 1, "n_passes": 1, "n_sweeps": 1, "min_code_patients": 0, "random_state": 0}
+_PRIVATE_WHOLE = {"n_private_rounds": 1, "public_site_size": 1}
 
 
 class MaskedLossWarning(UserWarning):
     """The chosen loss looks at entries above zero alone."""
+
+
+class ClaimWarning(UserWarning):
+    """A privacy claim has no proof behind it."""
 
 
 class ElasticWarning(UserWarning):
@@ -37,10 +44,7 @@ def check_parameters(given: Mapping[str, Any]) -> None:
             raise ConfigurationError(
                 f"{given[name]!r} is not known", where=name, mend=f"Use one of {', '.join(choices)}."
             )
-    for name, least in _WHOLE.items():
-        value = given[name]
-        if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
-            raise ConfigurationError(f"{value!r} is not a whole number of at least {least}", where=name)
+    _check_whole(given, _WHOLE)
     for name in ("tol", "sparsity", "pull", "learning_rate"):
         if not (_is_number(given[name]) and given[name] >= 0):
             raise ConfigurationError(f"{given[name]!r} is not a number of at least 0", where=name)
@@ -52,6 +56,8 @@ def check_parameters(given: Mapping[str, Any]) -> None:
             "only stat and observed can leave factors free", where="nonnegative", mend="Keep nonnegative=True."
         )
     _check_elastic(given)
+    if given["epsilon"] is not None:
+        _check_privacy(given)
     _warn_of_loss(given)
 
 
@@ -64,6 +70,13 @@ def check_rank(rank: int, vocabulary: Vocabulary) -> None:
             where="rank",
             mend="Use fewer phenotypes, or keep more codes.",
         )
+
+
+def _check_whole(given: Mapping[str, Any], whole: Mapping[str, int]) -> None:
+    for name, least in whole.items():
+        value = given[name]
+        if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
+            raise ConfigurationError(f"{value!r} is not a whole number of at least {least}", where=name)
 
 
 def _check_elastic(given: Mapping[str, Any]) -> None:
@@ -85,6 +98,67 @@ def _check_elastic(given: Mapping[str, Any]) -> None:
             ElasticWarning,
             stacklevel=6,
         )
+
+
+def _check_privacy(given: Mapping[str, Any]) -> None:
+    for name in ("epsilon", "paper_lipschitz"):
+        if given[name] is not None and not (_is_number(given[name]) and given[name] > 0):
+            raise ConfigurationError(f"{given[name]!r} is not a number above 0", where=name)
+    require_fraction(given["delta"])
+    _check_whole(given, {name: least for name, least in _PRIVATE_WHOLE.items() if given[name] is not None})
+    mechanism = given["mechanism"]
+    if given["solver"] != SOLVER_OF[mechanism]:
+        raise ConfigurationError(
+            f"{mechanism} adds noise to {SOLVER_OF[mechanism]}, not to {given['solver']}",
+            where="solver",
+            mend=f"Use solver={SOLVER_OF[mechanism]!r}, or another mechanism.",
+        )
+    if mechanism == "paper-literal":
+        _warn_of_claim(given)
+        return
+    _check_needed(given)
+    _check_unasked(given)
+
+
+def _check_needed(given: Mapping[str, Any]) -> None:
+    if given["vocabulary"] is None or len(given["vocabulary"]) < 2:
+        raise ConfigurationError(
+            "sites cannot name their codes under differential privacy",
+            where="vocabulary",
+            mend="Give a public list of codes for every mode.",
+        )
+    if given["mechanism"] == "bolt-on" and given["public_site_size"] is None:
+        raise ConfigurationError(
+            "the learning rate of bolt-on depends on the number of patients of a site, which is not asked for",
+            where="public_site_size",
+            mend="Give a round number from public knowledge.",
+        )
+
+
+def _check_unasked(given: Mapping[str, Any]) -> None:
+    """Refuse what rests on sums over patients for which no noise is planned."""
+    for name, least in (("sparsity", 0.0), ("track_errors", False), ("nonnegative", True)):
+        if given[name] != least:
+            raise ConfigurationError(
+                f"{given[name]!r} is not part of a fit with an epsilon",
+                where=name,
+                mend=f"Use {least!r}: the group lasso, errors and free factors need sums that carry no noise.",
+            )
+
+
+def _warn_of_claim(given: Mapping[str, Any]) -> None:
+    if given["paper_lipschitz"] is None:
+        raise ConfigurationError(
+            "the published noise needs a bound of gradients, which the paper takes for granted",
+            where="paper_lipschitz",
+            mend="Give a number, 1 say; no number makes the published proof hold.",
+        )
+    warnings.warn(
+        "the published noise promises nothing: the gradients have no bound, memberships and factors that change with "
+        "the data move together, and a site's state outlives its release. The result is not differentially private.",
+        ClaimWarning,
+        stacklevel=7,
+    )
 
 
 def _warn_of_loss(given: Mapping[str, Any]) -> None:

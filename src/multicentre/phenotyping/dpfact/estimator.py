@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Literal
@@ -24,6 +25,7 @@ from multicentre.phenotyping.dpfact.checks import check_parameters, check_rank
 from multicentre.phenotyping.dpfact.maths.observed import draw_scaled
 from multicentre.phenotyping.dpfact.site import DPFactSite
 from multicentre.phenotyping.fitted.model import PhenotypeModel
+from multicentre.phenotyping.scores.errors import TensorErrors
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -93,11 +95,18 @@ class DPFact(PhenotypeModel):
     delta : float, default 1e-5
         Probability with which `epsilon` may fail; well below one over the number of patients.
     mechanism : {"dp-als", "bolt-on", "paper-literal"}, default "dp-als"
-        ``"dp-als"``: noised sums of clipped statistics (recommended). ``"bolt-on"``: noised factors after clipped
-        passes over patients. ``"paper-literal"``: the published noise on ``"observed"``, whose proof does not
-        hold; nothing is promised.
+        ``"dp-als"``: ``"stat"`` with noised sums of clipped statistics (recommended). ``"bolt-on"``: ``"psgd"`` with
+        noised factors after clipped passes over patients. ``"paper-literal"``: ``"observed"`` with the published
+        noise, whose proof does not hold; nothing is promised.
     unit : {"patient", "entry"}, default "patient"
         Whose presence the promise is about. One for a patient implies the one for an entry; the noise is the same.
+    n_private_rounds : int, default 1
+        With `epsilon`: noised rounds after the start, each one release a mode. One or two; more dilute the budget.
+    public_site_size : int, optional
+        About how many patients a site has, from public knowledge and never from the data. ``"bolt-on"`` needs it for
+        its learning rate; with it a fit warns of too much noise before anything is asked.
+    paper_lipschitz : float, optional
+        The paper's ``L`` for ``"paper-literal"``: a bound of gradients that the published proof takes for granted.
     random_state : int, default 0
         Seed of starts and orders; the noise of differential privacy never comes from it.
 
@@ -110,6 +119,17 @@ class DPFact(PhenotypeModel):
         Errors of the fit over all sites; None under differential privacy.
     epsilon_claimed_ : float or None
         With ``mechanism="paper-literal"``: what the paper's formula claims. No guarantee stands behind it.
+    dp_valid_ : bool
+        Whether the fit is differentially private: False without `epsilon`, and with ``"paper-literal"``.
+    noise_signal_ : float
+        Of a private fit: patients a phenotype over the noise, as the first noised sum shows it; below 150 a
+        `NoiseWarning` says so. Infinite where no such sum is asked for.
+
+    Notes
+    -----
+    Of a private fit, ``weights_`` are functions of noised sums (in units of the clip for ``"dp-als"``, of the start's
+    co-occurrences for ``"bolt-on"``), ``n_patients_`` is not a number, for it is not asked for, and ``members_`` and
+    ``errors_`` are None. All rounds are run, whatever `tol`.
 
     References
     ----------
@@ -142,6 +162,9 @@ class DPFact(PhenotypeModel):
         delta: float = 1e-5,
         mechanism: Mechanism = "dp-als",
         unit: Literal["patient", "entry"] = "patient",
+        n_private_rounds: int = 1,
+        public_site_size: int | None = None,
+        paper_lipschitz: float | None = None,
         random_state: int = 0,
     ) -> None:
         self.rank = rank
@@ -164,17 +187,20 @@ class DPFact(PhenotypeModel):
         self.delta = delta
         self.mechanism = mechanism
         self.unit = unit
+        self.n_private_rounds = n_private_rounds
+        self.public_site_size = public_site_size
+        self.paper_lipschitz = paper_lipschitz
         self.random_state = random_state
 
     def asked_steps(self) -> frozenset[str]:
         """Return the names of the steps that a fit with these parameters may ask of a site."""
         if self._is_private:
-            return private.asked_steps(self.mechanism)
+            return private.asked_steps(self._private_terms())
         return _ALWAYS | _CODES | _START | _ROUNDS.get(self.solver, frozenset())
 
     def privacy_plan(self) -> NoisePlan | None:
-        """Return the noise of every release of a fit with `epsilon`; None without it."""
-        return None
+        """Return the noise of every release of a fit with `epsilon`; None without it, and of the published noise."""
+        return self._private_terms().plan if self._is_private else None
 
     def bytes_a_round(self) -> tuple[int, int] | None:
         """Return the bytes of matrices that one round sends to a site and has from it; None for a private fit."""
@@ -222,6 +248,11 @@ class DPFact(PhenotypeModel):
     def _fit(self, federation: Federation) -> None:
         check_parameters(self.get_params(deep=False))
         before = copy.deepcopy(federation.traffic)
+        self.epsilon_claimed_, self.dp_valid_ = None, self._is_private
+        if self._is_private:
+            self._fit_private(federation)
+            self._note_traffic(federation, before)
+            return
         vocabulary = federation.once("codes", Vocabulary, lambda: self._agree(federation))
         sizes = federation.once("sizes", Sizes, lambda: federation.sum(DPFactSite.sum_sizes, Nothing()))
         plan = self._plan(vocabulary)
@@ -252,12 +283,57 @@ class DPFact(PhenotypeModel):
         return start
 
     def _run(self, federation: Federation, plan: loops.Plan, start: sent.Factors, sizes: Sizes) -> Rounds[sent.Factors]:
-        run = {"stat": loops.fit_stat, "easgd": loops.fit_elastic, "observed": loops.fit_observed}[self.solver]
+        run = {
+            "stat": loops.fit_stat,
+            "easgd": loops.fit_elastic,
+            "psgd": loops.fit_passes,
+            "observed": loops.fit_observed,
+        }[self.solver]
         return run(federation, plan, start, sizes)
+
+    def _fit_private(self, federation: Federation) -> None:
+        found = private.fit(federation, self._private_terms())
+        self._set_factors(found.rounds.state.factors, found.rounds.state.weights, found.vocabulary.codes)
+        self.history_ = found.rounds.history
+        self.n_rounds_, self.converged_ = int(self.n_private_rounds), True
+        self.members_, self.errors_, self.n_patients_ = None, None, math.nan
+        self.noise_signal_ = found.signal
+
+    def _private_terms(self) -> private.PrivateTerms:
+        given = self.get_params(deep=False)
+        check_parameters(given)
+        return private.PrivateTerms(
+            **{name: given[name] for name in ("epsilon", "delta", "unit", "mechanism", "vocabulary", "n_codes", "rank")},
+            from_cooccurrence=self.init == "cooccurrence",
+            n_rounds=int(self.n_private_rounds),
+            n_passes=int(self.n_passes),
+            n_sweeps=int(self.n_sweeps),
+            site_size=self.public_site_size,
+            seed=int(self.random_state),
+        )
+
+    def _published_noise(self, n_modes: int) -> float:
+        if self.epsilon is None:
+            return 0.0
+        assert self.paper_lipschitz is not None  # checked with the parameters
+        return private.published_noise(
+            self.epsilon,
+            self.delta,
+            n_modes=n_modes,
+            n_rounds=int(self.max_rounds),
+            n_passes=int(self.n_passes),
+            step=self.learning_rate,
+            lipschitz=self.paper_lipschitz,
+        )
 
     def _note(self, rounds: Rounds[sent.Factors]) -> None:
         self.history_ = rounds.history
         self.n_rounds_ = rounds.number
+        if self.epsilon is not None:
+            planned = int(self.max_rounds)
+            self.epsilon_claimed_ = private.claimed_epsilon(
+                self.epsilon, planned_rounds=planned, n_rounds=rounds.number
+            )
         self.converged_ = rounds.stopped or self.solver == "observed"
         if not self.converged_:
             warnings.warn(
@@ -274,6 +350,14 @@ class DPFact(PhenotypeModel):
         order = self._set_factors(factors, weights, plan.vocabulary.codes)
         self.members_ = found.members[order]
         self.n_patients_ = sizes.n_patients
+        self.errors_ = TensorErrors(
+            n_entries=sizes.n_entries,
+            n_cells=sizes.n_patients * math.prod(plan.vocabulary.sizes.values()),
+            sum_counts=sizes.total,
+            sum_squares=sizes.squares,
+            squared_error=max(found.error, 0.0),
+            squared_error_at_entries=found.error_at_entries,
+        )
         self._order = order
         self._note_errors(sizes, found.error, found.error_at_entries)
 
@@ -290,7 +374,7 @@ class DPFact(PhenotypeModel):
             weight=self.elastic_weight,
             learning_rate=self.learning_rate,
             nonnegative=self.nonnegative,
-            noise_sd=0.0,
+            noise_sd=self._published_noise(len(vocabulary.codes)),
             track_errors=self.track_errors,
             seed=int(self.random_state),
         )

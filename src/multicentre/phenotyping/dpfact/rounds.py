@@ -28,6 +28,7 @@ Floats = NDArray[np.float64]
 LARGEST_DENSE = 2**20
 SUBSPACE_STEPS = 3
 MEMBER_SHARE = 0.1
+LARGEST_PRODUCT = 1.0
 
 
 @dataclass(frozen=True)
@@ -170,6 +171,24 @@ def fit_observed(federation: Federation, plan: Plan, start: sent.Factors, sizes:
         }, {}
 
     return _repeat(federation, plan, start, sizes, turn, local=True)
+
+
+def fit_passes(federation: Federation, plan: Plan, start: sent.Factors, sizes: Sizes) -> Rounds[sent.Factors]:
+    """Fit by passes over patients, each clipped, one factor after the other; the means of the sites (4.3, no noise).
+
+    The learning rate is ``R / I_t``, with the mean number of patients of a site, over the number of the round.
+    """
+
+    def turn(factors: dict[str, Floats], number: int) -> tuple[dict[str, Floats], dict[str, float]]:
+        n_sites = len(federation.sites)
+        step = min(1.0, plan.rank * n_sites / sizes.n_patients) / number
+        for mode in factors:
+            ask = sent.PassPatients(factors, mode, plan.n_sweeps, plan.n_passes, step, LARGEST_PRODUCT, number)
+            total = federation.sum(DPFactSite.pass_patients, ask).factor
+            factors[mode] = normalise_columns(total / n_sites)[0]
+        return factors, {}
+
+    return _repeat(federation, plan, start, sizes, turn)
 
 
 def ask_for_errors(

@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 from scipy.special import xlogy
+from sklearn.exceptions import ConvergenceWarning
 
 from multicentre.federation.errors import ConfigurationError
+from multicentre.phenotyping.prediction.rounds import Fit, Plan
 
 EXPLAINED_BY_SEPARATION = 0.9
 LARGEST_COEFFICIENT = 10.0
@@ -33,3 +35,27 @@ def check_parameters(given: Mapping[str, Any]) -> None:
             raise ConfigurationError(f"{value!r} is not a number from 0 to below {most:g}", where=name)
     if not isinstance(given["refit"], bool | np.bool_):
         raise ConfigurationError(f"{given['refit']!r} is neither true nor false", where="refit")
+
+
+def warn_of_fit(fit: Fit, plan: Plan) -> None:
+    """Warn of rounds that ended too early, and of phenotypes that tell outcomes apart almost without error."""
+    if not fit.converged:
+        warnings.warn(
+            f"the rounds ended at max_rounds={plan.max_rounds} before coefficients settled to tol={plan.tol:g}.",
+            ConvergenceWarning,
+            stacklevel=4,
+        )
+    largest = float(np.abs(fit.model.coefficients[1:]).max())
+    if explained(fit) > EXPLAINED_BY_SEPARATION or largest > LARGEST_COEFFICIENT:
+        warnings.warn(
+            "phenotypes tell the outcomes apart almost without error: the penalty alone holds coefficients back, and "
+            "standard errors and p-values are of no use.",
+            SeparationWarning,
+            stacklevel=4,
+        )
+
+
+def explained(fit: Fit) -> float:
+    """Return McFadden's share of the log-likelihood that the phenotypes explain: 0 for none, 1 for separation."""
+    counts = np.array([fit.moments.n_outcomes, fit.moments.n_patients - fit.moments.n_outcomes])
+    return 1.0 - fit.log_likelihood / float(xlogy(counts, counts / counts.sum()).sum())

@@ -2,41 +2,18 @@
 
 from __future__ import annotations
 
-import copy
-import math
-import warnings
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar, Self
 
-import numpy as np
-from numpy.typing import NDArray
-from scipy.special import expit, xlogy
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import check_is_fitted
-
-from multicentre.data.events.tensor import EventTensor
-from multicentre.estimator import Arrays, FederatedEstimator, Figure
-from multicentre.exhibits import Exhibit, Table
 from multicentre.federation.coordinator import Federation
-from multicentre.federation.errors import ConfigurationError, DataError
+from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.steps import Acknowledgement, SitePart
 from multicentre.phenotyping.prediction import messages as sent
 from multicentre.phenotyping.prediction import rounds as loops
+from multicentre.phenotyping.prediction.checks import check_parameters, warn_of_fit
+from multicentre.phenotyping.prediction.fitted import OutcomeModel
 from multicentre.phenotyping.prediction.maths.logistic import odds_ratios, standard_errors, wald_p_values
-from multicentre.phenotyping.prediction.maths.ranking import area_under_curve
 from multicentre.phenotyping.prediction.phenotypes import Phenotypes
 from multicentre.phenotyping.prediction.site import OutcomeSite
-from multicentre.phenotyping.tables import PhenotypeTable, share_of_patients, tabulate_phenotypes
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-Floats = NDArray[np.float64]
-EXPLAINED_BY_SEPARATION = 0.9
-LARGEST_COEFFICIENT = 10.0
-_ARRAYS = ("coefficients_", "standard_errors_", "p_values_", "odds_ratios_", "spread_")
-_FACTS = ("intercept_", "n_patients_", "n_outcomes_", "n_held_out_", "auc_", "auc_bounds_", "n_rounds_", "converged_")
 
 
 class PhenotypeOutcome(OutcomeModel):
@@ -49,8 +26,8 @@ class PhenotypeOutcome(OutcomeModel):
     Parameters
     ----------
     phenotypes : fitted factorisation, path or Phenotypes
-        A fitted ``DPFact`` (or another method with ``factors_`` and ``codes_``), or the folder of a saved one. It is read
-        when it is given. Its factors go to every site as they are.
+        A fitted ``DPFact`` (or another method with ``factors_`` and ``codes_``), or the folder of a saved one. It
+        is read when it is given. Its factors go to every site as they are.
     penalty : float, default 1.0
         Ridge: half of it times the squared coefficients is taken from the log-likelihood, the intercept left out, as
         ``LogisticRegression(C=1/penalty)`` of scikit-learn does. 0 for none.
@@ -82,10 +59,10 @@ class PhenotypeOutcome(OutcomeModel):
 
     Notes
     -----
-    The guard is told the fewest patients with one outcome, or with one phenotype, at the site. Of patients who have both
-    a rare outcome and a rare phenotype there may be fewer, and the derivatives tell the sum of their memberships: ask
-    for masked sums, where only the total over sites shows. A site where fewer than `min_patients` held-out patients have
-    an outcome is left out of that outcome's counts. There is no differential privacy here.
+    The guard is told the fewest patients with one outcome, or with one phenotype, at the site. Of patients who have
+    both a rare outcome and a rare phenotype there may be fewer, and the derivatives tell the sum of their memberships:
+    ask for masked sums, where only the total over sites shows. A site where fewer than `min_patients` held-out patients
+    have an outcome is left out of that outcome's counts. There is no differential privacy here.
 
     p-values take the phenotypes as given. Where the same patients' outcomes chose the phenotypes, they are too small.
 
@@ -98,9 +75,10 @@ class PhenotypeOutcome(OutcomeModel):
     """
 
     site_part: ClassVar[type[SitePart]] = OutcomeSite
+
     def __init__(
         self,
-        phenotypes: object,
+        phenotypes: object = None,
         *,
         penalty: float = 1.0,
         max_rounds: int = 25,
@@ -111,7 +89,7 @@ class PhenotypeOutcome(OutcomeModel):
         min_patients: int = 10,
         random_state: int = 0,
     ) -> None:
-        self.phenotypes = Phenotypes.of(phenotypes)
+        self.phenotypes = _read(phenotypes)
         self.penalty = penalty
         self.max_rounds = max_rounds
         self.tol = tol
@@ -121,10 +99,10 @@ class PhenotypeOutcome(OutcomeModel):
         self.min_patients = min_patients
         self.random_state = random_state
 
-    def set_params(self, **params: Any) -> PhenotypeOutcome:
-        """Set parameters, as scikit-learn does; `phenotypes` may be whatever the constructor takes."""
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters as scikit-learn does; `phenotypes` may be whatever the constructor takes."""
         if "phenotypes" in params:
-            params = {**params, "phenotypes": Phenotypes.of(params["phenotypes"])}
+            params["phenotypes"] = _read(params["phenotypes"])
         super().set_params(**params)
         return self
 
@@ -132,7 +110,6 @@ class PhenotypeOutcome(OutcomeModel):
         """Return the names of the steps that a fit with these parameters may ask of a site."""
         always = frozenset({"prepare", "sum_moments", "sum_derivatives"})
         return always | {"count_scores", "rank_own"} if self.holdout else always
-
 
     def auc_by_site(self) -> dict[str, float | None]:
         """Ask each site of the last fit how well the model ranks its own held-out patients.
@@ -156,23 +133,24 @@ class PhenotypeOutcome(OutcomeModel):
         return {site: answer.area for site, answer in answers.items()}
 
     def _fit(self, federation: Federation) -> None:
-        _check_parameters(self.get_params(deep=False))
-        plan = loops.Plan(self.penalty, int(self.max_rounds), self.tol, int(self.n_bins))
+        check_parameters(self.get_params(deep=False))
+        self.phenotypes_ = Phenotypes.of(self.phenotypes)
+        plan = loops.Plan(float(self.penalty), int(self.max_rounds), float(self.tol), int(self.n_bins))
         federation.once("prepared", Acknowledgement, lambda: self._prepare(federation))
         fit = loops.fit_model(federation, plan, everyone=False)
-        self.history_ = fit.rounds.history
+        self.history_ = fit.history
         self._training_model = fit.model
-        self._set_area(loops.rank_held_out(federation, plan, fit) if self.holdout else None)
+        self._set_area(loops.count_held_out(federation, plan, fit) if self.holdout else None)
         if self.refit and self.holdout:
             fit = loops.fit_model(federation, plan, everyone=True)
-            self.history_ = [*self.history_, *fit.rounds.history]
+            self.history_ = [*self.history_, *fit.history]
         self._set_fit(fit)
+        warn_of_fit(fit, plan)
 
     def _prepare(self, federation: Federation) -> Acknowledgement:
-        known = self.phenotypes
-        ask = sent.Prepare(
-            dict(known.codes), dict(known.factors), int(self.min_patients), float(self.holdout), int(self.random_state)
-        )
+        known = self.phenotypes_
+        codes, factors = dict(known.codes), dict(known.factors)
+        ask = sent.Prepare(codes, factors, int(self.min_patients), float(self.holdout), int(self.random_state))
         federation.ask(OutcomeSite.prepare, ask)
         return Acknowledgement()
 
@@ -183,33 +161,14 @@ class PhenotypeOutcome(OutcomeModel):
 
     def _set_fit(self, fit: loops.Fit) -> None:
         model, moments = fit.model, fit.moments
-        errors = standard_errors(fit.reached.information, self.penalty)[1:]
         self.coefficients_, self.spread_ = model.coefficients[1:], model.spread
         self.intercept_ = float(model.coefficients[0] - model.centre @ (self.coefficients_ / self.spread_))
-        self.standard_errors_ = errors
-        self.p_values_ = wald_p_values(self.coefficients_, errors)
-        self.odds_ratios_ = odds_ratios(self.coefficients_, errors)
+        self.standard_errors_ = standard_errors(fit.information, float(self.penalty))[1:]
+        self.p_values_ = wald_p_values(self.coefficients_, self.standard_errors_)
+        self.odds_ratios_ = odds_ratios(self.coefficients_, self.standard_errors_)
         self.n_patients_, self.n_outcomes_ = moments.n_patients, moments.n_outcomes
-        self.n_rounds_, self.converged_ = fit.rounds.number, fit.rounds.stopped
-        self._warn(fit)
+        self.n_rounds_, self.converged_ = len(fit.history), fit.converged
 
-    def _warn(self, fit: loops.Fit) -> None:
-        if not self.converged_:
-            warnings.warn(
-                f"the rounds ended at max_rounds={self.max_rounds} before coefficients settled to tol={self.tol:g}.",
-                ConvergenceWarning,
-                stacklevel=5,
-            )
-        null = float(xlogy(fit.moments.n_outcomes, fit.moments.n_outcomes / fit.moments.n_patients))
-        n_others = fit.moments.n_patients - fit.moments.n_outcomes
-        null += float(xlogy(n_others, n_others / fit.moments.n_patients))
-        if (
-            fit.reached.objective > (1.0 - EXPLAINED_BY_SEPARATION) * null
-            or np.abs(self.coefficients_).max() > LARGEST_COEFFICIENT
-        ):
-            warnings.warn(
-                "phenotypes tell the outcomes apart almost without error: the penalty alone holds coefficients back, and "
-                "standard errors and p-values are of no use.",
-                SeparationWarning,
-                stacklevel=5,
-            )
+
+def _read(phenotypes: object) -> Phenotypes | None:
+    return None if phenotypes is None else Phenotypes.of(phenotypes)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, xlogy
+from scipy.special import expit, log_expit
 from sklearn.utils.validation import check_is_fitted
 
 from multicentre.data.events.tensor import EventTensor
@@ -121,15 +121,14 @@ class OutcomeModel(FederatedEstimator):
         Raises
         ------
         DataError
-            No outcomes are given.
+            No outcomes are given, or they are neither 0 nor 1.
         """
-        outcomes = _outcomes_of(data, labels)
-        chance = self.predict_proba(data)[:, 1]
+        happened, scores = _outcomes_of(data, labels), self.decision_function(data)
         found = {
-            "brier": float(np.mean((chance - outcomes) ** 2)),
-            "log_loss": float(-np.mean(xlogy(outcomes, chance) + xlogy(1.0 - outcomes, 1.0 - chance))),
+            "brier": float(np.mean((expit(scores) - happened) ** 2)),
+            "log_loss": float(-np.mean(log_expit(np.where(happened, scores, -scores)))),
         }
-        area = area_under_curve(chance, outcomes == 1)
+        area = area_under_curve(scores, happened)
         return found if math.isnan(area) else {"auc": area, **found}
 
     def to_frame(self) -> pd.DataFrame:
@@ -200,9 +199,11 @@ class OutcomeModel(FederatedEstimator):
         self.auc_bounds_ = facts["auc_bounds_"] and tuple(facts["auc_bounds_"])
 
 
-def _outcomes_of(data: EventTensor, labels: Sequence[str] | None) -> Floats:
-    if labels is not None:
-        return (np.asarray(labels) == "1").astype(np.float64)
-    if data.outcomes is None:
+def _outcomes_of(data: EventTensor, labels: Sequence[str] | None) -> NDArray[np.bool_]:
+    given = data.outcomes if labels is None else labels
+    if given is None:
         raise DataError("the patients have no outcomes", where="data", mend="Give data with outcomes, or labels.")
-    return data.outcomes.astype(np.float64)
+    texts = np.asarray(given).astype(str)
+    if texts.shape != (len(data),) or not np.isin(texts, ("0", "1")).all():
+        raise DataError("an outcome is neither 0 nor 1", where="labels", mend="Give one of both for every patient.")
+    return np.asarray(texts == "1")

@@ -21,9 +21,7 @@ Floats = NDArray[np.float64]
 _FACTOR = "factor/"
 
 
-def refit_memberships(
-    data: EventTensor, codes: Mapping[str, tuple[str, ...]], factors: Mapping[str, Floats]
-) -> Floats:
+def refit_memberships(data: EventTensor, codes: Mapping[str, tuple[str, ...]], factors: Mapping[str, Floats]) -> Floats:
     """Fit every patient's memberships to its own counts, shape (n, r), as ``transform`` of a factorisation does.
 
     Codes that are not listed are left out. A patient's memberships depend on no other patient.

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import DataError
-from multicentre.federation.rounds import Rounds
+from multicentre.federation.rounds import History
 from multicentre.phenotyping.prediction import messages as sent
 from multicentre.phenotyping.prediction.maths.logistic import newton_step, objective, standard_deviations
 from multicentre.phenotyping.prediction.maths.ranking import bound_area, score_edges
@@ -31,12 +31,25 @@ class Plan:
 
 @dataclass(frozen=True)
 class Fit:
-    """A logistic regression and the sums behind it."""
+    """A logistic regression and the sums behind it.
+
+    Parameters
+    ----------
+    model : Model
+    moments : Moments
+        Of the patients of the fit.
+    information : array of shape (p, p)
+    log_likelihood : float
+    history : list of dict
+    converged : bool
+    """
 
     model: sent.Model
     moments: sent.Moments
-    reached: sent.Ascent
-    rounds: Rounds[sent.Ascent]
+    information: Floats
+    log_likelihood: float
+    history: History
+    converged: bool
 
 
 def fit_model(federation: Federation, plan: Plan, *, everyone: bool) -> Fit:
@@ -60,7 +73,15 @@ def fit_model(federation: Federation, plan: Plan, *, everyone: bool) -> Fit:
         rounds.record(log_likelihood=sums.log_likelihood, change=change, share=before.share)
         if rounds.state.share == 1.0 and change < plan.tol:
             rounds.stop()
-    return Fit(sent.Model(everyone, rounds.state.coefficients, centre, spread), moments, rounds.state, rounds)
+    reached = rounds.state
+    return Fit(
+        model=sent.Model(everyone, reached.coefficients, centre, spread),
+        moments=moments,
+        information=reached.information,
+        log_likelihood=reached.objective - objective(0.0, reached.coefficients, plan.penalty),
+        history=rounds.history,
+        converged=rounds.stopped,
+    )
 
 
 def check_outcomes(moments: sent.Moments) -> None:
@@ -73,7 +94,7 @@ def check_outcomes(moments: sent.Moments) -> None:
         )
 
 
-def rank_held_out(federation: Federation, plan: Plan, fit: Fit) -> sent.ScoreCounts:
+def count_held_out(federation: Federation, plan: Plan, fit: Fit) -> sent.ScoreCounts:
     """Count the held-out patients by score, in bins that follow from sums known already."""
     model, moments = fit.model, fit.moments
     covariance = moments.products / moments.n_patients - np.outer(model.centre, model.centre)

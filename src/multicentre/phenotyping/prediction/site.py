@@ -1,7 +1,7 @@
 """The model of an outcome beside the patients: all that a coordinator can ask of a site, and all that it answers.
 
-A site refits its patients' memberships to public factors and keeps them. What leaves are sums over its patients, as terms
-of sums over sites; only :meth:`OutcomeSite.rank_own` answers for the site alone, and only on request.
+A site refits its patients' memberships to public factors and keeps them. What leaves are sums over its patients, as
+terms of sums over sites; only :meth:`OutcomeSite.rank_own` answers for the site alone, and only on request.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class OutcomeSite(SitePart):
             raise DataError(
                 "no patient has a code of the phenotypes",
                 where="codes",
-                mend="Compare the site's code systems and spelling with those of the phenotypes, or leave the site out.",
+                mend="Compare the site's code systems and spelling with the phenotypes', or leave the site out.",
             )
         for part in _parts(held_out):
             memberships[:, (memberships[part] > 0).sum(axis=0) < ask.fewest] = 0.0
@@ -91,8 +91,8 @@ class OutcomeSite(SitePart):
     def rank_own(self, ask: sent.Model) -> sent.OwnArea:
         """Tell how well the model ranks the site's own held-out patients.
 
-        A sum over sites cannot answer for one of them, so this is the site's own answer, one number. It is asked for when
-        an analyst wants to know where a model serves worse.
+        A sum over sites cannot answer for one of them, so this is the site's own answer, one number. It is asked for
+        when an analyst wants to know where a model serves worse.
         """
         scores, outcomes = self._score_held_out(ask)
         fewer = min(int(outcomes.sum()), int((~outcomes).sum()))

@@ -19,7 +19,7 @@ from multicentre.phenotyping.agreement import Sizes, Vocabulary, agree_on_codes
 from multicentre.phenotyping.fitted.checks import check_flags, check_numbers, check_rank, check_whole
 from multicentre.phenotyping.fitted.model import PhenotypeModel
 from multicentre.phenotyping.fitted.sums import MEMBER_SHARE, FitSums
-from multicentre.phenotyping.kernels.factors import Factors, normalise_columns, relative_change
+from multicentre.phenotyping.kernels.factors import Factors, draw_factors, normalise_columns, relative_change
 from multicentre.phenotyping.kernels.sparse import SparseTensor
 from multicentre.phenotyping.scores.errors import TensorErrors
 from multicentre.phenotyping.trip import messages as sent
@@ -155,8 +155,7 @@ class TRIP(PhenotypeModel):
         return vocabulary
 
     def _start(self, federation: Federation, vocabulary: Vocabulary) -> sent.Consensus:
-        generator = np.random.default_rng(self.random_state)
-        factors = {mode: generator.random((size, self.rank)) for mode, size in vocabulary.sizes.items()}
+        factors = draw_factors(vocabulary.sizes, int(self.rank), int(self.random_state))
         begin = sent.Begin(
             factors,
             distinct=float(self.distinct),

@@ -12,12 +12,12 @@ import multicentre as mc
 from multicentre.data import MultiViewData
 from multicentre.engines.faults import Faults
 from multicentre.estimator import FederatedEstimator
-from multicentre.federation.errors import ConfigurationError, DataError, RefusedByPolicy
+from multicentre.federation.errors import ConfigurationError, DataError, NoiseWarning, RefusedByPolicy
 from multicentre.multiview.ppca.maths import private
 from multicentre.multiview.ppca.maths.gauge import sum_variances
 from multicentre.multiview.ppca.maths.model import Layout, Parameters
 from multicentre.multiview.ppca.maths.moments import reduce_rows
-from multicentre.multiview.ppca.private import NoiseWarning, plan_noise
+from multicentre.multiview.ppca.private import plan_noise
 from multicentre.privacy.accounting import rho_of_epsilon
 from ppca_federations import SIZES, federate, law, small_sites
 from ppca_private import FedMvPPCA, fit_privately, small_reference

@@ -9,6 +9,7 @@ from multicentre.phenotyping.kernels.inner import (
     squared_error,
     squared_error_at_entries,
 )
+from multicentre.phenotyping.kernels.sparse import SparseTensor
 
 LETTERS = "abcd"
 
@@ -40,8 +41,6 @@ def test_the_error_at_entries_leaves_zeros_out(draw, dense, shape):
 
 
 def test_the_error_of_an_exact_fit_is_not_negative(rng):
-    from multicentre.phenotyping.kernels.sparse import SparseTensor
-
     for _ in range(20):
         factors = [rng.random((side, 3)) for side in (4, 3, 5)]
         cells = full(factors)

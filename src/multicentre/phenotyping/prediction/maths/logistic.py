@@ -147,10 +147,8 @@ def standard_errors(information: Floats, penalty: float) -> Floats:
     >>> standard_errors(np.diag([4.0, 1.0]), 1.0).tolist()
     [0.5, 0.5]
     """
-    inverse = np.linalg.pinv(
-        information + np.diag(ridge(len(information), penalty)), rcond=NEGLIGIBLE, hermitian=True
-    )
-    return np.sqrt(np.maximum(np.diagonal(inverse @ information @ inverse), 0.0))
+    inverse = np.linalg.pinv(information + np.diag(ridge(len(information), penalty)), rcond=NEGLIGIBLE, hermitian=True)
+    return np.asarray(np.sqrt(np.maximum(np.diagonal(inverse @ information @ inverse), 0.0)))
 
 
 def wald_p_values(coefficients: Floats, errors: Floats) -> Floats:
@@ -175,4 +173,4 @@ def odds_ratios(coefficients: Floats, errors: Floats, level: float = 0.95) -> Fl
     [[2.0, 2.0, 2.0]]
     """
     reach = ndtri(0.5 + 0.5 * level) * errors
-    return np.exp(np.column_stack([coefficients, coefficients - reach, coefficients + reach]))
+    return np.asarray(np.exp(np.column_stack([coefficients, coefficients - reach, coefficients + reach])))

@@ -53,8 +53,8 @@ def score_edges(intercept: float, coefficients: Floats, correlations: Floats, n_
 def count_in_groups(scores: Floats, edges: Floats, fewest: int) -> tuple[Floats, Floats]:
     """Count scores by bin such that every count that is not 0 rests on `fewest` patients or more.
 
-    From below, neighbouring bins are grouped until each group has as many patients as asked for. The group's count stands
-    once at its lowest bin and once at its highest, so that every patient lies between the two places.
+    From below, neighbouring bins are grouped until each group has as many patients as asked for. The group's count
+    stands once at its lowest bin and once at its highest, so that every patient lies between the two places.
 
     Parameters
     ----------

@@ -1,0 +1,221 @@
+"""What a fitted model shows: tables, exhibits, communication, and fits repeated."""
+
+import dataclasses
+import json
+import math
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.exceptions import NotFittedError
+
+import multicentre as mc
+from event_sites import simulate_events
+from multicentre.exhibits import Bars, HeatMap, Lines, Table, read_exhibit
+from multicentre.federation.errors import ConfigurationError, RefusedByPolicy
+from multicentre.phenotyping import DPFact
+from multicentre.phenotyping.fitted import exhibits, repeats
+from multicentre.phenotyping.fitted.communication import communication_table
+from multicentre.privacy.guarantee import Guarantee
+from multicentre.reports.figures import draw
+from multicentre.studies.plain import to_json
+
+SITES = simulate_events(160).sites(2)
+
+
+def fit(federation=None, **options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return DPFact(3, max_rounds=3, **options).fit(federation or mc.Federation.in_process(SITES))
+
+
+@pytest.fixture(scope="module")
+def model():
+    return fit(track_errors=True)
+
+
+def by_title(shown):
+    return {one.title: one for one in shown}
+
+
+def test_table_of_a_fit(model):
+    table = model.phenotypes(4)
+    assert [one.weight for one in table] == model.weights_.tolist()
+    assert [one.prevalence for one in table] == pytest.approx(model.members_ / model.n_patients_)
+    code = table.phenotypes[1].codes["diagnosis"][0]
+    assert code.weight == model.factors_["diagnosis"][:, 1].max()
+    assert model.codes_["diagnosis"][model.factors_["diagnosis"][:, 1].argmax()] == code.code
+    with pytest.raises(NotFittedError):
+        DPFact().phenotypes()
+
+
+def test_exhibits_survive_the_run_folder_and_can_be_drawn(model):
+    shown = model.exhibits(SITES, {})
+    assert list(by_title(shown)) == [
+        "Errors",
+        "Change",
+        "Communication",
+        "Weights",
+        "Phenotypes",
+        "Phenotypes by site",
+        "Memberships",
+    ]
+    for one in shown:
+        again = read_exhibit(json.loads(to_json(one.to_dict())))
+        assert type(again) is type(one)
+        if not isinstance(again, Table):
+            assert "<svg" in draw(again)
+    assert list(by_title(model.exhibits({}, {}))) == list(by_title(shown))[:-2]
+
+
+def test_learning_curves_stand_beside_the_model_that_says_zero(model):
+    errors, change = exhibits.learning_curves(model)
+    assert isinstance(errors, Lines)
+    counts = np.concatenate([data.counts for data in SITES.values()])
+    zero = np.sqrt(np.mean(counts**2))
+    assert errors.series["model that says zero"] == pytest.approx([zero] * 3)
+    assert errors.series["all cells"][-1] == pytest.approx(model.errors_.rmse, rel=1e-2)
+    assert errors.series["entries above zero"] == [entry["rmse_at_entries"] for entry in model.history_]
+    assert f"{counts.std():.4g}" in errors.caption
+    assert change.series == {"change": [entry["change"] for entry in model.history_]}
+
+
+def test_curves_of_a_fit_that_tracks_no_error():
+    elastic = fit(solver="easgd")
+    assert [one.title for one in exhibits.learning_curves(elastic)] == ["Change"]
+    elastic.history_ = []
+    assert exhibits.learning_curves(elastic) == []
+
+
+def test_values_of_few_patients_are_left_out():
+    few = np.zeros((40, 3))
+    few[:12, 0], few[:9, 1], few[:12, 2] = 2.0, 1.0, 2.0
+    (shown,) = exhibits.site_profiles({"lyon": few}).values
+    assert shown == [pytest.approx(2 * math.sqrt(12 / 40)), None, pytest.approx(2 * math.sqrt(12 / 40))]
+    assert exhibits.site_profiles({"lyon": few[:, [1]], "oslo": few[:, [0]]}).high == shown[0]
+    assert exhibits.site_profiles({"lyon": few[:0]}).values == [[None] * 3]
+
+
+def test_histogram_of_memberships_leaves_few_out(model):
+    rows = np.zeros((40, 3))
+    rows[:20, 0], rows[:9, 1], rows[20:35, 1] = 3.0, 3.0, 1.0
+    shown = exhibits.shares_of_phenotypes({"a": rows[:30], "b": rows[30:]}, model.phenotypes())
+    assert isinstance(shown, Bars)
+    first, second, third = shown.series.values()
+    assert shown.categories[-1] == "75 to 100 %"
+    assert first == [0.0, 0.0, 0.0, 0.0, 100 * 11 / 40]
+    assert second == [0.0, 0.0, 0.0, 0.0, 100 * 15 / 40]
+    assert third == [0.0] * 5
+
+
+def test_table_of_phenotypes_leaves_small_prevalence_out(model):
+    twin = dataclasses.replace(model.phenotypes().phenotypes[0], prevalence=None)
+    shown = exhibits.leading_codes(dataclasses.replace(model.phenotypes(), phenotypes=(twin,)))
+    assert shown.rows[0][2] is None
+    assert shown.rows[0][3].startswith(f"{twin.codes['procedure'][0].title} (")
+
+
+def test_private_fits_show_their_promise_and_nothing_of_single_sites(model):
+    private = fit()
+    private.privacy_ = Guarantee(1.0, 1e-5)
+    shown = by_title(private.exhibits(SITES, {}))
+    assert "Phenotypes by site" not in shown
+    assert "Memberships" not in shown
+    assert "epsilon 1" in shown["Differential privacy"].rows[0][1]
+
+
+def test_profile_of_the_sites_is_in_the_order_of_the_model():
+    fitted = fit(random_state=3)
+    frame = fitted.profile_sites()
+    assert frame.index.tolist() == list(SITES)
+    shown = exhibits.site_profiles({site: fitted.transform(data) for site, data in SITES.items()})
+    assert isinstance(shown, HeatMap)
+    assert frame.to_numpy() == pytest.approx(np.array(shown.values), rel=1e-2)
+    lengths = np.array([len(data) for data in SITES.values()])
+    assert np.sqrt(lengths @ frame.to_numpy() ** 2) == pytest.approx(fitted.weights_)
+
+
+def test_profile_of_the_sites_is_refused_under_epsilon_and_by_policies():
+    fitted = fit()
+    fitted.epsilon = 1.0
+    with pytest.raises(ConfigurationError, match="themselves"):
+        fitted.profile_sites()
+    strict = mc.Federation.in_process(SITES, policy=mc.Policy(secure_sums_only=True), secure_sum=True)
+    with pytest.raises(RefusedByPolicy, match="profile"):
+        fit(strict, vocabulary=SITES["site-0"].codes).profile_sites()
+
+
+def test_bytes_of_the_rounds_are_those_of_the_formula():
+    federation = mc.Federation.in_process(SITES)
+    for solver, more in {"stat": 3 * 3, "easgd": 3, "observed": 0}.items():
+        fitted = fit(federation, solver=solver)
+        frame = communication_table(fitted).to_frame()
+        factors = sum(map(len, fitted.codes_.values())) * 3
+        rounds, formula = frame.loc["rounds"], frame.loc["rounds, by the formula"]
+        assert rounds["bytes_from_sites"] == formula["bytes_from_sites"] == 3 * 2 * 8 * (factors + more)
+        assert rounds["bytes_from_site"] == rounds["bytes_from_sites"] / 2
+        assert formula["bytes_to_sites"] == 3 * 2 * 8 * factors
+        assert 0 < rounds["bytes_to_sites"] - formula["bytes_to_sites"] <= 3 * 2 * 8 * 8
+        parts = frame.drop(index=["all", "rounds, by the formula"])
+        assert frame.loc["all", "bytes_to_sites"] == parts["bytes_to_sites"].sum()
+        assert formula["seconds"] == pytest.approx(3 * 2 * 8 * (2 * factors + more) / 15e6)
+
+
+def test_masked_sums_add_a_part_of_their_own():
+    masked = communication_table(fit(mc.Federation.in_process(SITES, secure_sum=True))).to_frame()
+    assert masked.loc["agreement on keys and noise", "bytes_from_sites"] > 0
+
+
+def test_traffic_is_saved_with_the_model(model, tmp_path):
+    model.save(tmp_path)
+    again = DPFact.load(tmp_path)
+    assert communication_table(again) == communication_table(model)
+    assert again.errors_ == model.errors_
+
+
+def test_seeds_that_agree_match_and_lie_above_the_null_line():
+    frame = repeats.seed_stability(DPFact(3, max_rounds=200, tol=1e-6, init="random"), SITES, (0, 1, 2))
+    assert frame.index.tolist() == [1, 2, 3]
+    assert frame["match"].min() > 0.95 > 0.7 > frame["null"].max()
+    assert frame.attrs["score"] > 0.95
+    assert frame.attrs["seed"] in (0, 1, 2)
+
+
+def test_seeds_are_checked_and_spend_no_budget():
+    with pytest.raises(ConfigurationError, match="two different seeds"):
+        repeats.seed_stability(DPFact(3), SITES, (1, 1))
+    with pytest.raises(ConfigurationError, match="budget"):
+        repeats.seed_stability(DPFact(3, epsilon=1.0), mc.Federation.in_process(SITES))
+
+
+class Noised:
+    """Fits that lose a phenotype below epsilon 2, over fewer codes."""
+
+    def __init__(self, model):
+        self.model = model
+
+    def __call__(self, epsilon):
+        twin = DPFact()
+        twin._set_factors(self.model.factors_, self.model.weights_, self.model.codes_)
+        if epsilon is not None and epsilon < 2:
+            twin.factors_ = {mode: factor[1:] * [1, 1, 0] for mode, factor in twin.factors_.items()}
+            twin.codes_ = {mode: codes[1:] for mode, codes in twin.codes_.items()}
+        return twin
+
+
+def test_privacy_curve_of_a_callable(model):
+    cut = {mode: factor * (np.arange(len(factor)) > 0)[:, None] for mode, factor in model.factors_.items()}
+    kept = np.prod([np.linalg.norm(factor, axis=0) for factor in cut.values()], axis=0)
+    frame = repeats.privacy_curve(Noised(model), epsilons=(4, 1), n_repeats=2)
+    assert frame.index.tolist() == [4.0, 1.0]
+    assert frame["match"].tolist() == pytest.approx([1.0, kept[:2].sum() / 3])
+    assert (frame["lowest"] == frame["highest"]).all()
+    truth = {mode: factor[:, [2, 0, 1]] for mode, factor in model.factors_.items()}
+    assert repeats.privacy_curve(Noised(model), epsilons=(4,), reference=truth).loc[4.0, "match"] == pytest.approx(1)
+
+
+def test_privacy_curve_takes_data_and_not_a_federation():
+    with pytest.raises(ConfigurationError, match="data by site"):
+        repeats.privacy_curve(DPFact(3), mc.Federation.in_process(SITES))
+    with pytest.raises(ConfigurationError, match="one epsilon"):
+        repeats.privacy_curve(Noised(None), epsilons=())
