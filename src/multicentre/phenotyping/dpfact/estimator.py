@@ -345,7 +345,7 @@ class DPFact(PhenotypeModel):
     def _describe(
         self, federation: Federation, plan: loops.Plan, factors: Mapping[str, loops.Floats], sizes: Sizes
     ) -> None:
-        found = loops.ask_for_errors(federation, plan, factors, keep=True)
+        found = loops.ask_for_errors(federation, plan, factors, refit=self.solver != "observed", keep=True)
         weights = np.sqrt(np.maximum(np.diagonal(found.gram), 0.0))
         order = self._set_factors(factors, weights, plan.vocabulary.codes)
         self.members_ = found.members[order]

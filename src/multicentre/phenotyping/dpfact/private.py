@@ -114,6 +114,12 @@ class PrivateTerms:
             releases.append(Planned(DPFactSite.pass_clipped_patients, _noise(each, factor=1.0), self.n_releases))
         return Plan(tuple(releases), self.delta, self.unit)
 
+    @property
+    def first_multiplier(self) -> float:
+        """Noise of the first sum of codes together, or of products, in units of its sensitivity."""
+        first = next(planned for planned in self.plan.releases if planned.step.name != "spread_codes")
+        return next(iter(first.noise.multipliers.values()))
+
     def multiplier(self, step: str, field: str) -> float:
         """Return the planned noise of a field, in units of its sensitivity."""
         return next(planned.noise.multipliers[field] for planned in self.plan.releases if planned.step.name == step)
@@ -192,8 +198,7 @@ def _expected_signal(federation: Federation, terms: PrivateTerms) -> float:
     assert terms.site_size is not None
     n_sites = len(federation.sites)
     spread = math.sqrt(n_sites) if federation.protection == "clear" else 1.0
-    first = terms.plan.releases[-1 if not terms.from_cooccurrence else -2].noise.multipliers
-    return n_sites * terms.site_size / (terms.rank * max(first.values()) * spread)
+    return n_sites * terms.site_size / (terms.rank * terms.first_multiplier * spread)
 
 
 def _agree(federation: Federation, terms: PrivateTerms) -> Vocabulary:

@@ -138,7 +138,7 @@ def traffic_since(before: Traffic, after: Traffic) -> Traffic:
     steps = [name for name, calls in after.calls.items() if calls > before.calls.get(name, 0)]
     names = ("calls", "bytes_to_sites", "bytes_from_sites")
     return Traffic(
-        *({step: getattr(after, name)[step]  for step in steps} for name in names)
+        *({step: getattr(after, name)[step] - getattr(before, name).get(step, 0) for step in steps} for name in names)
     )
 
 

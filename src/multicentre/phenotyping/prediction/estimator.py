@@ -12,6 +12,7 @@ from multicentre.phenotyping.prediction import rounds as loops
 from multicentre.phenotyping.prediction.checks import check_parameters, warn_of_fit
 from multicentre.phenotyping.prediction.fitted import OutcomeModel
 from multicentre.phenotyping.prediction.maths.logistic import odds_ratios, standard_errors, wald_p_values
+from multicentre.phenotyping.prediction.maths.ranking import area_from_counts
 from multicentre.phenotyping.prediction.phenotypes import Phenotypes
 from multicentre.phenotyping.prediction.site import OutcomeSite
 
@@ -42,7 +43,7 @@ class PhenotypeOutcome(OutcomeModel):
         Fit on all patients after the area was taken: coefficients are then those of everyone, and the area that of the
         training patients' fit.
     n_bins : int, default 200
-        Bins of scores from which the area under the curve is taken. More bins give closer bounds, until groups of
+        Bins of scores from which the area under the curve is taken. More give closer bounds, until groups of
         `min_patients` set the limit.
     min_patients : int, default 10
         A phenotype that fewer of a site's training (or held-out) patients have counts as absent there, and a count of
@@ -155,9 +156,12 @@ class PhenotypeOutcome(OutcomeModel):
         return Acknowledgement()
 
     def _set_area(self, counts: sent.ScoreCounts | None) -> None:
-        self.auc_bounds_ = None if counts is None else loops.area_bounds(counts)
-        self.auc_ = None if self.auc_bounds_ is None else sum(self.auc_bounds_) / 2.0
-        self.n_held_out_ = 0.0 if counts is None else float((counts.outcome_low + counts.other_low).sum())
+        self.auc_, self.auc_bounds_, self.n_held_out_ = None, None, 0.0
+        if counts is not None:
+            self.n_held_out_ = float(counts.with_outcome[0].sum() + counts.without[0].sum())
+        if counts is not None and counts.with_outcome.any() and counts.without.any():
+            self.auc_, *bounds = area_from_counts(counts.with_outcome, counts.without)
+            self.auc_bounds_ = (bounds[0], bounds[1])
 
     def _set_fit(self, fit: loops.Fit) -> None:
         model, moments = fit.model, fit.moments

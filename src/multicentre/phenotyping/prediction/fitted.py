@@ -53,11 +53,12 @@ class OutcomeModel(FederatedEstimator):
     n_held_out_ : float
         Held-out patients who were counted.
     auc_ : float or None
-        Area under the curve on held-out patients, the middle of `auc_bounds_`. None where nobody was held out, or fewer
-        than `min_patients` of an outcome at every site.
+        Area under the curve on held-out patients, from counts of groups of them at each site. Within .01 of that of the
+        scores themselves in simulations with 100 held-out patients of either outcome a site or more. None where nobody
+        was held out, or fewer than `min_patients` of an outcome at every site.
     auc_bounds_ : tuple of two floats, or None
-        Between these lies the area that the scores themselves would give for the counted patients: half of their
-        distance bounds the error of `auc_`. They say nothing of chance.
+        Between these the area of the scores themselves is sure to lie, for the patients who were counted. They tell what
+        grouping hides and say nothing of chance.
     n_rounds_ : int
     converged_ : bool
     """

@@ -94,12 +94,10 @@ class Binned(Model):
 
 @dataclass(frozen=True)
 class ScoreCounts(Release):
-    """Held-out patients by score and outcome, in groups; each group stands at its lowest and at its highest bin."""
+    """Held-out patients by score and outcome, in groups; each stands at its lowest, highest and mean bin."""
 
-    outcome_low: Floats = array("with the outcome, at the lowest bin", ("b",), unit="patients", bound=PATIENTS)
-    outcome_high: Floats = array("with the outcome, at the highest bin", ("b",), unit="patients", bound=PATIENTS)
-    other_low: Floats = array("without it, at the lowest bin", ("b",), unit="patients", bound=PATIENTS)
-    other_high: Floats = array("without it, at the highest bin", ("b",), unit="patients", bound=PATIENTS)
+    with_outcome: Floats = array("patients with the outcome", (3, "b"), unit="patients", bound=PATIENTS)
+    without: Floats = array("patients without it", (3, "b"), unit="patients", bound=PATIENTS)
 
 
 @dataclass(frozen=True)

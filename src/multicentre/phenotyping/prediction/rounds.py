@@ -12,7 +12,7 @@ from multicentre.federation.errors import DataError
 from multicentre.federation.rounds import History
 from multicentre.phenotyping.prediction import messages as sent
 from multicentre.phenotyping.prediction.maths.logistic import newton_step, objective, standard_deviations
-from multicentre.phenotyping.prediction.maths.ranking import bound_area, score_edges
+from multicentre.phenotyping.prediction.maths.ranking import score_edges
 from multicentre.phenotyping.prediction.site import OutcomeSite
 
 Floats = NDArray[np.float64]
@@ -102,13 +102,6 @@ def count_held_out(federation: Federation, plan: Plan, fit: Fit) -> sent.ScoreCo
     edges = score_edges(float(model.coefficients[0]), model.coefficients[1:], correlations, plan.n_bins)
     ask = sent.Binned(False, model.coefficients, model.centre, model.spread, edges)
     return federation.once("scores", sent.ScoreCounts, lambda: federation.sum(OutcomeSite.count_scores, ask))
-
-
-def area_bounds(counts: sent.ScoreCounts) -> tuple[float, float] | None:
-    """Return the bounds of the area under the curve; None where an outcome has no patients that may be counted."""
-    if not (counts.outcome_low.sum() > 0 and counts.other_low.sum() > 0):
-        return None
-    return bound_area((counts.outcome_low, counts.outcome_high), (counts.other_low, counts.other_high))
 
 
 def _start(moments: sent.Moments) -> sent.Ascent:

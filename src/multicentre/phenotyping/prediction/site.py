@@ -80,12 +80,9 @@ class OutcomeSite(SitePart):
     def count_scores(self, ask: sent.Binned) -> sent.ScoreCounts:
         """Count held-out patients by score and outcome; small counts are joined, and left out where all are few."""
         scores, outcomes = self._score_held_out(ask)
-        fewest = self.memory.fewest
-        outcome = count_in_groups(scores[outcomes], ask.edges, fewest)
-        other = count_in_groups(scores[~outcomes], ask.edges, fewest)
-        counts = np.concatenate([outcome[0], other[0]])
-        behind = int(counts[counts > 0].min(initial=len(self.data))) if counts.any() else 0
-        return sent.ScoreCounts(*outcome, *other, patients=behind)
+        counts = [count_in_groups(scores[of], ask.edges, self.memory.fewest) for of in (outcomes, ~outcomes)]
+        groups = np.concatenate([places[0][places[0] > 0] for places in counts])
+        return sent.ScoreCounts(*counts, patients=int(groups.min()) if len(groups) else 0)
 
     @step(releases=sent.OwnArea, when="on request")
     def rank_own(self, ask: sent.Model) -> sent.OwnArea:

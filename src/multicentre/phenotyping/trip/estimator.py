@@ -26,6 +26,7 @@ from multicentre.phenotyping.trip import messages as sent
 from multicentre.phenotyping.trip.maths import Floats, agree_on_factors, penalty_of_round
 from multicentre.phenotyping.trip.site import TRIPSite
 
+USUAL_SHARE = 20.0
 _WHOLE = {"rank": 1, "max_rounds": 1, "n_sweeps": 1, "min_code_patients": 0, "random_state": 0}
 
 
@@ -41,10 +42,12 @@ class TRIP(PhenotypeModel):
     ----------
     rank : int, default 20
         Phenotypes; at most the number of codes of every mode.
-    penalty : float, default 300
-        ``w`` of the first round, in units of the curvature ``2 A'A * C'C`` with C of entries up to 1. It must be tuned:
-        on simulated data of MIMIC-III's size the factor match score to the truth was .53 with 1 and .91 with 300.
-        Far too small, sites settle apart; far too large, the start is kept.
+    penalty : float, optional
+        ``w`` of the first round. It is held against the curvature of a site, which is twice the squared length of the
+        memberships in a phenotype and so grows with the number of patients, and it must be tuned: far too small, sites
+        settle apart; far too large, the start is kept and nothing is learnt. By default a twentieth of the sum of all
+        squared counts, divided by sites and phenotypes. On simulated data of MIMIC-III's size, where that is 220, the
+        factor match score to the truth after 40 rounds was .71 with 1 and .88 with 30.
     growth : float, default 1.1
         Factor by which the penalty grows from round to round, up to 1e10. Growth ends the fit whether it is good or
         not; 1 keeps the penalty.
@@ -70,7 +73,7 @@ class TRIP(PhenotypeModel):
     track_errors : bool, default False
         Ask for both errors after every round, for learning curves.
     random_state : int, default 0
-        Seed of the start, U(0, 1), the same at every site.
+        Seed of the start: U(0, 1), columns then brought to unit length; the same at every site.
 
     Attributes
     ----------
@@ -89,7 +92,7 @@ class TRIP(PhenotypeModel):
         self,
         rank: int = 20,
         *,
-        penalty: float = 300.0,
+        penalty: float | None = None,
         growth: float = 1.1,
         distinct: float = 0.0,
         cap: int | None = None,
@@ -133,7 +136,7 @@ class TRIP(PhenotypeModel):
         before = copy.deepcopy(federation.traffic)
         vocabulary = federation.once("codes", Vocabulary, lambda: self._agree(federation))
         sizes = federation.once("sizes", Sizes, lambda: federation.sum(TRIPSite.sum_sizes, Nothing()))
-        start = federation.once("start", sent.Consensus, lambda: self._start(federation, vocabulary))
+        start = federation.once("start", sent.Draw, lambda: self._start(federation, vocabulary, sizes))
         rounds = self._run(federation, start, sizes)
         self._note(rounds)
         self._describe(federation, rounds.state.factors, vocabulary, sizes)
@@ -142,7 +145,9 @@ class TRIP(PhenotypeModel):
     def _check(self) -> None:
         given = self.get_params(deep=False)
         check_whole(given, _WHOLE if self.cap is None else {**_WHOLE, "cap": 1})
-        check_numbers(given, above={"penalty": 0.0}, least={"growth": 1.0, "distinct": 0.0, "tol": 0.0})
+        check_numbers(given, least={"growth": 1.0, "distinct": 0.0, "tol": 0.0})
+        if self.penalty is not None:
+            check_numbers(given, above={"penalty": 0.0})
         check_flags(given, "nonnegative", "track_errors")
 
     def _agree(self, federation: Federation) -> Vocabulary:
@@ -154,7 +159,7 @@ class TRIP(PhenotypeModel):
         federation.ask(TRIPSite.agree, sent.Agreed(vocabulary.codes, fewest, int(self.cap or 0)))
         return vocabulary
 
-    def _start(self, federation: Federation, vocabulary: Vocabulary) -> sent.Consensus:
+    def _start(self, federation: Federation, vocabulary: Vocabulary, sizes: Sizes) -> sent.Draw:
         factors = draw_factors(vocabulary.sizes, int(self.rank), int(self.random_state))
         begin = sent.Begin(
             factors,
@@ -163,13 +168,14 @@ class TRIP(PhenotypeModel):
             n_sweeps=int(self.n_sweeps),
         )
         federation.ask(TRIPSite.begin, begin)
-        return sent.Consensus(factors)
+        usual = sizes.squares / (USUAL_SHARE * len(federation.sites) * self.rank)
+        return sent.Draw(factors, float(usual if self.penalty is None else self.penalty))
 
-    def _run(self, federation: Federation, start: sent.Consensus, sizes: Sizes) -> Rounds[sent.Consensus]:
-        rounds = federation.rounds(int(self.max_rounds), sent.Consensus, lambda: start)
+    def _run(self, federation: Federation, start: sent.Draw, sizes: Sizes) -> Rounds[sent.Consensus]:
+        rounds = federation.rounds(int(self.max_rounds), sent.Consensus, lambda: sent.Consensus(start.factors))
         for number in rounds:
             before = rounds.state
-            penalty = penalty_of_round(self.penalty, self.growth, number)
+            penalty = penalty_of_round(start.penalty, self.growth, number)
             terms = federation.sum(TRIPSite.fit_near_consensus, sent.Draw(before.factors, penalty))
             factors = agree_on_factors(
                 terms.factors, terms.multipliers, terms.sites, penalty, nonnegative=self.nonnegative

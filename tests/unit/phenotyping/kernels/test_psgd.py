@@ -29,16 +29,18 @@ def plain_pass_entries(tensor, order, factors, step, pull, targets, nonnegative)
 @pytest.mark.parametrize("nonnegative", [True, False])
 def test_a_pass_over_entries_is_the_plain_one(draw, rng, shape, nonnegative):
     tensor, factors = draw(shape)
+    if not nonnegative:
+        factors = [rng.standard_normal(factor.shape) for factor in factors]
     targets = [rng.random(factor.shape) for factor in factors[1:]]
     order = rng.permutation(tensor.nnz)
-    expected = plain_pass_entries(tensor, order, factors, 0.3, 2.0, targets, nonnegative)
+    expected = plain_pass_entries(tensor, order, factors, 0.1, 2.0, targets, nonnegative)
     before = [factor.copy() for factor in factors]
     memberships, features = pass_entries(
-        tensor, order, factors[0], factors[1:], 0.3, 2.0, targets, nonnegative=nonnegative
+        tensor, order, factors[0], factors[1:], 0.1, 2.0, targets, nonnegative=nonnegative
     )
     for found, wanted in zip([memberships, *features], expected, strict=True):
         np.testing.assert_allclose(found, wanted, rtol=1e-11, atol=1e-12)
-    assert any((wanted < 0).any() for wanted in expected) is not nonnegative
+    assert all((wanted >= 0).all() for wanted in expected) is nonnegative
     for factor, kept in zip(factors, before, strict=True):
         np.testing.assert_array_equal(factor, kept)
 
@@ -50,7 +52,7 @@ def test_passes_lower_the_error_at_entries(draw, rng):
         memberships, features = pass_entries(
             tensor, rng.permutation(tensor.nnz), memberships, features, 0.05, 0.0, factors[1:]
         )
-    assert squared_error_at_entries(tensor, [memberships, *features]) < 0.05 * squared_error_at_entries(tensor, factors)
+    assert squared_error_at_entries(tensor, [memberships, *features]) < 0.2 * squared_error_at_entries(tensor, factors)
 
 
 def test_a_strong_pull_holds_rows_at_the_target(draw, rng):

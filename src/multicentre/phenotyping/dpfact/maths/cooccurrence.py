@@ -124,9 +124,7 @@ def start_from_blocks(
     """
     widths, generator = list(sizes.values()), np.random.default_rng(seed)
     starts = [_one_signed(_leading(blocks, widths, rank), widths, generator)]
-    starts += [
-        [normalise_columns(generator.random((size, rank)))[0] for size in widths] for _ in range(n_starts - 1)
-    ]
+    starts += [[normalise_columns(generator.random((size, rank)))[0] for size in widths] for _ in range(n_starts - 1)]
     found = [_descend(blocks, start) for start in starts]
     best = min(range(n_starts), key=lambda place: found[place][1])
     return dict(zip(sizes, found[best][0], strict=True))

@@ -92,11 +92,11 @@ def descend(
         memberships, factors = pass_entries(
             tensor, order, memberships, factors, how.step, how.pull, targets, nonnegative=how.nonnegative
         )
+        if not all(np.abs(part).max(initial=0.0) < LARGEST for part in (memberships, *factors)):
+            raise NotConverged(
+                "stochastic gradient descent diverged", where="pass_entries", mend="Lower learning_rate tenfold."
+            )
         memberships = shrink_columns(memberships, how.step * how.shrinkage)
-    if not all(np.abs(part).max(initial=0.0) < LARGEST for part in (memberships, *factors)):
-        raise NotConverged(
-            "stochastic gradient descent diverged", where="pass_entries", mend="Lower learning_rate tenfold."
-        )
     return memberships, factors
 
 

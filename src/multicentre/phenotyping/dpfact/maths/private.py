@@ -279,7 +279,9 @@ def revive(factor: Floats, generator: np.random.Generator) -> Floats:
     return np.where(dead, drawn, factor)
 
 
-def weigh(blocks: Callable[[int, int, Floats], Floats], factors: Sequence[Floats], pairs: Sequence[tuple[int, int]]) -> Floats:
+def weigh(
+    blocks: Callable[[int, int, Floats], Floats], factors: Sequence[Floats], pairs: Sequence[tuple[int, int]]
+) -> Floats:
     """Return the nonnegative weights with which components fit the pairwise marginals best, shape (r,).
 
     Examples

@@ -50,11 +50,12 @@ def score_edges(intercept: float, coefficients: Floats, correlations: Floats, n_
     return np.asarray(intercept + spread * ndtri(np.arange(1, n_bins) / n_bins))
 
 
-def count_in_groups(scores: Floats, edges: Floats, fewest: int) -> tuple[Floats, Floats]:
+def count_in_groups(scores: Floats, edges: Floats, fewest: int) -> Floats:
     """Count scores by bin such that every count that is not 0 rests on `fewest` patients or more.
 
-    From below, neighbouring bins are grouped until each group has as many patients as asked for. The group's count
-    stands once at its lowest bin and once at its highest, so that every patient lies between the two places.
+    From below, neighbouring bins are grouped until each group has as many patients as asked for; what is left over joins
+    the last group. Groups touch, and the first and the last are open, so that no patient's lowest or highest score
+    shows; where a group ends tells in which bin its last patient lies.
 
     Parameters
     ----------
@@ -65,42 +66,49 @@ def count_in_groups(scores: Floats, edges: Floats, fewest: int) -> tuple[Floats,
 
     Returns
     -------
-    low, high : arrays of shape (b,)
-        All 0 where there are fewer patients in all.
+    array of shape (3, b)
+        Each group's count at its lowest bin, at its highest, and at the bin of its mean score. All 0 where there are
+        fewer patients in all.
 
     Examples
     --------
-    >>> low, high = count_in_groups(np.array([0.1, 1.1, 1.2, 3.3]), np.array([1.0, 2.0, 3.0]), 2)
-    >>> low.tolist(), high.tolist()
-    ([4.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 4.0])
+    >>> count_in_groups(np.array([0.1, 1.1, 1.2, 3.3]), np.array([1.0, 2.0, 3.0]), 2).tolist()
+    [[4.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 4.0], [0.0, 4.0, 0.0, 0.0]]
     """
-    bins = np.searchsorted(edges, scores, side="right")
-    low, high = np.zeros(len(edges) + 1), np.zeros(len(edges) + 1)
-    for first, last, n_patients in _grouped(np.bincount(bins, minlength=len(edges) + 1), max(fewest, 1)):
-        low[first] += n_patients
-        high[last] += n_patients
-    return low, high
+    places = np.zeros((3, len(edges) + 1))
+    ordered = np.sort(scores)
+    bins = np.searchsorted(edges, ordered, side="right")
+    for first, last in _groups(bins, len(edges) + 1, max(fewest, 1)):
+        own = ordered[(bins >= first) & (bins <= last)]
+        middle = int(np.clip(np.searchsorted(edges, own.mean(), side="right"), first, last))
+        places[[0, 1, 2], [first, last, middle]] += len(own)
+    return places
 
 
-def bound_area(died: tuple[Floats, Floats], alive: tuple[Floats, Floats]) -> tuple[float, float]:
-    """Return the least and the largest area under the curve that counts at lowest and highest places allow.
+def area_from_counts(died: Floats, alive: Floats) -> tuple[float, float, float]:
+    """Return an estimate of the area under the curve, and the least and the largest that the counts allow.
 
     Parameters
     ----------
-    died, alive : pair of arrays of shape (b,)
-        Counts at the lowest and at the highest places, from :func:`count_in_groups`, summed over sites. Both have
-        patients.
+    died, alive : arrays of shape (3, b)
+        From :func:`count_in_groups`, summed over sites; both have patients.
+
+    Returns
+    -------
+    tuple of three floats
+        The estimate takes each group to stand at its mean, ties half. For the bounds, every patient lies where the area
+        is least or largest: they cannot fail.
 
     Examples
     --------
-    >>> counts = np.array([1.0, 1.0, 0.0]), np.array([1.0, 1.0, 0.0])
-    >>> bound_area((counts[0][::-1], counts[1][::-1]), counts)
-    (0.75, 1.0)
+    >>> area_from_counts(np.array([[0.0, 1.0, 1.0]] * 3), np.array([[1.0, 1.0, 0.0]] * 3))
+    (0.875, 0.75, 1.0)
     """
     pairs = float(died[0].sum() * alive[0].sum())
-    surely_right = _pairs_above(died[0], alive[1])
-    surely_wrong = _pairs_above(alive[0], died[1])
-    return surely_right / pairs, 1.0 - surely_wrong / pairs
+    least = _pairs_above(died[0], alive[1]) / pairs
+    largest = 1.0 - _pairs_above(alive[0], died[1]) / pairs
+    estimate = (_pairs_above(died[2], alive[2]) + 0.5 * float(died[2] @ alive[2])) / pairs
+    return estimate, least, largest
 
 
 def area_under_curve(scores: Floats, outcomes: Flags) -> float:
@@ -118,20 +126,16 @@ def area_under_curve(scores: Floats, outcomes: Flags) -> float:
     return float((rankdata(scores)[outcomes].sum() - n_died * (n_died + 1) / 2) / n_pairs)
 
 
-def _grouped(counts: NDArray[np.int64], fewest: int) -> list[tuple[int, int, int]]:
-    """Return lowest bin, highest bin and patients of every group; what is left over joins the group below it."""
-    groups: list[tuple[int, int, int]] = []
-    first, waiting = -1, 0
-    for place in np.flatnonzero(counts).tolist():
-        first = place if not waiting else first
-        waiting += int(counts[place])
-        if waiting >= fewest:
-            groups.append((first, place, waiting))
-            waiting = 0
-    if waiting and groups:
-        before = groups.pop()
-        groups.append((before[0], int(np.flatnonzero(counts)[-1]), before[2] + waiting))
-    return groups
+def _groups(bins: NDArray[np.intp], n_bins: int, fewest: int) -> list[tuple[int, int]]:
+    """Return lowest and highest bin of every group of sorted `bins`; together they are all bins, or none."""
+    ends: list[int] = []
+    done = 0
+    while len(bins) - done >= fewest:
+        end = int(bins[done + fewest - 1])
+        done = int(np.searchsorted(bins, end, side="right"))
+        ends.append(end)
+    firsts = [0, *(end + 1 for end in ends[:-1])]
+    return list(zip(firsts, [*ends[:-1], n_bins - 1], strict=True)) if ends else []
 
 
 def _pairs_above(upper: Floats, lower: Floats) -> float:

@@ -1,0 +1,374 @@
+"""DPFact without privacy: the pooled fit, its rounds, its start, and what it refuses."""
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+
+import multicentre as mc
+from event_sites import simulate_events
+from multicentre.data import EventTensor
+from multicentre.federation.errors import ConfigurationError, DataError, NotConverged, SchemaMismatch
+from multicentre.phenotyping import DPFact
+from multicentre.phenotyping.dpfact import rounds as loops
+from multicentre.phenotyping.dpfact.checks import ElasticWarning, MaskedLossWarning
+from multicentre.phenotyping.dpfact.maths import elastic
+from multicentre.phenotyping.dpfact.maths.observed import shrink_columns
+from multicentre.phenotyping.scores import factor_match_score
+
+OPEN = mc.Policy(min_patients=1)
+unsettled = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+literal = pytest.mark.filterwarnings("ignore:solver=:UserWarning")
+
+
+@pytest.fixture(scope="module")
+def events():
+    return simulate_events()
+
+
+def fit(sites, rank=3, **parameters):
+    listed = next(iter(sites.values())).codes
+    parameters = {"min_code_patients": 0, "vocabulary": listed, **parameters}
+    with mc.Federation.in_process(sites, policy=OPEN) as federation:
+        return DPFact(rank, **parameters).fit(federation)
+
+
+def dense(tensor):
+    whole = np.zeros(tensor.shape)
+    whole[tuple(tensor.coordinates.T)] = tensor.counts
+    return whole
+
+
+def reconstruct(memberships, factors):
+    return np.einsum("ir,jr,kr->ijk", memberships, *factors)
+
+
+@unsettled
+@pytest.mark.parametrize("init", ["random", "cooccurrence"])
+def test_the_exact_fit_is_the_same_however_patients_are_split(events, init):
+    parameters = {"init": init, "max_rounds": 20, "tol": 0.0}
+    one, four = (fit(events.sites(n), **parameters) for n in (1, 4))
+    for mode, factor in one.factors_.items():
+        np.testing.assert_allclose(four.factors_[mode], factor, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(four.weights_, one.weights_, rtol=1e-12)
+    assert four.errors_.squared_error == pytest.approx(one.errors_.squared_error, rel=1e-12)
+
+
+@unsettled
+def test_the_order_of_the_sites_does_not_matter(events):
+    sites = events.sites(4)
+    turned = {name: sites[name] for name in reversed(sites)}
+    one, other = (fit(held, max_rounds=20, tol=0.0) for held in (sites, turned))
+    for mode, factor in one.factors_.items():
+        np.testing.assert_allclose(other.factors_[mode], factor, rtol=0, atol=1e-12)
+
+
+@unsettled
+def test_the_exact_fit_is_alternating_least_squares_on_the_dense_tensor(events):
+    """One sweep a problem, written out on the whole array."""
+    found = fit(events.sites(3), init="random", max_rounds=8, n_sweeps=1, tol=0.0)
+    whole = dense(events.tensor)
+    rng = np.random.default_rng(0)
+    b, c = (draw / np.linalg.norm(draw, axis=0) for draw in (rng.random((size, 3)) for size in whole.shape[1:]))
+    a = np.ones((len(whole), 3))
+    for _ in range(8):
+        a = sweep(np.einsum("ijk,jr,kr->ir", whole, b, c), (b.T @ b) * (c.T @ c), a)
+        b = sweep(np.einsum("ijk,ir,kr->jr", whole, a, c), (a.T @ a) * (c.T @ c), b)
+        b /= np.linalg.norm(b, axis=0)
+        c = sweep(np.einsum("ijk,ir,jr->kr", whole, a, b), (a.T @ a) * (b.T @ b), c)
+        c /= np.linalg.norm(c, axis=0)
+    match = factor_match_score([b, c], list(found.factors_.values()))
+    for reference, factor in zip((b, c), found.factors_.values(), strict=True):
+        np.testing.assert_allclose(factor[:, match.partners], reference, atol=1e-10)
+
+
+def sweep(products, gram, factor):
+    factor = np.maximum(factor, 1e-9)
+    for r in range(gram.shape[0]):
+        factor[:, r] = np.maximum(0, factor[:, r] + (products[:, r] - factor @ gram[:, r]) / gram[r, r])
+    return factor
+
+
+@pytest.mark.parametrize(
+    "parameters", [{}, {"solver": "easgd", "tol": 0.001}, {"init": "random", "max_rounds": 100}], ids=str
+)
+def test_planted_phenotypes_are_found(events, parameters):
+    found = fit(events.sites(3), **parameters)
+    assert found.converged_
+    assert factor_match_score(events.factors, found.factors_).score > 0.9
+
+
+def test_errors_are_those_of_the_whole_tensor(events):
+    found = fit(events.sites(3))
+    whole, memberships = dense(events.tensor), np.vstack([found.transform(d) for d in events.sites(3).values()])
+    residual = whole - reconstruct(memberships, found.factors_.values())
+    errors = found.errors_
+    assert errors.n_cells == whole.size
+    assert errors.squared_error == pytest.approx((residual**2).sum(), rel=1e-3)
+    assert errors.squared_error_at_entries == pytest.approx((residual[whole > 0] ** 2).sum(), rel=1e-3)
+    assert errors.rmse_of_zero == pytest.approx(np.sqrt((whole**2).sum() / (whole > 0).sum()))
+    assert found.history_[-1]["rmse"] == pytest.approx(errors.rmse, rel=1e-3)
+
+
+def test_the_error_never_rises(events):
+    path = [entry["rmse"] for entry in fit(events.sites(3), init="random", tol=1e-3).history_]
+    assert len(path) > 3
+    assert all(after <= before + 1e-9 for before, after in itertools.pairwise(path))
+
+
+def test_weights_order_the_phenotypes_and_are_lengths_of_the_memberships(events):
+    found = fit(events.sites(2))
+    memberships = np.vstack([found.transform(data) for data in events.sites(2).values()])
+    np.testing.assert_allclose(found.weights_, np.linalg.norm(memberships, axis=0), rtol=1e-2)
+    assert (np.diff(found.weights_) <= 0).all()
+
+
+def test_four_modes(events):
+    four = simulate_events(sizes=(6, 7, 5), rate=4.0, n_patients=400)
+    for parameters in ({}, {"solver": "easgd", "tol": 1e-3}):
+        found = fit(four.sites(2), **parameters)
+        assert list(found.factors_) == ["procedure", "diagnosis", "drug"]
+        assert factor_match_score(four.factors, found.factors_).score > 0.9
+
+
+def test_many_codes_are_started_from_sketches(events, monkeypatch):
+    whole = fit(events.sites(3))
+    monkeypatch.setattr(loops, "LARGEST_DENSE", 0)
+    sketched = fit(events.sites(3))
+    assert {"multiply_cooccurrence"} <= set(sketched.federation.traffic.calls)
+    assert "sum_cooccurrence" not in sketched.federation.traffic.calls
+    assert factor_match_score(whole.factors_, sketched.factors_).score > 0.999
+
+
+def test_free_factors_fit_at_least_as_well(events):
+    bound, free = (fit(events.sites(2), nonnegative=flag, tol=1e-3) for flag in (True, False))
+    assert free.history_[-1]["rmse"] <= bound.history_[-1]["rmse"] + 1e-9
+    assert min(factor.min() for factor in bound.factors_.values()) >= 0
+    assert min(factor.min() for factor in free.factors_.values()) < 0
+
+
+@literal
+def test_the_published_loss_learns_nothing_and_the_whole_one_does():
+    planted = mc.datasets.simulate_planted(3000, {"procedure": 60, "diagnosis": 80}, n_phenotypes=8, n_sites=3, seed=1)
+    sites, truth = planted.by_site(), planted.truth.factors
+    masked = fit(sites, 8, solver="observed", pull=5.0, max_rounds=20)
+    whole = fit(sites, 8)
+    assert factor_match_score(truth, masked.factors_).score < 0.1
+    assert factor_match_score(truth, whole.factors_).score >= 0.85
+    errors = masked.errors_
+    assert errors.rmse > 10 * errors.rmse_of_zero
+    assert whole.errors_.rmse < errors.rmse_of_zero
+
+
+@literal
+def test_the_published_algorithm_says_what_is_wrong_with_it(events):
+    with pytest.warns(MaskedLossWarning, match="entries above zero alone"):
+        fit(events.sites(2), solver="observed", learning_rate=1e-3, max_rounds=1)
+
+
+@literal
+def test_errors_at_entries_fall_under_the_published_algorithm(events):
+    found = fit(events.sites(2), solver="observed", learning_rate=3e-3, pull=5.0, max_rounds=15, track_errors=True)
+    path = [entry["rmse_at_entries"] for entry in found.history_]
+    assert path[-1] < 0.8 * path[0]
+
+
+@literal
+def test_a_descent_that_diverges_says_how_to_mend_it(events):
+    with pytest.raises(NotConverged, match="learning_rate"):
+        fit(events.sites(2), solver="observed", learning_rate=5.0, elastic_weight=0.1, max_rounds=50)
+
+
+class TestElasticAveraging:
+    def paths(self, weight, n_rounds=60):
+        """Return the distance of the global factor to the sites' optima when each contracts by kappa."""
+        kappa, targets = elastic.contraction(0.01, 5.0, 1), np.array([1.0, -1.0, 0.5])
+        centre, local = np.array([7.0]), np.array([7.0, 3.0, -2.0])
+        for _ in range(n_rounds):
+            local = centre + kappa * (local - centre) + 0.0 * targets
+            centre = elastic.move_to_mean(centre, local.mean(keepdims=True), weight)
+        return float(np.abs(local - centre).max())
+
+    def test_just_below_the_limit_it_settles_and_above_it_diverges(self):
+        limit = elastic.largest_weight(elastic.contraction(0.01, 5.0, 1))
+        assert limit == pytest.approx(2.05)
+        assert self.paths(1.95) < 3.0
+        assert self.paths(2.25) > 1e3
+
+    def test_weights_beyond_the_limit_are_refused_and_above_one_warned_of(self, events):
+        with pytest.raises(ConfigurationError, match="diverge"):
+            fit(events.sites(2), solver="easgd", elastic_weight=2.25)
+        with pytest.warns(ElasticWarning):
+            fit(events.sites(2), solver="easgd", elastic_weight=1.2, tol=0.01)
+
+
+class TestSparsity:
+    def test_the_published_threshold_is_scaled_by_the_step(self):
+        columns = np.array([[3.0, 0.003], [4.0, 0.004]])
+        np.testing.assert_allclose(shrink_columns(columns, 0.01 * 1.0), [[2.994, 0.0], [3.992, 0.0]])
+
+    @pytest.mark.slow
+    def test_absent_phenotypes_are_found(self):
+        planted = mc.datasets.simulate_planted(seed=0)
+        sites, truth = planted.by_site(), planted.truth
+        with mc.Federation.in_process(sites) as federation:
+            found = DPFact(20, sparsity=0.06, tol=1e-2).fit(federation)
+            profile = found.profile_sites()
+        partners = factor_match_score(truth.factors, found.factors_).partners
+        lengths = profile.loc[list(truth.sites)].to_numpy()
+        off = np.isnan(lengths)[:, partners]
+        assert (~truth.present).sum() == 32
+        assert (off & ~truth.present).sum() >= 30
+        assert (off & truth.present).sum() <= 1
+
+
+class TestTraffic:
+    @unsettled
+    def test_bytes_a_round_are_the_formula(self, events):
+        """(J + K) R numbers down, (J + K) R + R^2 up; specification 0.6."""
+        found, more = (fit(events.sites(3), max_rounds=n, tol=0.0) for n in (2, 5))
+        down, up = (
+            {step: sent[step] for step in ("fit_memberships", "sum_products")}
+            for sent in (more.federation.traffic.bytes_to_sites, more.federation.traffic.bytes_from_sites)
+        )
+        earlier = found.federation.traffic
+        codes, rank, n_sites = 9 + 12, 3, 3
+        assert sum(up.values()) - sum(earlier.bytes_from_sites[step] for step in up) == (
+            3 * n_sites * 8 * (codes * rank + rank**2)
+        )
+        sent = sum(down.values()) - sum(earlier.bytes_to_sites[step] for step in down)
+        matrices = 3 * n_sites * 8 * codes * rank
+        assert matrices <= sent <= matrices + 3 * n_sites * 2 * 100
+
+
+class TestAgreement:
+    def test_sites_name_the_codes_of_enough_patients(self, events):
+        sites = events.sites(3)
+        found = fit(sites, vocabulary=None, min_code_patients=20)
+        for mode, names in found.codes_.items():
+            shown = {
+                code
+                for data in sites.values()
+                for code, n in zip(data.codes[mode], data.patients_by_code(mode), strict=True)
+                if n >= 20
+            }
+            assert set(names) == shown
+            assert list(names) == sorted(names)
+
+    def test_the_most_frequent_codes_are_kept(self, events):
+        found = fit(events.sites(3), vocabulary=None, n_codes={"diagnosis": 5})
+        counts = events.tensor.patients_by_code("diagnosis")
+        best = {events.tensor.codes["diagnosis"][place] for place in np.argsort(-counts, kind="stable")[:5]}
+        assert set(found.codes_["diagnosis"]) == best
+        assert len(found.codes_["procedure"]) > 5
+
+    def test_a_public_list_asks_no_site_for_its_codes(self, events):
+        found = fit(events.sites(2), vocabulary=events.tensor.codes)
+        assert not {"name_codes", "count_codes"} & set(found.federation.traffic.calls)
+        assert found.codes_ == events.tensor.codes
+
+    def test_codes_of_few_patients_do_not_count(self, events):
+        rare = EventTensor(
+            np.vstack([events.tensor.coordinates, [[0, 9, 0]]]),
+            np.append(events.tensor.counts, 50.0),
+            {
+                "procedure": [*events.tensor.codes["procedure"], "pr:rare"],
+                "diagnosis": events.tensor.codes["diagnosis"],
+            },
+            n_patients=len(events.tensor),
+        )
+        listed = {mode: rare.codes[mode] for mode in rare.modes}
+        with mc.Federation.in_process({"only": rare}) as federation:
+            found = DPFact(3, vocabulary=listed).fit(federation)
+        place = found.codes_["procedure"].index("pr:rare")
+        assert found.factors_["procedure"][place].max() < 1e-12
+
+    def test_other_modes_are_named(self, events):
+        odd = EventTensor([[0, 0, 0]], [1.0], {"procedure": ["p"], "drug": ["d"]})
+        with pytest.raises(SchemaMismatch, match=r"site odd.*procedure, drug"):
+            fit({"first": events.tensor, "odd": odd}, vocabulary=None)
+
+    def test_a_list_of_other_modes(self, events):
+        with pytest.raises(SchemaMismatch, match="vocabulary"):
+            fit(events.sites(2), vocabulary={"procedure": ["pr:001"]})
+
+    def test_no_common_codes(self, events):
+        strange = {mode: [f"x{code}" for code in names] for mode, names in events.tensor.codes.items()}
+        stranger = EventTensor(events.tensor.coordinates, events.tensor.counts, strange)
+        with pytest.raises(DataError, match=r"odd.*no patient has an entry with the agreed codes"):
+            fit({"first": events.tensor, "odd": stranger}, vocabulary=events.tensor.codes, min_code_patients=5)
+
+    def test_no_code_frequent_enough(self, events):
+        with pytest.raises(DataError, match="no site has a code"):
+            fit(events.sites(2), vocabulary=None, min_code_patients=10_000)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "place"),
+    [
+        ({"solver": "sgd"}, "solver"),
+        ({"rank": 0}, "rank"),
+        ({"rank": 10}, "rank"),
+        ({"rank": 2.5}, "rank"),
+        ({"tol": float("nan")}, "tol"),
+        ({"sparsity": -1.0}, "sparsity"),
+        ({"n_codes": {"drug": 3}}, "n_codes"),
+        ({"elastic_weight": 0.0}, "elastic_weight"),
+        ({"nonnegative": False, "solver": "easgd"}, "nonnegative"),
+    ],
+)
+def test_bad_parameters_are_named(events, parameters, place):
+    parameters = {"rank": 3, **parameters}
+    with pytest.raises(ConfigurationError, match=place):
+        fit(events.sites(2), **parameters)
+
+
+@unsettled
+def test_rounds_that_do_not_settle_are_told(events):
+    with pytest.warns(ConvergenceWarning, match="max_rounds=1"):
+        fit(events.sites(2), init="random", max_rounds=1, tol=1e-9)
+
+
+def test_a_saved_fit_is_the_same(events, tmp_path):
+    found = fit(events.sites(2))
+    found.save(tmp_path)
+    again = DPFact.load(tmp_path)
+    np.testing.assert_array_equal(again.transform(events.tensor), found.transform(events.tensor))
+    assert again.codes_ == found.codes_
+    assert again.members_.tolist() == found.members_.tolist()
+
+
+def test_held_out_patients_of_another_vocabulary(events):
+    found = fit(events.sites(2))
+    part = events.tensor.take(np.arange(50))
+    turned = part.align({mode: names[::-1] for mode, names in part.codes.items()})
+    np.testing.assert_allclose(found.transform(turned), found.transform(part))
+    labels = [str(one) for one in part.outcomes]
+    figures = found.assess(
+        part, labels, training=events.tensor, training_labels=[str(one) for one in events.tensor.outcomes]
+    )
+    assert set(figures) == {"explained", "rmse", "rmse_zero_model", "auc"}
+    assert figures["auc"] > 0.6
+    assert 0 < figures["explained"] < 1
+
+
+def test_the_ledger_shows_no_field_that_holds_a_patient(events):
+    with mc.Federation.in_process(events.sites(3), secure_sum=True) as federation:
+        DPFact(3).fit(federation)
+        lengths = {
+            tuple(field["shape"])
+            for ledger in federation.ledgers.values()
+            for entry in ledger.entries
+            for field in entry.get("fields", [])
+        }
+    n_patients = {len(data) for data in events.sites(3).values()}
+    assert not n_patients & {side for shape in lengths for side in shape}
+
+
+def test_plan_names_every_option_it_uses():
+    """Every field of the rounds' plan is read by some loop."""
+    source = loops.__loader__.get_source(loops.__name__)
+    for field in dataclasses.fields(loops.Plan):
+        assert f"plan.{field.name}" in source
