@@ -8,6 +8,8 @@ import numpy as np
 
 import multicentre as mc
 from event_sites import simulate_events
+from multicentre.phenotyping.prediction import PhenotypeFactors, PhenotypeOutcome
+from multicentre.phenotyping.trip import TRIP
 from toy_method import FedMean, toy_sites
 
 
@@ -50,6 +52,12 @@ def real_arrays(fitted: Any) -> dict[str, np.ndarray]:
     return {name: value for name, value in arrays.items() if value.dtype.kind == "f"}
 
 
+def drawn_phenotypes() -> PhenotypeFactors:
+    """Return the phenotypes that the simulated events were drawn from."""
+    drawn = simulate_events()
+    return PhenotypeFactors(drawn.factors, drawn.tensor.codes, np.linalg.norm(drawn.memberships, axis=0))
+
+
 CASES = {
     "toy-mean": Case(FedMean, toy_sites, lambda fit: {"mean": fit.mean_}),
     "fed-mv-ppca": Case(lambda: mc.multiview.FedMvPPCA(2, tol=1e-3), two_view_sites, real_arrays),
@@ -81,5 +89,11 @@ CASES = {
         lambda: mc.phenotyping.DPFact(2, init="random", tol=0.05),
         lambda: simulate_events(sizes=(5, 6, 4), rate=3.0).sites(3),
         real_arrays,
+    ),
+    "trip": Case(lambda: TRIP(3, max_rounds=60, tol=0.02), lambda: simulate_events().sites(3), real_arrays),
+    "phenotype-outcome": Case(
+        lambda: PhenotypeOutcome(drawn_phenotypes(), refit=True),
+        lambda: simulate_events().sites(3),
+        lambda fit: {**real_arrays(fit), "auc": np.array([fit.auc_, *fit.auc_bounds_])},
     ),
 }

@@ -13,6 +13,10 @@ from multicentre.federation.steps import SitePart
 from multicentre.multiview.ppca import messages as ppca_messages
 from multicentre.multiview.ppca.maths.private import sum_outer_products
 from multicentre.multiview.ppca.site import MvPPCASite
+from multicentre.phenotyping.agreement import Universe
+from multicentre.phenotyping.dpfact import messages as dpfact_messages
+from multicentre.phenotyping.dpfact.site import DPFactSite
+from multicentre.phenotyping.kernels.mttkrp import mttkrp
 from toy_private import ClippedSite
 
 
@@ -81,6 +85,82 @@ def standards(centre: float, spread: float, **more: Any) -> ppca_messages.Standa
     return dataclasses.replace(STANDARDS, centre=np.full(5, centre), spread=np.full(5, spread), **more)
 
 
+N_PROCEDURES, N_DIAGNOSES, BLOCK = 4, 5, 8
+EVENT_CODES = {
+    "procedure": tuple(f"p{i}" for i in range(N_PROCEDURES)),
+    "diagnosis": tuple(f"d{i}" for i in range(N_DIAGNOSES)),
+}
+BLOCK_CODES = {mode: tuple(f"{mode}{i:03d}" for i in range(16 * BLOCK)) for mode in ("procedure", "diagnosis")}
+
+
+def events(rows: np.ndarray) -> mc.data.EventTensor:
+    """Every number above zero is the count of one pair of codes."""
+    places = np.argwhere(rows > 0)
+    pairs = np.column_stack([places[:, 0], *np.divmod(places[:, 1], N_DIAGNOSES)])
+    return mc.data.EventTensor(pairs, rows[rows > 0], EVENT_CODES, n_patients=len(rows))
+
+
+def many_codes(rows: np.ndarray) -> mc.data.EventTensor:
+    """Every number above zero stands for a block of pairs of codes."""
+    patients, blocks = np.nonzero(rows > 0)
+    codes = (BLOCK * blocks[:, None] + np.arange(BLOCK)).ravel()
+    return mc.data.EventTensor(
+        np.column_stack([np.repeat(patients, BLOCK), codes, codes]),
+        np.repeat(rows[rows > 0], BLOCK),
+        BLOCK_CODES,
+        n_patients=len(rows),
+    )
+
+
+def factors(rank: int = 2, scale: float = 1.0) -> dict[str, np.ndarray]:
+    """Public factors whose first column is the same for all codes."""
+    random = np.random.default_rng(0)
+    drawn = {mode: random.random((len(names), rank)) for mode, names in EVENT_CODES.items()}
+    for factor in drawn.values():
+        factor[:, 0] = 1.0
+        factor *= scale / np.linalg.norm(factor, axis=0)
+    return drawn
+
+
+AGREED = dpfact_messages.Agreed(EVENT_CODES, 0)
+PRODUCTS = dpfact_messages.ClipProducts(factors(), "diagnosis", 5, 0.1, 0.1)
+PASSES = dpfact_messages.PassPatients(factors(1), "diagnosis", 5, n_passes=2, step=1e-3, largest_product=0.01, seed=3)
+HOSTILE_FACTORS = [
+    *(factors(scale=scale) for scale in (1e-300, 1e-9, 1e9, 1e154, 1e300)),
+    {mode: 0 * factor for mode, factor in factors().items()},
+    {mode: -factor for mode, factor in factors().items()},
+    {mode: factor[:, :0] for mode, factor in factors().items()},
+    {mode: factor[:-1] for mode, factor in factors().items()},
+    {"diagnosis": factors()["diagnosis"]},
+    dict(reversed(factors().items())),
+]
+HOSTILE_AGREEMENTS = [
+    dpfact_messages.Agreed(EVENT_CODES, 3),
+    dpfact_messages.Agreed(EVENT_CODES, 13),
+    dpfact_messages.Agreed({**EVENT_CODES, "procedure": ("p1", "p1")}, 0),
+    dpfact_messages.Agreed(dict(reversed(EVENT_CODES.items())), 0),
+    dpfact_messages.Agreed({mode: names[:2] for mode, names in EVENT_CODES.items()}, 0),
+    dpfact_messages.Agreed({**EVENT_CODES, "procedure": ("unknown",)}, 0),
+]
+
+
+def hostile_asks(name: str, ask: Any, **values: Sequence[Any]) -> list[list[tuple[str, Message]]]:
+    """Put hostile values into the ask, one by one; and agree on hostile codes before it."""
+    changed = [dataclasses.replace(ask, **{field: value}) for field, every in values.items() for value in every]
+    after = [[("agree", agreed), (name, ask)] for agreed in HOSTILE_AGREEMENTS]
+    return [[("agree", AGREED), (name, one)] for one in changed] + after
+
+
+def unclipped_products(tensor: Any, factors: Any, axis: int, *, bounds: Any, n_sweeps: int) -> Any:
+    ones = np.ones((tensor.shape[0], factors[0].shape[1]))
+    return mttkrp(tensor, [ones, *factors], axis) / bounds[0], np.zeros(3)
+
+
+def unclipped_descent(tensor: Any, factors: Any, axis: int, **how: Any) -> Any:
+    ones = np.ones((tensor.shape[0], factors[0].shape[1]))
+    return factors[axis - 1] + how["step"] * mttkrp(tensor, [ones, *factors], axis)
+
+
 CASES = {
     "toy-private-mean": ClippedCase(
         ClippedSite, lambda rows: rows, 4, [("clipped_sum", Nothing())], "toy_private.clip", lambda rows: rows
@@ -105,5 +185,63 @@ CASES = {
             for radius in (0.0, 5e-324, 1e-202, 1e-100, 1.0, 1e100, 1e250)
             for more in ({}, {"complete": False})
         ],
+    ),
+    "dpfact, codes": ClippedCase(
+        DPFactSite,
+        many_codes,
+        16,
+        [("spread_codes", Universe(BLOCK_CODES, 0))],
+        "multicentre.phenotyping.agreement.share_among",
+        lambda own_codes: np.ones(len(own_codes)),
+        [
+            [("spread_codes", Universe({**BLOCK_CODES, "procedure": names}, fewest))]
+            for names in (("procedure001",), ("unknown",), ("procedure001", "procedure001"))
+            for fewest in (0, 13)
+        ],
+    ),
+    "dpfact, start": ClippedCase(
+        DPFactSite,
+        events,
+        N_PROCEDURES * N_DIAGNOSES,
+        [("agree", AGREED), ("sum_clipped_cooccurrence", Nothing())],
+        "multicentre.phenotyping.dpfact.private_site.sum_marginals",
+        lambda tensor: np.bincount(tensor.coordinates[:, 2], weights=tensor.counts, minlength=N_DIAGNOSES),
+        hostile_asks("sum_clipped_cooccurrence", Nothing()),
+    ),
+    "dpfact, dp-als": ClippedCase(
+        DPFactSite,
+        events,
+        N_PROCEDURES * N_DIAGNOSES,
+        [("agree", AGREED), ("sum_clipped_products", PRODUCTS)],
+        "multicentre.phenotyping.dpfact.maths.private.sum_clipped_products",
+        unclipped_products,
+        hostile_asks(
+            "sum_clipped_products",
+            PRODUCTS,
+            factors=HOSTILE_FACTORS,
+            wanted=["procedure", "nothing", ""],
+            n_sweeps=[0, -1, 1000, 10**9],
+            largest_product=[0.0, -1.0, 5e-324, 1e-6, 1e6, 1e300],
+            largest_gram=[0.0, -1.0, 5e-324, 1e-6, 1e6, 1e300],
+        ),
+    ),
+    "dpfact, bolt-on": ClippedCase(
+        DPFactSite,
+        events,
+        N_PROCEDURES * N_DIAGNOSES,
+        [("agree", AGREED), ("pass_clipped_patients", PASSES)],
+        "multicentre.phenotyping.dpfact.maths.private.descend_clipped",
+        unclipped_descent,
+        hostile_asks(
+            "pass_clipped_patients",
+            PASSES,
+            factors=HOSTILE_FACTORS,
+            wanted=["procedure", "nothing", ""],
+            n_sweeps=[0, -1, 1000, 10**9],
+            n_passes=[0, -3, 1, 7, 10**9],
+            step=[0.0, -1.0, 1e-300, 1e-12, 1e-6, 1.0, 2.5, 1e300],
+            largest_product=[0.0, -1.0, 5e-324, 1e-6, 1.0, 1e6, 1e300],
+            seed=[0, 2**40],
+        ),
     ),
 }

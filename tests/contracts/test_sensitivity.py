@@ -92,13 +92,13 @@ def test_every_release_that_declares_a_sensitivity_is_held_to_it():
         if ".vae" not in module.name and "__main__" not in module.name:
             importlib.import_module(module.name)
     declared = {
-        (part.method, step.name)
+        step.run
         for part in subclasses(SitePart)
         if part.__module__.startswith("multicentre.")
         for step in part.steps().values()
         if any(declaration.sensitivity is not None for declaration in step.releases.declarations().values())
     }
-    covered = {(case.part.method, case.asks[-1][0]) for case in CASES.values()}
+    covered = {case.step.run for case in CASES.values()}
     assert declared <= covered
 
 

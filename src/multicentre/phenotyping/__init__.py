@@ -1,5 +1,24 @@
 """Phenotypes from patients' coded events: sparse tensors factorised over many sites."""
 
+from multicentre.phenotyping.cp import CPALS, CPSGD
 from multicentre.phenotyping.dpfact import DPFact
+from multicentre.phenotyping.fitted.communication import communication_table
+from multicentre.phenotyping.fitted.repeats import privacy_curve, seed_stability
+from multicentre.phenotyping.prediction import PhenotypeOutcome
+from multicentre.phenotyping.scores import factor_match_score, null_match_score
+from multicentre.phenotyping.tables import PhenotypeTable
+from multicentre.phenotyping.trip import TRIP
 
-__all__ = ["DPFact"]
+__all__ = [
+    "CPALS",
+    "CPSGD",
+    "TRIP",
+    "DPFact",
+    "PhenotypeOutcome",
+    "PhenotypeTable",
+    "communication_table",
+    "factor_match_score",
+    "null_match_score",
+    "privacy_curve",
+    "seed_stability",
+]

@@ -153,7 +153,7 @@ class TensorPart(SitePart):
         )
         patients, codes = np.divmod(pairs, max(len(shares), 1))
         own = np.bincount(patients, minlength=len(self.data))
-        np.add.at(shares, codes, np.trunc(2.0**30 / np.sqrt(own[patients])) / 2.0**30)
+        np.add.at(shares, codes, share_among(own)[patients])
         return NoisedCodeCounts(shares, patients=len(self.data))
 
     @step(releases=Sizes, when="once", summed=True)
@@ -178,10 +178,22 @@ class TensorPart(SitePart):
 
     @property
     def tensor(self) -> SparseTensor:
-        """The site's counts over the agreed codes, those that too few patients have left out."""
+        """The site's counts over the agreed codes, those that too few patients have left out.
+
+        Raises
+        ------
+        DataError
+            None of the agreed codes occurs at the site, and no differential privacy is asked for.
+        """
         if self._tensor is None:
             aligned = self.data.align(self.memory.codes)
             kept = _suppress_rare(aligned, self.memory.fewest)
+            if self.memory.fewest and not kept.any():
+                raise DataError(
+                    "no patient has an entry with the agreed codes",
+                    where="codes",
+                    mend="Compare the site's code systems and spelling with the list, or leave the site out.",
+                )
             self._tensor = SparseTensor(aligned.coordinates[kept], aligned.counts[kept], aligned.shape)
         return self._tensor
 
@@ -202,6 +214,17 @@ class TensorPart(SitePart):
             known = dict(zip(self.data.codes.get(mode, ()), self.data.patients_by_code(mode).tolist(), strict=True))
             counts.append(np.array([float(known.get(name, 0)) for name in names]))
         return np.concatenate(counts)
+
+
+def share_among(own_codes: NDArray[np.int64]) -> Floats:
+    """Return the weight of each of a patient's own codes, 1 / sqrt(codes) cut to a grid: all together have length 1.
+
+    Examples
+    --------
+    >>> share_among(np.array([4, 1])).tolist()
+    [0.5, 1.0]
+    """
+    return np.asarray(np.trunc(2.0**30 / np.sqrt(np.maximum(own_codes, 1))) / 2.0**30)
 
 
 def _patients_by_position(coordinates: NDArray[np.int32], axis: int, size: int) -> NDArray[np.int64]:
@@ -336,16 +359,7 @@ def _most_frequent(known: Codes, counts: Floats, n_codes: Mapping[str, int]) -> 
 def prepare_tensor(part: TensorPart, memory: TensorMemory) -> Acknowledgement:
     """Take in what was agreed; what the site kept of an earlier agreement goes.
 
-    Raises
-    ------
-    DataError
-        None of the agreed codes occurs at the site, and no differential privacy is asked for.
+    Patients are not looked at: an acknowledgement that failed would tell of them without noise.
     """
     part.state, part._tensor = memory, None
-    if memory.fewest and not part.tensor.nnz:
-        raise DataError(
-            "no patient has an entry with the agreed codes",
-            where="codes",
-            mend="Compare the site's code systems and spelling with the list, or leave the site out.",
-        )
     return Acknowledgement()

@@ -23,6 +23,7 @@ from multicentre.phenotyping.dpfact import private
 from multicentre.phenotyping.dpfact import rounds as loops
 from multicentre.phenotyping.dpfact.checks import check_parameters, check_rank
 from multicentre.phenotyping.dpfact.maths.observed import draw_scaled
+from multicentre.phenotyping.dpfact.private_terms import PrivateTerms, claimed_epsilon, published_noise
 from multicentre.phenotyping.dpfact.site import DPFactSite
 from multicentre.phenotyping.fitted.model import PhenotypeModel
 from multicentre.phenotyping.scores.errors import TensorErrors
@@ -195,7 +196,7 @@ class DPFact(PhenotypeModel):
     def asked_steps(self) -> frozenset[str]:
         """Return the names of the steps that a fit with these parameters may ask of a site."""
         if self._is_private:
-            return private.asked_steps(self._private_terms())
+            return self._private_terms().asked_steps
         return _ALWAYS | _CODES | _START | _ROUNDS.get(self.solver, frozenset())
 
     def privacy_plan(self) -> NoisePlan | None:
@@ -208,7 +209,23 @@ class DPFact(PhenotypeModel):
             return None
         factors = sum(factor.nbytes for factor in self.factors_.values())
         more = {"stat": self.rank_**2, "easgd": self.rank_}.get(self.solver, 0)
-        return factors, factors + 8 * more
+        asked = len(self.factors_) if self.solver == "psgd" else 1
+        return asked * factors, factors + 8 * more
+
+    def privacy_lines(self) -> list[tuple[str, str]]:
+        """Return what the fit promises and how the noise compares with the patients; nothing without `epsilon`."""
+        lines = super().privacy_lines()
+        signal, claimed = getattr(self, "noise_signal_", None), getattr(self, "epsilon_claimed_", None)
+        if signal is not None and math.isfinite(signal):
+            told = (
+                f"{max(signal, 0.0):.0f} for each phenotype; {private.CLEAR_SIGNAL:.0f} or more is clear, below "
+                f"{private.USABLE_SIGNAL:.0f} phenotypes cannot be told from the noise"
+            )
+            lines.append(("patients over noise", told))
+        if claimed is not None:
+            told = f"the published formula claims epsilon {claimed:.3g}; its proof does not hold: nothing is promised"
+            lines.append(("no promise", told))
+        return lines
 
     def profile_sites(self) -> pd.DataFrame:
         """Ask every site how much of each phenotype its patients have: its own answer, which is no term of a sum.
@@ -248,7 +265,8 @@ class DPFact(PhenotypeModel):
     def _fit(self, federation: Federation) -> None:
         check_parameters(self.get_params(deep=False))
         before = copy.deepcopy(federation.traffic)
-        self.epsilon_claimed_, self.dp_valid_ = None, self._is_private
+        self.epsilon_claimed_: float | None = None
+        self.dp_valid_ = self._is_private
         if self._is_private:
             self._fit_private(federation)
             self._note_traffic(federation, before)
@@ -299,11 +317,12 @@ class DPFact(PhenotypeModel):
         self.members_, self.errors_, self.n_patients_ = None, None, math.nan
         self.noise_signal_ = found.signal
 
-    def _private_terms(self) -> private.PrivateTerms:
+    def _private_terms(self) -> PrivateTerms:
         given = self.get_params(deep=False)
         check_parameters(given)
-        return private.PrivateTerms(
-            **{name: given[name] for name in ("epsilon", "delta", "unit", "mechanism", "vocabulary", "n_codes", "rank")},
+        return PrivateTerms(
+            **{name: given[name] for name in ("epsilon", "delta", "unit", "mechanism", "vocabulary", "n_codes")},
+            rank=int(self.rank),
             from_cooccurrence=self.init == "cooccurrence",
             n_rounds=int(self.n_private_rounds),
             n_passes=int(self.n_passes),
@@ -316,7 +335,7 @@ class DPFact(PhenotypeModel):
         if self.epsilon is None:
             return 0.0
         assert self.paper_lipschitz is not None  # checked with the parameters
-        return private.published_noise(
+        return published_noise(
             self.epsilon,
             self.delta,
             n_modes=n_modes,
@@ -331,9 +350,7 @@ class DPFact(PhenotypeModel):
         self.n_rounds_ = rounds.number
         if self.epsilon is not None:
             planned = int(self.max_rounds)
-            self.epsilon_claimed_ = private.claimed_epsilon(
-                self.epsilon, planned_rounds=planned, n_rounds=rounds.number
-            )
+            self.epsilon_claimed_ = claimed_epsilon(self.epsilon, planned_rounds=planned, n_rounds=rounds.number)
         self.converged_ = rounds.stopped or self.solver == "observed"
         if not self.converged_:
             warnings.warn(
@@ -359,7 +376,6 @@ class DPFact(PhenotypeModel):
             squared_error_at_entries=found.error_at_entries,
         )
         self._order = order
-        self._note_errors(sizes, found.error, found.error_at_entries)
 
     def _plan(self, vocabulary: Vocabulary) -> loops.Plan:
         return loops.Plan(

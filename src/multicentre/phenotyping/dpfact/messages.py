@@ -175,9 +175,7 @@ class ClippedProducts(Release):
     products: Floats = array(
         "tensor times memberships and all factors but one", ("c", "r"), bound=PATIENTS, sensitivity=1.0
     )
-    gram: Floats = array(
-        "memberships times memberships, upper triangle", ("g",), bound=PATIENTS, sensitivity=1.0
-    )
+    gram: Floats = array("memberships times memberships, upper triangle", ("g",), bound=PATIENTS, sensitivity=1.0)
 
 
 @dataclass(frozen=True)
@@ -201,9 +199,7 @@ class LocalFactor(Release):
 class ClippedFactor(Release):
     """The same in units of how far one patient can move it."""
 
-    factor: Floats = array(
-        "factor matrix over the reach of one patient", ("c", "r"), bound=PATIENTS, sensitivity=1.0
-    )
+    factor: Floats = array("factor matrix over the reach of one patient", ("c", "r"), bound=PATIENTS, sensitivity=1.0)
 
 
 @dataclass(frozen=True)

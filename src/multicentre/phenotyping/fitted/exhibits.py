@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -40,9 +40,10 @@ def show_fit(model: PhenotypeModel, sites: Mapping[str, EventTensor]) -> list[Ex
     shown = learning_curves(model)
     if model.traffic_ is not None:
         shown.append(communication(communication_table(model)))
-    if model.privacy_ is not None:
-        shown.append(promise(model))
-    shown += [weights(table), leading_codes(table)]
+    told = model.privacy_lines()
+    if told:
+        shown.append(promise(told))
+    shown += [weights(table, noised=model.privacy_ is not None), leading_codes(table)]
     if sites and model.privacy_ is None:
         memberships = {site: model.transform(data) for site, data in sites.items()}
         shown += [site_profiles(memberships), shares_of_phenotypes(memberships, table)]
@@ -96,23 +97,24 @@ def communication(table: CommunicationTable) -> Table:
     )
 
 
-def promise(model: PhenotypeModel) -> Table:
-    """What the fit promises a patient."""
+def promise(lines: Sequence[tuple[str, str]]) -> Table:
+    """What the fit promises a patient, and whether the noise leaves enough to see."""
     return Table(
         "Differential privacy",
-        "What the fit promises. Phenotypes carry the noise; memberships are not part of any release, so figures of "
-        "single sites are left out.",
+        "What the fit promises, and how large its noise is. Figures of single sites are not part of a promise and are "
+        "left out beside one.",
         "fit",
-        ["", "promise"],
-        [["this fit", str(model.privacy_)]],
+        ["", "what holds"],
+        [list(line) for line in lines],
     )
 
 
-def weights(table: PhenotypeTable) -> Bars:
+def weights(table: PhenotypeTable, *, noised: bool = False) -> Bars:
     """Weight of every phenotype."""
+    what = "Length of each phenotype's memberships over all patients, the paper's lambda"
     return Bars(
         "Weights",
-        "Length of each phenotype's memberships over all patients, the paper's lambda; named after the code with the "
+        f"{'Weight of each phenotype, as the noised sums tell it' if noised else what}; named after the code with the "
         "largest entry.",
         "model",
         "weight",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, ClassVar
@@ -16,9 +15,9 @@ from multicentre.estimator import Arrays, FederatedEstimator, Figure
 from multicentre.exhibits import Exhibit
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.terms import Traffic
-from multicentre.phenotyping.agreement import Sizes
 from multicentre.phenotyping.fitted.communication import traffic_since
 from multicentre.phenotyping.fitted.exhibits import show_fit
+from multicentre.phenotyping.kernels.factors import normalise_columns
 from multicentre.phenotyping.kernels.inner import squared_error, squared_error_at_entries
 from multicentre.phenotyping.kernels.memberships import fit_memberships
 from multicentre.phenotyping.kernels.sparse import SparseTensor
@@ -54,16 +53,16 @@ class Phenotypes:
 
     figures: ClassVar[Mapping[str, Figure]] = {
         "explained": Figure(
-            "explained counts", "higher", "share", "1 - squared error over all cells / that of the zero model, held out"
+            "explained counts",
+            "higher",
+            "share",
+            "held out: 1 - squared error over all cells / that of a model of zeros",
         ),
         "rmse": Figure(
             "error at the counts",
             "lower",
             "counts",
             "root mean squared error at held-out cells above zero; alone it says little, for zeros count too",
-        ),
-        "rmse_zero_model": Figure(
-            "the same, of the zero model", "lower", "counts", "the same when every cell is said to be zero"
         ),
         "auc": Figure(
             "outcome, area under the curve",
@@ -116,6 +115,8 @@ class Phenotypes:
     ) -> dict[str, float]:
         """Return how well the phenotypes describe patients that the fit did not see, and rank their outcome.
 
+        A code that the model does not know counts as said to be zero, so that models of other codes can be compared.
+
         Parameters
         ----------
         data : EventTensor
@@ -130,12 +131,12 @@ class Phenotypes:
         tensor = self._tensor(data)
         memberships = self._memberships(tensor)
         everything = [memberships, *self.factors_.values()]
-        zero = max(tensor.norm_squared, np.finfo(np.float64).tiny)
-        n_entries = max(tensor.nnz, 1)
+        whole = float(data.counts @ data.counts)
+        unknown = whole - tensor.norm_squared
+        at_entries = squared_error_at_entries(tensor, everything) + unknown
         found = {
-            "explained": 1.0 - squared_error(tensor, everything) / zero,
-            "rmse": float(np.sqrt(squared_error_at_entries(tensor, everything) / n_entries)),
-            "rmse_zero_model": float(np.sqrt(tensor.norm_squared / n_entries)),
+            "explained": 1.0 - (squared_error(tensor, everything) + unknown) / max(whole, np.finfo(np.float64).tiny),
+            "rmse": float(np.sqrt(at_entries / max(data.nnz, 1))),
         }
         if labels is not None and training is not None and training_labels is not None:
             outcome, learnt = np.asarray(labels) == "1", np.asarray(training_labels) == "1"
@@ -175,9 +176,17 @@ class Phenotypes:
     def _set_factors(
         self, factors: Mapping[str, Floats], weights: Floats, codes: Mapping[str, tuple[str, ...]]
     ) -> NDArray[np.intp]:
-        """Take the fitted phenotypes in order of weight; return that order."""
+        """Take the fitted phenotypes in order of weight; return that order.
+
+        What columns are longer than 1 goes into the weights.
+        """
+        units, lengths = {}, []
+        for mode, factor in factors.items():
+            units[mode], length = normalise_columns(factor)
+            lengths.append(length)
+        weights = weights * np.prod(lengths, axis=0)
         order = np.argsort(-weights, kind="stable")
-        self.factors_ = {mode: np.ascontiguousarray(factor[:, order]) for mode, factor in factors.items()}
+        self.factors_ = {mode: np.ascontiguousarray(factor[:, order]) for mode, factor in units.items()}
         self.weights_ = weights[order]
         self.codes_ = dict(codes)
         return order
@@ -207,21 +216,14 @@ class PhenotypeModel(Phenotypes, FederatedEstimator):
         """Return the bytes of matrices that one round sends to a site and has from it; None where not known."""
         return None
 
+    def privacy_lines(self) -> list[tuple[str, str]]:
+        """Return what can be said of the fit's differential privacy, each with its subject; nothing without it."""
+        return [] if self.privacy_ is None else [("promise", str(self.privacy_))]
+
     def exhibits(self, sites: Mapping[str, EventTensor], labels: Mapping[str, Sequence[str]]) -> list[Exhibit]:
         """Return figures and tables of the fit; see :meth:`FederatedEstimator.exhibits`. Labels are not used."""
         check_is_fitted(self, "factors_")
         return show_fit(self, sites)
-
-    def _note_errors(self, sizes: Sizes, error: float, error_at_entries: float) -> None:
-        """Keep the squared errors of the fit, over all cells and at the entries, beside what they are read against."""
-        self.errors_ = TensorErrors(
-            n_entries=sizes.n_entries,
-            n_cells=sizes.n_patients * math.prod(len(names) for names in self.codes_.values()),
-            sum_counts=sizes.total,
-            sum_squares=sizes.squares,
-            squared_error=error,
-            squared_error_at_entries=error_at_entries,
-        )
 
     def _note_traffic(self, federation: Federation, before: Traffic) -> None:
         """Keep what this fit sent, of all that the federation sent since it was made."""

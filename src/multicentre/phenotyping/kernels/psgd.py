@@ -236,7 +236,7 @@ def _visit_patients(
         norm = frobenius_norm(products[:n_rows])
         own = np.unique(codes[begin:end])
         if np.isfinite(norm):
-            share = step / max(1.0, 0.0)
+            share = step / max(1.0, norm / (largest_product * INSIDE))
             support = np.flatnonzero(memberships[i])
             _step_columns(columns, support, memberships[i], others, step, moved)
             for r in support:

@@ -2,6 +2,6 @@
 
 from multicentre.phenotyping.prediction.checks import SeparationWarning
 from multicentre.phenotyping.prediction.estimator import PhenotypeOutcome
-from multicentre.phenotyping.prediction.phenotypes import Phenotypes
+from multicentre.phenotyping.prediction.phenotypes import PhenotypeFactors
 
-__all__ = ["PhenotypeOutcome", "Phenotypes", "SeparationWarning"]
+__all__ = ["PhenotypeFactors", "PhenotypeOutcome", "SeparationWarning"]

@@ -13,7 +13,7 @@ from multicentre.phenotyping.prediction.checks import check_parameters, warn_of_
 from multicentre.phenotyping.prediction.fitted import OutcomeModel
 from multicentre.phenotyping.prediction.maths.logistic import odds_ratios, standard_errors, wald_p_values
 from multicentre.phenotyping.prediction.maths.ranking import area_from_counts
-from multicentre.phenotyping.prediction.phenotypes import Phenotypes
+from multicentre.phenotyping.prediction.phenotypes import PhenotypeFactors
 from multicentre.phenotyping.prediction.site import OutcomeSite
 
 
@@ -26,7 +26,7 @@ class PhenotypeOutcome(OutcomeModel):
 
     Parameters
     ----------
-    phenotypes : fitted factorisation, path or Phenotypes
+    phenotypes : fitted factorisation, path or PhenotypeFactors
         A fitted ``DPFact`` (or another method with ``factors_`` and ``codes_``), or the folder of a saved one. It
         is read when it is given. Its factors go to every site as they are.
     penalty : float, default 1.0
@@ -135,7 +135,7 @@ class PhenotypeOutcome(OutcomeModel):
 
     def _fit(self, federation: Federation) -> None:
         check_parameters(self.get_params(deep=False))
-        self.phenotypes_ = Phenotypes.of(self.phenotypes)
+        self.phenotypes_ = PhenotypeFactors.of(self.phenotypes)
         plan = loops.Plan(float(self.penalty), int(self.max_rounds), float(self.tol), int(self.n_bins))
         federation.once("prepared", Acknowledgement, lambda: self._prepare(federation))
         fit = loops.fit_model(federation, plan, everyone=False)
@@ -150,8 +150,14 @@ class PhenotypeOutcome(OutcomeModel):
 
     def _prepare(self, federation: Federation) -> Acknowledgement:
         known = self.phenotypes_
-        codes, factors = dict(known.codes), dict(known.factors)
-        ask = sent.Prepare(codes, factors, int(self.min_patients), float(self.holdout), int(self.random_state))
+        ask = sent.Prepare(
+            dict(known.codes),
+            dict(known.factors),
+            nonnegative=known.nonnegative,
+            fewest=int(self.min_patients),
+            holdout=float(self.holdout),
+            seed=int(self.random_state),
+        )
         federation.ask(OutcomeSite.prepare, ask)
         return Acknowledgement()
 
@@ -174,5 +180,5 @@ class PhenotypeOutcome(OutcomeModel):
         self.n_rounds_, self.converged_ = len(fit.history), fit.converged
 
 
-def _read(phenotypes: object) -> Phenotypes | None:
-    return None if phenotypes is None else Phenotypes.of(phenotypes)
+def _read(phenotypes: object) -> PhenotypeFactors | None:
+    return None if phenotypes is None else PhenotypeFactors.of(phenotypes)

@@ -18,7 +18,7 @@ from multicentre.estimator import Arrays, FederatedEstimator, Figure
 from multicentre.exhibits import Exhibit, Table
 from multicentre.federation.errors import DataError
 from multicentre.phenotyping.prediction.maths.ranking import area_under_curve
-from multicentre.phenotyping.prediction.phenotypes import Phenotypes
+from multicentre.phenotyping.prediction.phenotypes import PhenotypeFactors
 from multicentre.phenotyping.tables import PhenotypeTable, Titles, share_of_patients, tabulate_phenotypes
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class OutcomeModel(FederatedEstimator):
 
     Attributes
     ----------
-    phenotypes_ : Phenotypes
+    phenotypes_ : PhenotypeFactors
         Those of the fit.
     coefficients_ : array of shape (r,)
         Log odds of one standard deviation of each phenotype's membership.
@@ -53,12 +53,13 @@ class OutcomeModel(FederatedEstimator):
     n_held_out_ : float
         Held-out patients who were counted.
     auc_ : float or None
-        Area under the curve on held-out patients, from counts of groups of them at each site. Within .01 of that of the
-        scores themselves in simulations with 100 held-out patients of either outcome a site or more. None where nobody
-        was held out, or fewer than `min_patients` of an outcome at every site.
+        Area under the curve on held-out patients, from counts of groups of them at each site: an estimate, whose error
+        `auc_bounds_` bounds. None where nobody was held out, or fewer than `min_patients` of an outcome at every site.
     auc_bounds_ : tuple of two floats, or None
-        Between these the area of the scores themselves is sure to lie, for the patients who were counted. They tell what
-        grouping hides and say nothing of chance.
+        Between these the area of the scores themselves is sure to lie, for the patients who were counted. They tell
+        what grouping hides and say nothing of chance. In simulations of three sites with 34, 171 and 685 held-out
+        patients of the rarer outcome each, and groups of 10, they lay .50 to .64, .11 to .12 and .04 to .06 apart; the
+        estimate was off by .033, .005 and .001 at most.
     n_rounds_ : int
     converged_ : bool
     """
@@ -75,8 +76,8 @@ class OutcomeModel(FederatedEstimator):
             "log loss", "lower", "nats", "minus the mean logarithm of the chance given to what happened, held out"
         ),
     }
-    phenotypes: Phenotypes | None
-    phenotypes_: Phenotypes
+    phenotypes: PhenotypeFactors | None
+    phenotypes_: PhenotypeFactors
     coefficients_: Floats
     intercept_: float
     spread_: Floats
@@ -192,7 +193,7 @@ class OutcomeModel(FederatedEstimator):
         return arrays | {name: getattr(self, name) for name in _ARRAYS}, facts | told
 
     def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
-        self.phenotypes = self.phenotypes_ = Phenotypes.from_state(arrays, facts)
+        self.phenotypes = self.phenotypes_ = PhenotypeFactors.from_state(arrays, facts)
         for name in _ARRAYS:
             setattr(self, name, np.asarray(arrays[name], dtype=np.float64))
         for name in _FACTS:

@@ -23,6 +23,7 @@ class Prepare(Message):
 
     codes: dict[str, tuple[str, ...]] = texts("codes of every mode", keyed=True)
     factors: dict[str, Floats] = arrays("factor matrix of each mode", ("c", "r"))
+    nonnegative: bool = flag("memberships are fitted without negative ones")
     fewest: int = count("patients below which a phenotype counts as absent at a site", unit="patients")
     holdout: float = number("share of the patients who are held out")
     seed: int = count("seed of the sites' random streams")

@@ -21,7 +21,13 @@ Floats = NDArray[np.float64]
 _FACTOR = "factor/"
 
 
-def refit_memberships(data: EventTensor, codes: Mapping[str, tuple[str, ...]], factors: Mapping[str, Floats]) -> Floats:
+def refit_memberships(
+    data: EventTensor,
+    codes: Mapping[str, tuple[str, ...]],
+    factors: Mapping[str, Floats],
+    *,
+    nonnegative: bool = True,
+) -> Floats:
     """Fit every patient's memberships to its own counts, shape (n, r), as ``transform`` of a factorisation does.
 
     Codes that are not listed are left out. A patient's memberships depend on no other patient.
@@ -40,11 +46,12 @@ def refit_memberships(data: EventTensor, codes: Mapping[str, tuple[str, ...]], f
     aligned = data.align(codes)
     tensor = SparseTensor(aligned.coordinates, aligned.counts, aligned.shape)
     matrices = list(factors.values())
-    return fit_memberships(tensor, matrices, np.ones((len(data), matrices[0].shape[1])), n_sweeps=N_SWEEPS)
+    start = np.ones((len(data), matrices[0].shape[1]))
+    return fit_memberships(tensor, matrices, start, n_sweeps=N_SWEEPS, nonnegative=nonnegative)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Phenotypes:
+class PhenotypeFactors:
     """The factors of a factorisation as they stood when it was handed over.
 
     Parameters
@@ -59,11 +66,13 @@ class Phenotypes:
         Patients of each phenotype, where the factorisation tells.
     n_patients : float
         Patients of the factorisation; 0 where it does not tell.
+    nonnegative : bool
+        Whether memberships are fitted without negative ones.
 
     Examples
     --------
-    >>> Phenotypes({"procedure": np.eye(2)}, {"procedure": ("p1", "p2")}, np.ones(2))
-    Phenotypes(2 over 2 procedure codes; 9f9bd1f5c8be)
+    >>> PhenotypeFactors({"procedure": np.eye(2)}, {"procedure": ("p1", "p2")}, np.ones(2))
+    PhenotypeFactors(2 over 2 procedure codes; ...)
     """
 
     factors: Mapping[str, Floats]
@@ -71,9 +80,10 @@ class Phenotypes:
     weights: Floats
     members: Floats | None = None
     n_patients: float = 0.0
+    nonnegative: bool = True
 
     @classmethod
-    def of(cls, source: object) -> Phenotypes:
+    def of(cls, source: object) -> PhenotypeFactors:
         """Return the phenotypes of a fitted factorisation, or of the folder that one was saved in.
 
         Raises
@@ -100,6 +110,7 @@ class Phenotypes:
             np.asarray(getattr(model, "weights_", np.ones(rank)), dtype=np.float64),
             getattr(model, "members_", None),
             float(getattr(model, "n_patients_", None) or 0.0),
+            bool(getattr(model, "nonnegative", True)),
         )
 
     @property
@@ -109,7 +120,7 @@ class Phenotypes:
 
     def memberships(self, data: EventTensor) -> Floats:
         """Return the memberships of patients whom the caller holds, shape (n, r); see `refit_memberships`."""
-        return refit_memberships(data, self.codes, self.factors)
+        return refit_memberships(data, self.codes, self.factors, nonnegative=self.nonnegative)
 
     def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return arrays and plain facts from which `from_state` makes the same phenotypes."""
@@ -118,7 +129,8 @@ class Phenotypes:
         if self.members is not None:
             arrays["members"] = self.members
         codes = {mode: list(names) for mode, names in self.codes.items()}
-        return arrays, {"codes": codes, "n_patients_of_phenotypes": self.n_patients}
+        facts = {"codes": codes, "n_patients_of_phenotypes": self.n_patients, "nonnegative": self.nonnegative}
+        return arrays, facts
 
     @classmethod
     def from_state(cls, arrays: Mapping[str, Any], facts: Mapping[str, Any]) -> Self:
@@ -126,11 +138,12 @@ class Phenotypes:
         codes = {mode: tuple(names) for mode, names in facts["codes"].items()}
         factors = {mode: np.asarray(arrays[_FACTOR + mode], dtype=np.float64) for mode in codes}
         weights = np.asarray(arrays["weights"], dtype=np.float64)
-        return cls(factors, codes, weights, arrays.get("members"), float(facts["n_patients_of_phenotypes"]))
+        n_patients, nonnegative = float(facts["n_patients_of_phenotypes"]), bool(facts["nonnegative"])
+        return cls(factors, codes, weights, arrays.get("members"), n_patients, nonnegative)
 
     def __repr__(self) -> str:
         sizes = " x ".join(f"{len(names)} {mode} codes" for mode, names in self.codes.items())
-        digest = hashlib.sha256(repr(list(self.codes.items())).encode())
+        digest = hashlib.sha256(repr((list(self.codes.items()), self.nonnegative)).encode())
         for factor in self.factors.values():
             digest.update(factor.tobytes())
-        return f"Phenotypes({self.rank} over {sizes}; {digest.hexdigest()[:12]})"
+        return f"PhenotypeFactors({self.rank} over {sizes}; {digest.hexdigest()[:12]})"

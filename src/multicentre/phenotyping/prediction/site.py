@@ -37,7 +37,7 @@ class OutcomeSite(SitePart):
     def prepare(self, ask: sent.Prepare) -> Acknowledgement:
         """Refit the patients' memberships and draw who is held out; nothing leaves."""
         held_out = split_by_outcome(self._outcomes, ask.holdout, self.generator(ask.seed))
-        memberships = refit_memberships(self.data, ask.codes, ask.factors)
+        memberships = refit_memberships(self.data, ask.codes, ask.factors, nonnegative=ask.nonnegative)
         if not memberships.any():
             raise DataError(
                 "no patient has a code of the phenotypes",
@@ -45,7 +45,7 @@ class OutcomeSite(SitePart):
                 mend="Compare the site's code systems and spelling with the phenotypes', or leave the site out.",
             )
         for part in _parts(held_out):
-            memberships[:, (memberships[part] > 0).sum(axis=0) < ask.fewest] = 0.0
+            memberships[:, (memberships[part] != 0).sum(axis=0) < ask.fewest] = 0.0
         self.state = sent.SiteMemory(memberships, held_out, ask.fewest)
         return Acknowledgement()
 
@@ -138,7 +138,7 @@ class OutcomeSite(SitePart):
 
     def _fewest_in(self, part: Flags) -> int:
         with_outcome = int(self._outcomes[part].sum())
-        members = (self.memory.memberships[part] > 0).sum(axis=0)
+        members = (self.memory.memberships[part] != 0).sum(axis=0)
         counts = np.array([with_outcome, int(part.sum()) - with_outcome, *members])
         return int(counts[counts > 0].min(initial=len(self.data)))
 

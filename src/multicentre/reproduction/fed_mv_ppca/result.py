@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import io
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from multicentre.federation.storage import write_atomically
+from multicentre.reproduction._shared.files import write_csv
+from multicentre.reproduction._shared.verdict import Verdict
 from multicentre.reproduction.fed_mv_ppca import published, tables
 from multicentre.reproduction.fed_mv_ppca.aggregate import Row, Summary, find, summarise
 from multicentre.reproduction.fed_mv_ppca.plan import Plan
 from multicentre.reproduction.fed_mv_ppca.samples import SAMPLES
 from multicentre.reproduction.fed_mv_ppca.selection import Choice, mean_by_candidate, picked
 from multicentre.reproduction.fed_mv_ppca.unmeasured import Imputed
-from multicentre.reproduction.fed_mv_ppca.verdicts import Verdict, judge_selection, judge_table, judge_unmeasured
+from multicentre.reproduction.fed_mv_ppca.verdicts import judge_selection, judge_table, judge_unmeasured
 from multicentre.studies.environment import describe_environment
 from multicentre.studies.plain import to_json
 
@@ -102,9 +102,9 @@ class ReproductionResult:
     def write(self) -> None:
         """Write every file whole or not at all."""
         summary, text = to_json(self.to_dict()), str(self) + "\n"
-        _write_csv(self.folder / ROWS, [row.flat() for row in self.rows])
-        _write_csv(self.folder / CHOICES, [dataclasses.asdict(choice) for choice in self.choices])
-        _write_csv(self.folder / UNMEASURED, [dataclasses.asdict(row) for row in self.imputed])
+        write_csv(self.folder / ROWS, [row.flat() for row in self.rows])
+        write_csv(self.folder / CHOICES, [dataclasses.asdict(choice) for choice in self.choices])
+        write_csv(self.folder / UNMEASURED, [dataclasses.asdict(row) for row in self.imputed])
         write_atomically(self.folder / SUMMARY, summary.encode())
         write_atomically(self.folder / TABLES, text.encode())
 
@@ -131,13 +131,3 @@ class ReproductionResult:
 
 def _list(verdicts: list[Verdict]) -> str:
     return "\n".join(f"* {verdict}" for verdict in verdicts)
-
-
-def _write_csv(path: Path, rows: list[dict[str, Any]]) -> None:
-    if not rows:
-        return
-    text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    write_atomically(path, text.getvalue().encode())

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 from multicentre.datasets import load_breast_tcga
 from multicentre.federation.errors import DataError
 from multicentre.federation.progress import Listener, Silence
+from multicentre.reproduction._shared.loops import loop
 from multicentre.reproduction.fed_mv_ppca import methods, unmeasured
 from multicentre.reproduction.fed_mv_ppca.aggregate import Row
 from multicentre.reproduction.fed_mv_ppca.folds import hold_out
@@ -64,7 +64,7 @@ def reproduce(
 
 
 def _run_cell(sample: str, cell: Cell, plan: Plan, told: Listener) -> list[Row]:
-    with _loop(told, f"{sample}, {cell}", _fits_of(cell) * plan.n_fits) as heard:
+    with loop(told, f"{sample}, {cell}", _fits_of(cell) * plan.n_fits) as heard:
         return _fit_cell(sample, cell, plan, heard)
 
 
@@ -87,7 +87,7 @@ def _fit_cell(sample: str, cell: Cell, plan: Plan, heard: Callable[[int], None])
 
 def _run_selection(result: ReproductionResult, told: Listener) -> None:
     n = result.plan.selection_repetitions * len(result.plan.selection_candidates)
-    with _loop(told, "choice of q on SD", n) as heard:
+    with loop(told, "choice of q on SD", n) as heard:
         result.choices = choose_dimensions(result.plan, heard)
 
 
@@ -97,23 +97,9 @@ def _run_unmeasured(result: ReproductionResult, told: Listener) -> None:
     except DataError as error:
         result.notes.append(f"Breast cancer of TCGA is left out: {error}")
         return
-    with _loop(told, "breast cancer of TCGA", unmeasured.n_fits(result.plan)) as heard:
+    with loop(told, "breast cancer of TCGA", unmeasured.n_fits(result.plan)) as heard:
         result.imputed = unmeasured.impute_unmeasured(labelled, result.plan, heard)
 
 
 def _fits_of(cell: Cell) -> int:
     return sum(candidate.takes(cell) for candidate in methods.candidates())
-
-
-@contextmanager
-def _loop(listener: Listener, name: str, n_fits: int) -> Iterator[Callable[[int], None]]:
-    done = 0
-
-    def heard(number: int) -> None:
-        nonlocal done
-        done = number
-        listener.round_ended(name, number, {})
-
-    listener.rounds_began(name, n_fits, 0)
-    yield heard
-    listener.rounds_ended(name, done)

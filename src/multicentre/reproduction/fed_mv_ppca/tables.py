@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from multicentre.reproduction._shared.markdown import NOTHING, markdown
 from multicentre.reproduction.fed_mv_ppca import published, unmeasured
 from multicentre.reproduction.fed_mv_ppca.aggregate import Summary
 from multicentre.reproduction.fed_mv_ppca.methods import PAPER, RIVALS
 from multicentre.reproduction.fed_mv_ppca.selection import Choice, mean_by_candidate
 from multicentre.reproduction.fed_mv_ppca.unmeasured import Imputed
 
-NOTHING = "–"
 FIGURES = ("mae_train", "mae_test", "accuracy")
 HEADINGS = ("MAE train", "MAE test", "accuracy in LS")
 PUBLISHED_NAMES = {PAPER: published.PPCA} | {name: name for name in RIVALS}
@@ -51,23 +51,6 @@ def table_of_unmeasured(rows: list[Imputed]) -> str:
             for (q, method, centres), figures in means.items()
         ],
     )
-
-
-def markdown(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table whose columns are aligned, so that it also reads well on a terminal.
-
-    >>> print(markdown(["q", "WAIC"], [["4", "12"], ["10", "9"]]))
-    | q  | WAIC |
-    |----|------|
-    | 4  | 12   |
-    | 10 | 9    |
-    """
-    widths = [max(len(row[j]) for row in (headings, *rows)) for j in range(len(headings))]
-    lines = [
-        "| " + " | ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) + " |"
-        for row in (headings, *rows)
-    ]
-    return "\n".join([lines[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *lines[1:]])
 
 
 def _line(line: Summary) -> list[str]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from multicentre.reproduction._shared.verdict import Verdict
 from multicentre.reproduction.fed_mv_ppca import unmeasured
 from multicentre.reproduction.fed_mv_ppca.aggregate import Summary, find
 from multicentre.reproduction.fed_mv_ppca.methods import HIERARCHICAL, INVARIANT, PAPER, POOLED, PPCA, RIVALS
@@ -28,28 +28,6 @@ _UNSTABLE = {
     HIERARCHICAL: "; where a centre holds one group only, its own parameters take in what sets its patients apart",
 }
 _FEWER_VIEWS = "; the pooled fit also sees the views that centres lack here"
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """A claim and what was found.
-
-    Parameters
-    ----------
-    claim : str
-        With its level.
-    reached : bool
-        Whether the figures bear it out.
-    found : str
-        The figures; where the claim is not reached, also why, as far as it is known.
-    """
-
-    claim: str
-    reached: bool
-    found: str
-
-    def __str__(self) -> str:
-        return f"{'reached' if self.reached else 'NOT reached'}: {self.claim} ({self.found})"
 
 
 def judge_table(sample: str, lines: list[Summary]) -> list[Verdict]:

@@ -118,10 +118,23 @@ def test_table_of_phenotypes_leaves_small_prevalence_out(model):
 def test_private_fits_show_their_promise_and_nothing_of_single_sites(model):
     private = fit()
     private.privacy_ = Guarantee(1.0, 1e-5)
+    private.noise_signal_ = 49.0
     shown = by_title(private.exhibits(SITES, {}))
     assert "Phenotypes by site" not in shown
     assert "Memberships" not in shown
-    assert "epsilon 1" in shown["Differential privacy"].rows[0][1]
+    (_, kept), (_, signal) = shown["Differential privacy"].rows
+    assert "epsilon 1" in kept
+    assert signal.startswith("49 for each phenotype; 150 or more")
+    assert "memberships" not in shown["Weights"].caption
+
+
+def test_fit_after_the_published_noise_promises_nothing(model):
+    literal = fit()
+    literal.epsilon_claimed_ = 1.21
+    (line,) = by_title(literal.exhibits({}, {}))["Differential privacy"].rows
+    assert line[0] == "no promise"
+    assert "1.21" in line[1]
+    assert "Differential privacy" not in by_title(model.exhibits({}, {}))
 
 
 def test_profile_of_the_sites_is_in_the_order_of_the_model():
@@ -147,18 +160,18 @@ def test_profile_of_the_sites_is_refused_under_epsilon_and_by_policies():
 
 def test_bytes_of_the_rounds_are_those_of_the_formula():
     federation = mc.Federation.in_process(SITES)
-    for solver, more in (("stat", 3 * 3), ("stat", 3 * 3), ("easgd", 3), ("observed", 0)):
+    for solver, more in (("stat", 3 * 3), ("stat", 3 * 3), ("easgd", 3), ("psgd", 0), ("observed", 0)):
         fitted = fit(federation, solver=solver)
         frame = communication_table(fitted).to_frame()
         factors = sum(map(len, fitted.codes_.values())) * 3
         rounds, formula = frame.loc["rounds"], frame.loc["rounds, by the formula"]
         assert rounds["bytes_from_sites"] == formula["bytes_from_sites"] == 3 * 2 * 8 * (factors + more)
         assert rounds["bytes_from_site"] == rounds["bytes_from_sites"] / 2
-        assert formula["bytes_to_sites"] == 3 * 2 * 8 * factors
-        assert 0 < rounds["bytes_to_sites"] - formula["bytes_to_sites"] <= 3 * 2 * 8 * 8
+        assert formula["bytes_to_sites"] == 3 * 2 * 8 * factors * (2 if solver == "psgd" else 1)
+        assert 0 < rounds["bytes_to_sites"] - formula["bytes_to_sites"] <= 3 * 2 * 8 * 12
         parts = frame.drop(index=["all", "rounds, by the formula"])
         assert frame.loc["all", "bytes_to_sites"] == parts["bytes_to_sites"].sum()
-        assert formula["seconds"] == pytest.approx(3 * 2 * 8 * (2 * factors + more) / 15e6)
+        assert formula["seconds"] == (formula["bytes_to_sites"] + formula["bytes_from_sites"]) / 15e6
 
 
 def test_masked_sums_add_a_part_of_their_own():

@@ -172,7 +172,7 @@ def _scale(blocks: Blocks, pair: tuple[int, int], factors: Sequence[Floats]) -> 
     gram = (factors[m].T @ factors[m]) * (factors[n].T @ factors[n])
     start = np.maximum(products / np.diagonal(gram), 0.0)[None]
     found = np.asarray(solve_rows(products[None], gram, start, 20)[0])
-    return np.maximum(found, LEAST_SCALE * float(found.max()))
+    return np.asarray(np.maximum(found, LEAST_SCALE * float(found.max())))
 
 
 def _leading(blocks: Blocks, sizes: Sequence[int], rank: int) -> Floats:

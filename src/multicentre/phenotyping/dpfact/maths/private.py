@@ -1,4 +1,4 @@
-"""Differentially private least squares and descent: what a site sums, and what follows from the noised sums.
+"""Differentially private least squares and descent: what a site sums, no patient adding more than a set amount.
 
 Everything that a patient adds is a function of the patient's own record and of what the coordinator made public
 (specification 4.1): counts are divided by their own norm, memberships are fitted row by row from the same start, and
@@ -7,15 +7,12 @@ the order in which patients are visited comes from their records alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.phenotyping.kernels.clipping import INSIDE
-from multicentre.phenotyping.kernels.factors import normalise_columns
-from multicentre.phenotyping.kernels.hals import solve_rows
-from multicentre.phenotyping.kernels.inner import hadamard_gram
 from multicentre.phenotyping.kernels.memberships import fit_memberships
 from multicentre.phenotyping.kernels.patients import clipped_products, patient_norms
 from multicentre.phenotyping.kernels.psgd import pass_patients
@@ -23,15 +20,8 @@ from multicentre.phenotyping.kernels.sparse import SparseTensor
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
-RIDGE = 0.02
-CUT_CELLS = 3.0
-CUT_FACTOR = 2.0
-SERVER_SWEEPS = 50
 MOST_PATIENTS = 2.0**22
 _EPSILON = 2.0**-52
-
-
-# --- at a site ----------------------------------------------------------------------------------------------------
 
 
 def scale_patients(tensor: SparseTensor) -> SparseTensor:
@@ -89,8 +79,8 @@ def sum_clipped_products(
 def order_patients(tensor: SparseTensor, *purpose: int) -> Integers:
     """Return the patients in a scrambled order that comes from their records and public numbers alone, shape (n,).
 
-    Patients are sorted by a hash of their own entries. Whoever is added or taken away, the others keep their order, which
-    the bound of a pass needs: drawn by position, all orders after the added patient would change.
+    Patients are sorted by a hash of their own entries. Whoever is added or taken away, the others keep their order,
+    which the bound of a pass needs: drawn by position, it would change for all after the added patient.
 
     Parameters
     ----------
@@ -138,8 +128,8 @@ def descend_clipped(
     """Descend one factor from the public one by passes over patients, each clipped (specification 4.3).
 
     There is no elastic term: the descent starts from the public factor in every round and makes few passes, which is
-    what the term is for. Columns of the public factors that are longer than 1 are brought to length 1, on which the
-    bound of a pass rests.
+    what the term is for. Public factors are brought to nonnegative columns of length 1 at most, on which the bound of a
+    pass rests.
 
     Parameters
     ----------
@@ -160,7 +150,7 @@ def descend_clipped(
     array of shape (codes, r)
         Not below 0, columns of length 1 at most.
     """
-    scaled, inside = scale_patients(tensor), [shorten_columns(factor) for factor in factors]
+    scaled, inside = scale_patients(tensor), [shorten_columns(np.maximum(factor, 0.0)) for factor in factors]
     memberships = fit_publicly(scaled, inside, n_sweeps)
     moved = list(inside)
     for number in range(n_passes):
@@ -183,10 +173,12 @@ def shorten_columns(factor: Floats) -> Floats:
 
 
 def reach_of_descent(n_passes: int, step: float, largest_product: float, shape: tuple[int, int]) -> float:
-    """Return how far one patient moves what :func:`descend_clipped` returns, at most: ``tau eta (1 + S)`` (4.3).
+    """Return how far one patient moves what :func:`descend_clipped` returns, at most: ``tau eta L`` (4.3).
 
     The steps are 1-Lipschitz maps followed by projections on a convex set, so what differs at one patient's visit does
-    not grow later. Added to it is what rounding can do at every visit of up to 2**22 patients.
+    not grow later. At it the factor moves by ``eta (F P_i - s_i M_i)``, where both matrices are nonnegative, the first
+    no longer than 1 and the second than S: so ``L = sqrt(1 + S^2)``, less than the ``1 + S`` of the specification.
+    Added to it is what rounding can do at every visit of up to 2**22 patients.
 
     Parameters
     ----------
@@ -199,99 +191,8 @@ def reach_of_descent(n_passes: int, step: float, largest_product: float, shape: 
     Examples
     --------
     >>> round(reach_of_descent(2, 0.1, 0.5, (30, 4)), 6)
-    0.3
+    0.223607
     """
     n_codes, rank = shape
     rounding = 2 * _EPSILON * np.sqrt(rank) * (n_codes + rank + 8) * MOST_PATIENTS
-    return float(n_passes * (step * (1 + largest_product) * (1 + 1e-9) + rounding))
-
-
-# --- at the coordinator ---------------------------------------------------------------------------------------------
-
-
-def keep_above(values: Floats, threshold: float) -> Floats:
-    """Return the values, those up to the threshold set to zero (specification 4.2, hard threshold).
-
-    Examples
-    --------
-    >>> keep_above(np.array([-5.0, 1.0, 4.0]), 3.0).tolist()
-    [0.0, 0.0, 4.0]
-    """
-    return np.where(values > threshold, values, 0.0)
-
-
-def positive_part(matrix: Floats) -> Floats:
-    """Return the nearest positive semidefinite matrix.
-
-    Examples
-    --------
-    >>> positive_part(np.diag([2.0, -1.0])).tolist()
-    [[2.0, 0.0], [0.0, 0.0]]
-    """
-    values, vectors = np.linalg.eigh(matrix)
-    return np.asarray((vectors * np.maximum(values, 0.0)) @ vectors.T)
-
-
-def update_from_noised(
-    products: Floats, gram: Floats, factors: Sequence[Floats], axis: int, threshold: float
-) -> Floats:
-    """Minimise ``1/2 tr(F G F') - <F, M> + threshold sum F`` over F >= 0 (specification 4.2); unit columns.
-
-    Parameters
-    ----------
-    products : array of shape (codes, r)
-        ``M``, noised.
-    gram : array of shape (r, r)
-        Memberships' second moments, noised; ``G`` is their positive part times the other factors' Gram matrices, with
-        a ridge.
-    factors : sequence of arrays of shape (codes, r)
-    axis : int
-        Feature mode, 1 or more.
-    threshold : float
-
-    Returns
-    -------
-    array of shape (codes, r)
-        Columns of unit length, or zero.
-
-    Examples
-    --------
-    >>> factors = [np.eye(2), np.eye(2)]
-    >>> update_from_noised(np.array([[9.0, 0.5], [0.0, 4.0]]), np.eye(2), factors, 1, 1.0).tolist()
-    [[1.0, 0.0], [0.0, 1.0]]
-    """
-    curvature = positive_part(gram) * hadamard_gram(factors, skip=axis - 1)
-    rank = len(curvature)
-    curvature = curvature + RIDGE * np.trace(curvature) / rank * np.eye(rank)
-    return normalise_columns(solve_rows(products - threshold, curvature, factors[axis - 1], SERVER_SWEEPS))[0]
-
-
-def revive(factor: Floats, generator: np.random.Generator) -> Floats:
-    """Return the factor with random columns of unit length where there were zeros.
-
-    Examples
-    --------
-    >>> revive(np.array([[1.0, 0.0]]), np.random.default_rng(0)).tolist()
-    [[1.0, 1.0]]
-    """
-    dead = ~factor.any(axis=0)
-    drawn = normalise_columns(generator.random(factor.shape))[0]
-    return np.where(dead, drawn, factor)
-
-
-def weigh(
-    blocks: Callable[[int, int, Floats], Floats], factors: Sequence[Floats], pairs: Sequence[tuple[int, int]]
-) -> Floats:
-    """Return the nonnegative weights with which components fit the pairwise marginals best, shape (r,).
-
-    Examples
-    --------
-    >>> weigh(lambda m, n, factor: 3.0 * factor, [np.eye(2), np.eye(2)], [(0, 1)]).round(6).tolist()
-    [3.0, 3.0]
-    """
-    rank = factors[0].shape[1]
-    products, gram = np.zeros((1, rank)), np.zeros((rank, rank))
-    for m, n in pairs:
-        products += np.einsum("cr,cr->r", factors[m], blocks(m, n, factors[n]))
-        gram += (factors[m].T @ factors[m]) * (factors[n].T @ factors[n])
-    return np.asarray(solve_rows(products, gram, np.ones((1, rank)), SERVER_SWEEPS)[0])
+    return float(n_passes * (step * np.hypot(1, largest_product) * (1 + 1e-9) + rounding))

@@ -53,9 +53,10 @@ def score_edges(intercept: float, coefficients: Floats, correlations: Floats, n_
 def count_in_groups(scores: Floats, edges: Floats, fewest: int) -> Floats:
     """Count scores by bin such that every count that is not 0 rests on `fewest` patients or more.
 
-    From below, neighbouring bins are grouped until each group has as many patients as asked for; what is left over joins
-    the last group. Groups touch, and the first and the last are open, so that no patient's lowest or highest score
-    shows; where a group ends tells in which bin its last patient lies.
+    A bin with as many patients as asked for stands alone. Others are grouped from below until a group has enough, and
+    what is left over joins the last one. A group of several bins begins where the one before it ends, the first and the
+    last are open, so that nobody's lowest or highest score shows; where it ends tells in which bin its last patient
+    lies.
 
     Parameters
     ----------
@@ -127,15 +128,17 @@ def area_under_curve(scores: Floats, outcomes: Flags) -> float:
 
 
 def _groups(bins: NDArray[np.intp], n_bins: int, fewest: int) -> list[tuple[int, int]]:
-    """Return lowest and highest bin of every group of sorted `bins`; together they are all bins, or none."""
-    ends: list[int] = []
-    done = 0
+    """Return lowest and highest bin of every group of sorted `bins`; no group where there are fewer in all."""
+    groups: list[tuple[int, int]] = []
+    done = start = 0
     while len(bins) - done >= fewest:
         end = int(bins[done + fewest - 1])
-        done = int(np.searchsorted(bins, end, side="right"))
-        ends.append(end)
-    firsts = [0, *(end + 1 for end in ends[:-1])]
-    return list(zip(firsts, [*ends[:-1], n_bins - 1], strict=True)) if ends else []
+        stands_alone = int(bins[done]) == end
+        groups.append((end if stands_alone else start, end))
+        done, start = int(np.searchsorted(bins, end, side="right")), end + 1
+    if groups and (done < len(bins) or not stands_alone):
+        groups[-1] = (groups[-1][0], n_bins - 1)
+    return groups
 
 
 def _pairs_above(upper: Floats, lower: Floats) -> float:

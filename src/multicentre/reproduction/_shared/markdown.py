@@ -1,0 +1,47 @@
+"""Tables in Markdown."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+NOTHING = "–"
+
+
+def markdown(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table whose columns are aligned, so that it also reads well on a terminal.
+
+    Examples
+    --------
+    >>> print(markdown(["q", "WAIC"], [["4", "12"], ["10", "9"]]))
+    | q  | WAIC |
+    |----|------|
+    | 4  | 12   |
+    | 10 | 9    |
+    """
+    widths = [max(len(row[j]) for row in (headings, *rows)) for j in range(len(headings))]
+    lines = [
+        "| " + " | ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) + " |"
+        for row in (headings, *rows)
+    ]
+    return "\n".join([lines[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *lines[1:]])
+
+
+def mean_and_spread(values: Iterable[float | None], decimals: int = 3) -> str:
+    """Return the mean of the values that are known and their standard deviation where there are two or more.
+
+    Examples
+    --------
+    >>> mean_and_spread([0.7, 0.9, None], 2)
+    '0.80 ± 0.14'
+    >>> mean_and_spread([None])
+    '–'
+    """
+    known = [value for value in values if value is not None and not math.isnan(value)]
+    if not known:
+        return NOTHING
+    mean = sum(known) / len(known)
+    if len(known) == 1:
+        return f"{mean:.{decimals}f}"
+    deviation = math.sqrt(sum((value - mean) ** 2 for value in known) / (len(known) - 1))
+    return f"{mean:.{decimals}f} ± {deviation:.{decimals}f}"

@@ -1,0 +1,1 @@
+"""The exercises, one module a figure or table of the paper."""

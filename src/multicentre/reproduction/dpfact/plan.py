@@ -1,0 +1,111 @@
+"""What is run: sizes, ranks, rounds, privacy budgets and seeds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much is run.
+
+    Parameters
+    ----------
+    n_patients : int
+        Patients of the planted set with MIMIC-III's codes.
+    with_cms : bool
+        Whether the learning curves take in the set of CMS's size.
+    seeds : tuple of int
+        Of data, starts and splits together; figures are means and standard deviations over them.
+    curve_rank : int
+        Phenotypes of the learning curves.
+    curve_epochs : int
+        Rounds or passes of the learning curves; a third of them for the set of CMS's size.
+    max_rounds : int
+        Rounds of every other fit of DPFact over all cells.
+    trip_rounds : int
+        Rounds of every other fit of TRIP.
+    rank : int
+        Phenotypes of every other fit, as many as are planted.
+    ranks : tuple of int
+        Ranks of table 4.
+    n_sites : tuple of int
+        Numbers of sites of tables 2, 3 and 8.
+    epsilons : tuple of float
+        Of figure 3 (b), at a delta of 1e-5.
+    all_mechanisms : bool
+        Whether figure 3 (b) takes in the repaired descent over patients beside noised least squares.
+    sparsities : tuple of float
+        ``mu_0`` of figure 4.
+    real : tuple of str
+        Real data sets, where they are at hand.
+    n_splits : int
+        Splits of the patients of the MIMIC-III demo.
+    """
+
+    n_patients: int
+    with_cms: bool
+    seeds: tuple[int, ...]
+    curve_rank: int
+    curve_epochs: int
+    max_rounds: int
+    trip_rounds: int
+    rank: int
+    ranks: tuple[int, ...]
+    n_sites: tuple[int, ...]
+    epsilons: tuple[float, ...]
+    all_mechanisms: bool
+    sparsities: tuple[float, ...]
+    real: tuple[str, ...]
+    n_splits: int
+
+    def describe(self) -> str:
+        """Return the budget in a sentence or two."""
+        cms = f", and of CMS's size with {self.cms_epochs}" if self.with_cms else ""
+        return (
+            f"Planted events of {self.n_patients:,} patients with {self.rank} phenotypes over 202 procedures and 316 "
+            f"diagnoses; seeds {', '.join(map(str, self.seeds))}, each with data, starts and splits of its own. "
+            f"Learning curves at rank {self.curve_rank} over {self.curve_epochs} rounds{cms}; elsewhere at most "
+            f"{self.max_rounds} rounds of DPFact and {self.trip_rounds} of TRIP."
+        )
+
+    @property
+    def cms_epochs(self) -> int:
+        """Rounds of the learning curves of the set of CMS's size."""
+        return max(1, self.curve_epochs // 3)
+
+
+FULL = Plan(
+    n_patients=40_662,
+    with_cms=True,
+    seeds=(0, 1),
+    curve_rank=50,
+    curve_epochs=24,
+    max_rounds=8,
+    trip_rounds=40,
+    rank=20,
+    ranks=(10, 20, 30, 40, 50, 60),
+    n_sites=(1, 5, 10),
+    epsilons=(0.5, 1.0, 2.0, 4.0, 8.0),
+    all_mechanisms=True,
+    sparsities=(0.0, 0.02, 0.06, 0.1, 0.3),
+    real=("mimic3_demo", "synpuf500"),
+    n_splits=10,
+)
+QUICK = Plan(
+    n_patients=4000,
+    with_cms=False,
+    seeds=(0, 1),
+    curve_rank=20,
+    curve_epochs=8,
+    max_rounds=4,
+    trip_rounds=30,
+    rank=20,
+    ranks=(10, 20, 40),
+    n_sites=(1, 5, 10),
+    epsilons=(1.0, 4.0, 16.0),
+    all_mechanisms=False,
+    sparsities=(0.0, 0.02, 0.06, 0.1, 0.3),
+    real=("mimic3_demo",),
+    n_splits=5,
+)

@@ -1,0 +1,93 @@
+"""What an exercise of the reproduction runs, and what is shown of its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from multicentre.exhibits import Exhibit
+from multicentre.reproduction._shared.verdict import Verdict
+from multicentre.reproduction.dpfact.plan import Plan
+
+Row = Mapping[str, Any]
+"""Texts, whole numbers, finite numbers and None by name; a line of a CSV file."""
+
+Heard = Callable[[int], None]
+
+
+class Claim(Verdict):
+    """A claim of the paper, or of the specification, and whether it holds in this run."""
+
+    words: ClassVar[tuple[str, str]] = ("holds", "does NOT hold")
+
+
+@dataclass(frozen=True)
+class Section:
+    """What is shown of one exercise.
+
+    Parameters
+    ----------
+    blocks : sequence of str
+        Paragraphs and tables in Markdown.
+    figures : mapping from str to Exhibit
+        By name of the file, without ending.
+    claims : sequence of Claim
+    """
+
+    blocks: Sequence[str]
+    figures: Mapping[str, Exhibit] = field(default_factory=dict)
+    claims: Sequence[Claim] = ()
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """One figure or table of the paper.
+
+    Parameters
+    ----------
+    name : str
+        Of its CSV file.
+    title : str
+    n_fits : callable from Plan to int
+    run : callable from Plan and a listener of the number of fits to rows
+    show : callable from rows and Plan to Section
+    """
+
+    name: str
+    title: str
+    n_fits: Callable[[Plan], int]
+    run: Callable[[Plan, Heard], list[Row]]
+    show: Callable[[Sequence[Row], Plan], Section]
+
+
+def pick(rows: Sequence[Row], **place: object) -> list[Row]:
+    """Return the rows that have these values.
+
+    Examples
+    --------
+    >>> pick([{"seed": 0, "auc": 0.7}, {"seed": 1, "auc": 0.8}], seed=1)
+    [{'seed': 1, 'auc': 0.8}]
+    """
+    return [row for row in rows if all(row.get(name) == value for name, value in place.items())]
+
+
+def values(rows: Sequence[Row], name: str) -> list[float]:
+    """Return the figures of that name that are known."""
+    return [float(row[name]) for row in rows if row.get(name) is not None]
+
+
+def mean(rows: Sequence[Row], name: str) -> float:
+    """Return the mean of the figures of that name that are known; not-a-number without any."""
+    known = values(rows, name)
+    return sum(known) / len(known) if known else float("nan")
+
+
+def distinct(rows: Sequence[Row], name: str) -> list[Any]:
+    """Return the different values in order of appearance."""
+    return list(dict.fromkeys(row[name] for row in rows if row.get(name) is not None))
+
+
+def skipped(rows: Sequence[Row]) -> list[str]:
+    """Return a line for every data set that was not at hand."""
+    return [f"*{row['sample']} is left out: {row['skipped']}*" for row in rows if row.get("skipped")]

@@ -1,0 +1,91 @@
+"""The federated model of an outcome is that of the pooled patients: scikit-learn and closed forms as oracles."""
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
+
+import multicentre as mc
+from event_sites import simulate_events
+from multicentre.data import EventTensor
+from multicentre.phenotyping.prediction import PhenotypeFactors, PhenotypeOutcome
+from multicentre.phenotyping.prediction.maths.ranking import split_by_outcome
+from multicentre.phenotyping.prediction.site import OutcomeSite
+
+EXACT = {"holdout": 0.0, "min_patients": 0}
+
+
+def known_factors(drawn):
+    """Return the phenotypes that the events were drawn from."""
+    lengths = np.linalg.norm(drawn.memberships, axis=0)
+    return PhenotypeFactors(drawn.factors, drawn.tensor.codes, lengths)
+
+
+def federate(sites, **options):
+    return mc.Federation.in_process(sites, policy=mc.Policy(min_patients=1), **options)
+
+
+@pytest.mark.parametrize("secure", [False, True], ids=["clear", "masked"])
+@pytest.mark.parametrize("penalty", [0.1, 1.0, 30.0])
+def test_the_coefficients_are_those_of_scikit_learn_on_pooled_memberships(penalty, secure):
+    drawn = simulate_events(400, seed=3)
+    phenotypes = known_factors(drawn)
+    fitted = PhenotypeOutcome(phenotypes, penalty=penalty, **EXACT)
+    fitted.fit(federate(drawn.sites(4), secure_sum=secure))
+    rows = phenotypes.memberships(drawn.tensor)
+    rows = rows / rows.std(axis=0)
+    pooled = LogisticRegression(C=1 / penalty, tol=1e-12, max_iter=10_000).fit(rows, drawn.tensor.outcomes)
+    np.testing.assert_allclose(fitted.coefficients_, pooled.coef_[0], rtol=0, atol=1e-6)
+    assert fitted.intercept_ == pytest.approx(pooled.intercept_[0], abs=1e-6)
+    chances = fitted.predict_proba(drawn.tensor)
+    np.testing.assert_allclose(chances, pooled.predict_proba(rows), rtol=0, atol=1e-6)
+
+
+def two_by_two(counts):
+    """Return patients of one code pair, present or absent, whose outcomes make a table; the other codes are shared."""
+    both = [(has, died) for (has, died), n in counts.items() for _ in range(n)]
+    places = [[row, int(has), int(has)] for row, (has, _) in enumerate(both)]
+    codes = {"procedure": ["p0", "p1"], "diagnosis": ["d0", "d1"]}
+    tensor = EventTensor(places, np.ones(len(both)), codes, outcomes=[died for _, died in both])
+    factor = np.array([[0.0], [1.0]])
+    return tensor, PhenotypeFactors({"procedure": factor, "diagnosis": factor}, tensor.codes, np.ones(1))
+
+
+def test_a_table_of_two_by_two_has_the_closed_form():
+    counts = {(True, 1): 30, (True, 0): 20, (False, 1): 15, (False, 0): 60}
+    tensor, phenotypes = two_by_two(counts)
+    parts = np.random.default_rng(0).permutation(len(tensor)).reshape(5, -1)
+    sites = {f"site-{i}": tensor.take(rows) for i, rows in enumerate(parts)}
+    fitted = PhenotypeOutcome(phenotypes, penalty=0.0, **EXACT).fit(federate(sites))
+    log_odds_ratio = np.log(30 * 60 / (20 * 15))
+    error = np.sqrt(sum(1 / n for n in counts.values()))
+    assert fitted.coefficients_[0] / fitted.spread_[0] == pytest.approx(log_odds_ratio, rel=1e-9)
+    assert fitted.standard_errors_[0] / fitted.spread_[0] == pytest.approx(error, rel=1e-9)
+    assert fitted.intercept_ == pytest.approx(np.log(15 / 60), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("n_patients", "fewest", "error", "width"), [(600, 1, 0.005, 0.05), (600, 10, 1.0, 1.0), (3000, 10, 0.01, 0.2)]
+)
+@pytest.mark.parametrize("seed", range(3))
+def test_the_area_of_the_scores_lies_within_its_bounds(n_patients, fewest, error, width, seed):
+    drawn = simulate_events(n_patients, seed=seed)
+    sites = drawn.sites(3)
+    fitted = PhenotypeOutcome(known_factors(drawn), min_patients=fewest, random_state=seed).fit(federate(sites))
+    own = fitted.auc_by_site()
+    scores, outcomes = {}, {}
+    for name, data in sites.items():
+        rows = _held_out(fitted, name, data)
+        scores[name], outcomes[name] = fitted.decision_function(data)[rows], data.outcomes[rows]
+        assert own[name] == pytest.approx(roc_auc_score(outcomes[name], scores[name]), abs=1e-12)
+    exact = roc_auc_score(np.concatenate(list(outcomes.values())), np.concatenate(list(scores.values())))
+    low, high = fitted.auc_bounds_
+    assert low <= exact <= high
+    assert low <= fitted.auc_ <= high
+    assert high - low < width
+    assert abs(fitted.auc_ - exact) < error
+    assert fitted.n_held_out_ == sum(map(len, scores.values()))
+
+
+def _held_out(fitted, name, data):
+    return split_by_outcome(data.outcomes, fitted.holdout, OutcomeSite(name, data).generator(fitted.random_state))

@@ -1,0 +1,249 @@
+"""The model of an outcome over sites: what it takes, what it refuses, what leaves, and what it shows."""
+
+import json
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+
+import multicentre as mc
+from event_sites import simulate_events
+from multicentre.data import EventTensor
+from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused
+from multicentre.phenotyping.prediction import PhenotypeFactors, PhenotypeOutcome, SeparationWarning
+from multicentre.phenotyping.prediction.messages import Among, Prepare
+from multicentre.phenotyping.prediction.site import OutcomeSite
+from multicentre.studies.comparison import compare
+from multicentre.studies.sites import SiteData
+
+DRAWN = simulate_events(360, seed=5)
+KNOWN = PhenotypeFactors(
+    DRAWN.factors,
+    DRAWN.tensor.codes,
+    np.linalg.norm(DRAWN.memberships, axis=0),
+    members=np.array([200.0, 5.0, 90.0]),
+    n_patients=360.0,
+)
+
+
+def federate(sites, **options):
+    return mc.Federation.in_process(sites, **options)
+
+
+def with_outcomes(data, outcomes):
+    return EventTensor(data.coordinates, data.counts, data.codes, n_patients=len(data), outcomes=outcomes)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return PhenotypeOutcome(KNOWN, refit=True).fit(federate(DRAWN.sites(3)))
+
+
+@pytest.fixture(scope="module")
+def factorised():
+    return mc.phenotyping.DPFact(3, tol=0.01).fit(federate(DRAWN.sites(3)))
+
+
+def test_a_fitted_factorisation_and_its_folder_give_the_same_model(factorised, tmp_path):
+    factorised.save(tmp_path / "dpfact")
+    models = [PhenotypeOutcome(source).fit(federate(DRAWN.sites(3))) for source in (factorised, tmp_path / "dpfact")]
+    assert (models[0].coefficients_ == models[1].coefficients_).all()
+    rows = models[0].phenotypes_.memberships(DRAWN.tensor)
+    assert (rows == factorised.transform(DRAWN.tensor)).all()
+
+
+def test_a_saved_model_predicts_the_same_and_can_be_fitted_again(fitted, tmp_path):
+    fitted.save(tmp_path)
+    read = PhenotypeOutcome.load(tmp_path)
+    assert (read.predict_proba(DRAWN.tensor) == fitted.predict_proba(DRAWN.tensor)).all()
+    assert read.auc_bounds_ == fitted.auc_bounds_
+    assert repr(read.phenotypes) == repr(fitted.phenotypes)
+    assert read.to_frame().equals(fitted.to_frame())
+    assert read.phenotype_table() == fitted.phenotype_table()
+    again = clone(read).fit(federate(DRAWN.sites(3)))
+    assert (again.coefficients_ == fitted.coefficients_).all()
+    assert json.loads((tmp_path / "model.json").read_text())["parameters"]["phenotypes"] is None
+    assert fitted.phenotypes is KNOWN
+
+
+def test_a_checkpoint_of_other_phenotypes_is_refused(tmp_path):
+    PhenotypeOutcome(KNOWN).fit(federate(DRAWN.sites(3), folder=tmp_path))
+    factors = {mode: factor[:, ::-1].copy() for mode, factor in KNOWN.factors.items()}
+    other = PhenotypeFactors(factors, KNOWN.codes, KNOWN.weights)
+    with pytest.raises(ConfigurationError, match="other parameters"):
+        PhenotypeOutcome(other).fit(federate(DRAWN.sites(3), folder=tmp_path))
+
+
+def test_phenotypes_may_be_set_later(factorised):
+    model = PhenotypeOutcome().set_params(phenotypes=factorised, penalty=2.0)
+    assert isinstance(model.phenotypes, PhenotypeFactors)
+    assert model.penalty == 2.0
+
+
+@pytest.mark.parametrize("source", [mc.phenotyping.DPFact(3), "nothing", 3])
+def test_phenotypes_that_were_not_fitted(source):
+    with pytest.raises((ConfigurationError, mc.federation.errors.IntegrityError)):
+        PhenotypeOutcome(source)
+
+
+def test_no_phenotypes():
+    with pytest.raises(ConfigurationError, match="phenotypes"):
+        PhenotypeOutcome().fit(federate(DRAWN.sites(3)))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"penalty": -1.0}, {"holdout": 1.0}, {"n_bins": 1}, {"max_rounds": 0}, {"refit": 1}, {"tol": float("nan")}],
+)
+def test_parameters_out_of_range(wrong):
+    with pytest.raises(ConfigurationError, match=next(iter(wrong))):
+        PhenotypeOutcome(KNOWN, **wrong).fit(federate(DRAWN.sites(3)))
+
+
+def test_a_site_without_outcomes_is_named():
+    sites = DRAWN.sites(3)
+    sites["site-1"] = with_outcomes(sites["site-1"], None)
+    with pytest.raises(DataError, match="site-1.*no outcomes"):
+        PhenotypeOutcome(KNOWN).fit(federate(sites))
+
+
+@pytest.mark.parametrize("outcome", [0, 1])
+def test_one_outcome_overall(outcome):
+    sites = {name: with_outcomes(data, np.full(len(data), outcome)) for name, data in DRAWN.sites(3).items()}
+    with pytest.raises(DataError, match="patient of all sites has the outcome"):
+        PhenotypeOutcome(KNOWN).fit(federate(sites))
+
+
+def test_a_site_where_nobody_has_the_outcome_takes_part():
+    sites = DRAWN.sites(3)
+    sites["site-2"] = with_outcomes(sites["site-2"], np.zeros(len(sites["site-2"])))
+    model = PhenotypeOutcome(KNOWN).fit(federate(sites))
+    assert model.n_patients_ == pytest.approx(0.6 * 360, abs=3)
+    assert model.auc_by_site()["site-2"] is None
+    assert all(model.auc_by_site()[name] is not None for name in ("site-0", "site-1"))
+
+
+def test_a_site_with_few_outcomes_is_refused_by_its_guard():
+    sites = DRAWN.sites(3)
+    outcomes = np.zeros(len(sites["site-2"]))
+    outcomes[:12] = 1
+    sites["site-2"] = with_outcomes(sites["site-2"], outcomes)
+    with pytest.raises(DisclosureRefused, match="site-2"):
+        PhenotypeOutcome(KNOWN).fit(federate(sites))
+
+
+def test_modes_differ():
+    sites = DRAWN.sites(3)
+    first = sites["site-0"]
+    codes = {"drug": first.codes["procedure"], "diagnosis": first.codes["diagnosis"]}
+    sites["site-0"] = EventTensor(
+        first.coordinates, first.counts, codes, n_patients=len(first), outcomes=first.outcomes
+    )
+    with pytest.raises(DataError, match="site-0.*modes"):
+        PhenotypeOutcome(KNOWN).fit(federate(sites))
+
+
+def test_no_known_code():
+    sites = DRAWN.sites(3)
+    first = sites["site-0"]
+    codes = {mode: [f"other:{name}" for name in names] for mode, names in first.codes.items()}
+    sites["site-0"] = EventTensor(
+        first.coordinates, first.counts, codes, n_patients=len(first), outcomes=first.outcomes
+    )
+    with pytest.raises(DataError, match="site-0.*no patient has a code"):
+        PhenotypeOutcome(KNOWN).fit(federate(sites))
+
+
+def test_separation_is_warned_of_and_stays_finite():
+    has = KNOWN.memberships(DRAWN.tensor)[:, 0] > np.median(KNOWN.memberships(DRAWN.tensor)[:, 0])
+    tensor = with_outcomes(DRAWN.tensor, has.astype(np.int8))
+    sites = {f"site-{i}": tensor.take(np.arange(i, 360, 3)) for i in range(3)}
+    with pytest.warns(SeparationWarning):
+        model = PhenotypeOutcome(KNOWN, penalty=1e-3, holdout=0.0).fit(federate(sites))
+    assert np.isfinite(model.coefficients_).all()
+    assert model.converged_
+
+
+def test_rounds_that_end_too_early_are_warned_of():
+    with pytest.warns(ConvergenceWarning, match="max_rounds=2"):
+        model = PhenotypeOutcome(KNOWN, max_rounds=2).fit(federate(DRAWN.sites(3)))
+    assert not model.converged_
+
+
+def test_a_refit_is_on_everyone_and_the_area_stays_that_of_the_split(fitted):
+    half = PhenotypeOutcome(KNOWN).fit(federate(DRAWN.sites(3)))
+    whole = PhenotypeOutcome(KNOWN, holdout=0.0).fit(federate(DRAWN.sites(3)))
+    assert fitted.n_patients_ == whole.n_patients_ == 360
+    assert half.n_patients_ < 360
+    np.testing.assert_allclose(fitted.coefficients_, whole.coefficients_, atol=1e-9)
+    assert (fitted.auc_, fitted.auc_bounds_) == (half.auc_, half.auc_bounds_)
+    assert (whole.auc_, whole.n_held_out_) == (None, 0.0)
+    with pytest.raises(ConfigurationError, match="held out"):
+        whole.auc_by_site()
+
+
+def test_a_rare_phenotype_counts_as_absent_and_the_guard_hears_the_fewest():
+    site = DRAWN.sites(3)["site-0"]
+    members = (KNOWN.memberships(site) != 0).sum(axis=0)
+    fewest = int(members.min()) + 1
+    part = OutcomeSite("site-0", site)
+    part.prepare(Prepare(KNOWN.codes, KNOWN.factors, nonnegative=True, fewest=fewest, holdout=0.0, seed=0))
+    sums = part.sum_moments(Among(True))
+    assert ((sums.total == 0) == (members < fewest)).all()
+    n_died = int(site.outcomes.sum())
+    assert sums.patients == min(n_died, len(site) - n_died, *members[members >= fewest])
+
+
+def test_everyone_less_the_training_patients_counts_too():
+    part = OutcomeSite("site-0", DRAWN.sites(3)["site-0"])
+    part.prepare(Prepare(KNOWN.codes, KNOWN.factors, nonnegative=True, fewest=0, holdout=0.2, seed=0))
+    held_out = part.memory.held_out
+    assert part.sum_moments(Among(True)).patients <= held_out.sum() / 2
+    assert part.sum_moments(Among(False)).patients > held_out.sum() / 2
+
+
+def test_only_sums_leave_and_the_wire_holds_no_membership(fitted):
+    ledgers = fitted.federation.ledgers
+    for ledger in ledgers.values():
+        steps = {e["step"] for e in ledger.entries if any(f["patients"] for f in e.get("fields", []))}
+        assert steps <= {"sum_moments", "sum_derivatives", "count_scores", "rank_own"}
+        n_patients = 120
+        assert all(n_patients not in field["shape"] for e in ledger.entries for field in e.get("fields", []))
+
+
+def test_tables(fitted):
+    frame = fitted.to_frame()
+    assert frame.index.tolist() == [1, 2, 3]
+    np.testing.assert_allclose(frame["odds_ratio"], np.exp(fitted.coefficients_))
+    assert (frame["odds_ratio_low"] < frame["odds_ratio"]).all()
+    assert frame.loc[1, "p_value"] < 0.001
+    summary = fitted.phenotype_table().summary_frame()
+    assert {"weight", "prevalence", "coefficient", "p_value"} <= set(summary.columns)
+    assert summary.loc[1, "prevalence"] == pytest.approx(200 / 360)
+    assert np.isnan(summary.loc[2, "prevalence"])
+    (table,) = fitted.exhibits({}, {})
+    assert len(table.rows) == 3
+
+
+def test_assessment_on_held_out_patients(fitted):
+    data = simulate_events(200, seed=5).tensor
+    found = fitted.assess(data)
+    assert set(found) == {"auc", "brier", "log_loss"} == set(fitted.figures)
+    assert found == fitted.assess(data, [str(one) for one in data.outcomes])
+    chances = fitted.predict_proba(data)
+    np.testing.assert_allclose(chances.sum(axis=1), 1.0)
+    assert found["brier"] == pytest.approx(np.mean((chances[:, 1] - data.outcomes) ** 2))
+    assert "auc" not in fitted.assess(data, ["0"] * 200)
+    with pytest.raises(DataError, match="outcomes"):
+        fitted.assess(with_outcomes(data, None))
+    with pytest.raises(DataError, match="neither 0 nor 1"):
+        fitted.assess(data, ["died"] * 200)
+
+
+def test_federated_pooled_and_site_alone_can_be_compared():
+    sites = {name: SiteData(data) for name, data in DRAWN.sites(3).items()}
+    found = compare(PhenotypeOutcome(KNOWN, holdout=0.0, min_patients=0), sites)
+    assert not found.notes
+    assert found.federated["auc"] == pytest.approx(found.pooled["auc"], abs=1e-9)
+    assert set(found.site_alone) == set(sites)
