@@ -72,9 +72,7 @@ CASES = {
         lambda fit: {"mean": np.concatenate(list(fit.mean_.values())), **fit.noise_variance_},
         masked_error=5e-3,
     ),
-    "dpfact": Case(
-        lambda: mc.phenotyping.DPFact(3, tol=0.01), lambda: simulate_events().sites(3), real_arrays
-    ),
+    "dpfact": Case(lambda: mc.phenotyping.DPFact(3, tol=0.01), lambda: simulate_events().sites(3), real_arrays),
     "dpfact, elastic": Case(
         lambda: mc.phenotyping.DPFact(3, solver="easgd", sparsity=0.05, tol=0.03, track_errors=True),
         lambda: simulate_events().sites(3),

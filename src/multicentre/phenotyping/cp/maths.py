@@ -65,7 +65,15 @@ def sweep_modes(
     factors : list of arrays of shape (I_n, r)
         Columns have unit length but in the last mode, which has the scale.
     squared_error : float
-        ``||O - X||^2`` over all cells, of rounding's precision, about 1e-15 of ``||O||^2``.
+        ``||O - X||^2`` over all cells; of a fit that is exact, what rounding leaves, about 1e-15 of ``||O||^2``.
+
+    Examples
+    --------
+    >>> tensor = SparseTensor([[0, 0, 1], [1, 0, 1]], [2.0, 1.0], (2, 1, 2))
+    >>> start = [np.ones((size, 1)) for size in tensor.shape]
+    >>> factors, error = sweep_modes(tensor, start, nonnegative=False, n_sweeps=1)
+    >>> factors[2].round(3).tolist(), round(error, 12)
+    ([[0.0], [2.236]], 0.0)
     """
     matrices = list(factors)
     grams = [matrix.T @ matrix for matrix in matrices]

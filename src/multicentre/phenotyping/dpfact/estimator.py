@@ -123,8 +123,8 @@ class DPFact(PhenotypeModel):
     dp_valid_ : bool
         Whether the fit is differentially private: False without `epsilon`, and with ``"paper-literal"``.
     noise_signal_ : float
-        Of a private fit: patients a phenotype over the noise, as the first noised sum shows it; below 150 a
-        `NoiseWarning` says so. Infinite where no such sum is asked for.
+        Of a private fit: patients a phenotype over the noise, as the first noised sum shows it (``"bolt-on"`` from
+        random factors: as `public_site_size` lets expect); below 150 a `NoiseWarning` says so.
 
     Notes
     -----

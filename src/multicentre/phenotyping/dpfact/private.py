@@ -57,10 +57,20 @@ class PrivateFit:
 
 def fit(federation: Federation, terms: PrivateTerms) -> PrivateFit:
     """Run a private fit."""
+    check_rank(terms.rank, terms.kept_codes)
+    if terms.from_cooccurrence:
+        check_cells(list(terms.kept_codes.sizes.values()))
+    signal = math.inf
     if terms.site_size is not None:
-        warn_of_noise(_expected_signal(federation, terms), "expected")
+        signal = _expected_signal(federation, terms)
+        warn_of_noise(signal, "expected")
     vocabulary = federation.once("codes", Vocabulary, lambda: _agree(federation, terms))
-    start, signal = _start(federation, terms, vocabulary)
+    if terms.from_cooccurrence:
+        start, signal = _start(federation, terms, vocabulary)
+        warn_of_noise(signal, "measured")
+    else:
+        drawn = draw_factors(vocabulary.sizes, terms.rank, terms.seed)
+        start = sent.PrivateState(drawn, np.ones(terms.rank))
     rounds = federation.rounds(terms.n_releases, sent.PrivateState, lambda: start, name="rounds")
     update = _update_by_products if terms.mechanism == "dp-als" else _update_by_passes
     modes = list(vocabulary.codes)
@@ -71,6 +81,9 @@ def fit(federation: Federation, terms: PrivateTerms) -> PrivateFit:
         revived = noised.revive(factor, np.random.default_rng([terms.seed, number]))
         rounds.state = sent.PrivateState({**before.factors, mode: revived}, weights)
         rounds.record(change=relative_change(rounds.state.factors, before.factors))
+        if number == 1 and not terms.from_cooccurrence and terms.mechanism == "dp-als":
+            signal = _signal_of_weights(federation, terms, weights)
+            warn_of_noise(signal, "measured")
     return PrivateFit(vocabulary, rounds, signal)
 
 
@@ -103,26 +116,26 @@ def _agree(federation: Federation, terms: PrivateTerms) -> Vocabulary:
     vocabulary = agree_on_codes(
         federation, DPFactSite, vocabulary=terms.vocabulary, n_codes=terms.n_codes, fewest=0, private=True
     )
-    check_rank(terms.rank, vocabulary)
     federation.ask(DPFactSite.agree, sent.Agreed(vocabulary.codes, 0))
     return vocabulary
 
 
 def _start(federation: Federation, terms: PrivateTerms, vocabulary: Vocabulary) -> tuple[sent.PrivateState, float]:
     sizes = vocabulary.sizes
-    if not terms.from_cooccurrence:
-        drawn = draw_factors(sizes, terms.rank, terms.seed)
-        return sent.PrivateState(drawn, np.ones(terms.rank)), math.inf
     widths = list(sizes.values())
-    check_cells(widths)
     start = federation.once("start", sent.Noised, lambda: _ask_for_cooccurrence(federation, terms))
     kept = noised.keep_above(start.values, noised.CUT_CELLS * start.noise_sd)
     blocks = cooccurrence.split_marginals(kept, widths)
     factors = cooccurrence.start_from_blocks(blocks, sizes, terms.rank, terms.seed)
     weights = noised.weigh(blocks, list(factors.values()), list(itertools.combinations(range(len(widths)), 2)))
     signal = float(start.values.sum()) / (LENGTH_OF_PATIENT * terms.rank * start.noise_sd)
-    warn_of_noise(signal, "measured")
     return sent.PrivateState(factors, weights), signal
+
+
+def _signal_of_weights(federation: Federation, terms: PrivateTerms, weights: Floats) -> float:
+    """Return the signal from a noised Gram matrix, to whose trace a patient adds 1 at most."""
+    noise_sd = terms.first_multiplier * federation.noise_spread
+    return float((weights**2).sum()) / (LARGEST_GRAM * terms.rank * noise_sd)
 
 
 def check_cells(widths: Sequence[int]) -> None:

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Literal
 
 from multicentre.federation.noise import Noise, Plan, Planned, Unit
-from multicentre.phenotyping.agreement import Codes
+from multicentre.phenotyping.agreement import Codes, Vocabulary
 from multicentre.phenotyping.dpfact.site import DPFactSite
 from multicentre.privacy.accounting import rho_of_epsilon
 
@@ -54,10 +54,15 @@ class PrivateTerms:
     seed: int
 
     @property
+    def kept_codes(self) -> Vocabulary:
+        """As many codes of every mode as will be kept."""
+        wanted, listed = self.n_codes or {}, {mode: sorted(set(names)) for mode, names in self.vocabulary.items()}
+        return Vocabulary({mode: tuple(names[: wanted.get(mode)]) for mode, names in listed.items()})
+
+    @property
     def chooses_codes(self) -> bool:
         """Whether fewer codes than those of the list are wanted, so that a choice has to be paid for."""
-        wanted = self.n_codes or {}
-        return any(wanted.get(mode, len(set(names))) < len(set(names)) for mode, names in self.vocabulary.items())
+        return any(size < len(set(self.vocabulary[mode])) for mode, size in self.kept_codes.sizes.items())
 
     @property
     def n_releases(self) -> int:

@@ -87,7 +87,8 @@ def pass_entries(
     places = (tensor.coordinates + starts).astype(np.int32)
     visited = np.ascontiguousarray(order, dtype=np.int64)
     pulls = step * pull / np.maximum(visits, 1)
-    _visit_entries(places, tensor.counts, visited, rows, goals, step, pulls, nonnegative)
+    visit = _visit_triples if tensor.n_modes == 3 else _visit_entries
+    visit(places, tensor.counts, visited, rows, goals, step, pulls, nonnegative)
     patients, *features = np.split(rows, starts[1:])
     return patients, features
 
@@ -161,6 +162,47 @@ def _within_unit_sum(memberships: ArrayLike) -> Floats:
     scaled = np.where(fit, given, 0.0) / largest
     sums = np.maximum(np.abs(scaled).sum(axis=1, keepdims=True) / INSIDE, 1 / largest)
     return np.asarray(scaled / sums)
+
+
+@njit(cache=True, fastmath=REORDERED)
+def _visit_triples(
+    places: Integers,
+    counts: Floats,
+    order: Pointers,
+    rows: Floats,
+    targets: Floats,
+    step: float,
+    pulls: Floats,
+    nonnegative: bool,
+) -> None:
+    """Three modes: what a mode's update needs of the next prediction is summed on the way."""
+    rank, n_patients = rows.shape[1], len(rows) - len(targets)
+    products = np.empty((3, rank))
+    least = 0.0 if nonnegative else -np.inf
+    for e in order:
+        a, b, c = places[e, 0], places[e, 1], places[e, 2]
+        s, t = b - n_patients, c - n_patients
+        predicted = 0.0
+        for r in range(rank):
+            products[0, r] = rows[b, r] * rows[c, r]
+            predicted += rows[a, r] * products[0, r]
+        slope = step * (predicted - counts[e])
+        predicted = 0.0
+        for r in range(rank):
+            rows[a, r] = max(least, rows[a, r] - slope * products[0, r])
+            products[1, r] = rows[a, r] * rows[c, r]
+            predicted += rows[b, r] * products[1, r]
+        slope = step * (predicted - counts[e])
+        predicted = 0.0
+        for r in range(rank):
+            away = pulls[s] * (rows[b, r] - targets[s, r])
+            rows[b, r] = max(least, rows[b, r] - slope * products[1, r] - away)
+            products[2, r] = rows[b, r] * rows[a, r]
+            predicted += rows[c, r] * products[2, r]
+        slope = step * (predicted - counts[e])
+        for r in range(rank):
+            away = pulls[t] * (rows[c, r] - targets[t, r])
+            rows[c, r] = max(least, rows[c, r] - slope * products[2, r] - away)
 
 
 @njit(cache=True, fastmath=REORDERED)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from multicentre.data.events.tensor import EventTensor
 from multicentre.federation.errors import ConfigurationError
 from multicentre.phenotyping.fitted.model import N_SWEEPS, PhenotypeModel
+from multicentre.phenotyping.kernels.factors import SMALLEST
 from multicentre.phenotyping.kernels.memberships import fit_memberships
 from multicentre.phenotyping.kernels.sparse import SparseTensor
 
@@ -30,7 +31,8 @@ def refit_memberships(
 ) -> Floats:
     """Fit every patient's memberships to its own counts, shape (n, r), as ``transform`` of a factorisation does.
 
-    Codes that are not listed are left out. A patient's memberships depend on no other patient.
+    Codes that are not listed are left out. A patient's memberships depend on no other patient. What rounding leaves of
+    a membership of 0 is set to 0, so that patients without a phenotype are not counted among those who have it.
 
     Raises
     ------
@@ -47,7 +49,8 @@ def refit_memberships(
     tensor = SparseTensor(aligned.coordinates, aligned.counts, aligned.shape)
     matrices = list(factors.values())
     start = np.ones((len(data), matrices[0].shape[1]))
-    return fit_memberships(tensor, matrices, start, n_sweeps=N_SWEEPS, nonnegative=nonnegative)
+    found = fit_memberships(tensor, matrices, start, n_sweeps=N_SWEEPS, nonnegative=nonnegative)
+    return np.where(np.abs(found) > SMALLEST, found, 0.0)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -122,6 +122,13 @@ def update_site(tensor: SparseTensor, local: Local, consensus: Sequence[Floats],
     Returns
     -------
     Local
+
+    Examples
+    --------
+    >>> tensor, one = SparseTensor([[0, 0, 0]], [2.0], (1, 1, 1)), np.ones((1, 1))
+    >>> found = update_site(tensor, Local(one, [one, one], [0 * one, 0 * one]), [one, one], 4.0, How(0.0, True, 1))
+    >>> found.memberships.tolist(), [factor.tolist() for factor in found.factors]
+    ([[2.0]], [[[1.0]], [[1.0]]])
     """
     factors = list(local.factors)
     memberships = fit_memberships(

@@ -37,13 +37,19 @@ MEAN_MU = 1.65
 
 
 @contextmanager
-def federated(sites: Sites, *, secure_sum: bool = False) -> Iterator[Federation]:
-    """Yield a federation of simulated sites, and keep warnings of short or noisy fits to itself."""
+def quiet() -> Iterator[None]:
+    """Keep warnings of short, noisy or masked fits from the analyst: here they are meant."""
     with warnings.catch_warnings():
         for kind in (ConvergenceWarning, MaskedLossWarning, NoiseWarning):
             warnings.simplefilter("ignore", kind)
-        with Federation.in_process(sites, policy=OPEN, secure_sum=secure_sum) as federation:
-            yield federation
+        yield
+
+
+@contextmanager
+def federated(sites: Sites, *, secure_sum: bool = False) -> Iterator[Federation]:
+    """Yield a federation of simulated sites."""
+    with quiet(), Federation.in_process(sites, policy=OPEN, secure_sum=secure_sum) as federation:
+        yield federation
 
 
 def fit(model: M, sites: Sites, *, secure_sum: bool = False) -> M:

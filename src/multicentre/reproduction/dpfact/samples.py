@@ -108,3 +108,14 @@ def samples_of(plan: Plan) -> list[Sample]:
     """Return the data sets of the learning curves."""
     simulated = [one for one in SIMULATED if plan.with_cms or one.name != "cms-like"]
     return simulated + [REAL[name] for name in plan.real]
+
+
+def label_of(name: str) -> str:
+    """Return how a data set is called where people read.
+
+    Examples
+    --------
+    >>> label_of("mimic-like")
+    "planted, MIMIC-III's codes"
+    """
+    return next(one.label for one in (*SIMULATED, *REAL.values()) if one.name == name)

@@ -126,7 +126,7 @@ def test_one_patient_moves_a_descent_within_its_reach_and_comes_near(sizes):
         axis, n_passes = int(random.integers(1, len(sizes) + 1)), int(random.integers(1, 4))
         step, largest = float(random.choice([0.001, 0.1, 1.0])), float(random.choice([0.01, 0.1, 1.0]))
         place = int(random.integers(0, 13))
-        coordinates, at = tensor.coordinates.copy(), patient.coordinates + [place, *([0] * len(sizes))]
+        coordinates, at = tensor.coordinates.copy(), patient.coordinates + place * np.eye(1, 1 + len(sizes), dtype=int)
         coordinates[coordinates[:, 0] >= place, 0] += 1
         both, counts = np.vstack([coordinates, at]), np.concatenate([tensor.counts, patient.counts])
         order = np.argsort(both[:, 0], kind="stable")

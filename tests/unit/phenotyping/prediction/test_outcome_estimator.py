@@ -10,9 +10,13 @@ from sklearn.exceptions import ConvergenceWarning
 import multicentre as mc
 from event_sites import simulate_events
 from multicentre.data import EventTensor
+from multicentre.datasets.simulated_events import simulate_planted
 from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused
+from multicentre.phenotyping.kernels.memberships import fit_memberships
+from multicentre.phenotyping.kernels.sparse import SparseTensor
 from multicentre.phenotyping.prediction import PhenotypeFactors, PhenotypeOutcome, SeparationWarning
 from multicentre.phenotyping.prediction.messages import Among, Prepare
+from multicentre.phenotyping.prediction.phenotypes import refit_memberships
 from multicentre.phenotyping.prediction.site import OutcomeSite
 from multicentre.studies.comparison import compare
 from multicentre.studies.sites import SiteData
@@ -50,7 +54,7 @@ def test_a_fitted_factorisation_and_its_folder_give_the_same_model(factorised, t
     models = [PhenotypeOutcome(source).fit(federate(DRAWN.sites(3))) for source in (factorised, tmp_path / "dpfact")]
     assert (models[0].coefficients_ == models[1].coefficients_).all()
     rows = models[0].phenotypes_.memberships(DRAWN.tensor)
-    assert (rows == factorised.transform(DRAWN.tensor)).all()
+    np.testing.assert_allclose(rows, factorised.transform(DRAWN.tensor), rtol=0, atol=1e-9)
 
 
 def test_a_saved_model_predicts_the_same_and_can_be_fitted_again(fitted, tmp_path):
@@ -104,7 +108,7 @@ def test_parameters_out_of_range(wrong):
 def test_a_site_without_outcomes_is_named():
     sites = DRAWN.sites(3)
     sites["site-1"] = with_outcomes(sites["site-1"], None)
-    with pytest.raises(DataError, match="site-1.*no outcomes"):
+    with pytest.raises(DataError, match=r"site-1.*no outcomes"):
         PhenotypeOutcome(KNOWN).fit(federate(sites))
 
 
@@ -140,7 +144,7 @@ def test_modes_differ():
     sites["site-0"] = EventTensor(
         first.coordinates, first.counts, codes, n_patients=len(first), outcomes=first.outcomes
     )
-    with pytest.raises(DataError, match="site-0.*modes"):
+    with pytest.raises(DataError, match=r"site-0.*modes"):
         PhenotypeOutcome(KNOWN).fit(federate(sites))
 
 
@@ -151,7 +155,7 @@ def test_no_known_code():
     sites["site-0"] = EventTensor(
         first.coordinates, first.counts, codes, n_patients=len(first), outcomes=first.outcomes
     )
-    with pytest.raises(DataError, match="site-0.*no patient has a code"):
+    with pytest.raises(DataError, match=r"site-0.*no patient has a code"):
         PhenotypeOutcome(KNOWN).fit(federate(sites))
 
 
@@ -195,12 +199,32 @@ def test_a_rare_phenotype_counts_as_absent_and_the_guard_hears_the_fewest():
     assert sums.patients == min(n_died, len(site) - n_died, *members[members >= fewest])
 
 
+def test_what_rounding_leaves_of_no_membership_is_nobody_s():
+    everyone = simulate_planted(600, {"procedure": 30, "diagnosis": 50}, n_phenotypes=10, n_sites=1, seed=3)
+    factors, tensor = everyone.truth.factors, everyone.tensor
+    raw = fit_memberships(
+        SparseTensor(tensor.coordinates, tensor.counts, tensor.shape), list(factors.values()), np.ones((600, 10))
+    )
+    assert ((raw > 0) & (raw < 1e-12)).any()
+    found = refit_memberships(tensor, tensor.codes, factors)
+    assert found[found > 0].min() > 1e-9
+
+
 def test_everyone_less_the_training_patients_counts_too():
     part = OutcomeSite("site-0", DRAWN.sites(3)["site-0"])
     part.prepare(Prepare(KNOWN.codes, KNOWN.factors, nonnegative=True, fewest=0, holdout=0.2, seed=0))
     held_out = part.memory.held_out
     assert part.sum_moments(Among(True)).patients <= held_out.sum() / 2
     assert part.sum_moments(Among(False)).patients > held_out.sum() / 2
+
+
+def test_a_site_with_few_held_out_outcomes_tells_no_area_of_its_own(fitted):
+    part = OutcomeSite("site-0", DRAWN.sites(3)["site-0"])
+    for fewest, is_told in ((5, True), (60, False)):
+        part.prepare(Prepare(KNOWN.codes, KNOWN.factors, nonnegative=True, fewest=fewest, holdout=0.4, seed=0))
+        answer = part.rank_own(fitted._training_model)
+        assert (answer.area is not None) == is_told
+        assert (answer.patients >= fewest) == is_told
 
 
 def test_only_sums_leave_and_the_wire_holds_no_membership(fitted):

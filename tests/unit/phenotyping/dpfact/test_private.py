@@ -1,0 +1,337 @@
+"""Private fits of DPFact: how the budget is divided, what is asked and told, and what comes out."""
+
+import math
+import re
+import warnings
+
+import numpy as np
+import pytest
+
+import multicentre as mc
+from event_sites import simulate_events
+from multicentre.federation.errors import ConfigurationError, NoiseWarning
+from multicentre.federation.messages import Nothing
+from multicentre.phenotyping import DPFact
+from multicentre.phenotyping.agreement import Vocabulary
+from multicentre.phenotyping.dpfact import messages as sent
+from multicentre.phenotyping.dpfact.checks import ClaimWarning, MaskedLossWarning
+from multicentre.phenotyping.dpfact.private import check_cells
+from multicentre.phenotyping.dpfact.private_terms import GRAM_WEIGHT
+from multicentre.phenotyping.dpfact.site import DPFactSite
+from multicentre.phenotyping.scores import factor_match_score
+from multicentre.privacy.accounting import rho_of_epsilon, zcdp_of_gaussian
+from multicentre.privacy.budget import cost_of
+from multicentre.privacy.statement import guarantee_of_plan
+
+DELTA = 1e-5
+BOLT_ON = {"mechanism": "bolt-on", "solver": "psgd", "public_site_size": 100}
+LITERAL = {"mechanism": "paper-literal", "solver": "observed", "paper_lipschitz": 1.0}
+LITTLE_NOISE = 1e4
+by_mechanism = pytest.mark.parametrize("mechanism", [{}, BOLT_ON], ids=["dp-als", "bolt-on"])
+secure_or_not = pytest.mark.parametrize("secure", [False, True], ids=["clear", "masked"])
+by_modes = pytest.mark.parametrize("sizes", [(9, 12), (8, 6, 7)], ids=["two modes", "three modes"])
+
+
+@pytest.fixture(scope="module")
+def events():
+    return simulate_events()
+
+
+def fit(events, *, n_sites=3, secure=False, rank=3, **parameters):
+    parameters = {"epsilon": LITTLE_NOISE, "vocabulary": events.tensor.codes, **parameters}
+    with mc.Federation.in_process(events.sites(n_sites), secure_sum=secure) as federation, warnings.catch_warnings():
+        warnings.simplefilter("ignore", NoiseWarning)
+        return DPFact(rank, **parameters).fit(federation)
+
+
+def plan_of(events, **parameters):
+    return DPFact(3, **{"epsilon": 1.0, "vocabulary": events.tensor.codes, **parameters}).privacy_plan()
+
+
+def shares_of(plan, epsilon=1.0):
+    rho = rho_of_epsilon(epsilon, DELTA)
+    return {planned.step.name: cost_of(planned.noise, planned.times).rho / rho for planned in plan.releases}
+
+
+# --- the plan --------------------------------------------------------------------------------------------------------
+
+
+@by_mechanism
+@pytest.mark.parametrize(
+    "more", [{}, {"n_private_rounds": 2}, {"n_codes": {"diagnosis": 5}}, {"init": "random"}], ids=str
+)
+def test_all_releases_together_cost_the_epsilon_that_was_asked_for(events, mechanism, more):
+    for epsilon in (0.5, 8.0):
+        found = guarantee_of_plan(plan_of(events, epsilon=epsilon, **mechanism, **more)).epsilon
+        assert found <= epsilon
+        assert found == pytest.approx(epsilon, rel=1e-8)
+
+
+def test_the_budget_is_divided_as_in_the_specification(events):
+    assert shares_of(plan_of(events)) == pytest.approx({"sum_clipped_cooccurrence": 0.75, "sum_clipped_products": 0.25})
+    chosen = shares_of(plan_of(events, n_codes={"diagnosis": 5}))
+    assert chosen == pytest.approx(
+        {"spread_codes": 0.1, "sum_clipped_cooccurrence": 0.675, "sum_clipped_products": 0.225}
+    )
+    assert "spread_codes" not in shares_of(plan_of(events, n_codes={"diagnosis": 12}))
+    assert shares_of(plan_of(events, init="random", **BOLT_ON)) == pytest.approx({"pass_clipped_patients": 1.0})
+
+
+def test_products_and_gram_get_the_noise_of_their_joint_bound(events):
+    planned = next(
+        one for one in plan_of(events, n_private_rounds=2).releases if one.step.name == "sum_clipped_products"
+    )
+    assert planned.times == 4
+    rho = 0.25 * rho_of_epsilon(1.0, DELTA) / 4
+    z = math.sqrt((1 + GRAM_WEIGHT**2) / (2 * rho))
+    assert planned.noise.multipliers == pytest.approx({"products": z, "gram": z / GRAM_WEIGHT}, rel=1e-8)
+    assert sum(map(zcdp_of_gaussian, planned.noise.multipliers.values())) == pytest.approx(rho, rel=1e-8)
+
+
+@by_mechanism
+@by_modes
+@pytest.mark.parametrize("more", [{}, {"n_codes": {"procedure": 5}, "n_private_rounds": 2}], ids=["plain", "chosen"])
+def test_the_card_names_the_steps_that_are_asked_and_no_other(sizes, mechanism, more):
+    drawn = simulate_events(sizes=sizes)
+    federation = mc.Federation.in_process(drawn.sites(3))
+    model = DPFact(3, epsilon=LITTLE_NOISE, vocabulary=drawn.tensor.codes, **mechanism, **more).fit(federation)
+    released = {
+        entry["step"]
+        for ledger in federation.ledgers.values()
+        for entry in ledger.entries
+        if entry["event"] == "release" and entry["method"] == "dpfact"
+    }
+    assert released == model.asked_steps()
+    noised = [entry for entry in federation.ledgers["site-0"].entries if "rho" in entry]
+    assert len(noised) == sum(planned.times for planned in model.privacy_plan().releases)
+    assert sum(entry["rho"] for entry in noised) == pytest.approx(rho_of_epsilon(LITTLE_NOISE, DELTA), rel=1e-8)
+
+
+@pytest.mark.parametrize("unit", ["patient", "entry"])
+def test_the_promise_names_its_unit(events, unit):
+    promise = fit(events, unit=unit, epsilon=5.0).privacy_
+    assert promise.unit == unit
+    assert ("one entry" in str(promise)) == (unit == "entry")
+    assert promise.epsilon == pytest.approx(5.0)
+
+
+# --- what comes out --------------------------------------------------------------------------------------------------
+
+
+@by_mechanism
+@secure_or_not
+@by_modes
+def test_with_hardly_any_noise_the_phenotypes_are_found(sizes, mechanism, secure):
+    drawn = simulate_events(1200, sizes, rate=2.0, seed=2)
+    model = fit(drawn, secure=secure, n_private_rounds=2, **mechanism)
+    assert factor_match_score(drawn.factors, model.factors_).score > 0.9
+    for factor in model.factors_.values():
+        np.testing.assert_allclose(np.linalg.norm(factor, axis=0), 1.0)
+        assert np.all(factor >= 0)
+
+
+@by_mechanism
+def test_what_was_not_asked_for_is_not_told(events, mechanism, tmp_path):
+    model = fit(events, **mechanism)
+    assert model.members_ is None
+    assert model.errors_ is None
+    assert math.isnan(model.n_patients_)
+    assert (model.dp_valid_, model.epsilon_claimed_) == (True, None)
+    assert np.all(np.diff(model.weights_) <= 0)
+    assert np.all(model.weights_ >= 0)
+    assert [set(entry) for entry in model.history_] == [{"round", "change"}] * 2
+    model.save(tmp_path)
+    loaded = DPFact.load(tmp_path)
+    assert loaded.privacy_ == model.privacy_
+    assert math.isnan(loaded.n_patients_)
+    np.testing.assert_array_equal(loaded.transform(events.tensor), model.transform(events.tensor))
+
+
+def test_fewer_codes_are_chosen_by_a_noised_histogram(events):
+    model = fit(events, n_codes={"diagnosis": 5})
+    behind = events.tensor.patients_by_code("diagnosis")
+    most = {events.tensor.codes["diagnosis"][place] for place in np.argsort(-behind)[:3]}
+    assert len(model.codes_["diagnosis"]) == 5
+    assert most <= set(model.codes_["diagnosis"])
+    assert model.codes_["procedure"] == events.tensor.codes["procedure"]
+
+
+def test_codes_of_the_list_that_nobody_has_do_no_harm(events):
+    listed = {mode: (*names, "never:1", "never:2") for mode, names in events.tensor.codes.items()}
+    model = fit(events, vocabulary=listed)
+    for mode, factor in model.factors_.items():
+        rare = [code.startswith("never") for code in model.codes_[mode]]
+        assert np.abs(factor[rare]).max() < 0.05
+
+
+@by_mechanism
+@pytest.mark.parametrize("init", ["cooccurrence", "random"])
+def test_so_much_noise_that_nothing_is_left_breaks_nothing(events, mechanism, init):
+    model = fit(events, epsilon=1e-3, init=init, **mechanism)
+    assert all(np.all(np.isfinite(factor)) for factor in model.factors_.values())
+    assert np.all(np.isfinite(model.weights_))
+
+
+def test_another_seed_gives_the_same_sums_but_for_noise_and_another_start(events):
+    one, other = (fit(events, init="random", random_state=seed) for seed in (0, 1))
+    assert not np.allclose(one.factors_["diagnosis"], other.factors_["diagnosis"], atol=0.01)
+
+
+# --- passes over patients without noise ------------------------------------------------------------------------------
+
+
+@secure_or_not
+def test_passes_without_noise_find_the_phenotypes(secure):
+    drawn = simulate_events(1200, rate=2.0, seed=2)
+    with mc.Federation.in_process(drawn.sites(3), secure_sum=secure) as federation, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = DPFact(3, solver="psgd", vocabulary=drawn.tensor.codes, max_rounds=10).fit(federation)
+    assert factor_match_score(drawn.factors, model.factors_).score > 0.9
+    assert model.privacy_ is None
+    assert not model.dp_valid_
+    assert model.history_[-1]["change"] < 0.5 * model.history_[0]["change"]
+
+
+# --- the published noise ---------------------------------------------------------------------------------------------
+
+
+def fit_literal(events, **parameters):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", MaskedLossWarning)
+        warnings.simplefilter("ignore", ClaimWarning)
+        return fit(events, **{"epsilon": 2.0, "max_rounds": 4, **LITERAL, **parameters})
+
+
+def test_the_published_noise_promises_nothing_and_says_so(events):
+    with pytest.warns((ClaimWarning, MaskedLossWarning)) as told:
+        model = fit(events, epsilon=2.0, max_rounds=4, **LITERAL)
+    assert "not differentially private" in str(next(one.message for one in told if one.category is ClaimWarning))
+    assert model.privacy_ is None
+    assert not model.dp_valid_
+    assert DPFact(3, **LITERAL).privacy_plan() is None
+    assert model.epsilon_claimed_ == pytest.approx(2.0 * math.sqrt(model.n_rounds_ / 4))
+
+
+def test_the_published_noise_is_what_a_fit_asks_for(events):
+    model = DPFact(3, epsilon=2.0, max_rounds=25, n_passes=3, learning_rate=0.02, **{**LITERAL, "paper_lipschitz": 4.0})
+    rho = 2.0**2 / (8 * 25 * math.log(1 / DELTA))
+    expected = 2 * 3 * 4.0 * 0.02 / math.sqrt(2 * rho)
+    assert model._plan(Vocabulary(events.tensor.codes)).noise_sd == pytest.approx(expected)
+
+
+def test_a_site_adds_the_published_noise_and_no_seed_repeats_it():
+    drawn = simulate_events(30, (400, 600), rate=0.05, seed=1)
+    part = DPFactSite("site", drawn.tensor)
+    factors = {mode: np.ones((len(codes), 4)) for mode, codes in drawn.tensor.codes.items()}
+    part.agree(sent.Agreed(drawn.tensor.codes, 0))
+    answers = []
+    for noise_sd in (0.0, 0.7, 0.7):
+        part.begin(sent.Begin(factors, 0, 0.0))
+        ask = sent.PassEntries(factors, 1, 1e-9, 0.0, 0.0, nonnegative=False, round_number=1, noise_sd=noise_sd)
+        answers.append(np.concatenate([factor.ravel() for factor in part.pass_entries(ask).factors.values()]))
+    first, second = answers[1] - answers[0], answers[2] - answers[0]
+    assert first.std() == pytest.approx(0.7, rel=0.05)
+    assert abs(np.corrcoef(first, second)[0, 1]) < 0.1
+
+
+# --- warnings and refusals -------------------------------------------------------------------------------------------
+
+
+def test_too_much_noise_is_told_before_anything_is_asked(events):
+    federation = mc.Federation.in_process(events.sites(3))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", NoiseWarning)
+        with pytest.raises(NoiseWarning, match=r"unusable.*expected"):
+            DPFact(3, epsilon=1.0, vocabulary=events.tensor.codes, public_site_size=100).fit(federation)
+    entries = [entry for ledger in federation.ledgers.values() for entry in ledger.entries]
+    assert not any(entry["method"] == "dpfact" and entry["event"] == "release" for entry in entries)
+
+
+@pytest.mark.parametrize("init", ["cooccurrence", "random"])
+def test_too_much_noise_is_told_by_the_first_noised_sum(events, init):
+    with mc.Federation.in_process(events.sites(3)) as federation, pytest.warns(NoiseWarning) as told:
+        DPFact(3, epsilon=0.5, vocabulary=events.tensor.codes, init=init).fit(federation)
+    (one,) = told
+    assert re.search("unusable.*measured", str(one.message))
+
+
+def test_little_noise_is_no_matter_for_a_warning(events):
+    with mc.Federation.in_process(events.sites(3)) as federation:
+        model = DPFact(3, epsilon=50.0, vocabulary=events.tensor.codes, public_site_size=100).fit(federation)
+    assert model.noise_signal_ > 150
+
+
+def test_the_measured_signal_is_about_the_expected_one():
+    drawn = simulate_events(3000, rate=2.0)
+    model = fit(drawn, epsilon=4.0)
+    multiplier = model.privacy_plan().releases[0].noise.multipliers["marginals"]
+    assert model.noise_signal_ == pytest.approx(3000 / (3 * multiplier * math.sqrt(3)), rel=0.35)
+
+
+def test_more_pairs_of_codes_than_can_be_noised_are_refused():
+    with pytest.raises(ConfigurationError, match="broader groups"):
+        check_cells([2532, 10_983])
+
+
+@pytest.mark.parametrize(
+    ("parameters", "match"),
+    [
+        ({"rank": 6, "n_codes": {"diagnosis": 5}}, "6 phenotypes are more than the 5 codes"),
+        (
+            {"vocabulary": {mode: [f"{mode}{i}" for i in range(3000)] for mode in ("procedure", "diagnosis")}},
+            "pairs of codes",
+        ),
+    ],
+    ids=["rank", "cells"],
+)
+def test_what_can_be_known_before_costs_nothing(events, parameters, match):
+    federation = mc.Federation.in_process(events.sites(3))
+    parameters = {"rank": 3, "vocabulary": events.tensor.codes, **parameters}
+    with pytest.raises(ConfigurationError, match=match):
+        DPFact(epsilon=1.0, **parameters).fit(federation)
+    assert not any("rho" in entry for ledger in federation.ledgers.values() for entry in ledger.entries)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "where"),
+    [
+        ({"epsilon": 0.0}, "epsilon"),
+        ({"epsilon": math.inf}, "epsilon"),
+        ({"epsilon": "1"}, "epsilon"),
+        ({"delta": 0.0}, "delta"),
+        ({"delta": 1.0}, "delta"),
+        ({"vocabulary": None}, "vocabulary"),
+        ({"vocabulary": {"diagnosis": ["a", "b", "c"]}}, "vocabulary"),
+        ({"n_private_rounds": 0}, "n_private_rounds"),
+        ({"n_private_rounds": 1.5}, "n_private_rounds"),
+        ({"public_site_size": 0}, "public_site_size"),
+        ({**BOLT_ON, "public_site_size": None}, "public_site_size"),
+        ({**BOLT_ON, "solver": "stat"}, "solver"),
+        ({"solver": "easgd"}, "solver"),
+        ({"solver": "observed"}, "solver"),
+        ({"sparsity": 0.06}, "sparsity"),
+        ({"track_errors": True}, "track_errors"),
+        ({"nonnegative": False}, "nonnegative"),
+        ({**LITERAL, "paper_lipschitz": None}, "paper_lipschitz"),
+        ({**LITERAL, "paper_lipschitz": -1.0}, "paper_lipschitz"),
+    ],
+    ids=str,
+)
+def test_parameters_that_do_not_go_with_privacy_are_refused(events, parameters, where):
+    with pytest.raises(ConfigurationError) as caught:
+        fit(events, **{"epsilon": 1.0, **parameters})
+    assert caught.value.where == where
+
+
+def test_after_a_private_fit_nothing_more_can_be_asked(events):
+    model = fit(events)
+    for step, ask in (
+        (DPFactSite.sum_sizes, Nothing()),
+        (DPFactSite.sum_cooccurrence, Nothing()),
+        (DPFactSite.sum_errors, sent.Final(model.factors_, True, False, 5, 0.0, 0.1)),
+        (DPFactSite.sum_clipped_cooccurrence, Nothing()),
+    ):
+        with pytest.raises(ConfigurationError, match="planned"):
+            model.federation.sum(step, ask)
+    with pytest.raises(ConfigurationError, match="epsilon"):
+        model.profile_sites()
