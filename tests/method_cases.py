@@ -73,6 +73,9 @@ CASES = {
         masked_error=5e-3,
     ),
     "dpfact": Case(lambda: mc.phenotyping.DPFact(3, tol=0.01), lambda: simulate_events().sites(3), real_arrays),
+    "dpfact, poisson": Case(
+        lambda: mc.phenotyping.DPFact(3, solver="poisson", tol=0.03), lambda: simulate_events().sites(3), real_arrays
+    ),
     "dpfact, elastic": Case(
         lambda: mc.phenotyping.DPFact(3, solver="easgd", sparsity=0.05, tol=0.03, track_errors=True),
         lambda: simulate_events().sites(3),

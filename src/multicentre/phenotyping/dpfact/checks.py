@@ -15,7 +15,7 @@ from multicentre.phenotyping.dpfact.maths.elastic import contraction, largest_we
 from multicentre.privacy.accounting import require_fraction
 
 CHOICES: dict[str, tuple[Any, ...]] = {
-    "solver": ("stat", "easgd", "psgd", "observed"),
+    "solver": ("stat", "poisson", "easgd", "psgd", "observed"),
     "init": ("cooccurrence", "random"),
     "mechanism": ("dp-als", "bolt-on", "paper-literal"),
     "unit": ("patient", "entry"),

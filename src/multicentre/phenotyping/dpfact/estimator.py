@@ -31,13 +31,14 @@ from multicentre.phenotyping.scores.errors import TensorErrors
 if TYPE_CHECKING:
     import pandas as pd
 
-Solver = Literal["stat", "easgd", "psgd", "observed"]
+Solver = Literal["stat", "poisson", "easgd", "psgd", "observed"]
 Mechanism = Literal["dp-als", "bolt-on", "paper-literal"]
 _ALWAYS = frozenset({"describe", "agree", "begin", "sum_sizes", "sum_errors", "profile"})
 _CODES = frozenset({"name_codes", "count_codes"})
 _START = frozenset({"sum_cooccurrence", "multiply_cooccurrence"})
 _ROUNDS = {
     "stat": frozenset({"fit_memberships", "sum_products"}),
+    "poisson": frozenset({"fit_rates", "sum_ratios"}),
     "easgd": frozenset({"fit_locally"}),
     "psgd": frozenset({"pass_patients"}),
     "observed": frozenset({"pass_entries"}),
@@ -55,9 +56,10 @@ class DPFact(PhenotypeModel):
     ----------
     rank : int, default 20
         Phenotypes, the paper's ``R``; at most the number of codes of every mode.
-    solver : {"stat", "easgd", "psgd", "observed"}, default "stat"
+    solver : {"stat", "poisson", "easgd", "psgd", "observed"}, default "stat"
         ``"stat"``: alternating least squares on the whole tensor, zeros counted; products and Gram matrices add up over
-        sites, so the fit is the pooled one to rounding. ``"easgd"``: sites fit factors of their own near the global
+        sites, so the fit is the pooled one to rounding. ``"poisson"``: the same under the Poisson likelihood, by
+        multiplicative updates; slower. ``"easgd"``: sites fit factors of their own near the global
         ones and are averaged (equations 8 and 19 on the whole tensor): fewer rounds. ``"psgd"``: passes of stochastic
         gradient descent over patients, each clipped. ``"observed"``: the published algorithm, which looks at
         entries above zero alone; for comparison.
@@ -208,7 +210,7 @@ class DPFact(PhenotypeModel):
         if self._is_private:
             return None
         factors = sum(factor.nbytes for factor in self.factors_.values())
-        more = {"stat": self.rank_**2, "easgd": self.rank_}.get(self.solver, 0)
+        more = {"stat": self.rank_**2, "poisson": self.rank_ + 1, "easgd": self.rank_}.get(self.solver, 0)
         asked = len(self.factors_) if self.solver == "psgd" else 1
         return asked * factors, factors + 8 * more
 
@@ -303,6 +305,7 @@ class DPFact(PhenotypeModel):
     def _run(self, federation: Federation, plan: loops.Plan, start: sent.Factors, sizes: Sizes) -> Rounds[sent.Factors]:
         run = {
             "stat": loops.fit_stat,
+            "poisson": loops.fit_poisson,
             "easgd": loops.fit_elastic,
             "psgd": loops.fit_passes,
             "observed": loops.fit_observed,

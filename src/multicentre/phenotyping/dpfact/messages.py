@@ -115,6 +115,23 @@ class ProductsAndGram(Products):
 
 
 @dataclass(frozen=True)
+class Ratios(Release):
+    """A site's counts over their predictions, times memberships and the other factors."""
+
+    products: Floats = array(
+        "counts over predictions, times memberships and all factors but one", ("c", "r"), bound=PRODUCTS
+    )
+
+
+@dataclass(frozen=True)
+class RatiosAndTotals(Ratios):
+    """The same with the memberships' sums and the loss."""
+
+    totals: Floats = array("sum of the memberships", ("r",), bound=PRODUCTS)
+    loss: float = number("sum over all cells of prediction minus count times log prediction", bound=COUNTS)
+
+
+@dataclass(frozen=True)
 class FitLocally(Factors):
     """One round of local fitting near the global factors."""
 

@@ -23,11 +23,13 @@ from multicentre.phenotyping.kernels.factors import (
     update_factor,
 )
 from multicentre.phenotyping.kernels.inner import hadamard_gram
+from multicentre.phenotyping.kernels.poisson import column_totals, multiply_rows
 
 Floats = NDArray[np.float64]
 LARGEST_DENSE = 2**20
 SUBSPACE_STEPS = 3
 MEMBER_SHARE = 0.1
+LEAST_RATE = 1e-6
 LARGEST_PRODUCT = 1.0
 
 
@@ -132,6 +134,26 @@ def fit_stat(federation: Federation, plan: Plan, start: sent.Factors, sizes: Siz
         return factors, {"rmse": float(np.sqrt(max(error, 0.0) / sizes.n_entries))}
 
     return _repeat(federation, plan, start, sizes, turn)
+
+
+def fit_poisson(federation: Federation, plan: Plan, start: sent.Factors, sizes: Sizes) -> Rounds[sent.Factors]:
+    """Fit the Poisson likelihood by multiplicative updates, whose parts add up over sites (specification 1.1)."""
+
+    def turn(factors: dict[str, Floats], number: int) -> tuple[dict[str, Floats], dict[str, float]]:
+        totals, loss, updated = np.ones(plan.rank), 0.0, list(factors)[-1]
+        for place, mode in enumerate(factors):
+            ask = sent.Update(updated, factors[updated], mode)
+            if place == 0:
+                answer = federation.sum(DPFactSite.fit_rates, _with_fit(ask, plan, number))
+                products, totals, loss = answer.products, answer.totals, answer.loss
+            else:
+                products = federation.sum(DPFactSite.sum_ratios, ask).products
+            others = totals * column_totals([factor for other, factor in factors.items() if other != mode])
+            factors[mode], updated = multiply_rows(factors[mode], products, others), mode
+        return factors, {"loss": loss / sizes.n_entries}
+
+    positive = {mode: np.maximum(factor, LEAST_RATE) for mode, factor in start.factors.items()}
+    return _repeat(federation, plan, sent.Factors(positive), sizes, turn)
 
 
 def fit_elastic(federation: Federation, plan: Plan, start: sent.Factors, sizes: Sizes) -> Rounds[sent.Factors]:

@@ -23,6 +23,7 @@ from multicentre.phenotyping.dpfact.private_site import PrivateSteps
 from multicentre.phenotyping.kernels.inner import squared_error, squared_error_at_entries
 from multicentre.phenotyping.kernels.memberships import count_members, fit_memberships
 from multicentre.phenotyping.kernels.mttkrp import mttkrp
+from multicentre.phenotyping.kernels.poisson import fit_rates, poisson_loss, ratio_products
 
 Floats = NDArray[np.float64]
 
@@ -79,6 +80,22 @@ class DPFactSite(PrivateSteps):
         """Sum what another factor needs; the memberships stay as they are."""
         self._remember(self._updated(ask), self.memory.memberships)
         return sent.Products(self._products(ask.wanted), patients=self.behind)
+
+    @step(releases=sent.RatiosAndTotals, when="every round", summed=True)
+    def fit_rates(self, ask: sent.UpdateAndFit) -> sent.RatiosAndTotals:
+        """Fit the memberships by multiplicative updates (Poisson loss); sum what the next factor needs of them."""
+        factors = self._updated(ask)
+        memberships = fit_rates(self.tensor, list(factors.values()), self.memory.memberships, ask.n_sweeps)
+        self._remember(factors, memberships)
+        loss = poisson_loss(self.tensor, [memberships, *factors.values()])
+        totals = memberships.sum(axis=0)
+        return sent.RatiosAndTotals(self._ratios(ask.wanted), totals, loss, patients=self.behind)
+
+    @step(releases=sent.Ratios, when="every round", summed=True)
+    def sum_ratios(self, ask: sent.Update) -> sent.Ratios:
+        """Sum what another factor needs (Poisson loss); the memberships stay as they are."""
+        self._remember(self._updated(ask), self.memory.memberships)
+        return sent.Ratios(self._ratios(ask.wanted), patients=self.behind)
 
     @step(releases=sent.WeightedFactors, when="every round", summed=True)
     def fit_locally(self, ask: sent.FitLocally) -> sent.WeightedFactors:
@@ -153,6 +170,11 @@ class DPFactSite(PrivateSteps):
     def _products(self, wanted: str) -> Floats:
         own = self.memory
         return mttkrp(self.tensor, [own.memberships, *own.factors.values()], 1 + list(own.codes).index(wanted))
+
+    def _ratios(self, wanted: str) -> Floats:
+        own = self.memory
+        everything = [own.memberships, *own.factors.values()]
+        return ratio_products(self.tensor, everything, 1 + list(own.codes).index(wanted))
 
     def _remember(self, factors: dict[str, Floats], memberships: Floats) -> None:
         self.state = dataclasses.replace(self.memory, factors=factors, memberships=memberships)

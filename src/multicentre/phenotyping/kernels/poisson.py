@@ -118,3 +118,28 @@ def multiply_rows(factor: ArrayLike, products: ArrayLike, totals: ArrayLike) -> 
     divisors = np.asarray(totals, dtype=np.float64)
     shares = np.divide(1.0, divisors, out=np.zeros_like(divisors), where=divisors > 0)
     return np.asarray(factor, dtype=np.float64) * np.asarray(products, dtype=np.float64) * shares
+
+
+def fit_rates(tensor: SparseTensor, factors: Sequence[Floats], memberships: Floats, n_steps: int) -> Floats:
+    """Memberships after `n_steps` multiplicative updates with the features' factors held.
+
+    Parameters
+    ----------
+    tensor : SparseTensor
+        Tensor of N modes.
+    factors : sequence of array, each of shape (I_n, R)
+        One matrix a feature mode, N - 1 of them.
+    memberships : array of float, shape (I, R)
+        Where the updates begin, above 0.
+    n_steps : int
+
+    Examples
+    --------
+    >>> tensor = SparseTensor([[0, 0]], [6.0], (1, 1))
+    >>> fit_rates(tensor, [np.array([[2.0]])], np.array([[1.0]]), 1).tolist()
+    [[3.0]]
+    """
+    totals = column_totals(factors)
+    for _ in range(n_steps):
+        memberships = multiply_rows(memberships, ratio_products(tensor, [memberships, *factors], 0), totals)
+    return memberships

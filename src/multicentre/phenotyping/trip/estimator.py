@@ -10,7 +10,6 @@ from typing import ClassVar
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from multicentre.data.events.tensor import EventTensor
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.messages import Nothing
 from multicentre.federation.rounds import Rounds
@@ -56,7 +55,8 @@ class TRIP(PhenotypeModel):
         ``lambda_q``: weight of ``||B'B - I||^2`` in the first mode, by which phenotypes differ. One B is that of the
         round before, which makes the update a Sylvester equation.
     cap : int, optional
-        Higher counts are set to this, in the fit and in all that the fitted model does; 3 in the authors' release.
+        Higher counts are set to this, in the fit, its `errors_`, and where memberships are fitted afterwards;
+        :meth:`assess` compares with counts as they are, like that of other methods. 3 in the authors' release.
     max_rounds : int, default 100
     tol : float, default 1e-4
         Rounds end when the consensus changes by less than this, relatively.
@@ -229,11 +229,10 @@ class TRIP(PhenotypeModel):
             squared_error_at_entries=found.error_at_entries,
         )
 
-    def _tensor(self, data: EventTensor) -> SparseTensor:
-        tensor = super()._tensor(data)
-        if self.cap is None:
-            return tensor
-        return SparseTensor(tensor.coordinates, np.minimum(tensor.counts, float(self.cap)), tensor.shape)
+    def _memberships(self, tensor: SparseTensor) -> Floats:
+        if self.cap is not None:
+            tensor = SparseTensor(tensor.coordinates, np.minimum(tensor.counts, float(self.cap)), tensor.shape)
+        return super()._memberships(tensor)
 
 
 def _unit_columns(factors: Factors) -> dict[str, Floats]:

@@ -16,6 +16,8 @@ from multicentre.phenotyping.dpfact import rounds as loops
 from multicentre.phenotyping.dpfact.checks import ElasticWarning, MaskedLossWarning
 from multicentre.phenotyping.dpfact.maths import elastic
 from multicentre.phenotyping.dpfact.maths.observed import shrink_columns
+from multicentre.phenotyping.kernels.poisson import fit_rates
+from multicentre.phenotyping.kernels.sparse import SparseTensor
 from multicentre.phenotyping.scores import factor_match_score
 
 OPEN = mc.Policy(min_patients=1)
@@ -116,6 +118,29 @@ def test_the_error_never_rises(events):
     path = [entry["rmse"] for entry in fit(events.sites(3), init="random", tol=1e-3).history_]
     assert len(path) > 3
     assert all(after <= before + 1e-9 for before, after in itertools.pairwise(path))
+
+
+@unsettled
+def test_the_poisson_fit_is_the_pooled_one_and_its_loss_never_rises(events):
+    one, four = (fit(events.sites(n), solver="poisson", max_rounds=15, tol=0.0) for n in (1, 4))
+    for mode, factor in one.factors_.items():
+        np.testing.assert_allclose(four.factors_[mode], factor, rtol=0, atol=1e-10)
+    path = [entry["loss"] for entry in one.history_]
+    assert all(after <= before + 1e-9 for before, after in itertools.pairwise(path))
+    whole, rates = dense(events.tensor), fit_rates_of(one, events.tensor)
+    entries = whole > 0
+    loss = (rates.sum() - (whole[entries] * np.log(rates[entries])).sum()) / entries.sum()
+    assert loss == pytest.approx(path[-1], rel=1e-3)
+
+
+def fit_rates_of(model, tensor):
+    memberships = fit_rates(
+        SparseTensor(tensor.coordinates, tensor.counts, tensor.shape),
+        list(model.factors_.values()),
+        np.ones((len(tensor), model.rank_)),
+        200,
+    )
+    return reconstruct(memberships, model.factors_.values())
 
 
 def test_weights_order_the_phenotypes_and_are_lengths_of_the_memberships(events):
