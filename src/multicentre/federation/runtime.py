@@ -115,7 +115,9 @@ class SiteRuntime:
 
     def _run(self, call: Call) -> Release:
         try:
-            release: Release = call.step.run(self._part(call.session, call.step.part), call.ask)
+            part = self._part(call.session, call.step.part)
+            part.noised = call.noise is not None
+            release: Release = call.step.run(part, call.ask)
         except (Exception, SystemExit) as error:
             raise self._gate.note_failure(call, error) from None
         return release

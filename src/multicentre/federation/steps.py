@@ -198,8 +198,14 @@ class SitePart:
         Name of the site.
     data : object
         The site's data, of the type that ``holds`` names.
+
+    Attributes
+    ----------
+    noised : bool
+        Whether the answer to the present call gets noise before it leaves; set by the site itself, call by call.
     """
 
+    noised: bool = False
     method: ClassVar[str] = ""
     holds: ClassVar[type] = object
     holds_patients: ClassVar[bool] = True

@@ -113,6 +113,7 @@ class TensorPart(SitePart):
     data: EventTensor
     state: TensorMemory | None = None
     _tensor: SparseTensor | None = None
+    _behind: int | None = None
 
     @step(releases=ModeNames, when="once")
     def describe(self, ask: Nothing) -> ModeNames:
@@ -135,7 +136,7 @@ class TensorPart(SitePart):
         """Count the patients of every code; a count below the agreed minimum is left out."""
         counts = self._patients_by_code(ask)
         counts[counts < ask.fewest] = 0.0
-        return CodeCounts(counts, patients=int(counts[counts > 0].min(initial=len(self.data))))
+        return CodeCounts(counts, patients=_fewest(counts, len(self.data)))
 
     @step(releases=NoisedCodeCounts, when="once", summed=True)
     def spread_codes(self, ask: Universe) -> NoisedCodeCounts:
@@ -154,7 +155,8 @@ class TensorPart(SitePart):
         patients, codes = np.divmod(pairs, max(len(shares), 1))
         own = np.bincount(patients, minlength=len(self.data))
         np.add.at(shares, codes, share_among(own)[patients])
-        return NoisedCodeCounts(shares, patients=len(self.data))
+        fewest = len(self.data) if self.noised else _fewest(np.bincount(codes), len(self.data))
+        return NoisedCodeCounts(shares, patients=fewest)
 
     @step(releases=Sizes, when="once", summed=True)
     def sum_sizes(self, ask: Nothing) -> Sizes:
@@ -199,14 +201,17 @@ class TensorPart(SitePart):
 
     @property
     def behind(self) -> int:
-        """The fewest patients that stand behind one code of a release; all patients under differential privacy."""
-        if not self.memory.fewest:
+        """The fewest patients that stand behind one code of a release; all patients where noise hides each of them."""
+        if self.noised:
             return len(self.data)
-        tensor, found = self.tensor, [len(self.data)]
-        for axis, size in enumerate(tensor.shape[1:], start=1):
-            counts = _patients_by_position(tensor.coordinates, axis, size)
-            found.append(int(counts[counts > 0].min(initial=len(self.data))))
-        return min(found)
+        if self._behind is None:
+            tensor = self.tensor
+            counts = [
+                _patients_by_position(tensor.coordinates, axis, size)
+                for axis, size in enumerate(tensor.shape[1:], start=1)
+            ]
+            self._behind = _fewest(np.concatenate(counts), len(self.data))
+        return self._behind
 
     def _patients_by_code(self, ask: Universe) -> Floats:
         counts = []
@@ -230,6 +235,11 @@ def share_among(own_codes: NDArray[np.int64]) -> Floats:
 def _patients_by_position(coordinates: NDArray[np.int32], axis: int, size: int) -> NDArray[np.int64]:
     pairs = np.unique(coordinates[:, 0].astype(np.int64) * size + coordinates[:, axis])
     return np.bincount(pairs % size, minlength=size)
+
+
+def _fewest(counts: NDArray[np.int64] | Floats, otherwise: int) -> int:
+    """Return the smallest count above zero."""
+    return int(counts[counts > 0].min(initial=otherwise))
 
 
 def _suppress_rare(tensor: EventTensor, fewest: int) -> NDArray[np.bool_]:
@@ -361,5 +371,5 @@ def prepare_tensor(part: TensorPart, memory: TensorMemory) -> Acknowledgement:
 
     Patients are not looked at: an acknowledgement that failed would tell of them without noise.
     """
-    part.state, part._tensor = memory, None
+    part.state, part._tensor, part._behind = memory, None, None
     return Acknowledgement()

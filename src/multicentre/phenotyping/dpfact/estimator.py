@@ -210,7 +210,8 @@ class DPFact(PhenotypeModel):
         if self._is_private:
             return None
         factors = sum(factor.nbytes for factor in self.factors_.values())
-        more = {"stat": self.rank_**2, "poisson": self.rank_ + 1, "easgd": self.rank_}.get(self.solver, 0)
+        r = self.rank_
+        more = {"stat": r**2, "poisson": r + 1, "easgd": r, "observed": 1, "psgd": 0}[self.solver]
         asked = len(self.factors_) if self.solver == "psgd" else 1
         return asked * factors, factors + 8 * more
 

@@ -167,6 +167,7 @@ class LocalFactors(Release):
     """A site's factors as terms of a mean."""
 
     factors: dict[str, Floats] = arrays("factor matrices", ("c", "r"), bound=2.0**30)
+    sites: int = count("1 for each site", bound=1.0)
 
 
 @dataclass(frozen=True)

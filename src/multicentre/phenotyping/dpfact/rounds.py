@@ -186,11 +186,9 @@ def fit_observed(federation: Federation, plan: Plan, start: sent.Factors, sizes:
             round_number=number,
             noise_sd=plan.noise_sd,
         )
-        total = federation.sum(DPFactSite.pass_entries, ask).factors
-        n_sites = len(federation.sites)
-        return {
-            mode: elastic.move_to_mean(factor, total[mode] / n_sites, plan.weight) for mode, factor in factors.items()
-        }, {}
+        total = federation.sum(DPFactSite.pass_entries, ask)
+        means = {mode: factor / total.sites for mode, factor in total.factors.items()}
+        return {mode: elastic.move_to_mean(factor, means[mode], plan.weight) for mode, factor in factors.items()}, {}
 
     return _repeat(federation, plan, start, sizes, turn, local=True)
 

@@ -127,7 +127,7 @@ class DPFactSite(PrivateSteps):
         noised = [factor + ask.noise_sd * noise.standard_normal(factor.shape) for factor in local]
         factors = dict(zip(own.codes, noised, strict=True))
         self._remember(factors, memberships)
-        return sent.LocalFactors(factors, patients=self.behind)
+        return sent.LocalFactors(factors, sites=1, patients=self.behind)
 
     @step(releases=sent.LocalFactor, when="every round", summed=True)
     def pass_patients(self, ask: sent.PassPatients) -> sent.LocalFactor:

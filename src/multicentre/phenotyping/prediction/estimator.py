@@ -66,6 +66,8 @@ class PhenotypeOutcome(OutcomeModel):
     have an outcome is left out of that outcome's counts. There is no differential privacy here.
 
     p-values take the phenotypes as given. Where the same patients' outcomes chose the phenotypes, they are too small.
+    Intervals lie about coefficients that the ridge draws towards 0, and do not make up for that; ``penalty=0`` gives
+    the usual ones.
 
     References
     ----------

