@@ -68,7 +68,7 @@ class DataError(MulticentreError):
 
 
 class SchemaMismatch(DataError):
-    """Two sites describe the same view differently."""
+    """Two sites describe the same view differently, or have other modes of events."""
 
     code = "MC303"
 
