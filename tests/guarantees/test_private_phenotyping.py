@@ -12,6 +12,7 @@ import pytest
 
 import multicentre as mc
 from event_sites import simulate_events
+from multicentre.datasets import simulate_planted
 from multicentre.engines.faults import Faults
 from multicentre.federation.errors import NoiseWarning, QuorumLost, RefusedByPolicy
 from multicentre.federation.messages import Nothing
@@ -20,6 +21,8 @@ from multicentre.phenotyping import DPFact
 from multicentre.phenotyping.agreement import Universe
 from multicentre.phenotyping.dpfact import messages as sent
 from multicentre.phenotyping.dpfact.site import DPFactSite
+from multicentre.phenotyping.fitted.model import rank_outcome
+from multicentre.phenotyping.scores import factor_match_score
 from multicentre.privacy import noising
 from multicentre.privacy.accounting import epsilon_of_gdp, epsilon_of_zcdp, rho_of_epsilon
 from multicentre.privacy.budget import total_spent
@@ -264,6 +267,35 @@ def test_a_sixth_of_the_noise_is_caught(monkeypatch):
     found = audited(2.0, 100, **FROM_RANDOM)
     assert found.verdict == "violated"
     assert found.scores.separation.d_prime > 4 * found.reach
+
+
+# --- what is left of the phenotypes ----------------------------------------------------------------------------------
+
+
+def match_after(epsilon, n_patients, seed):
+    """Return how well phenotypes of simulated patients are found under masked sums, and the area under the curve."""
+    simulated = simulate_planted(n_patients, seed=seed)
+    with mc.Federation.in_process(simulated.by_site(), secure_sum=True) as federation:
+        model = DPFact(20, epsilon=epsilon, vocabulary=simulated.tensor.codes).fit(federation)
+    outcome, memberships = np.asarray(simulated.tensor.outcomes) == 1, model.transform(simulated.tensor)
+    learns = np.random.default_rng(seed).random(n_patients) < 0.6
+    auc = rank_outcome(memberships[learns], outcome[learns], memberships[~learns], outcome[~learns])
+    return factor_match_score(simulated.truth.factors, model.factors_).score, auc
+
+
+def test_at_epsilon_1_two_thousand_patients_are_too_few_and_it_is_told():
+    with pytest.warns(NoiseWarning, match="unusable"):
+        score, _ = match_after(1.0, 2000, 0)
+    assert score < 0.3
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("error::multicentre.federation.errors.NoiseWarning")
+@pytest.mark.parametrize(("epsilon", "least"), [(1.0, 0.83), (2.0, 0.86)])
+def test_levels_of_the_specification(epsilon, least):
+    scores, areas = np.array([match_after(epsilon, 40_662, seed) for seed in range(3)]).T
+    assert scores.mean() >= least
+    assert areas.mean() >= 0.8
 
 
 # --- the worked table ------------------------------------------------------------------------------------------------

@@ -126,7 +126,7 @@ class DPFact(PhenotypeModel):
         Whether the fit is differentially private: False without `epsilon`, and with ``"paper-literal"``.
     noise_signal_ : float
         Of a private fit: patients a phenotype over the noise, as the first noised sum shows it (``"bolt-on"`` from
-        random factors: as `public_site_size` lets expect); below 150 a `NoiseWarning` says so.
+        random factors: as `public_site_size` lets expect); below 100 a `NoiseWarning` says so.
 
     Notes
     -----
@@ -262,14 +262,24 @@ class DPFact(PhenotypeModel):
         return frame.where(frame > 0).rename_axis(index="site", columns="phenotype")
 
     @property
+    def dp_valid_(self) -> bool:
+        """Whether the fit is differentially private."""
+        return self.privacy_ is not None
+
+    @property
+    def epsilon_claimed_(self) -> float | None:
+        """What the paper's formula claims of the rounds that were run, with ``mechanism="paper-literal"``."""
+        if self.epsilon is None or self._is_private:
+            return None
+        return claimed_epsilon(self.epsilon, planned_rounds=int(self.max_rounds), n_rounds=self.n_rounds_)
+
+    @property
     def _is_private(self) -> bool:
         return self.epsilon is not None and self.mechanism != "paper-literal"
 
     def _fit(self, federation: Federation) -> None:
         check_parameters(self.get_params(deep=False))
         before = copy.deepcopy(federation.traffic)
-        self.epsilon_claimed_: float | None = None
-        self.dp_valid_ = self._is_private
         if self._is_private:
             self._fit_private(federation)
             self._note_traffic(federation, before)
@@ -352,9 +362,6 @@ class DPFact(PhenotypeModel):
     def _note(self, rounds: Rounds[sent.Factors]) -> None:
         self.history_ = rounds.history
         self.n_rounds_ = rounds.number
-        if self.epsilon is not None:
-            planned = int(self.max_rounds)
-            self.epsilon_claimed_ = claimed_epsilon(self.epsilon, planned_rounds=planned, n_rounds=rounds.number)
         self.converged_ = rounds.stopped or self.solver == "observed"
         if not self.converged_:
             warnings.warn(

@@ -39,7 +39,7 @@ class PrivateSteps(TensorPart):
     @step(releases=sent.ClippedCooccurrence, when="once", summed=True)
     def sum_clipped_cooccurrence(self, ask: Nothing) -> sent.ClippedCooccurrence:
         """Sum which codes occur together, each patient with length 1 at most, however rare a code is."""
-        return sent.ClippedCooccurrence(sum_marginals(self._whole), patients=len(self.data))
+        return sent.ClippedCooccurrence(sum_marginals(self._whole), patients=self.behind)
 
     @step(releases=sent.ClippedProducts, when="every round", summed=True)
     def sum_clipped_products(self, ask: sent.ClipProducts) -> sent.ClippedProducts:
@@ -49,7 +49,7 @@ class PrivateSteps(TensorPart):
         products, gram = private.sum_clipped_products(
             self._whole, factors, axis, bounds=(ask.largest_product, ask.largest_gram), n_sweeps=ask.n_sweeps
         )
-        return sent.ClippedProducts(products, gram, patients=len(self.data))
+        return sent.ClippedProducts(products, gram, patients=self.behind)
 
     @step(releases=sent.ClippedFactor, when="every round", summed=True)
     def pass_clipped_patients(self, ask: sent.PassPatients) -> sent.ClippedFactor:
@@ -57,7 +57,7 @@ class PrivateSteps(TensorPart):
         moved = self._descended(ask, self._whole)
         reach = private.reach_of_descent(ask.n_passes, ask.step, ask.largest_product, (len(moved), moved.shape[1]))
         require_within("step", LEAST_REACH, np.inf, reach)
-        return sent.ClippedFactor(moved / reach, patients=len(self.data))
+        return sent.ClippedFactor(moved / reach, patients=self.behind)
 
     @property
     def _whole(self) -> SparseTensor:

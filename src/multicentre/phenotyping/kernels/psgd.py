@@ -1,7 +1,7 @@
-"""Passes of permutation-based stochastic gradient descent (P-SGD): entry by entry, and patient by patient.
+"""One pass of stochastic gradient descent, entry by entry.
 
-The first is the algorithm of the DPFact paper (Ma et al., CIKM 2019, Algorithm 1) with its errata mended, over the
-listed entries alone; the second descends the full objective, zeros included exactly, with a patient as the example.
+The algorithm of the DPFact paper (Ma et al., CIKM 2019, Algorithm 1) with its errata mended, over the listed entries
+alone.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ import numpy as np
 from numba import njit
 from numpy.typing import ArrayLike
 
-from multicentre.phenotyping.kernels.clipping import INSIDE, frobenius_norm, gather_products
-from multicentre.phenotyping.kernels.inner import hadamard_gram
 from multicentre.phenotyping.kernels.sparse import (
     Floats,
     Integers,
@@ -91,77 +89,6 @@ def pass_entries(
     visit(places, tensor.counts, visited, rows, goals, step, pulls, nonnegative)
     patients, *features = np.split(rows, starts[1:])
     return patients, features
-
-
-def pass_patients(
-    tensor: SparseTensor,
-    order: ArrayLike,
-    memberships: ArrayLike,
-    factors: Sequence[ArrayLike],
-    mode: int,
-    step: float,
-    largest_product: float,
-) -> Floats:
-    """One pass over patients for one feature mode of the full objective, each patient bounded; specification 4.3.
-
-    A patient moves F <- Proj(F - step (F P_i - s_i M_i)) with P_i = (a_i a_i') * (Hadamard product of the other
-    feature modes' Gram matrices), M_i the patient's part of the matricised product,
-    s_i = min(1, largest_product / ||M_i||_F), and Proj onto F >= 0 with columns of norm at most 1. Removing one
-    patient moves the result by at most step (1 + largest_product), if step <= 2 and the other factors' columns have
-    norm at most 1. Memberships are scaled to ||a_i||_1 <= 1; a patient whose M_i or a_i is not finite moves nothing.
-
-    Parameters
-    ----------
-    tensor : SparseTensor
-        Tensor of N modes.
-    order : array of int, shape (at most I,)
-        Patients in the order of their visits.
-    memberships : array of float, shape (I, R)
-        Patients' rows a_i.
-    factors : sequence of array, each of shape (I_n, R)
-        One matrix a feature mode; not changed.
-    mode : int
-        Feature mode that descends, 1 or more.
-    step : float
-        Step size eta.
-    largest_product : float
-        Bound S of ||M_i||_F, above 0.
-
-    Returns
-    -------
-    array of float, shape (I_mode, R)
-        Not below 0, columns of norm at most 1.
-
-    Raises
-    ------
-    ConfigurationError
-        The factors do not fit the tensor.
-
-    Examples
-    --------
-    >>> tensor = SparseTensor([[0, 0, 0]], [2.0], (1, 1, 1))
-    >>> pass_patients(tensor, [0], [[1.0]], [[[0.5]], [[1.0]]], 1, 0.1, largest_product=1.0).round(9).tolist()
-    [[0.55]]
-    """
-    matrices = checked_factors(tensor, [_within_unit_sum(memberships), *factors])
-    others = hadamard_gram([matrix for m, matrix in enumerate(matrices) if m not in (0, mode)])
-    columns = np.ascontiguousarray(matrices[mode].T)
-    codes = np.ascontiguousarray(tensor.coordinates[:, mode])
-    visited = np.ascontiguousarray(order, dtype=np.int64)
-    record = (tensor.order(0)[1], tensor.places, tensor.counts, codes)
-    _visit_patients(
-        record, visited, matrices[0], stack_features(matrices), mode, others, columns, step, largest_product
-    )
-    return np.ascontiguousarray(columns.T)
-
-
-def _within_unit_sum(memberships: ArrayLike) -> Floats:
-    given = np.asarray(memberships, dtype=np.float64)
-    fit = np.isfinite(given).all(axis=1, keepdims=True)
-    largest = np.abs(given, where=fit, out=np.zeros_like(given)).max(axis=1, initial=1.0, keepdims=True)
-    scaled = np.where(fit, given, 0.0) / largest
-    sums = np.maximum(np.abs(scaled).sum(axis=1, keepdims=True) / INSIDE, 1 / largest)
-    return np.asarray(scaled / sums)
 
 
 @njit(cache=True, fastmath=REORDERED)
@@ -250,68 +177,3 @@ def _multiply_others(places: Integers, e: int, n: int, rows: Floats, product: Fl
             for r in range(rank):
                 product[r] *= rows[i, r]
     return places[e, last]
-
-
-@njit(cache=True, fastmath=REORDERED)
-def _visit_patients(
-    record: tuple[Pointers, Integers, Floats, Integers],
-    order: Pointers,
-    memberships: Floats,
-    features: Floats,
-    mode: int,
-    others: Floats,
-    columns: Floats,
-    step: float,
-    largest_product: float,
-) -> None:
-    pointers, places, counts, codes = record
-    rank, n_codes = columns.shape
-    position, products = np.full(n_codes, -1, dtype=np.int32), np.empty((n_codes, rank))
-    moved = np.empty((rank, n_codes))
-    for column in columns:
-        _project(column)
-    for i in order:
-        begin, end = pointers[i], pointers[i + 1]
-        n_rows = gather_products(
-            places[begin:end], counts[begin:end], memberships[i], features, mode, codes[begin:end], position, products
-        )
-        norm = frobenius_norm(products[:n_rows])
-        own = np.unique(codes[begin:end])
-        if np.isfinite(norm):
-            share = step / max(1.0, norm / (largest_product * INSIDE))
-            support = np.flatnonzero(memberships[i])
-            _step_columns(columns, support, memberships[i], others, step, moved)
-            for r in support:
-                for code in own:
-                    columns[r, code] += share * products[position[code], r]
-                _project(columns[r])
-        position[own] = -1
-
-
-@njit(cache=True, fastmath=REORDERED)
-def _step_columns(
-    columns: Floats, support: Pointers, membership: Floats, others: Floats, step: float, moved: Floats
-) -> None:
-    """Take step * F P_i from the columns in the support of a patient's membership."""
-    for r in support:
-        moved[r] = 0.0
-        for s in support:
-            weight = step * membership[r] * membership[s] * others[r, s]
-            for j in range(columns.shape[1]):
-                moved[r, j] += weight * columns[s, j]
-    for r in support:
-        for j in range(columns.shape[1]):
-            columns[r, j] -= moved[r, j]
-
-
-@njit(cache=True, fastmath=REORDERED)
-def _project(column: Floats) -> None:
-    """Bring a column into the nonnegative part of the unit ball."""
-    square = 0.0
-    for j in range(len(column)):
-        column[j] = max(0.0, column[j])
-        square += column[j] * column[j]
-    if square > 1.0:
-        scale = 1.0 / np.sqrt(square)
-        for j in range(len(column)):
-            column[j] *= scale

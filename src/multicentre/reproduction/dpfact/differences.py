@@ -5,8 +5,8 @@ from __future__ import annotations
 DIFFERENCES = {
     "Data": (
         "MIMIC-III may not be passed on, and the paper names neither its codes nor the five samples of DE-SynPUF. "
-        "Planted events of the same sizes stand in, in which the phenotypes are known; the 100 patients of the "
-        "MIMIC-III demo and 500 beneficiaries of DE-SynPUF show that real codes go through, and no more."
+        "Planted events of the same sizes stand in, in which the phenotypes are known; the few patients "
+        "of the MIMIC-III demo and of DE-SynPUF show that real codes go through, and no more."
     ),
     "Density": (
         "The printed density of MIMIC-III leaves fewer entries than patients, though every patient kept has one. The "
@@ -14,8 +14,8 @@ DIFFERENCES = {
     ),
     "Loss": (
         "The paper's objective counts all cells, its algorithm visits those above zero alone. The loss of those is "
-        "near its least where the model says the same everywhere, so the published algorithm learns no phenotypes. DPFact "
-        "here minimises the error over all cells, zeros included exactly, and has the published one as "
+        "near its least where the model says the same everywhere, so the published algorithm learns no phenotypes. "
+        "DPFact here minimises the error over all cells, zeros included exactly, and has the published one as "
         '`solver="observed"`.'
     ),
     "Error": (

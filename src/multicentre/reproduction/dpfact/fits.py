@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import TypeVar
 
 import numpy as np
@@ -16,8 +17,11 @@ from multicentre.assembly import Federation
 from multicentre.data import EventTensor
 from multicentre.federation.errors import NoiseWarning
 from multicentre.phenotyping.dpfact import DPFact
+from multicentre.phenotyping.dpfact.checks import ClaimWarning
+from multicentre.phenotyping.dpfact.checks import MaskedLossWarning as OfDPFact
 from multicentre.phenotyping.fitted.checks import MaskedLossWarning
 from multicentre.phenotyping.fitted.model import PhenotypeModel, rank_outcome
+from multicentre.phenotyping.prediction import SeparationWarning
 from multicentre.phenotyping.trip import TRIP
 from multicentre.privacy.policy import Policy
 from multicentre.reproduction.dpfact import published
@@ -29,6 +33,8 @@ M = TypeVar("M", bound=PhenotypeModel)
 OPEN = Policy(min_patients=0)
 """Data that anyone may see: no answer is too small."""
 
+HAS_NOISE = find_spec("opendp") is not None
+NO_NOISE = "Private fits are left out: opendp is not installed. Install multicentre[dp]."
 SPARSITY = 0.06
 PENALTY_OF_TRIP = 300.0
 HELD_OUT = 0.4
@@ -40,7 +46,7 @@ MEAN_MU = 1.65
 def quiet() -> Iterator[None]:
     """Keep warnings of short, noisy or masked fits from the analyst: here they are meant."""
     with warnings.catch_warnings():
-        for kind in (ConvergenceWarning, MaskedLossWarning, NoiseWarning):
+        for kind in (ConvergenceWarning, MaskedLossWarning, OfDPFact, ClaimWarning, SeparationWarning, NoiseWarning):
             warnings.simplefilter("ignore", kind)
         yield
 

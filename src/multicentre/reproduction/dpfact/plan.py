@@ -13,8 +13,8 @@ class Plan:
     ----------
     n_patients : int
         Patients of the planted set with MIMIC-III's codes.
-    with_cms : bool
-        Whether the learning curves take in the set of CMS's size.
+    samples : tuple of str
+        Data sets of the learning curves; the real ones where they are at hand.
     seeds : tuple of int
         Of data, starts and splits together; figures are means and standard deviations over them.
     curve_rank : int
@@ -37,14 +37,12 @@ class Plan:
         Whether figure 3 (b) takes in the repaired descent over patients beside noised least squares.
     sparsities : tuple of float
         ``mu_0`` of figure 4.
-    real : tuple of str
-        Real data sets, where they are at hand.
     n_splits : int
         Splits of the patients of the MIMIC-III demo.
     """
 
     n_patients: int
-    with_cms: bool
+    samples: tuple[str, ...]
     seeds: tuple[int, ...]
     curve_rank: int
     curve_epochs: int
@@ -56,12 +54,11 @@ class Plan:
     epsilons: tuple[float, ...]
     all_mechanisms: bool
     sparsities: tuple[float, ...]
-    real: tuple[str, ...]
     n_splits: int
 
     def describe(self) -> str:
         """Return the budget in a sentence or two."""
-        cms = f", and of CMS's size with {self.cms_epochs}" if self.with_cms else ""
+        cms = f", and of CMS's size with {self.cms_epochs}" if "cms-like" in self.samples else ""
         return (
             f"Planted events of {self.n_patients:,} patients with {self.rank} phenotypes over 202 procedures and 316 "
             f"diagnoses; seeds {', '.join(map(str, self.seeds))}, each with data, starts and splits of its own. "
@@ -77,35 +74,33 @@ class Plan:
 
 FULL = Plan(
     n_patients=40_662,
-    with_cms=True,
+    samples=("mimic-like", "cms-like", "synthetic", "mimic3_demo", "synpuf500"),
     seeds=(0, 1),
     curve_rank=50,
-    curve_epochs=24,
-    max_rounds=8,
-    trip_rounds=40,
+    curve_epochs=20,
+    max_rounds=5,
+    trip_rounds=30,
     rank=20,
     ranks=(10, 20, 30, 40, 50, 60),
     n_sites=(1, 5, 10),
     epsilons=(0.5, 1.0, 2.0, 4.0, 8.0),
     all_mechanisms=True,
     sparsities=(0.0, 0.02, 0.06, 0.1, 0.3),
-    real=("mimic3_demo", "synpuf500"),
     n_splits=10,
 )
 QUICK = Plan(
     n_patients=4000,
-    with_cms=False,
+    samples=("mimic-like", "synthetic", "mimic3_demo"),
     seeds=(0, 1),
     curve_rank=20,
     curve_epochs=8,
     max_rounds=4,
     trip_rounds=30,
     rank=20,
-    ranks=(10, 20, 40),
+    ranks=(10, 20, 30),
     n_sites=(1, 5, 10),
     epsilons=(1.0, 4.0, 16.0),
     all_mechanisms=False,
     sparsities=(0.0, 0.02, 0.06, 0.1, 0.3),
-    real=("mimic3_demo",),
     n_splits=5,
 )

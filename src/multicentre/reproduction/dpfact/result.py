@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -56,8 +55,6 @@ class ReproductionResult:
         Where the files are.
     finished : list of Finished
         One entry an exercise.
-    notes : list of str
-        What was left out, and why.
     complete : bool
         Whether all exercises were run.
     """
@@ -65,13 +62,18 @@ class ReproductionResult:
     plan: Plan
     folder: Path
     finished: list[Finished] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
     complete: bool = False
 
     @property
     def seconds(self) -> float:
         """Wall-clock time of all exercises, those of a run that was taken up included."""
         return sum(one.seconds for one in self.finished)
+
+    @property
+    def notes(self) -> list[str]:
+        """What was left out, and how to have it next time."""
+        rows = (row for one in self.finished for row in one.rows)
+        return list(dict.fromkeys(str(row["skipped"]) for row in rows if row.get("skipped")))
 
     @property
     def sections(self) -> dict[str, Section]:
@@ -101,11 +103,11 @@ class ReproductionResult:
         }
 
     def write(self) -> None:
-        """Write every file whole or not at all; figures where matplotlib is installed."""
+        """Write every file whole or not at all; figures at the end."""
         summary, text = to_json(self.to_dict()), str(self) + "\n"
         for one in self.finished:
             write_csv(self.folder / f"{one.exercise.name}.csv", one.rows)
-        for section in self.sections.values():
+        for section in self.sections.values() if self.complete else ():
             _draw(self.folder, section.figures)
         write_atomically(self.folder / SUMMARY, summary.encode())
         write_atomically(self.folder / TEXT, text.encode())
@@ -134,8 +136,6 @@ def _published() -> dict[str, Any]:
 
 
 def _draw(folder: Path, figures: Mapping[str, Exhibit]) -> None:
-    if find_spec("matplotlib") is None:
-        return
     from multicentre.reports.figures import draw
 
     for name, shown in figures.items():

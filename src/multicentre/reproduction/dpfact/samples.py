@@ -37,7 +37,7 @@ class Sample:
     @property
     def is_real(self) -> bool:
         """Whether it is loaded and the seed changes starts alone."""
-        return self.name in REAL
+        return self.name in ("mimic3_demo", "synpuf500")
 
     def rank(self, plan: Plan) -> int:
         """Return the number of phenotypes."""
@@ -93,29 +93,13 @@ def _load_synpuf(plan: Plan, seed: int) -> LabelledEvents:
     return LabelledEvents(labelled.tensor, sites, labelled.name, labelled.description, labelled.licence)
 
 
-SIMULATED = (
-    Sample("mimic-like", "planted, MIMIC-III's codes", published.MIMIC, draw_planted),
-    Sample("cms-like", "planted, CMS's size", published.CMS, _draw_cms),
-    Sample("synthetic", "the paper's synthetic set (no structure)", published.SYNTHETIC, _draw_synthetic),
-)
-REAL: Mapping[str, Sample] = {
-    "mimic3_demo": Sample("mimic3_demo", "MIMIC-III demo, 100 real patients", published.MIMIC, _load_mimic),
-    "synpuf500": Sample("synpuf500", "DE-SynPUF, 500 synthetic beneficiaries", published.CMS, _load_synpuf),
+SAMPLES: Mapping[str, Sample] = {
+    one.name: one
+    for one in (
+        Sample("mimic-like", "planted, MIMIC-III's codes", published.MIMIC, draw_planted),
+        Sample("cms-like", "planted, CMS's size", published.CMS, _draw_cms),
+        Sample("synthetic", "the paper's synthetic set (no structure)", published.SYNTHETIC, _draw_synthetic),
+        Sample("mimic3_demo", "MIMIC-III demo (real patients)", published.MIMIC, _load_mimic),
+        Sample("synpuf500", "DE-SynPUF, part of a sample (synthetic beneficiaries)", published.CMS, _load_synpuf),
+    )
 }
-
-
-def samples_of(plan: Plan) -> list[Sample]:
-    """Return the data sets of the learning curves."""
-    simulated = [one for one in SIMULATED if plan.with_cms or one.name != "cms-like"]
-    return simulated + [REAL[name] for name in plan.real]
-
-
-def label_of(name: str) -> str:
-    """Return how a data set is called where people read.
-
-    Examples
-    --------
-    >>> label_of("mimic-like")
-    "planted, MIMIC-III's codes"
-    """
-    return next(one.label for one in (*SIMULATED, *REAL.values()) if one.name == name)

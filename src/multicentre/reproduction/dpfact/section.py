@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -88,6 +89,26 @@ def distinct(rows: Sequence[Row], name: str) -> list[Any]:
     return list(dict.fromkeys(row[name] for row in rows if row.get(name) is not None))
 
 
+def paired(rows: Sequence[Row], name: str, method: str, rival: str) -> tuple[float, float]:
+    """Return the mean difference between two methods over pairs of rank and seed, and its standard error.
+
+    Examples
+    --------
+    >>> rows = [{"method": m, "rank": 10, "seed": s, "auc": a} for m, s, a in (("a", 0, 0.75), ("b", 0, 0.5))]
+    >>> paired(rows, "auc", "a", "b")
+    (0.25, nan)
+    """
+    theirs = {(row["rank"], row["seed"]): row.get(name) for row in pick(rows, method=rival)}
+    pairs = [(row.get(name), theirs.get((row["rank"], row["seed"]))) for row in pick(rows, method=method)]
+    gains = [one - other for one, other in pairs if one is not None and other is not None]
+    if not gains:
+        return math.nan, math.nan
+    middle = sum(gains) / len(gains)
+    if len(gains) == 1:
+        return middle, math.nan
+    return middle, math.sqrt(sum((one - middle) ** 2 for one in gains) / (len(gains) - 1) / len(gains))
+
+
 def skipped(rows: Sequence[Row]) -> list[str]:
-    """Return a line for every data set that was not at hand."""
-    return [f"*{row['sample']} is left out: {row['skipped']}*" for row in rows if row.get("skipped")]
+    """Return a line for everything that was left out; why, and how to mend it, stands in the notes."""
+    return [f"*Left out: {row['sample']}.*" for row in rows if row.get("skipped")]

@@ -142,7 +142,7 @@ def test_what_was_not_asked_for_is_not_told(events, mechanism, tmp_path):
     assert [set(entry) for entry in model.history_] == [{"round", "change"}] * 2
     model.save(tmp_path)
     loaded = DPFact.load(tmp_path)
-    assert loaded.privacy_ == model.privacy_
+    assert (loaded.privacy_, loaded.dp_valid_) == (model.privacy_, True)
     assert math.isnan(loaded.n_patients_)
     np.testing.assert_array_equal(loaded.transform(events.tensor), model.transform(events.tensor))
 
@@ -170,6 +170,35 @@ def test_so_much_noise_that_nothing_is_left_breaks_nothing(events, mechanism, in
     model = fit(events, epsilon=1e-3, init=init, **mechanism)
     assert all(np.all(np.isfinite(factor)) for factor in model.factors_.values())
     assert np.all(np.isfinite(model.weights_))
+
+
+@by_mechanism
+@pytest.mark.parametrize("n_private_rounds", [1, 2])
+def test_codes_that_are_noise_alone_are_cut_by_the_noise_of_all_sites(mechanism, n_private_rounds):
+    """Beyond two standard deviations lies one normal number of forty."""
+    drawn = simulate_events(1500, rate=2.0)
+    listed = {mode: (*names, *(f"never:{i:03d}" for i in range(150))) for mode, names in drawn.tensor.codes.items()}
+    model = fit(drawn, n_sites=8, vocabulary=listed, epsilon=30.0, n_private_rounds=n_private_rounds, **mechanism)
+    for mode, factor in model.factors_.items():
+        never = [code.startswith("never") for code in model.codes_[mode]]
+        assert 0 < np.mean(factor[never] > 0) < 0.08
+
+
+@pytest.mark.parametrize("fewest", [1, 5])
+@pytest.mark.parametrize("step", ["sum_clipped_cooccurrence", "sum_clipped_products", "pass_clipped_patients"])
+def test_a_site_bounds_no_sum_from_which_rare_codes_are_left_out(events, step, fewest):
+    """Whether a code is rare depends on other patients: one more would bring all of theirs back."""
+    part, factors = DPFactSite("site", events.tensor), {m: np.ones((len(c), 2)) for m, c in events.tensor.codes.items()}
+    ask = {
+        "sum_clipped_cooccurrence": Nothing(),
+        "sum_clipped_products": sent.ClipProducts(factors, "diagnosis", 3, 0.1, 0.1),
+        "pass_clipped_patients": sent.PassPatients(factors, "diagnosis", 3, 1, 0.1, 0.1, 0),
+    }[step]
+    part.agree(sent.Agreed(events.tensor.codes, 0))
+    assert getattr(part, step)(ask).patients > 0
+    part.agree(sent.Agreed(events.tensor.codes, fewest))
+    with pytest.raises(ConfigurationError, match="rare codes"):
+        getattr(part, step)(ask)
 
 
 def test_another_seed_gives_the_same_sums_but_for_noise_and_another_start(events):
@@ -258,7 +287,7 @@ def test_too_much_noise_is_told_by_the_first_noised_sum(events, init):
 def test_little_noise_is_no_matter_for_a_warning(events):
     with mc.Federation.in_process(events.sites(3)) as federation:
         model = DPFact(3, epsilon=50.0, vocabulary=events.tensor.codes, public_site_size=100).fit(federation)
-    assert model.noise_signal_ > 150
+    assert model.noise_signal_ > 100
 
 
 def test_the_measured_signal_is_about_the_expected_one():

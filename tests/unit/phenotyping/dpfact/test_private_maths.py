@@ -7,7 +7,7 @@ from scipy.optimize import nnls
 from event_sites import simulate_events
 from multicentre.phenotyping.dpfact.maths import noised, private
 from multicentre.phenotyping.dpfact.maths.cooccurrence import split_marginals, sum_marginals
-from multicentre.phenotyping.kernels.patients import unpack_gram
+from multicentre.phenotyping.kernels.clipped import unpack_gram
 from multicentre.phenotyping.kernels.sparse import SparseTensor
 
 BOUNDS = (0.1, 0.1)

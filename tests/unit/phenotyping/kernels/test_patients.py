@@ -9,13 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from multicentre.phenotyping.kernels.patients import (
-    GRID,
-    clipped_products,
-    cooccurrence,
-    patient_norms,
-    unpack_gram,
-)
+from multicentre.phenotyping.kernels.clipped import clipped_products, unpack_gram
+from multicentre.phenotyping.kernels.patients import GRID, cooccurrence, patient_norms
 from multicentre.phenotyping.kernels.sparse import SparseTensor
 
 HOSTILE = st.one_of(

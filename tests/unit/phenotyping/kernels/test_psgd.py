@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from multicentre.phenotyping.kernels.clipped import pass_patients
 from multicentre.phenotyping.kernels.inner import squared_error_at_entries
-from multicentre.phenotyping.kernels.psgd import pass_entries, pass_patients
+from multicentre.phenotyping.kernels.psgd import pass_entries
 from multicentre.phenotyping.kernels.sparse import SparseTensor
 
 

@@ -12,10 +12,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.phenotyping.kernels.clipping import INSIDE
+from multicentre.phenotyping.kernels.clipped import clipped_products, pass_patients
 from multicentre.phenotyping.kernels.memberships import fit_memberships
-from multicentre.phenotyping.kernels.patients import clipped_products, patient_norms
-from multicentre.phenotyping.kernels.psgd import pass_patients
+from multicentre.phenotyping.kernels.patients import INSIDE, patient_norms
 from multicentre.phenotyping.kernels.sparse import SparseTensor
 
 Floats = NDArray[np.float64]

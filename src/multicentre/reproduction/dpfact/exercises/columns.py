@@ -112,8 +112,8 @@ def _judge(rows: Sequence[Row]) -> list[Claim]:
         Claim(
             "paper: too large a weight switches off phenotypes that a site has, a small one none",
             share_off(counts[max(counts)]) > share_off(counts[min(counts)]),
-            f"{share_off(counts[min(counts)]):.1%} of the present pairs at {min(counts):g}, "
-            f"{share_off(counts[max(counts)]):.1%} at {max(counts):g}",
+            f"{100 * share_off(counts[min(counts)]):.1f} % of the present pairs at {min(counts):g}, "
+            f"{100 * share_off(counts[max(counts)]):.1f} % at {max(counts):g}",
         )
     ]
     if fits.SPARSITY in counts:
@@ -122,7 +122,7 @@ def _judge(rows: Sequence[Row]) -> list[Claim]:
             Claim(
                 f"mu_0 = {fits.SPARSITY:g} finds nine tenths of the absent pairs with {MOST_FALSE} false one at most",
                 share[fits.SPARSITY] >= 0.9 and false <= MOST_FALSE,
-                f"{share[fits.SPARSITY]:.1%}, {false} false",
+                f"{100 * share[fits.SPARSITY]:.1f} %, {false} false",
             )
         )
     return claims

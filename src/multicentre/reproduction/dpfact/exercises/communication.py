@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from multicentre.phenotyping.fitted.communication import CommunicationTable, communication_table
-from multicentre.phenotyping.fitted.model import PhenotypeModel
+from multicentre.phenotyping.dpfact import DPFact
+from multicentre.phenotyping.fitted.communication import communication_table
+from multicentre.phenotyping.trip import TRIP
 from multicentre.reproduction._shared.markdown import NOTHING, markdown, mean_and_spread
 from multicentre.reproduction.dpfact import fits, published
 from multicentre.reproduction.dpfact.plan import Plan
 from multicentre.reproduction.dpfact.samples import draw_planted, split_at_random
 from multicentre.reproduction.dpfact.section import Claim, Exercise, Heard, Row, Section, distinct, mean, pick
 
-TRIP = "TRIP"
+RIVAL = "TRIP"
 STAT, STAT_RANDOM = "DPFact, exact sums", "DPFact, exact sums, random start"
 EASGD = "DPFact, elastic averaging"
 SOLVERS: dict[str, dict[str, Any]] = {
@@ -21,7 +22,7 @@ SOLVERS: dict[str, dict[str, Any]] = {
     STAT_RANDOM: {"init": "random"},
     EASGD: {"solver": "easgd"},
 }
-METHODS = (TRIP, *SOLVERS)
+METHODS = (RIVAL, *SOLVERS)
 NEAR = 1.001
 """TRIP's last error is reached within a thousandth."""
 
@@ -29,7 +30,8 @@ BYTES = 8
 OURS = (
     "Rounds until the error over all cells is that of TRIP's last round (or a thousandth above), patients spread over "
     "sites at random. Bytes of the rounds by the formula and as logged, all sites together; *before* is what is asked "
-    "once: agreement on codes and start. Seconds at 15 MB/s of all that is logged but errors at the end."
+    "once: agreement on codes and start. Seconds at 15 MB/s of all that is logged but errors at the end. Means over "
+    "the seeds with which the error was reached."
 )
 IMPLIED = (
     "What the published seconds imply: bytes a round by the formula (rank 50, 5 sites, each of B and C sent once "
@@ -47,56 +49,54 @@ def bytes_a_round(codes: int, rank: int, n_sites: int, *, method: str) -> int:
     >>> bytes_a_round(202 + 316, 50, 5, method="TRIP") / bytes_a_round(202 + 316, 50, 5, method="DPFact")
     1.5
     """
-    return (3 if method == TRIP else 2) * codes * rank * BYTES * n_sites
+    return (3 if method == RIVAL else 2) * codes * rank * BYTES * n_sites
 
 
 def n_fits(plan: Plan) -> int:
-    """Return the number of fits: one for the errors, one for the bytes."""
-    return 2 * len(METHODS) * len(plan.n_sites) * len(plan.seeds)
+    """Return the number of fits."""
+    return len(METHODS) * len(plan.n_sites) * len(plan.seeds)
 
 
 def run(plan: Plan, heard: Heard) -> list[Row]:
-    """Fit to the same error, and log what is sent until then."""
+    """Fit to the same error, and take from the log what was sent until then."""
     rows: list[Row] = []
-    done = 0
     for seed in plan.seeds:
         tensor = draw_planted(plan, seed).tensor
         for n_sites in plan.n_sites:
             sites = split_at_random(tensor, n_sites, seed)
             target = 0.0
             for method in METHODS:
-                history = fits.fit(_model(method, sites, plan, seed, track=True), sites).history_
-                target = target or NEAR * history[-1]["rmse"]
-                rounds = next((n for n, entry in enumerate(history, start=1) if entry["rmse"] <= target), None)
+                model = fits.fit(_model(method, sites, plan, seed), sites)
+                target = target or NEAR * model.history_[-1]["rmse"]
+                rounds = next((n for n, entry in enumerate(model.history_, start=1) if entry["rmse"] <= target), None)
                 place = {"method": method, "n_sites": n_sites, "seed": seed, "target": target, "rounds": rounds}
-                rows.append({**place, **_sent(method, sites, plan, seed, rounds)})
-                done += 2
-                heard(done)
+                rows.append({**place, **_sent(model, rounds)})
+                heard(len(rows))
     return rows
 
 
-def _model(method: str, sites: fits.Sites, plan: Plan, seed: int, *, track: bool, rounds: int = 0) -> PhenotypeModel:
+def _model(method: str, sites: fits.Sites, plan: Plan, seed: int) -> DPFact | TRIP:
     codes = next(iter(sites.values())).codes
-    if method == TRIP:
+    if method == RIVAL:
         n_patients = sum(len(site) for site in sites.values())
-        return fits.trip(plan.rank, codes, seed, n_patients, rounds or plan.trip_rounds, track_errors=track)
-    settings = {"max_rounds": rounds or plan.trip_rounds // 2, "tol": 0.0, "track_errors": track}
+        return fits.trip(plan.rank, codes, seed, n_patients, plan.trip_rounds, track_errors=True)
+    settings = {"max_rounds": 2 * plan.max_rounds, "tol": 0.0, "track_errors": True}
     return fits.dpfact(plan.rank, codes, seed, **settings, **SOLVERS[method])
 
 
-def _sent(method: str, sites: fits.Sites, plan: Plan, seed: int, rounds: int | None) -> Row:
+def _sent(model: DPFact | TRIP, rounds: int | None) -> Row:
+    """Return the bytes of the first rounds, of which each sends as much; errors are asked beside and not counted."""
     if rounds is None:
         return dict.fromkeys(("formula", "logged", "before", "seconds"))
-    model = fits.fit(_model(method, sites, plan, seed, track=False, rounds=rounds), sites)
-    table: CommunicationTable = communication_table(model)
+    table = communication_table(model)
     logged = {one.part: one.to_sites + one.from_sites for one in table.sent}
     assert table.by_formula is not None  # none of these fits is private
-    before = logged.get("before the rounds", 0)
+    before, share = logged.get("before the rounds", 0), rounds / table.n_rounds
     return {
-        "formula": table.by_formula.to_sites + table.by_formula.from_sites,
-        "logged": logged["rounds"],
+        "formula": (table.by_formula.to_sites + table.by_formula.from_sites) * share,
+        "logged": logged["rounds"] * share,
         "before": before,
-        "seconds": (logged["rounds"] + before) / published.BYTES_PER_SECOND,
+        "seconds": (logged["rounds"] * share + before) / published.BYTES_PER_SECOND,
     }
 
 
@@ -132,7 +132,7 @@ def _implied() -> str:
     cells = []
     for name, (_, procedures, diagnoses) in published.SIZES.items():
         sizes = procedures + diagnoses, published.RANK, published.N_SITES
-        ours, theirs = (bytes_a_round(*sizes, method=method) for method in ("DPFact", TRIP))
+        ours, theirs = (bytes_a_round(*sizes, method=method) for method in ("DPFact", RIVAL))
         total = published.BYTES_PER_SECOND
         rounds = (
             published.SECONDS_OF_DPFACT[name] * total / ours,
@@ -147,9 +147,11 @@ def _implied() -> str:
 def _measured(rows: Sequence[Row]) -> str:
     cells = []
     for n_sites in distinct(rows, "n_sites"):
-        base = mean(pick(rows, n_sites=n_sites, method=TRIP), "seconds")
+        base = mean(pick(rows, n_sites=n_sites, method=RIVAL), "seconds")
         for method in distinct(rows, "method"):
             own = pick(rows, n_sites=n_sites, method=method)
+            if not own:
+                continue
             megabytes = [
                 mean_and_spread([row[name] and row[name] / 1e6 for row in own], 2)
                 for name in ("formula", "logged", "before")
@@ -157,9 +159,20 @@ def _measured(rows: Sequence[Row]) -> str:
             seconds = mean(own, "seconds")
             ratio = f"{seconds / base:.3f}" if seconds == seconds else NOTHING
             rounds = mean_and_spread([row["rounds"] for row in own], 1)
+            reached = f"{sum(row['rounds'] is not None for row in own)} of {len(own)}"
             shown = mean_and_spread([row["seconds"] for row in own], 3)
-            cells.append([str(n_sites), method, rounds, *megabytes, shown, ratio])
-    headings = ["sites", "method", "rounds", "MB by formula", "MB logged", "MB before", "seconds", "of TRIP's"]
+            cells.append([str(n_sites), method, reached, rounds, *megabytes, shown, ratio])
+    headings = [
+        "sites",
+        "method",
+        "reached",
+        "rounds",
+        "MB by formula",
+        "MB logged",
+        "MB before",
+        "seconds",
+        "of TRIP's",
+    ]
     return markdown(headings, cells)
 
 
@@ -170,10 +183,10 @@ def _judge(rows: Sequence[Row]) -> list[Claim]:
         for n in distinct(rows, "n_sites")
     }
     sites = distinct(rows, "n_sites")
-    ratios = [seconds[STAT, n] / seconds[TRIP, n] for n in sites]
+    ratios = [seconds[STAT, n] / seconds[RIVAL, n] for n in sites]
     growth = [seconds[STAT, n] / seconds[STAT, sites[0]] / (n / sites[0]) for n in sites]
     exact = [
-        abs(row["logged"] / row["formula"] - 1.0) for row in rows if row["logged"] and row["method"] in (TRIP, STAT)
+        abs(row["logged"] / row["formula"] - 1.0) for row in rows if row["logged"] and row["method"] in (RIVAL, STAT)
     ]
     least = 1 - max(published.SECONDS_OF_DPFACT[name] / published.SECONDS_OF_TRIP[name] for name in published.SIZES)
     return [

@@ -21,6 +21,7 @@ from multicentre.reproduction.dpfact.section import Claim, Exercise, Heard, Row,
 
 N_CODES = 5
 N_SHOWN = 6
+N_TITLES = 3
 PLANTED, DEMO = "planted", "mimic3_demo"
 STAT, AS_PUBLISHED = "DPFact, exact sums", "DPFact as published, no noise"
 THEIRS = (
@@ -41,7 +42,7 @@ REAL = (
 
 def n_fits(plan: Plan) -> int:
     """Return the number of fits."""
-    return 2 * len(plan.seeds) + (DEMO in plan.real)
+    return 2 * len(plan.seeds) + (DEMO in plan.samples)
 
 
 def run(plan: Plan, heard: Heard) -> list[Row]:
@@ -54,7 +55,7 @@ def run(plan: Plan, heard: Heard) -> list[Row]:
             rows += _recovered(drawn, method, plan, seed)
             done += 1
             heard(done)
-    if DEMO in plan.real:
+    if DEMO in plan.samples:
         rows += _demo(plan)
         heard(done + 1)
     return rows
@@ -110,7 +111,7 @@ def _demo(plan: Plan) -> Iterator[Row]:
                 "prevalence": one.prevalence,
                 "coefficient": one.coefficient,
                 "p_value": one.p_value,
-                "codes": "; ".join(f"{entry.title} ({entry.weight:.2f})" for entry in entries),
+                "codes": "; ".join(f"{entry.title} ({entry.weight:.2f})" for entry in entries[:N_TITLES]),
                 "n_patients": len(labelled),
             }
 
@@ -162,7 +163,7 @@ def _of_demo(rows: Sequence[Row]) -> str:
     for number in distinct(rows, "phenotype")[:N_SHOWN]:
         for row in pick(rows, phenotype=number):
             first = row["mode"] == rows[0]["mode"]
-            head = [str(number), f"{row['weight']:.0f}", _told(row, "prevalence", "{:.1%}")]
+            head = [str(number), f"{row['weight']:.0f}", _told(row, "prevalence", "{:.3f}")]
             head += [_told(row, "coefficient", "{:.2f}"), _told(row, "p_value", "{:.3f}")]
             cells.append([*(head if first else [""] * len(head)), row["mode"], row["codes"]])
     return markdown(["phenotype", "lambda", "prevalence", "coef", "p", "mode", "codes"], cells)
@@ -181,13 +182,13 @@ def _judge(rows: Sequence[Row]) -> list[Claim]:
         Claim(
             "DPFact by exact sums recovers the planted phenotypes (match 0.85 or more)",
             match[STAT] >= 0.85,
-            f"match {match[STAT]:.3f}, {shares[STAT]:.0%} of the heaviest codes; codes shuffled {null:.3f}",
+            f"match {match[STAT]:.3f}, {100 * shares[STAT]:.0f} % of the heaviest codes; codes shuffled {null:.3f}",
         ),
         Claim(
             "paper: DPFact as published discovers phenotypes (match above 0.1)",
             match[AS_PUBLISHED] > 0.1,
-            f"match {match[AS_PUBLISHED]:.3f}, {shares[AS_PUBLISHED]:.0%} of the heaviest codes; a constant is nearly "
-            "best for the loss at entries above zero alone",
+            f"match {match[AS_PUBLISHED]:.3f}, {100 * shares[AS_PUBLISHED]:.0f} % of the heaviest codes; a constant "
+            "is nearly best for the loss at entries above zero alone",
         ),
     ]
 
