@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from multicentre.federation.errors import ConfigurationError
-from multicentre.phenotyping.agreement import Vocabulary
 from multicentre.phenotyping.dpfact.maths.elastic import contraction, largest_weight
+from multicentre.phenotyping.fitted.checks import MaskedLossWarning, check_flags, check_numbers, check_whole
 from multicentre.privacy.accounting import require_fraction
 
 CHOICES: dict[str, tuple[Any, ...]] = {
@@ -23,10 +20,6 @@ CHOICES: dict[str, tuple[Any, ...]] = {
 SOLVER_OF = {"dp-als": "stat", "bolt-on": "psgd", "paper-literal": "observed"}
 _WHOLE = {"rank": 1, "max_rounds": 1, "n_passes": 1, "n_sweeps": 1, "min_code_patients": 0, "random_state": 0}
 _PRIVATE_WHOLE = {"n_private_rounds": 1, "public_site_size": 1}
-
-
-class MaskedLossWarning(UserWarning):
-    """The chosen loss looks at entries above zero alone."""
 
 
 class ClaimWarning(UserWarning):
@@ -44,13 +37,10 @@ def check_parameters(given: Mapping[str, Any]) -> None:
             raise ConfigurationError(
                 f"{given[name]!r} is not known", where=name, mend=f"Use one of {', '.join(choices)}."
             )
-    _check_whole(given, _WHOLE)
-    for name in ("tol", "sparsity", "pull", "learning_rate"):
-        if not (_is_number(given[name]) and given[name] >= 0):
-            raise ConfigurationError(f"{given[name]!r} is not a number of at least 0", where=name)
-    for name in ("nonnegative", "track_errors"):
-        if not isinstance(given[name], bool | np.bool_):
-            raise ConfigurationError(f"{given[name]!r} is neither true nor false", where=name)
+    check_whole(given, _WHOLE)
+    check_numbers(given, least=dict.fromkeys(("tol", "sparsity", "pull", "learning_rate"), 0.0))
+    check_numbers(given, above={"elastic_weight": 0.0})
+    check_flags(given, "nonnegative", "track_errors")
     if not given["nonnegative"] and given["solver"] not in ("stat", "observed"):
         raise ConfigurationError(
             "only stat and observed can leave factors free", where="nonnegative", mend="Keep nonnegative=True."
@@ -61,28 +51,8 @@ def check_parameters(given: Mapping[str, Any]) -> None:
     _warn_of_loss(given)
 
 
-def check_rank(rank: int, vocabulary: Vocabulary) -> None:
-    """Raise ConfigurationError when there are more phenotypes than codes of some mode."""
-    mode, size = min(vocabulary.sizes.items(), key=lambda item: item[1])
-    if rank > size:
-        raise ConfigurationError(
-            f"{rank} phenotypes are more than the {size} codes of mode {mode!r}",
-            where="rank",
-            mend="Use fewer phenotypes, or keep more codes.",
-        )
-
-
-def _check_whole(given: Mapping[str, Any], whole: Mapping[str, int]) -> None:
-    for name, least in whole.items():
-        value = given[name]
-        if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
-            raise ConfigurationError(f"{value!r} is not a whole number of at least {least}", where=name)
-
-
 def _check_elastic(given: Mapping[str, Any]) -> None:
     weight = given["elastic_weight"]
-    if not (_is_number(weight) and weight > 0):
-        raise ConfigurationError(f"{weight!r} is not a number above 0", where="elastic_weight")
     observed = given["solver"] == "observed"
     kappa = contraction(given["learning_rate"], given["pull"], given["n_passes"]) if observed else 1.0
     limit = min(2.0, largest_weight(kappa))
@@ -101,11 +71,10 @@ def _check_elastic(given: Mapping[str, Any]) -> None:
 
 
 def _check_privacy(given: Mapping[str, Any]) -> None:
-    for name in ("epsilon", "paper_lipschitz"):
-        if given[name] is not None and not (_is_number(given[name]) and given[name] > 0):
-            raise ConfigurationError(f"{given[name]!r} is not a number above 0", where=name)
+    given_at_all = {name: 0.0 for name in ("epsilon", "paper_lipschitz") if given[name] is not None}
+    check_numbers(given, above=given_at_all)
     require_fraction(given["delta"])
-    _check_whole(given, {name: least for name, least in _PRIVATE_WHOLE.items() if given[name] is not None})
+    check_whole(given, {name: least for name, least in _PRIVATE_WHOLE.items() if given[name] is not None})
     mechanism = given["mechanism"]
     if given["solver"] != SOLVER_OF[mechanism]:
         raise ConfigurationError(
@@ -169,7 +138,3 @@ def _warn_of_loss(given: Mapping[str, Any]) -> None:
             MaskedLossWarning,
             stacklevel=6,
         )
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float | np.integer | np.floating) and math.isfinite(value)

@@ -21,12 +21,13 @@ from multicentre.phenotyping.agreement import Sizes, Vocabulary, agree_on_codes
 from multicentre.phenotyping.dpfact import messages as sent
 from multicentre.phenotyping.dpfact import private
 from multicentre.phenotyping.dpfact import rounds as loops
-from multicentre.phenotyping.dpfact.checks import check_parameters, check_rank
+from multicentre.phenotyping.dpfact.checks import check_parameters
 from multicentre.phenotyping.dpfact.maths.observed import draw_scaled
 from multicentre.phenotyping.dpfact.private_terms import PrivateTerms, claimed_epsilon, published_noise
 from multicentre.phenotyping.dpfact.site import DPFactSite
+from multicentre.phenotyping.fitted.checks import check_rank
 from multicentre.phenotyping.fitted.model import PhenotypeModel
-from multicentre.phenotyping.scores.errors import TensorErrors
+from multicentre.phenotyping.fitted.sums import tell_errors
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -298,7 +299,7 @@ class DPFact(PhenotypeModel):
         vocabulary = agree_on_codes(
             federation, DPFactSite, vocabulary=self.vocabulary, n_codes=self.n_codes, fewest=fewest
         )
-        check_rank(self.rank, vocabulary)
+        check_rank(self.rank, vocabulary.sizes)
         federation.ask(DPFactSite.agree, sent.Agreed(vocabulary.codes, fewest))
         return vocabulary
 
@@ -378,14 +379,7 @@ class DPFact(PhenotypeModel):
         order = self._set_factors(factors, weights, plan.vocabulary.codes)
         self.members_ = found.members[order]
         self.n_patients_ = sizes.n_patients
-        self.errors_ = TensorErrors(
-            n_entries=sizes.n_entries,
-            n_cells=sizes.n_patients * math.prod(plan.vocabulary.sizes.values()),
-            sum_counts=sizes.total,
-            sum_squares=sizes.squares,
-            squared_error=max(found.error, 0.0),
-            squared_error_at_entries=found.error_at_entries,
-        )
+        self.errors_ = tell_errors(found, sizes, plan.vocabulary.sizes)
         self._order = order
 
     def _plan(self, vocabulary: Vocabulary) -> loops.Plan:

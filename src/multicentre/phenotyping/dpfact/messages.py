@@ -247,18 +247,6 @@ class Final(Factors):
 
 
 @dataclass(frozen=True)
-class FitSums(Release):
-    """How well the factors describe a site's tensor, as sums over its patients."""
-
-    gram: Floats = array("memberships times memberships", ("r", "r"), bound=PRODUCTS)
-    members: Floats = array(
-        "patients that have the phenotype; 0 where there are few", ("r",), unit="patients", bound=PATIENTS
-    )
-    error: float = number("squared error over all cells", bound=COUNTS)
-    error_at_entries: float = number("squared error at the entries above zero", bound=COUNTS)
-
-
-@dataclass(frozen=True)
 class Profile(Release):
     """How much of each phenotype one site has; its own answer, asked for on request."""
 

@@ -22,11 +22,11 @@ from multicentre.federation.messages import Nothing
 from multicentre.federation.rounds import Rounds
 from multicentre.phenotyping.agreement import Vocabulary, agree_on_codes
 from multicentre.phenotyping.dpfact import messages as sent
-from multicentre.phenotyping.dpfact.checks import check_rank
 from multicentre.phenotyping.dpfact.maths import cooccurrence, noised
 from multicentre.phenotyping.dpfact.maths.private import reach_of_descent
 from multicentre.phenotyping.dpfact.private_terms import PrivateTerms
 from multicentre.phenotyping.dpfact.site import DPFactSite
+from multicentre.phenotyping.fitted.checks import check_rank
 from multicentre.phenotyping.kernels.clipped import unpack_gram
 from multicentre.phenotyping.kernels.factors import draw_factors, normalise_columns, relative_change
 
@@ -57,7 +57,7 @@ class PrivateFit:
 
 def fit(federation: Federation, terms: PrivateTerms) -> PrivateFit:
     """Run a private fit."""
-    check_rank(terms.rank, terms.kept_codes)
+    check_rank(terms.rank, terms.kept_codes.sizes)
     if terms.from_cooccurrence:
         check_cells(list(terms.kept_codes.sizes.values()))
     signal = math.inf

@@ -15,6 +15,7 @@ from multicentre.phenotyping.agreement import Sizes, Vocabulary
 from multicentre.phenotyping.dpfact import messages as sent
 from multicentre.phenotyping.dpfact.maths import cooccurrence, elastic
 from multicentre.phenotyping.dpfact.site import DPFactSite
+from multicentre.phenotyping.fitted.sums import MEMBER_SHARE, FitSums
 from multicentre.phenotyping.kernels.factors import (
     draw_factors,
     normalise_columns,
@@ -28,7 +29,6 @@ from multicentre.phenotyping.kernels.poisson import column_totals, multiply_rows
 Floats = NDArray[np.float64]
 LARGEST_DENSE = 2**20
 SUBSPACE_STEPS = 3
-MEMBER_SHARE = 0.1
 LEAST_RATE = 1e-6
 LARGEST_PRODUCT = 1.0
 
@@ -213,7 +213,7 @@ def fit_passes(federation: Federation, plan: Plan, start: sent.Factors, sizes: S
 
 def ask_for_errors(
     federation: Federation, plan: Plan, factors: Mapping[str, Floats], *, refit: bool = True, keep: bool = False
-) -> sent.FitSums:
+) -> FitSums:
     """Return the errors of the fit and the sums of the memberships."""
     ask = sent.Final(
         factors=dict(factors),

@@ -20,9 +20,9 @@ from multicentre.phenotyping.dpfact.maths.cooccurrence import multiply_marginals
 from multicentre.phenotyping.dpfact.maths.local import fit_near
 from multicentre.phenotyping.dpfact.maths.observed import Descent, descend
 from multicentre.phenotyping.dpfact.private_site import PrivateSteps
+from multicentre.phenotyping.fitted.sums import FitSums, sum_fit
 from multicentre.phenotyping.kernels.factors import SMALLEST
-from multicentre.phenotyping.kernels.inner import squared_error, squared_error_at_entries
-from multicentre.phenotyping.kernels.memberships import count_members, fit_memberships
+from multicentre.phenotyping.kernels.memberships import fit_memberships
 from multicentre.phenotyping.kernels.mttkrp import mttkrp
 from multicentre.phenotyping.kernels.poisson import fit_rates, poisson_loss, ratio_products
 
@@ -135,8 +135,8 @@ class DPFactSite(PrivateSteps):
         """Descend one factor from the global one, patient by patient, each clipped; without noise."""
         return sent.LocalFactor(self._descended(ask, self.tensor), patients=self.behind)
 
-    @step(releases=sent.FitSums, when="at the end", summed=True)
-    def sum_errors(self, ask: sent.Final) -> sent.FitSums:
+    @step(releases=FitSums, when="at the end", summed=True)
+    def sum_errors(self, ask: sent.Final) -> FitSums:
         """Sum the errors of the fit and count the patients of every phenotype."""
         own = self.memory
         factors, memberships = list((ask.factors if ask.refit else own.factors).values()), own.memberships
@@ -146,15 +146,7 @@ class DPFactSite(PrivateSteps):
             )
         if ask.keep:
             self._remember(ask.factors, memberships)
-        members = count_members(memberships, ask.threshold)
-        members[members < own.fewest] = 0.0
-        return sent.FitSums(
-            gram=memberships.T @ memberships,
-            members=members,
-            error=squared_error(self.tensor, [memberships, *factors]),
-            error_at_entries=squared_error_at_entries(self.tensor, [memberships, *factors]),
-            patients=min(self.behind, int(members[members > 0].min(initial=self.behind))),
-        )
+        return sum_fit(self, memberships, factors, ask.threshold)
 
     @step(releases=sent.Profile, when="on request")
     def profile(self, ask: Nothing) -> sent.Profile:

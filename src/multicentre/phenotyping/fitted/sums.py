@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,9 +11,10 @@ from numpy.typing import NDArray
 
 from multicentre.federation.messages import array, number
 from multicentre.federation.steps import Release
-from multicentre.phenotyping.agreement import COUNTS, PATIENTS, TensorPart
+from multicentre.phenotyping.agreement import COUNTS, PATIENTS, Sizes, TensorPart
 from multicentre.phenotyping.kernels.inner import squared_error, squared_error_at_entries
 from multicentre.phenotyping.kernels.memberships import count_members
+from multicentre.phenotyping.scores.errors import TensorErrors
 
 Floats = NDArray[np.float64]
 PRODUCTS = 2.0**36
@@ -29,6 +31,28 @@ class FitSums(Release):
     )
     error: float = number("squared error over all cells", bound=COUNTS)
     error_at_entries: float = number("squared error at the entries above zero", bound=COUNTS)
+
+
+def tell_errors(sums: FitSums, sizes: Sizes, n_codes: Mapping[str, int]) -> TensorErrors:
+    """Return the errors of a fit over all sites.
+
+    Parameters
+    ----------
+    sums : FitSums
+        Added over sites.
+    sizes : Sizes
+        Of the tensor, added over sites.
+    n_codes : mapping from str to int
+        Codes of every mode.
+    """
+    return TensorErrors(
+        n_entries=sizes.n_entries,
+        n_cells=sizes.n_patients * math.prod(n_codes.values()),
+        sum_counts=sizes.total,
+        sum_squares=sizes.squares,
+        squared_error=max(sums.error, 0.0),
+        squared_error_at_entries=sums.error_at_entries,
+    )
 
 
 def sum_fit(part: TensorPart, memberships: Floats, factors: Sequence[Floats], threshold: float) -> FitSums:

@@ -17,10 +17,9 @@ from multicentre.federation.steps import SitePart
 from multicentre.phenotyping.agreement import Sizes, Vocabulary, agree_on_codes
 from multicentre.phenotyping.fitted.checks import check_flags, check_numbers, check_rank, check_whole
 from multicentre.phenotyping.fitted.model import PhenotypeModel
-from multicentre.phenotyping.fitted.sums import MEMBER_SHARE, FitSums
+from multicentre.phenotyping.fitted.sums import MEMBER_SHARE, FitSums, tell_errors
 from multicentre.phenotyping.kernels.factors import Factors, draw_factors, normalise_columns, relative_change
 from multicentre.phenotyping.kernels.sparse import SparseTensor
-from multicentre.phenotyping.scores.errors import TensorErrors
 from multicentre.phenotyping.trip import messages as sent
 from multicentre.phenotyping.trip.maths import Floats, agree_on_factors, penalty_of_round
 from multicentre.phenotyping.trip.site import TRIPSite
@@ -220,14 +219,7 @@ class TRIP(PhenotypeModel):
         order = self._set_factors(units, weights, vocabulary.codes)
         self.members_ = found.members[order]
         self.n_patients_ = sizes.n_patients
-        self.errors_ = TensorErrors(
-            n_entries=sizes.n_entries,
-            n_cells=sizes.n_patients * float(np.prod(list(vocabulary.sizes.values()), dtype=np.float64)),
-            sum_counts=sizes.total,
-            sum_squares=sizes.squares,
-            squared_error=found.error,
-            squared_error_at_entries=found.error_at_entries,
-        )
+        self.errors_ = tell_errors(found, sizes, vocabulary.sizes)
 
     def _memberships(self, tensor: SparseTensor) -> Floats:
         if self.cap is not None:

@@ -18,7 +18,6 @@ from multicentre.data import EventTensor
 from multicentre.federation.errors import NoiseWarning
 from multicentre.phenotyping.dpfact import DPFact
 from multicentre.phenotyping.dpfact.checks import ClaimWarning
-from multicentre.phenotyping.dpfact.checks import MaskedLossWarning as OfDPFact
 from multicentre.phenotyping.fitted.checks import MaskedLossWarning
 from multicentre.phenotyping.fitted.model import PhenotypeModel, rank_outcome
 from multicentre.phenotyping.prediction import SeparationWarning
@@ -46,7 +45,7 @@ MEAN_MU = 1.65
 def quiet() -> Iterator[None]:
     """Keep warnings of short, noisy or masked fits from the analyst: here they are meant."""
     with warnings.catch_warnings():
-        for kind in (ConvergenceWarning, MaskedLossWarning, OfDPFact, ClaimWarning, SeparationWarning, NoiseWarning):
+        for kind in (ConvergenceWarning, MaskedLossWarning, ClaimWarning, SeparationWarning, NoiseWarning):
             warnings.simplefilter("ignore", kind)
         yield
 

@@ -13,9 +13,10 @@ from multicentre.data import EventTensor
 from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused, NotConverged, SchemaMismatch
 from multicentre.phenotyping import DPFact
 from multicentre.phenotyping.dpfact import rounds as loops
-from multicentre.phenotyping.dpfact.checks import ElasticWarning, MaskedLossWarning
+from multicentre.phenotyping.dpfact.checks import ElasticWarning
 from multicentre.phenotyping.dpfact.maths import elastic
 from multicentre.phenotyping.dpfact.maths.observed import shrink_columns
+from multicentre.phenotyping.fitted.checks import MaskedLossWarning
 from multicentre.phenotyping.kernels.poisson import fit_rates
 from multicentre.phenotyping.kernels.sparse import SparseTensor
 from multicentre.phenotyping.scores import factor_match_score

@@ -14,10 +14,11 @@ from multicentre.federation.messages import Nothing
 from multicentre.phenotyping import DPFact
 from multicentre.phenotyping.agreement import Vocabulary
 from multicentre.phenotyping.dpfact import messages as sent
-from multicentre.phenotyping.dpfact.checks import ClaimWarning, MaskedLossWarning
+from multicentre.phenotyping.dpfact.checks import ClaimWarning
 from multicentre.phenotyping.dpfact.private import check_cells
 from multicentre.phenotyping.dpfact.private_terms import GRAM_WEIGHT
 from multicentre.phenotyping.dpfact.site import DPFactSite
+from multicentre.phenotyping.fitted.checks import MaskedLossWarning
 from multicentre.phenotyping.scores import factor_match_score
 from multicentre.privacy.accounting import rho_of_epsilon, zcdp_of_gaussian
 from multicentre.privacy.budget import cost_of

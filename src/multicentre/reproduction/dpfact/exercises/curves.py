@@ -18,7 +18,7 @@ from multicentre.reproduction.dpfact.samples import SAMPLES, Sample
 from multicentre.reproduction.dpfact.section import Claim, Exercise, Heard, Row, Section, distinct, mean, pick, skipped
 
 CP_ALS, SGD, TRIP = "CP-ALS (pooled)", "SGD (pooled)", "TRIP"
-AS_PUBLISHED, WITH_NOISE = "DPFact as published, no noise", "DPFact as published, its noise with L = 1"
+AS_PUBLISHED, WITH_NOISE = "DPFact as published, no noise", "DPFact as published, noised"
 STAT, EASGD = "DPFact, exact sums", "DPFact, elastic averaging"
 METHODS = (CP_ALS, SGD, TRIP, AS_PUBLISHED, WITH_NOISE, STAT, EASGD)
 N_PASSES = 2
@@ -151,7 +151,7 @@ def _curve(rows: Sequence[Row], error: str, label: str) -> Exhibit:
     title, caption = f"Error {label}", "Mean over seeds."
     if error == "rmse":
         series = {name: [math.log10(value) for value in found] for name, found in series.items()}
-        return Lines(title, caption, "fit", "epoch", "root mean squared error, decimal logarithm", epochs, series, {})
+        return Lines(title, caption, "fit", "epoch", "decimal logarithm of the error", epochs, series, {})
     return Lines(title, caption, "fit", "epoch", "root mean squared error", epochs, series, {})
 
 

@@ -14,13 +14,13 @@ from multicentre.reproduction.dpfact.section import Claim, Exercise, Heard, Row,
 
 DELTA = 1e-5
 NO_NOISE = "no noise"
-MASKED, PER_SITE = "noised least squares, masked sums", "noised least squares, noise of each site"
-DESCENT = "descent over patients, masked sums"
-NULLS = {"null": "planted phenotypes, codes shuffled", "null_dense": "two dense random factorisations"}
+MASKED, PER_SITE = "noise on masked sums", "noise of each site"
+DESCENT = "descent over patients, masked"
+NULLS = {"null": "codes shuffled", "null_dense": "dense random factors"}
 INTRO = (
     f"(epsilon, {DELTA:g})-differential privacy for all that a patient has. Matches of B and C to the planted "
-    "phenotypes and, as in the paper, to those of the fit without noise; mean and standard deviation over seeds. "
-    "Memberships never leave a site and are left out of the match."
+    "phenotypes and, as in the paper, to those of the fit without noise; mean and standard deviation over seeds. The "
+    "sums of least squares are noised once where they are masked, and by each site otherwise. Memberships never leave a site and are left out of the match."
 )
 
 
