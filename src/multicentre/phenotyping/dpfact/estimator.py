@@ -6,11 +6,12 @@ import copy
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
+from multicentre.estimator import Arrays
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.messages import Nothing
@@ -261,6 +262,15 @@ class DPFact(PhenotypeModel):
         lengths = {site: answer.lengths[self._order] for site, answer in answers.items()}
         frame = pd.DataFrame.from_dict(lengths, orient="index", columns=range(1, self.rank_ + 1))
         return frame.where(frame > 0).rename_axis(index="site", columns="phenotype")
+
+    def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        arrays, facts = super()._state()
+        return arrays, facts | {"noise_signal": getattr(self, "noise_signal_", None)}
+
+    def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
+        super()._restore(arrays, facts)
+        if facts["noise_signal"] is not None:
+            self.noise_signal_ = float(facts["noise_signal"])
 
     @property
     def dp_valid_(self) -> bool:

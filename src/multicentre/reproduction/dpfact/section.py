@@ -17,10 +17,33 @@ Row = Mapping[str, Any]
 Heard = Callable[[int], None]
 
 
+@dataclass(frozen=True)
 class Claim(Verdict):
-    """A claim of the paper, or of the specification, and whether it holds in this run."""
+    """A claim of the paper, or of the specification, and whether it holds in this run.
+
+    Parameters
+    ----------
+    clear : bool, default True
+        Whether the figures lie further from the claim's level than twice their standard error.
+    """
 
     words: ClassVar[tuple[str, str]] = ("holds", "does NOT hold")
+    clear: bool = True
+
+    def __str__(self) -> str:
+        return super().__str__() if self.clear else f"undecided: {self.claim} ({self.found})"
+
+
+def compare(claim: str, gain: float, error: float, found: str = "", *, least: float = 0.0) -> Claim:
+    """Return a claim that a gain is above a level; undecided within two standard errors, or with one pair.
+
+    Examples
+    --------
+    >>> print(compare("more than before", 0.02, 0.015))
+    undecided: more than before (+0.0200, standard error 0.0150)
+    """
+    told = f"{gain:+.4f}, standard error {error:.4f}" if math.isfinite(error) else f"{gain:+.4f}, one pair"
+    return Claim(claim, gain > least, told + (f"; {found}" if found else ""), clear=abs(gain - least) > 2 * error)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,8 @@ NULLS = {"null": "codes shuffled", "null_dense": "dense random factors"}
 INTRO = (
     f"(epsilon, {DELTA:g})-differential privacy for all that a patient has. Matches of B and C to the planted "
     "phenotypes and, as in the paper, to those of the fit without noise; mean and standard deviation over seeds. The "
-    "sums of least squares are noised once where they are masked, and by each site otherwise. Memberships never leave a site and are left out of the match."
+    "sums of least squares are noised once where they are masked, and by each site otherwise. Memberships never leave "
+    "a site and are left out of the match."
 )
 
 
