@@ -13,7 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("multicentre", "numpy", "scipy", "scikit-learn", "mofapy2")
+PACKAGES = ("multicentre", "numpy", "scipy", "scikit-learn", "numba", "mofapy2", "pyttb", "tensorly")
 PINNED = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
