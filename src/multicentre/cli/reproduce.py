@@ -29,7 +29,7 @@ def reproduce(
     with progress() as listener:
         result = module.reproduce(quick=quick, output=output, listener=listener)
     if as_json:
-        show_json({"paper": paper, "result": result})
+        show_json({"paper": paper, "result": result.to_dict()})
     elif result is not None:
         show(str(result))
 

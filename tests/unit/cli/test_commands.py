@@ -254,7 +254,8 @@ def test_doctor(tmp_path, monkeypatch):
 
 def test_reproduce(tmp_path, monkeypatch):
     (tmp_path / "toy_paper.py").write_text(
-        "def reproduce(quick, output, listener):\n    return {'quick': quick, 'output': str(output)}\n"
+        "class Result(dict):\n    def to_dict(self):\n        return dict(self)\n\n"
+        "def reproduce(quick, output, listener):\n    return Result(quick=quick, output=str(output))\n"
     )
     package = types.ModuleType("multicentre.reproduction")
     package.__path__ = [str(tmp_path)]

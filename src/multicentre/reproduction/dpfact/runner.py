@@ -34,7 +34,7 @@ def reproduce(
     Parameters
     ----------
     quick : bool, default False
-        A small version that takes a minute or two; the whole one takes the better part of an hour.
+        A small version that takes a minute or two; the whole one takes tens of minutes.
     output : path, optional
         Folder of the results; ``runs/reproduce-dpfact`` by default. Exercises that a run with an equal plan finished
         there before it was broken off are not run again; anything else that is there is replaced.

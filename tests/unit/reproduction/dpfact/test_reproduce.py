@@ -24,6 +24,7 @@ TINY = dataclasses.replace(
     ranks=(10,),
     n_sites=(1, 2),
     epsilons=(16.0,),
+    all_mechanisms=True,
     sparsities=(0.0, 0.06),
 )
 

@@ -54,6 +54,7 @@ def run(plan: Plan, heard: Heard) -> list[Row]:
                     seed,
                     epsilon=epsilon,
                     delta=DELTA,
+                    solver="psgd" if mechanism == DESCENT else "stat",
                     mechanism="bolt-on" if mechanism == DESCENT else "dp-als",
                     public_site_size=plan.n_patients // len(sites),
                 )
