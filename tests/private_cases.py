@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_array
 
 import multicentre as mc
 from multicentre.federation.messages import Message, Nothing
@@ -191,7 +192,7 @@ CASES = {
         many_codes,
         16,
         [("spread_codes", Universe(BLOCK_CODES, 0))],
-        "multicentre.phenotyping.agreement.share_among",
+        "multicentre.phenotyping.dpfact.maths.private.share_among",
         lambda own_codes: np.ones(len(own_codes)),
         [
             [("spread_codes", Universe({**BLOCK_CODES, "procedure": names}, fewest))]
@@ -204,8 +205,8 @@ CASES = {
         events,
         N_PROCEDURES * N_DIAGNOSES,
         [("agree", AGREED), ("sum_clipped_cooccurrence", Nothing())],
-        "multicentre.phenotyping.dpfact.private_site.sum_marginals",
-        lambda tensor: np.bincount(tensor.coordinates[:, 2], weights=tensor.counts, minlength=N_DIAGNOSES),
+        "multicentre.phenotyping.dpfact.private_site.cooccurrence",
+        lambda tensor: {(1, 2): csr_array((tensor.counts, tuple(tensor.coordinates[:, 1:].T)), shape=tensor.shape[1:])},
         hostile_asks("sum_clipped_cooccurrence", Nothing()),
     ),
     "dpfact, dp-als": ClippedCase(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -57,18 +57,6 @@ class CodeCounts(Release):
     """Patients by code, modes one after the other; zero where there are few."""
 
     patients_by_code: Floats = array("patients with the code", ("c",), unit="patients", bound=PATIENTS)
-
-
-@dataclass(frozen=True)
-class NoisedCodeCounts(Release):
-    """A histogram of codes to which every patient adds a vector of length 1."""
-
-    shares: Floats = array(
-        "sum over patients of 1 / sqrt(own codes) at each of their own codes",
-        ("c",),
-        bound=PATIENTS,
-        sensitivity=1.0,
-    )
 
 
 @dataclass(frozen=True)
@@ -136,27 +124,7 @@ class TensorPart(SitePart):
         """Count the patients of every code; a count below the agreed minimum is left out."""
         counts = self._patients_by_code(ask)
         counts[counts < ask.fewest] = 0.0
-        return CodeCounts(counts, patients=_fewest(counts, len(self.data)))
-
-    @step(releases=NoisedCodeCounts, when="once", summed=True)
-    def spread_codes(self, ask: Universe) -> NoisedCodeCounts:
-        """Sum the patients' codes, each patient with the same weight in all, for a differentially private list."""
-        aligned = self.data.align(ask.codes)
-        borders = np.cumsum([0, *(len(names) for names in ask.codes.values())])
-        shares = np.zeros(int(borders[-1]))
-        pairs = np.unique(
-            np.concatenate(
-                [
-                    aligned.coordinates[:, 0].astype(np.int64) * len(shares) + aligned.coordinates[:, axis] + border
-                    for axis, border in enumerate(borders[:-1], start=1)
-                ]
-            )
-        )
-        patients, codes = np.divmod(pairs, max(len(shares), 1))
-        own = np.bincount(patients, minlength=len(self.data))
-        np.add.at(shares, codes, share_among(own)[patients])
-        fewest = len(self.data) if self.noised else _fewest(np.bincount(codes), len(self.data))
-        return NoisedCodeCounts(shares, patients=fewest)
+        return CodeCounts(counts, patients=fewest_behind(counts, len(self.data)))
 
     @step(releases=Sizes, when="once", summed=True)
     def sum_sizes(self, ask: Nothing) -> Sizes:
@@ -210,7 +178,7 @@ class TensorPart(SitePart):
                 _patients_by_position(tensor.coordinates, axis, size)
                 for axis, size in enumerate(tensor.shape[1:], start=1)
             ]
-            self._behind = _fewest(np.concatenate(counts), len(self.data))
+            self._behind = fewest_behind(np.concatenate(counts), len(self.data))
         return self._behind
 
     def _patients_by_code(self, ask: Universe) -> Floats:
@@ -221,24 +189,19 @@ class TensorPart(SitePart):
         return np.concatenate(counts)
 
 
-def share_among(own_codes: NDArray[np.int64]) -> Floats:
-    """Return the weight of each of a patient's own codes, 1 / sqrt(codes) cut to a grid: all together have length 1.
-
-    Examples
-    --------
-    >>> share_among(np.array([4, 1])).tolist()
-    [0.5, 1.0]
-    """
-    return np.asarray(np.trunc(2.0**30 / np.sqrt(np.maximum(own_codes, 1))) / 2.0**30)
-
-
 def _patients_by_position(coordinates: NDArray[np.int32], axis: int, size: int) -> NDArray[np.int64]:
     pairs = np.unique(coordinates[:, 0].astype(np.int64) * size + coordinates[:, axis])
     return np.bincount(pairs % size, minlength=size)
 
 
-def _fewest(counts: NDArray[np.int64] | Floats, otherwise: int) -> int:
-    """Return the smallest count above zero."""
+def fewest_behind(counts: NDArray[np.int64] | Floats, otherwise: int) -> int:
+    """Return the smallest count above zero, `otherwise` where there is none.
+
+    Examples
+    --------
+    >>> fewest_behind(np.array([0, 4, 3]), 9)
+    3
+    """
     return int(counts[counts > 0].min(initial=otherwise))
 
 
@@ -281,7 +244,7 @@ def agree_on_codes(
     vocabulary: Codes | None = None,
     n_codes: Mapping[str, int] | None = None,
     fewest: int = 10,
-    private: bool = False,
+    count: Callable[[Universe], Floats] | None = None,
 ) -> Vocabulary:
     """Agree on the codes of every mode.
 
@@ -296,8 +259,8 @@ def agree_on_codes(
         Keep so many codes of a mode, those of most patients.
     fewest : int, default 10
         A count of fewer patients does not leave a site.
-    private : bool, default False
-        Choose by a noised histogram; needs `vocabulary`.
+    count : callable, optional
+        How frequent the codes of a list are, shape (c,); by default the sum over sites of patients by code.
 
     Raises
     ------
@@ -312,10 +275,7 @@ def agree_on_codes(
         _check_wanted(n_codes, modes)
         if any(n_codes.get(mode, len(known[mode])) < len(known[mode]) for mode in modes):
             universe = Universe(known, fewest)
-            if private:
-                counts = federation.sum(part.spread_codes, universe).shares
-            else:
-                counts = federation.sum(part.count_codes, universe).patients_by_code
+            counts = count(universe) if count else federation.sum(part.count_codes, universe).patients_by_code
             known = _most_frequent(known, counts, n_codes)
     return Vocabulary(known)
 

@@ -48,6 +48,18 @@ class Agreed(Message):
 
 
 @dataclass(frozen=True)
+class NoisedCodeCounts(Release):
+    """A histogram of codes to which every patient adds a vector of length 1."""
+
+    shares: Floats = array(
+        "sum over patients of 1 / sqrt(own codes) at each of their own codes",
+        ("c",),
+        bound=PATIENTS,
+        sensitivity=1.0,
+    )
+
+
+@dataclass(frozen=True)
 class Cooccurrence(Release):
     """Which codes occur together: patients' tensors at unit length, summed, and summed over all but two modes."""
 

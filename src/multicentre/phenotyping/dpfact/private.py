@@ -96,7 +96,7 @@ def warn_of_noise(signal: float, told: Literal["expected", "measured"]) -> None:
     """
     if not signal < CLEAR_SIGNAL:
         return
-    verdict = "are likely to be lost" if signal >= USABLE_SIGNAL else "cannot be told from it: the fit is unusable"
+    verdict = "are likely to be lost" if signal >= USABLE_SIGNAL else "can hardly be told from it: count it as unusable"
     warnings.warn(
         f"the noise of differential privacy is large, and rare phenotypes {verdict} (signal {max(signal, 0):.0f} "
         f"{told}; {CLEAR_SIGNAL:.0f} or more is clear). Use more patients, fewer phenotypes, broader codes, "
@@ -115,7 +115,12 @@ def _expected_signal(federation: Federation, terms: PrivateTerms) -> float:
 
 def _agree(federation: Federation, terms: PrivateTerms) -> Vocabulary:
     vocabulary = agree_on_codes(
-        federation, DPFactSite, vocabulary=terms.vocabulary, n_codes=terms.n_codes, fewest=0, private=True
+        federation,
+        DPFactSite,
+        vocabulary=terms.vocabulary,
+        n_codes=terms.n_codes,
+        fewest=0,
+        count=lambda universe: federation.sum(DPFactSite.spread_codes, universe).shares,
     )
     federation.ask(DPFactSite.agree, sent.Agreed(vocabulary.codes, 0))
     return vocabulary

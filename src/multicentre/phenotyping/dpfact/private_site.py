@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.messages import Message, Nothing
 from multicentre.federation.steps import step
-from multicentre.phenotyping.agreement import PATIENTS, TensorPart
+from multicentre.phenotyping.agreement import PATIENTS, TensorPart, Universe, fewest_behind
 from multicentre.phenotyping.dpfact import messages as sent
 from multicentre.phenotyping.dpfact.maths import private
-from multicentre.phenotyping.dpfact.maths.cooccurrence import sum_marginals
+from multicentre.phenotyping.dpfact.maths.cooccurrence import flatten_marginals
+from multicentre.phenotyping.kernels.patients import cooccurrence
 from multicentre.phenotyping.kernels.sparse import SparseTensor
 
 Floats = NDArray[np.float64]
@@ -36,10 +37,30 @@ class PrivateSteps(TensorPart):
         assert isinstance(memory, sent.SiteMemory)
         return memory
 
+    @step(releases=sent.NoisedCodeCounts, when="once", summed=True)
+    def spread_codes(self, ask: Universe) -> sent.NoisedCodeCounts:
+        """Sum the patients' codes, each patient with the same weight in all, for a differentially private list."""
+        aligned = self.data.align(ask.codes)
+        borders = np.cumsum([0, *(len(names) for names in ask.codes.values())])
+        shares = np.zeros(int(borders[-1]))
+        pairs = np.unique(
+            np.concatenate(
+                [
+                    aligned.coordinates[:, 0].astype(np.int64) * len(shares) + aligned.coordinates[:, axis] + border
+                    for axis, border in enumerate(borders[:-1], start=1)
+                ]
+            )
+        )
+        patients, codes = np.divmod(pairs, max(len(shares), 1))
+        own = np.bincount(patients, minlength=len(self.data))
+        np.add.at(shares, codes, private.share_among(own)[patients])
+        fewest = len(self.data) if self.noised else fewest_behind(np.bincount(codes), len(self.data))
+        return sent.NoisedCodeCounts(shares, patients=fewest)
+
     @step(releases=sent.ClippedCooccurrence, when="once", summed=True)
     def sum_clipped_cooccurrence(self, ask: Nothing) -> sent.ClippedCooccurrence:
         """Sum which codes occur together, each patient with length 1 at most, however rare a code is."""
-        return sent.ClippedCooccurrence(sum_marginals(self._whole), patients=self.behind)
+        return sent.ClippedCooccurrence(flatten_marginals(cooccurrence(self._whole)), patients=self.behind)
 
     @step(releases=sent.ClippedProducts, when="every round", summed=True)
     def sum_clipped_products(self, ask: sent.ClipProducts) -> sent.ClippedProducts:

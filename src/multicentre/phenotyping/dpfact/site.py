@@ -16,7 +16,11 @@ from multicentre.federation.messages import Message, Nothing
 from multicentre.federation.steps import Acknowledgement, step
 from multicentre.phenotyping.agreement import prepare_tensor
 from multicentre.phenotyping.dpfact import messages as sent
-from multicentre.phenotyping.dpfact.maths.cooccurrence import multiply_marginals, sum_marginals
+from multicentre.phenotyping.dpfact.maths.cooccurrence import (
+    common_marginals,
+    flatten_marginals,
+    multiply_marginals,
+)
 from multicentre.phenotyping.dpfact.maths.local import fit_near
 from multicentre.phenotyping.dpfact.maths.observed import Descent, descend
 from multicentre.phenotyping.dpfact.private_site import PrivateSteps
@@ -52,13 +56,16 @@ class DPFactSite(PrivateSteps):
 
     @step(releases=sent.Cooccurrence, when="once", summed=True)
     def sum_cooccurrence(self, ask: Nothing) -> sent.Cooccurrence:
-        """Sum which codes occur together, each patient with length 1 at most, for the start."""
-        return sent.Cooccurrence(sum_marginals(self.tensor), patients=self.behind)
+        """Sum how often two codes occur together, for the start; pairs of few patients are left out."""
+        marginals, behind = common_marginals(self.tensor, self.memory.fewest)
+        return sent.Cooccurrence(flatten_marginals(marginals), patients=behind)
 
     @step(releases=sent.CooccurrenceProducts, when="once", summed=True)
     def multiply_cooccurrence(self, ask: sent.Directions) -> sent.CooccurrenceProducts:
         """Multiply the same with directions, where there are too many codes to send it."""
-        return sent.CooccurrenceProducts(multiply_marginals(self.tensor, ask.directions), patients=self.behind)
+        marginals, behind = common_marginals(self.tensor, self.memory.fewest)
+        products = multiply_marginals(marginals, self.tensor.shape[1:], ask.directions)
+        return sent.CooccurrenceProducts(products, patients=behind)
 
     @step(releases=sent.ProductsAndGram, when="every round", summed=True)
     def fit_memberships(self, ask: sent.UpdateAndFit) -> sent.ProductsAndGram:

@@ -82,6 +82,27 @@ def cooccurrence(
     }
 
 
+def count_pairs(tensor: SparseTensor) -> dict[tuple[int, int], csr_array]:
+    """Number of patients with each pair of codes, for all pairs of feature modes.
+
+    Returns
+    -------
+    dict from (int, int) to scipy.sparse.csr_array, shape (I_m, I_n)
+
+    Examples
+    --------
+    >>> tensor = SparseTensor([[0, 0, 1], [0, 1, 1], [1, 0, 1]], [3.0, 4.0, 7.0], (2, 2, 2))
+    >>> count_pairs(tensor)[1, 2].toarray().tolist()
+    [[0.0, 2.0], [0.0, 1.0]]
+    """
+    counts = {}
+    for m, n in combinations(range(1, tensor.n_modes), 2):
+        cells, _ = _patient_marginals(tensor, (m, n), tensor.counts)
+        shape = (tensor.shape[m], tensor.shape[n])
+        counts[m, n] = csr_array((np.ones(len(cells)), (cells[:, 1], cells[:, 2])), shape=shape)
+    return counts
+
+
 def _finite(values: Floats) -> Floats:
     return np.where(np.isfinite(values), values, 0.0)
 

@@ -11,11 +11,14 @@ import multicentre as mc
 from event_sites import simulate_events
 from multicentre.data import EventTensor
 from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused, NotConverged, SchemaMismatch
+from multicentre.federation.messages import Nothing
 from multicentre.phenotyping import DPFact
+from multicentre.phenotyping.dpfact import messages as sent
 from multicentre.phenotyping.dpfact import rounds as loops
 from multicentre.phenotyping.dpfact.checks import ElasticWarning
 from multicentre.phenotyping.dpfact.maths import elastic
 from multicentre.phenotyping.dpfact.maths.observed import shrink_columns
+from multicentre.phenotyping.dpfact.site import DPFactSite
 from multicentre.phenotyping.fitted.checks import MaskedLossWarning
 from multicentre.phenotyping.kernels.poisson import fit_rates
 from multicentre.phenotyping.kernels.sparse import SparseTensor
@@ -248,6 +251,34 @@ class TestSparsity:
         assert (~truth.present).sum() == 32
         assert (off & ~truth.present).sum() >= 30
         assert (off & truth.present).sum() <= 1
+
+
+class TestPairs:
+    """Two codes may be frequent and their pair not."""
+
+    def site(self):
+        pairs = [(0, 0)] * 15 + [(1, 1)] * 15 + [(0, 1)]
+        places = np.array([(patient, *pair) for patient, pair in enumerate(pairs)])
+        return EventTensor(places, np.ones(len(pairs)), {"procedure": ["p1", "p2"], "diagnosis": ["d1", "d2"]})
+
+    @pytest.mark.parametrize("dense_codes", [2**20, 0])
+    def test_a_pair_of_few_patients_does_not_leave(self, monkeypatch, dense_codes):
+        monkeypatch.setattr(loops, "LARGEST_DENSE", dense_codes)
+        with mc.Federation.in_process({"a": self.site(), "b": self.site()}) as federation:
+            DPFact(2).fit(federation)
+            starts = [
+                field["patients"]
+                for entry in federation.ledgers["a"].entries
+                if "cooccurrence" in entry["step"]
+                for field in entry["fields"]
+            ]
+        assert starts
+        assert set(starts) == {15}
+        part = DPFactSite("a", self.site())
+        part.agree(sent.Agreed(self.site().codes, 10))
+        np.testing.assert_allclose(part.sum_cooccurrence(Nothing()).marginals, [15, 0, 0, 15])
+        part.agree(sent.Agreed(self.site().codes, 0))
+        assert part.sum_cooccurrence(Nothing()).patients == 1
 
 
 class TestTraffic:

@@ -6,8 +6,9 @@ from scipy.optimize import nnls
 
 from event_sites import simulate_events
 from multicentre.phenotyping.dpfact.maths import noised, private
-from multicentre.phenotyping.dpfact.maths.cooccurrence import split_marginals, sum_marginals
+from multicentre.phenotyping.dpfact.maths.cooccurrence import flatten_marginals, split_marginals
 from multicentre.phenotyping.kernels.clipped import unpack_gram
+from multicentre.phenotyping.kernels.patients import cooccurrence
 from multicentre.phenotyping.kernels.sparse import SparseTensor
 
 BOUNDS = (0.1, 0.1)
@@ -53,7 +54,9 @@ def descend(tensor, factors, axis, *, n_passes=1, step=0.3, largest_product=0.5)
 def test_a_sum_is_that_of_every_patient_alone_to_the_last_bit(sizes):
     tensor, factors = tensor_of(sizes), public_factors(sizes)
     alone = [take(tensor, [i]) for i in range(tensor.shape[0])]
-    assert np.array_equal(sum_marginals(tensor), sum(sum_marginals(one) for one in alone))
+    assert np.array_equal(
+        flatten_marginals(cooccurrence(tensor)), sum(flatten_marginals(cooccurrence(one)) for one in alone)
+    )
     for axis in range(1, len(sizes) + 1):
         for whole, parts in zip(
             products(tensor, factors, axis),

@@ -11,10 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from multicentre.phenotyping.kernels.factors import normalise_columns
 from multicentre.phenotyping.kernels.hals import solve_rows
-from multicentre.phenotyping.kernels.patients import cooccurrence
+from multicentre.phenotyping.kernels.patients import cooccurrence, count_pairs
 from multicentre.phenotyping.kernels.sparse import SparseTensor
 
 Floats = NDArray[np.float64]
@@ -24,31 +25,60 @@ OVERSAMPLING = 10
 LEAST_SCALE = 1e-3
 
 
-def sum_marginals(tensor: SparseTensor) -> Floats:
-    """Return the pairwise marginals of a site's patients, all pairs one after the other, shape (p,).
+Marginals = dict[tuple[int, int], csr_array]
 
-    One patient adds a vector of length 1 at most.
+
+def common_marginals(tensor: SparseTensor, fewest: int) -> tuple[Marginals, int]:
+    """Return the pairwise marginals of a site's patients without pairs of codes that fewer patients have.
+
+    Parameters
+    ----------
+    tensor : SparseTensor
+    fewest : int
+
+    Returns
+    -------
+    marginals : dict from pair of modes (from 1) to sparse array of shape (codes, codes)
+    behind : int
+        Patients with the rarest pair that is left, all patients if none is.
 
     Examples
     --------
-    >>> tensor = SparseTensor([[0, 0, 1], [1, 1, 1]], [2.0, 5.0], (2, 2, 2))
-    >>> sum_marginals(tensor).round(6).tolist()
-    [0.0, 1.0, 0.0, 1.0]
+    >>> tensor = SparseTensor([[0, 0, 1], [1, 0, 1], [2, 1, 1]], [2.0, 5.0, 1.0], (3, 2, 2))
+    >>> marginals, behind = common_marginals(tensor, 2)
+    >>> marginals[1, 2].toarray().round(6).tolist(), behind
+    ([[0.0, 2.0], [0.0, 0.0]], 2)
     """
-    return np.concatenate([block.toarray().ravel() for block in cooccurrence(tensor).values()])
+    marginals, behind = cooccurrence(tensor), tensor.shape[0]
+    for pair, counts in count_pairs(tensor).items():
+        shown = counts.data >= fewest
+        behind = min(behind, int(counts.data[shown].min(initial=behind)))
+        counts.data = shown.astype(np.float64)
+        marginals[pair] = csr_array(marginals[pair].multiply(counts))
+    return marginals, behind
 
 
-def multiply_marginals(tensor: SparseTensor, directions: Floats) -> Floats:
-    """Return the symmetric matrix of a site's pairwise marginals times directions, shape (c, p).
+def flatten_marginals(marginals: Marginals) -> Floats:
+    """Return all pairs one after the other, row by row, shape (p,).
 
     Examples
     --------
-    >>> tensor = SparseTensor([[0, 0, 1]], [2.0], (1, 2, 2))
-    >>> multiply_marginals(tensor, np.eye(4)).round(6)[0].tolist()
+    >>> flatten_marginals(cooccurrence(SparseTensor([[0, 0, 1]], [2.0], (1, 2, 2)))).round(6).tolist()
+    [0.0, 1.0, 0.0, 0.0]
+    """
+    return np.concatenate([block.toarray().ravel() for block in marginals.values()])
+
+
+def multiply_marginals(marginals: Marginals, sizes: Sequence[int], directions: Floats) -> Floats:
+    """Return the symmetric matrix of pairwise marginals times directions, shape (c, p).
+
+    Examples
+    --------
+    >>> marginals = cooccurrence(SparseTensor([[0, 0, 1]], [2.0], (1, 2, 2)))
+    >>> multiply_marginals(marginals, (2, 2), np.eye(4)).round(6)[0].tolist()
     [0.0, 0.0, 0.0, 1.0]
     """
-    sizes = tensor.shape[1:]
-    found = {(m - 1, n - 1): block for (m, n), block in cooccurrence(tensor).items()}
+    found = {(m - 1, n - 1): block for (m, n), block in marginals.items()}
     return multiply_blocks(
         lambda m, n, part: np.asarray(found[m, n] @ part if m < n else found[n, m].T @ part), sizes, directions
     )

@@ -195,3 +195,14 @@ def reach_of_descent(n_passes: int, step: float, largest_product: float, shape: 
     n_codes, rank = shape
     rounding = 2 * _EPSILON * np.sqrt(rank) * (n_codes + rank + 8) * MOST_PATIENTS
     return float(n_passes * (step * np.hypot(1, largest_product) * (1 + 1e-9) + rounding))
+
+
+def share_among(own_codes: NDArray[np.int64]) -> Floats:
+    """Return the weight of each of a patient's own codes, 1 / sqrt(codes) cut to a grid: all together have length 1.
+
+    Examples
+    --------
+    >>> share_among(np.array([4, 1])).tolist()
+    [0.5, 1.0]
+    """
+    return np.asarray(np.trunc(2.0**30 / np.sqrt(np.maximum(own_codes, 1))) / 2.0**30)
