@@ -294,7 +294,7 @@ def test_at_epsilon_1_two_thousand_patients_are_too_few_and_it_is_told():
 @pytest.mark.slow
 @pytest.mark.filterwarnings("error::multicentre.federation.errors.NoiseWarning")
 @pytest.mark.parametrize(("epsilon", "least"), [(1.0, 0.83), (2.0, 0.86)])
-def test_levels_of_the_specification(epsilon, least):
+def test_levels_at_the_size_of_the_published_data(epsilon, least):
     scores, areas = np.array([match_after(epsilon, 40_662, seed) for seed in range(3)]).T
     assert scores.mean() >= least
     assert areas.mean() >= 0.8
@@ -310,7 +310,7 @@ TABLE = {  # rounds, and what the paper's formula, Bun and Steinke's bound and G
 
 
 @pytest.mark.parametrize("name", TABLE)
-def test_the_table_of_the_specification(name):
+def test_what_the_published_rounds_cost(name):
     n_rounds, paper, bun_steinke, exact = TABLE[name]
     rho, log = 2e-3 * n_rounds, math.log(1e4)
     assert 2 * math.sqrt(rho * log) == pytest.approx(paper, abs=1e-4)
@@ -325,6 +325,6 @@ def test_every_further_round_costs():
 
 
 @pytest.mark.parametrize(("epsilon", "rho"), [(0.5, 0.01011), (1, 0.03593), (2, 0.12578), (4, 0.42775), (8, 1.38783)])
-def test_the_inverse_table_of_the_specification(epsilon, rho):
+def test_the_rho_that_a_budget_allows(epsilon, rho):
     assert rho_of_epsilon(epsilon, DELTA) == pytest.approx(rho, abs=1e-5)
     assert epsilon_of_gdp(math.sqrt(2 * rho_of_epsilon(epsilon, DELTA)), DELTA) == pytest.approx(epsilon, rel=1e-9)

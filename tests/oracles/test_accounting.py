@@ -78,7 +78,7 @@ def test_the_bound_for_laplace_noise_covers_its_privacy_loss_distribution(count)
         assert spent.epsilon(1e-5) < 1.35 * exact
 
 
-def test_the_worked_schedule_of_the_specification():
+def test_a_schedule_of_forty_releases():
     oracle = composed(pld.PLDAccountant(), {STEADY: 40})
     assert oracle.get_epsilon(1e-4) == pytest.approx(0.88893, abs=1e-4)
     assert epsilon_of_gdp(math.sqrt(0.08), 1e-4) == pytest.approx(0.88893, abs=1e-5)

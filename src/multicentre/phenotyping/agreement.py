@@ -41,7 +41,7 @@ class Fewest(Message):
 class CodeNames(Release):
     """Codes that enough of a site's patients have."""
 
-    codes: dict[str, tuple[str, ...]] = texts("codes that at least so many patients have", keyed=True)
+    codes: dict[str, tuple[str, ...]] = texts("codes that at least `min_code_patients` patients have", keyed=True)
 
 
 @dataclass(frozen=True)
@@ -278,6 +278,18 @@ def agree_on_codes(
             counts = count(universe) if count else federation.sum(part.count_codes, universe).patients_by_code
             known = _most_frequent(known, counts, n_codes)
     return Vocabulary(known)
+
+
+def steps_of_agreement(vocabulary: Codes | None, n_codes: Mapping[str, int] | None) -> frozenset[str]:
+    """Return the names of the steps by which :func:`agree_on_codes` learns of codes, without noise.
+
+    Examples
+    --------
+    >>> sorted(steps_of_agreement(None, {"diagnosis": 100}))
+    ['count_codes', 'name_codes']
+    """
+    named = {"name_codes"} if vocabulary is None else set()
+    return frozenset(named | ({"count_codes"} if n_codes else set()))
 
 
 def _codes_known(

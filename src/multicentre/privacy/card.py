@@ -64,6 +64,8 @@ class DisclosureCard:
         Fewest patients that a value rests on.
     warnings : tuple of str
         What a steward should know besides.
+    noised : bool
+        Whether a plan of noise was given.
     """
 
     method: str
@@ -72,6 +74,7 @@ class DisclosureCard:
     remembers: str
     min_patients: int
     warnings: tuple[str, ...]
+    noised: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Return the card as plain values, for JSON."""
@@ -84,7 +87,12 @@ class DisclosureCard:
         table = ["  ".join(row).rstrip() for row in zip(*padded, strict=True)]
         meanings = [f"  {line.step}.{line.field}: {line.what}" for line in self.lines]
         notes = [f"Note: {warning}" for warning in self.warnings]
-        head = f"What {self.method} lets out of a site (each value rests on at least {self.min_patients} patients)"
+        crowd = f"each value rests on at least {self.min_patients} patients"
+        if self.noised:
+            crowd = (
+                f"what carries no noise rests on at least {self.min_patients} patients, noise hides each in the rest"
+            )
+        head = f"What {self.method} lets out of a site ({crowd})"
         return "\n".join([head, "", *table, "", *meanings, "", f"Stays at the site: {self.remembers}", *notes])
 
 
@@ -141,6 +149,7 @@ def disclosure_card(
         remembers="; ".join(["the patients' rows", *remembered]),
         min_patients=(policy or Policy()).min_patients,
         warnings=(*_warnings(protection, n_sites), _promise(plan, protection, sites_per_patient)),
+        noised=plan is not None,
     )
 
 

@@ -44,7 +44,7 @@ def up_to_rounding(smaller, larger):
         (78, 1.6952, 1.7732, 1.4408, 1.29754),
     ],
 )
-def test_the_published_schedules_cost_what_the_specification_says_at_delta_1e_4(
+def test_what_the_published_schedules_cost_at_delta_1e_4(
     releases, paper, bun_steinke, zcdp, gdp
 ):
     rho = releases * zcdp_of_gaussian(1 / math.sqrt(2e-3))
@@ -54,7 +54,7 @@ def test_the_published_schedules_cost_what_the_specification_says_at_delta_1e_4(
     assert epsilon_of_gdp(math.sqrt(2 * rho), 1e-4) == pytest.approx(gdp, abs=1e-5)
 
 
-def test_budgets_allow_the_rho_of_the_specification():
+def test_the_rho_that_budgets_allow():
     table = {0.5: 0.01011, 1: 0.03593, 2: 0.12578, 4: 0.42775, 8: 1.38783}
     for epsilon, rho in table.items():
         assert rho_of_epsilon(epsilon, 1e-5) == pytest.approx(rho, abs=5.1e-6)

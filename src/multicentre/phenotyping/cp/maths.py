@@ -48,7 +48,7 @@ def solve_normal_equations(products: Floats, gram: Floats) -> Floats:
 def sweep_modes(
     tensor: SparseTensor, factors: Sequence[Floats], *, nonnegative: bool, n_sweeps: int
 ) -> tuple[list[Floats], float]:
-    """Update every mode once, patients first, by least squares with the other modes held (specification 1.4).
+    """Update every mode once, patients first, by least squares with the other modes held.
 
     Parameters
     ----------

@@ -18,7 +18,7 @@ from multicentre.federation.messages import Nothing
 from multicentre.federation.noise import Plan as NoisePlan
 from multicentre.federation.rounds import Rounds
 from multicentre.federation.steps import SitePart
-from multicentre.phenotyping.agreement import Sizes, Vocabulary, agree_on_codes
+from multicentre.phenotyping.agreement import Sizes, Vocabulary, agree_on_codes, steps_of_agreement
 from multicentre.phenotyping.dpfact import messages as sent
 from multicentre.phenotyping.dpfact import private
 from multicentre.phenotyping.dpfact import rounds as loops
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 Solver = Literal["stat", "poisson", "easgd", "psgd", "observed"]
 Mechanism = Literal["dp-als", "bolt-on", "paper-literal"]
 _ALWAYS = frozenset({"describe", "agree", "begin", "sum_sizes", "sum_errors", "profile"})
-_CODES = frozenset({"name_codes", "count_codes"})
 _START = frozenset({"sum_cooccurrence", "multiply_cooccurrence"})
 _ROUNDS = {
     "stat": frozenset({"fit_memberships", "sum_products"}),
@@ -201,7 +200,9 @@ class DPFact(PhenotypeModel):
         """Return the names of the steps that a fit with these parameters may ask of a site."""
         if self._is_private:
             return self._private_terms().asked_steps
-        return _ALWAYS | _CODES | _START | _ROUNDS.get(self.solver, frozenset())
+        asked = _ALWAYS | _ROUNDS.get(self.solver, frozenset()) | steps_of_agreement(self.vocabulary, self.n_codes)
+        starts = self.init == "cooccurrence" and self.solver != "observed"
+        return asked | _START if starts else asked
 
     def privacy_plan(self) -> NoisePlan | None:
         """Return the noise of every release of a fit with `epsilon`; None without it, and of the published noise."""

@@ -64,7 +64,9 @@ class Cooccurrence(Release):
     """Which codes occur together: patients' tensors at unit length, summed, and summed over all but two modes."""
 
     marginals: Floats = array(
-        "pairwise marginals of the patients' tensors, each patient scaled to length 1 at most", ("p",), bound=PATIENTS
+        "how often each pair of codes occurs together, each patient counting with length 1 at most",
+        ("p",),
+        bound=PATIENTS,
     )
 
 
@@ -73,7 +75,7 @@ class ClippedCooccurrence(Release):
     """The same over all of the agreed codes, however few patients have one: for a differentially private start."""
 
     marginals: Floats = array(
-        "pairwise marginals of the patients' tensors, each patient scaled to length 1 at most",
+        "how often each pair of codes occurs together, each patient counting with length 1 at most",
         ("p",),
         bound=PATIENTS,
         sensitivity=1.0,
@@ -116,14 +118,19 @@ class UpdateAndFit(Update):
 class Products(Release):
     """A site's tensor times memberships and the other factors."""
 
-    products: Floats = array("tensor times memberships and all factors but one", ("c", "r"), bound=PRODUCTS)
+    products: Floats = array(
+        "by code and phenotype, counts times memberships and the other factors; of the patients of a code few may have "
+        "the phenotype",
+        ("c", "r"),
+        bound=PRODUCTS,
+    )
 
 
 @dataclass(frozen=True)
 class ProductsAndGram(Products):
     """The same with the memberships' second moments."""
 
-    gram: Floats = array("memberships times memberships", ("r", "r"), bound=PRODUCTS)
+    gram: Floats = array("sums over patients of products of two memberships", ("r", "r"), bound=PRODUCTS)
 
 
 @dataclass(frozen=True)

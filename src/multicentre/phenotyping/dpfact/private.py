@@ -1,4 +1,4 @@
-"""Differentially private fits: what they plan, what they ask, and what they make of the noised sums (specification 4).
+"""Differentially private fits: what they plan, what they ask, and what they make of the noised sums.
 
 All that is learnt of patients are the planned sums, each noised; starts, thresholds, nonnegative factorisations and
 weights are functions of them and cost nothing more.
@@ -88,7 +88,7 @@ def fit(federation: Federation, terms: PrivateTerms) -> PrivateFit:
 
 
 def warn_of_noise(signal: float, told: Literal["expected", "measured"]) -> None:
-    """Warn where the noise is large for the number of patients (specification 9.13).
+    """Warn where the noise is large for the number of patients.
 
     The signal is ``I / (R z)``: patients for each phenotype, over the standard deviation of the noise in a sum of which
     each patient makes up 1. Of 20 phenotypes of simulated patients at six sites some were lost below about 100, half
@@ -169,7 +169,7 @@ def _ask_for_cooccurrence(federation: Federation, terms: PrivateTerms) -> sent.N
 def _update_by_products(
     federation: Federation, terms: PrivateTerms, state: sent.PrivateState, mode: str, number: int
 ) -> tuple[Floats, Floats]:
-    """One noised release of clipped products, and least squares with a threshold of the noise (4.2)."""
+    """One noised release of clipped products, and least squares with a threshold of the noise."""
     ask = sent.ClipProducts(state.factors, mode, terms.n_sweeps, LARGEST_PRODUCT, LARGEST_GRAM)
     answer = federation.sum(DPFactSite.sum_clipped_products, ask)
     noise_sd = terms.multiplier("sum_clipped_products", "products") * federation.noise_spread
@@ -188,7 +188,7 @@ def _update_by_products(
 def _update_by_passes(
     federation: Federation, terms: PrivateTerms, state: sent.PrivateState, mode: str, number: int
 ) -> tuple[Floats, Floats]:
-    """One noised release of the sites' own factors after passes over their patients, and their mean (4.3)."""
+    """One noised release of the sites' own factors after passes over their patients, and their mean."""
     ask = sent.PassPatients(
         state.factors,
         mode,

@@ -77,7 +77,7 @@ class PrivateTerms:
 
     @cached_property
     def plan(self) -> Plan:
-        """Every noised release; 10 % of rho for a choice of codes, 75 % of the rest for the start (4.2)."""
+        """Every noised release; 10 % of rho for a choice of codes, 75 % of the rest for the start."""
         left = rho_of_epsilon(self.epsilon, self.delta) / _ROUNDING
         releases = []
         if self.chooses_codes:
@@ -114,7 +114,7 @@ class PrivateTerms:
 def _noise(rho: float, **weights: float) -> Noise:
     """Return the noise of one release that costs rho: a field of weight w gets ``sqrt(sum w^2 / (2 rho)) / w``.
 
-    The weighted fields together move by at most ``sqrt(sum w^2)``, the joint bound of specification 4.2.
+    The weighted fields together move by at most ``sqrt(sum w^2)``.
     """
     joint = math.sqrt(sum(weight**2 for weight in weights.values()) / (2 * rho))
     return Noise("gaussian", {field: joint / weight for field, weight in weights.items()})

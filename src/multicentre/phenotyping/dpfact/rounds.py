@@ -113,7 +113,7 @@ def begin(federation: Federation, plan: Plan, start: sent.Factors, largest: floa
 
 
 def fit_stat(federation: Federation, plan: Plan, start: sent.Factors, sizes: Sizes) -> Rounds[sent.Factors]:
-    """Fit by exact alternating least squares: products and Gram matrices add up over sites (specification 1.3 S)."""
+    """Fit by exact alternating least squares: products and Gram matrices add up over sites."""
 
     def turn(factors: dict[str, Floats], number: int) -> tuple[dict[str, Floats], dict[str, float]]:
         gram, error = np.eye(plan.rank), 0.0
@@ -137,7 +137,7 @@ def fit_stat(federation: Federation, plan: Plan, start: sent.Factors, sizes: Siz
 
 
 def fit_poisson(federation: Federation, plan: Plan, start: sent.Factors, sizes: Sizes) -> Rounds[sent.Factors]:
-    """Fit the Poisson likelihood by multiplicative updates, whose parts add up over sites (specification 1.1)."""
+    """Fit the Poisson likelihood by multiplicative updates, whose parts add up over sites."""
 
     def turn(factors: dict[str, Floats], number: int) -> tuple[dict[str, Floats], dict[str, float]]:
         totals, loss, updated = np.ones(plan.rank), 0.0, list(factors)[-1]
@@ -157,7 +157,7 @@ def fit_poisson(federation: Federation, plan: Plan, start: sent.Factors, sizes: 
 
 
 def fit_elastic(federation: Federation, plan: Plan, start: sent.Factors, sizes: Sizes) -> Rounds[sent.Factors]:
-    """Fit by elastic averaging of local fits, each phenotype weighted by what the sites have of it (1.3 E)."""
+    """Fit by elastic averaging of local fits, each phenotype weighted by what the sites have of it."""
 
     def turn(factors: dict[str, Floats], number: int) -> tuple[dict[str, Floats], dict[str, float]]:
         sparsity = plan.sparsity if number > 1 else 0.0
@@ -194,7 +194,7 @@ def fit_observed(federation: Federation, plan: Plan, start: sent.Factors, sizes:
 
 
 def fit_passes(federation: Federation, plan: Plan, start: sent.Factors, sizes: Sizes) -> Rounds[sent.Factors]:
-    """Fit by passes over patients, each clipped, one factor after the other; the means of the sites (4.3, no noise).
+    """Fit by passes over patients, each clipped, one factor after the other; the means of the sites.
 
     The learning rate is ``R / I_t``, with the mean number of patients of a site, over the number of the round.
     """

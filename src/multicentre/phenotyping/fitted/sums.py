@@ -25,7 +25,7 @@ MEMBER_SHARE = 0.1
 class FitSums(Release):
     """How well the factors describe a site's tensor, as sums over its patients."""
 
-    gram: Floats = array("memberships times memberships", ("r", "r"), bound=PRODUCTS)
+    gram: Floats = array("sums over patients of products of two memberships", ("r", "r"), bound=PRODUCTS)
     members: Floats = array(
         "patients that have the phenotype; 0 where there are few", ("r",), unit="patients", bound=PATIENTS
     )

@@ -2,8 +2,8 @@
 
 Every kernel is total: whatever the record and the memberships hold (counts near the largest float, zeros, infinities),
 a patient moves the result by a bounded amount, and nothing fails. Sums are cut towards zero to a grid, so that they are
-exact in any order and a patient's part of them is a function of that patient's record and of what is public alone
-(specification 4.1), bit for bit.
+exact in any order and a patient's part of them is a function of that patient's record and of what is public
+alone, bit for bit.
 
 All compiled code that a bound rests on stands in this module: the compiler keeps its results by the file of the
 function that is called, and would not see a change in another.
@@ -40,7 +40,7 @@ def clipped_products(
     largest_product: float,
     largest_gram: float,
 ) -> tuple[Floats, Floats]:
-    """Sums over patients of clipped products and Gram matrices, in units of their bounds; specification 4.2.
+    """Sums over patients of clipped products and Gram matrices, in units of their bounds.
 
     With M_i the patient's part of the matricised product, H_i = a_i a_i' and
     s_i = min(1, largest_product / ||M_i||_F, largest_gram / ||a_i||^2), a patient adds s_i M_i / largest_product to
@@ -130,7 +130,7 @@ def pass_patients(
     step: float,
     largest_product: float,
 ) -> Floats:
-    """One pass over patients for one feature mode of the full objective, each patient bounded; specification 4.3.
+    """One pass over patients for one feature mode of the full objective, each patient bounded.
 
     A patient moves F <- Proj(F - step (F P_i - s_i M_i)) with P_i = (a_i a_i') * (Hadamard product of the other
     feature modes' Gram matrices), M_i the patient's part of the matricised product,

@@ -1,4 +1,4 @@
-"""Factor matrices: their start, their scale, and what the coordinator makes of the sites' sums (specification 1.3)."""
+"""Factor matrices: their start, their scale, and what the coordinator makes of the sites' sums."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def normalise_columns(factor: Floats) -> tuple[Floats, Floats]:
 def update_factor(
     products: Floats, gram: Floats, start: Floats, *, n_sweeps: int = 5, nonnegative: bool = True
 ) -> Floats:
-    """Minimise ``1/2 tr(F gram F') - <F, products>`` over F, nonnegative or free (specification 1.3 S and 1.4).
+    """Minimise ``1/2 tr(F gram F') - <F, products>`` over F, nonnegative or free.
 
     Parameters
     ----------

@@ -14,7 +14,7 @@ from multicentre.phenotyping.kernels.sparse import Floats
 
 
 def solve_rows(products: ArrayLike, gram: ArrayLike, start: ArrayLike, n_sweeps: int) -> Floats:
-    """Nonnegative rows by sweeps over their columns, f_r <- max(0, f_r + (p_r - f.g_r) / g_rr); specification 1.3 (S).
+    """Nonnegative rows by sweeps over their columns, f_r <- max(0, f_r + (p_r - f.g_r) / g_rr).
 
     Parameters
     ----------
@@ -30,7 +30,8 @@ def solve_rows(products: ArrayLike, gram: ArrayLike, start: ArrayLike, n_sweeps:
     Returns
     -------
     array of float, shape (I, R)
-        Not below 0. A row is the same, bit for bit, whatever the other rows are: specification 4.1.
+        Not below 0. A row is the same, bit for bit, whatever the other rows are: the bounds
+        on what one patient adds to a private fit rest on it.
 
     Examples
     --------
@@ -44,7 +45,7 @@ def solve_rows(products: ArrayLike, gram: ArrayLike, start: ArrayLike, n_sweeps:
 
 
 def solve_columns(products: ArrayLike, gram: ArrayLike, start: ArrayLike, penalty: float, n_sweeps: int) -> Floats:
-    """Nonnegative columns with a group lasso, min ... + penalty * sum_r ||f_:r||; specification 1.3, "l21 exactly".
+    """Nonnegative columns with a group lasso, min ... + penalty * sum_r ||f_:r||, each solved exactly.
 
     Column by column: z = (p_r - sum_{s != r} f_s g_sr)_+, then f_r = z (1 - penalty / ||z||)_+ / g_rr.
 

@@ -14,7 +14,7 @@ from multicentre.phenotyping.kernels.sparse import Floats, Integers, SparseTenso
 
 
 def hadamard_gram(factors: Sequence[ArrayLike | None], skip: int | None = None) -> Floats:
-    """Elementwise product of the Gram matrices F^(m)'F^(m), m != skip; Gamma_n of specification 1.
+    """Elementwise product of the Gram matrices F^(m)'F^(m), m != skip: the one of their Khatri-Rao product.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ def predict_entries(tensor: SparseTensor, factors: Sequence[ArrayLike]) -> Float
 
 
 def squared_error(tensor: SparseTensor, factors: Sequence[ArrayLike]) -> float:
-    """Squared distance ||O - X||_F^2 over all cells, zeros included, through Gram matrices; specification 1.1, "full".
+    """Squared distance ||O - X||_F^2 over all cells, zeros included, through Gram matrices.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ def squared_error(tensor: SparseTensor, factors: Sequence[ArrayLike]) -> float:
 
 
 def squared_error_at_entries(tensor: SparseTensor, factors: Sequence[ArrayLike]) -> float:
-    """Squared distance over the listed entries alone; the masked loss of specification 1.1, "observed".
+    """Squared distance over the listed entries alone, the loss that the DPFact paper's descent minimises.
 
     Parameters
     ----------

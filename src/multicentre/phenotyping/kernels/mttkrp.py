@@ -25,7 +25,7 @@ from multicentre.phenotyping.kernels.sparse import (
 def mttkrp(
     tensor: SparseTensor, factors: Sequence[ArrayLike | None], mode: int, values: ArrayLike | None = None
 ) -> Floats:
-    """Matricised tensor times Khatri-Rao product, M_n = X_(n) (khatri-rao of F^(m), m != n); specification 1.3.
+    """Matricised tensor times Khatri-Rao product, M_n = X_(n) (khatri-rao of F^(m), m != n).
 
     Parameters
     ----------

@@ -41,7 +41,7 @@ def patient_norms(tensor: SparseTensor) -> Floats:
 def cooccurrence(
     tensor: SparseTensor, pairs: Sequence[tuple[int, int]] | None = None
 ) -> dict[tuple[int, int], csr_array]:
-    """Sum over patients of normalised co-occurrences of codes, W = sum_i X_i / ||X_i||_F; specification 1.3 and 4.2.
+    """Sum over patients of normalised co-occurrences of codes, W = sum_i X_i / ||X_i||_F.
 
     Of more than two feature modes, a patient's marginals over the pairs of modes are divided by the norm of all of
     them together.

@@ -20,7 +20,7 @@ SMALLEST = 1e-10
 
 
 def poisson_loss(tensor: SparseTensor, factors: Sequence[ArrayLike]) -> float:
-    """Sum over all cells of x - o log x, the Poisson likelihood's part that moves; specification 1.1, "poisson".
+    """Sum over all cells of x - o log x, the Poisson likelihood's part that moves.
 
     Parameters
     ----------

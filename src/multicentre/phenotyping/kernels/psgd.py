@@ -36,7 +36,7 @@ def pass_entries(
     *,
     nonnegative: bool = True,
 ) -> tuple[Floats, list[Floats]]:
-    """One Gauss-Seidel pass over the listed entries; specification 1.2, equations 13, 16 and 17 of the paper.
+    """One Gauss-Seidel pass over the listed entries; equations 13, 16 and 17 of the paper.
 
     At entry e with count o and rows f^(n) of its patient and codes, mode by mode, the residual x - o taken anew each
     time: f^(n) <- P(f^(n) - step ((x - o) q^(n) + (pull / n_i) (f^(n) - target))), where q^(n) is the product of the

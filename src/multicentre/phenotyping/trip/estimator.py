@@ -14,7 +14,7 @@ from multicentre.federation.coordinator import Federation
 from multicentre.federation.messages import Nothing
 from multicentre.federation.rounds import Rounds
 from multicentre.federation.steps import SitePart
-from multicentre.phenotyping.agreement import Sizes, Vocabulary, agree_on_codes
+from multicentre.phenotyping.agreement import Sizes, Vocabulary, agree_on_codes, steps_of_agreement
 from multicentre.phenotyping.fitted.checks import check_flags, check_numbers, check_rank, check_whole
 from multicentre.phenotyping.fitted.model import PhenotypeModel
 from multicentre.phenotyping.fitted.sums import MEMBER_SHARE, FitSums, tell_errors
@@ -123,8 +123,8 @@ class TRIP(PhenotypeModel):
 
     def asked_steps(self) -> frozenset[str]:
         """Return the names of the steps that a fit with these parameters may ask of a site."""
-        always = {"describe", "agree", "begin", "sum_sizes", "fit_near_consensus", "sum_errors"}
-        return frozenset(always | {"name_codes", "count_codes"})
+        always = frozenset({"describe", "agree", "begin", "sum_sizes", "fit_near_consensus", "sum_errors"})
+        return always | steps_of_agreement(self.vocabulary, self.n_codes)
 
     def bytes_a_round(self) -> tuple[int, int]:
         """Return the bytes of matrices that one round sends to a site and has from it."""

@@ -1,4 +1,4 @@
-"""The updates of TRIP as functions of arrays (Kim, Sun, Yu and Jiang, KDD 2017; specification 1.4).
+"""The updates of TRIP as functions of arrays (Kim, Sun, Yu and Jiang, KDD 2017).
 
 The augmented Lagrangian of a site with tensor O, own factors F_n, consensus Z_n, multipliers H_n and penalty w is
 ``||O - [[A, F_1, ...]]||^2 + sum over n of <H_n, Z_n - F_n> + w/2 ||Z_n - F_n||^2``.

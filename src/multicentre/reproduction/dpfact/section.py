@@ -19,7 +19,7 @@ Heard = Callable[[int], None]
 
 @dataclass(frozen=True)
 class Claim(Verdict):
-    """A claim of the paper, or of the specification, and whether it holds in this run.
+    """A claim of the paper, or about it, and whether it holds in this run.
 
     Parameters
     ----------

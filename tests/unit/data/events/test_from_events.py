@@ -1,4 +1,4 @@
-"""Counting against a reference in plain Python, and the cases of the specification's acceptance 15."""
+"""Counting against a reference in plain Python, and the cases at the edges of windows and columns."""
 
 import datetime
 import itertools

@@ -284,7 +284,7 @@ class TestPairs:
 class TestTraffic:
     @unsettled
     def test_bytes_a_round_are_the_formula(self, events):
-        """(J + K) R numbers down, (J + K) R + R^2 up; specification 0.6."""
+        """(J + K) R numbers down, (J + K) R + R^2 up."""
         found, more = (fit(events.sites(3), max_rounds=n, tol=0.0) for n in (2, 5))
         down, up = (
             {step: sent[step] for step in ("fit_memberships", "sum_products")}

@@ -68,7 +68,7 @@ def test_all_releases_together_cost_the_epsilon_that_was_asked_for(events, mecha
         assert found == pytest.approx(epsilon, rel=1e-8)
 
 
-def test_the_budget_is_divided_as_in_the_specification(events):
+def test_the_budget_is_divided_between_codes_start_and_rounds(events):
     assert shares_of(plan_of(events)) == pytest.approx({"sum_clipped_cooccurrence": 0.75, "sum_clipped_products": 0.25})
     chosen = shares_of(plan_of(events, n_codes={"diagnosis": 5}))
     assert chosen == pytest.approx(

@@ -47,7 +47,7 @@ def descend(tensor, factors, axis, *, n_passes=1, step=0.3, largest_product=0.5)
     )
 
 
-# --- every patient adds what the patient's own record says (specification 4.1) --------------------------------------
+# --- every patient adds what the patient's own record says ----------------------------------------------------------
 
 
 @by_modes
@@ -141,7 +141,7 @@ def test_one_patient_moves_a_descent_within_its_reach_and_comes_near(sizes):
 
 
 @by_modes
-def test_the_descent_is_the_one_of_the_specification(sizes):
+def test_the_descent_is_the_loop_over_patients(sizes):
     tensor, factors = tensor_of(sizes, n=15), public_factors(sizes)
     axis, step, bound = 2, 0.3, 0.2
     scaled = private.scale_patients(tensor)

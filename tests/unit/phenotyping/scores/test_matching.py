@@ -101,7 +101,7 @@ def test_modes_are_matched_by_name():
     assert factor_match_score([first, second], [second, first]).score < 0.95
 
 
-def test_the_null_lines_are_those_of_the_specification():
+def test_the_null_lines_of_dense_and_of_sparse_factors():
     assert null_match_score((300, 800), 50) == pytest.approx(0.588, abs=0.005)
     random = np.random.default_rng(4)
     sparse = [np.where(random.random((size, 50)) < 0.03, random.random((size, 50)), 0.0) for size in (300, 800)]

@@ -32,7 +32,7 @@ def dense(tensor):
 
 
 def simulate(parts, start, penalty, growth, n_rounds, *, distinct=0.0):
-    """The free algorithm of specification 1.4 in dense numpy; return the consensus of every round."""
+    """The algorithm without constraints in dense numpy; return the consensus of every round."""
     rank = start[0].shape[1]
     own = [([factor.copy() for factor in start], [np.zeros_like(factor) for factor in start]) for _ in parts]
     consensus, found = start, []

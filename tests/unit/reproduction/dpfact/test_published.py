@@ -48,7 +48,7 @@ def test_the_printed_density_leaves_fewer_entries_than_patients():
         (2, 39, 1.6952, 1.7732, 1.4408, 1.29754),
     ],
 )
-def test_claimed_privacy_converts_as_the_specification_says(place, epochs, formula, bun_steinke, zcdp, exact):
+def test_what_the_claimed_privacy_converts_to(place, epochs, formula, bun_steinke, zcdp, exact):
     row = accounting.run(QUICK, lambda number: None)[place]
     assert row["epochs"] == epochs
     found = [row[name] for name in ("by_formula", "bun_steinke", "zcdp", "exact")]

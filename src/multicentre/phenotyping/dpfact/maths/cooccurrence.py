@@ -1,4 +1,4 @@
-"""A start from which codes occur together: a nonnegative factorisation of the pairwise marginals (specification 1.3).
+"""A start from which codes occur together: a nonnegative factorisation of the pairwise marginals.
 
 Every patient's tensor is brought to length 1 and summed over all modes but two; ``W_mn``, of shape (codes of m, codes
 of n), is the sum over patients. With phenotypes that share codes little, ``W_mn`` is close to ``F_m diag(l_mn) F_n'``.

@@ -1,4 +1,4 @@
-"""Elastic averaging at the coordinator, and when it is stable (equation 19; specification 1.2)."""
+"""Elastic averaging at the coordinator, and when it is stable (equation 19)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def largest_weight(contracted: float) -> float:
     """Return the weight from which elastic averaging diverges: 1 + 1 / kappa.
 
     The distance of the sites to the global factor obeys the eigenvalue ``kappa (1 - alpha)``, which must stay above
-    -1; its derivation is the linearisation of the specification, section 1.2.
+    -1; it follows from the rounds' equations without the data's part.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Local fitting near the global factors: the site's part of elastic averaging (specification 1.3 E)."""
+"""Local fitting near the global factors: the site's part of elastic averaging."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def fit_near(
     n_sweeps: int,
     sparsity: float,
 ) -> tuple[Floats, list[Floats]]:
-    """Fit memberships and local factors that are drawn to the global ones (specification 1.3 E, equations 8 and 15).
+    """Fit memberships and local factors that are drawn to the global ones (equations 8 and 15).
 
     Each pass fits the memberships, then each factor by ``min 1/2 ||O - X||^2 + w/2 ||B - B hat||^2`` with ``w`` the
     elastic strength times the mean diagonal entry of the curvature.

@@ -1,4 +1,4 @@
-"""What follows from noised sums: thresholds, nonnegative least squares and weights (specification 4.2).
+"""What follows from noised sums: thresholds, nonnegative least squares and weights.
 
 Everything here is a function of sums that were noised before, so it costs no privacy.
 """
@@ -22,7 +22,7 @@ N_SWEEPS = 50
 
 
 def keep_above(values: Floats, threshold: float) -> Floats:
-    """Return the values, those up to the threshold set to zero (specification 4.2, hard threshold).
+    """Return the values, those up to the threshold set to zero.
 
     Examples
     --------
@@ -47,7 +47,7 @@ def positive_part(matrix: Floats) -> Floats:
 def update_from_noised(
     products: Floats, gram: Floats, factors: Sequence[Floats], axis: int, threshold: float
 ) -> Floats:
-    """Minimise ``1/2 tr(F G F') - <F, M> + threshold sum F`` over F >= 0 (specification 4.2); unit columns.
+    """Minimise ``1/2 tr(F G F') - <F, M> + threshold sum F`` over F >= 0; unit columns.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """Differentially private least squares and descent: what a site sums, no patient adding more than a set amount.
 
-Everything that a patient adds is a function of the patient's own record and of what the coordinator made public
-(specification 4.1): counts are divided by their own norm, memberships are fitted row by row from the same start, and
+Everything that a patient adds is a function of the patient's own record and of what the coordinator made public:
+counts are divided by their own norm, memberships are fitted row by row from the same start, and
 the order in which patients are visited comes from their records alone.
 """
 
@@ -24,7 +24,7 @@ _EPSILON = 2.0**-52
 
 
 def scale_patients(tensor: SparseTensor) -> SparseTensor:
-    """Return the tensor with every patient's counts divided by their Frobenius norm (specification 4.1).
+    """Return the tensor with every patient's counts divided by their Frobenius norm.
 
     Examples
     --------
@@ -37,7 +37,7 @@ def scale_patients(tensor: SparseTensor) -> SparseTensor:
 
 
 def fit_publicly(tensor: SparseTensor, factors: Sequence[Floats], n_sweeps: int) -> Floats:
-    """Fit memberships to public factors, every patient from the same start, shape (n, r) (specification 4.1).
+    """Fit memberships to public factors, every patient from the same start, shape (n, r).
 
     Examples
     --------
@@ -51,7 +51,7 @@ def fit_publicly(tensor: SparseTensor, factors: Sequence[Floats], n_sweeps: int)
 def sum_clipped_products(
     tensor: SparseTensor, factors: Sequence[Floats], axis: int, *, bounds: tuple[float, float], n_sweeps: int
 ) -> tuple[Floats, Floats]:
-    """Sum what the update of one factor needs, no patient adding more than length 1 to either sum (4.2).
+    """Sum what the update of one factor needs, no patient adding more than length 1 to either sum.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ def descend_clipped(
     n_sweeps: int,
     seed: int,
 ) -> Floats:
-    """Descend one factor from the public one by passes over patients, each clipped (specification 4.3).
+    """Descend one factor from the public one by passes over patients, each clipped.
 
     There is no elastic term: the descent starts from the public factor in every round and makes few passes, which is
     what the term is for. Public factors are brought to nonnegative columns of length 1 at most, on which the bound of a
@@ -172,11 +172,11 @@ def shorten_columns(factor: Floats) -> Floats:
 
 
 def reach_of_descent(n_passes: int, step: float, largest_product: float, shape: tuple[int, int]) -> float:
-    """Return how far one patient moves what :func:`descend_clipped` returns, at most: ``tau eta L`` (4.3).
+    """Return how far one patient moves what :func:`descend_clipped` returns, at most: ``tau eta L``.
 
     The steps are 1-Lipschitz maps followed by projections on a convex set, so what differs at one patient's visit does
     not grow later. At it the factor moves by ``eta (F P_i - s_i M_i)``, where both matrices are nonnegative, the first
-    no longer than 1 and the second than S: so ``L = sqrt(1 + S^2)``, less than the ``1 + S`` of the specification.
+    no longer than 1 and the second than S: so ``L = sqrt(1 + S^2)``.
     Added to it is what rounding can do at every visit of up to 2**22 patients.
 
     Parameters
