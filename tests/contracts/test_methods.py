@@ -14,7 +14,7 @@ from toy_method import federate
 
 pytestmark = [
     pytest.mark.parametrize("name", CASES),
-    pytest.mark.filterwarnings("ignore:solver=\"observed\" is the published algorithm:UserWarning"),
+    pytest.mark.filterwarnings('ignore:solver="observed" is the published algorithm:UserWarning'),
 ]
 secure_or_not = pytest.mark.parametrize("secure", [False, True], ids=["clear", "masked"])
 

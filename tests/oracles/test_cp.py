@@ -6,7 +6,7 @@ import pyttb
 
 from event_sites import simulate_events
 from multicentre.phenotyping.cp import CPALS, CPSGD
-from multicentre.phenotyping.cp.maths import draw_scaled
+from multicentre.phenotyping.kernels.factors import draw_scaled
 
 pytestmark = pytest.mark.filterwarnings("ignore:CPSGD looks at entries above zero alone:UserWarning")
 
@@ -61,7 +61,7 @@ def test_sgd_is_the_loop_over_entries(shuffle, nonnegative):
     tensor, step = simulate_events(20, (4, 5), rank=2, rate=0.5).tensor, 0.05
     fit = CPSGD(2, learning_rate=step, max_epochs=3, shuffle=shuffle, nonnegative=nonnegative).fit(tensor)
     generator = np.random.default_rng(0)
-    factors = draw_scaled(tensor.shape, 2, tensor.counts.mean(), generator)
+    factors, _ = draw_scaled(tensor.shape, 2, tensor.counts.mean(), generator)
     for _ in range(3):
         if shuffle == "entries":
             order = generator.permutation(tensor.nnz)

@@ -116,7 +116,7 @@ class SiteRuntime:
     def _run(self, call: Call) -> Release:
         try:
             part = self._part(call.session, call.step.part)
-            part.noised = call.noise is not None
+            part.noised = call.noise is not None and call.noise.hides_each
             release: Release = call.step.run(part, call.ask)
         except (Exception, SystemExit) as error:
             raise self._gate.note_failure(call, error) from None

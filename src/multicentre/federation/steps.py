@@ -202,7 +202,7 @@ class SitePart:
     Attributes
     ----------
     noised : bool
-        Whether the answer to the present call gets noise before it leaves; set by the site itself, call by call.
+        Whether the answer to the present call gets noise that hides each patient; set by the site itself, call by call.
     """
 
     noised: bool = False

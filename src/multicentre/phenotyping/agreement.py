@@ -280,6 +280,24 @@ def agree_on_codes(
     return Vocabulary(known)
 
 
+def measure_tensor(federation: Federation, part: type[TensorPart]) -> Sizes:
+    """Return the sizes of the tensor over all sites.
+
+    Raises
+    ------
+    DataError
+        No patient of any site has an entry with the agreed codes.
+    """
+    sizes = federation.sum(part.sum_sizes, Nothing())
+    if sizes.n_entries < 0.5:
+        raise DataError(
+            "no patient of any site has an entry with the agreed codes",
+            where="codes",
+            mend="Compare the sites' code systems and spelling with the list.",
+        )
+    return sizes
+
+
 def steps_of_agreement(vocabulary: Codes | None, n_codes: Mapping[str, int] | None) -> frozenset[str]:
     """Return the names of the steps by which :func:`agree_on_codes` learns of codes, without noise.
 
@@ -343,5 +361,10 @@ def prepare_tensor(part: TensorPart, memory: TensorMemory) -> Acknowledgement:
 
     Patients are not looked at: an acknowledgement that failed would tell of them without noise.
     """
+    known = part.state
+    if known is not None and (known.codes, known.fewest) != (memory.codes, memory.fewest):
+        raise ConfigurationError(
+            "the site has agreed on other codes in this fit", where="agree", mend="Begin a new fit with the new list."
+        )
     part.state, part._tensor, part._behind = memory, None, None
     return Acknowledgement()

@@ -44,9 +44,7 @@ def up_to_rounding(smaller, larger):
         (78, 1.6952, 1.7732, 1.4408, 1.29754),
     ],
 )
-def test_what_the_published_schedules_cost_at_delta_1e_4(
-    releases, paper, bun_steinke, zcdp, gdp
-):
+def test_what_the_published_schedules_cost_at_delta_1e_4(releases, paper, bun_steinke, zcdp, gdp):
     rho = releases * zcdp_of_gaussian(1 / math.sqrt(2e-3))
     assert epsilon_bun_steinke(rho, 1e-4) - rho == pytest.approx(paper, abs=1e-4)
     assert epsilon_bun_steinke(rho, 1e-4) == pytest.approx(bun_steinke, abs=1e-4)

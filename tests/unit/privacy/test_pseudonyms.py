@@ -54,7 +54,7 @@ def test_tokens_are_those_of_openssl(value, purpose, kind, token):
 
 
 @given(st.binary(min_size=32, max_size=32), st.text(min_size=1, max_size=300), identifiers)
-def test_tokens_are_those_of_the_specification(content, purpose, values):
+def test_tokens_are_those_of_hmac_over_label_and_value(content, purpose, values):
     purpose = purpose.encode(errors="replace").decode()
     label = f"{purpose}/identifier-v1"
     prefix = len(label.encode()).to_bytes(2, "big") + label.encode()

@@ -9,6 +9,17 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from multicentre.data.events.checking import (
+    Floats,
+    Integers,
+    check_places,
+    checked_codes,
+    checked_entries,
+    checked_ids,
+    checked_outcomes,
+    checked_rows,
+    sorted_entries,
+)
 from multicentre.data.events.counting import count_events
 from multicentre.data.events.entries import Limits
 from multicentre.data.events.windows import Anchor, Windows
@@ -16,9 +27,6 @@ from multicentre.federation.errors import DataError
 
 if TYPE_CHECKING:
     import pandas as pd
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int32]
 
 
 class EventTensor:
@@ -77,14 +85,14 @@ class EventTensor:
         ids: Iterable[object] | None = None,
         outcomes: ArrayLike | None = None,
     ) -> None:
-        self._codes = _checked_codes(codes)
-        places, self._counts = _checked_entries(coordinates, counts, len(self._codes) + 1)
+        self._codes = checked_codes(codes)
+        places, self._counts = checked_entries(coordinates, counts, len(self._codes) + 1)
         n_seen = int(places[:, 0].max(initial=-1)) + 1
         self._n_patients = n_seen if n_patients is None else int(n_patients)
-        _check_places(places, self.shape)
-        self._coordinates, self._counts = _sorted(places, self._counts)
-        self._ids = None if ids is None else _checked_ids(ids, self._n_patients)
-        self._outcomes = None if outcomes is None else _checked_outcomes(outcomes, self._n_patients)
+        check_places(places, self.shape)
+        self._coordinates, self._counts = sorted_entries(places, self._counts)
+        self._ids = None if ids is None else checked_ids(ids, self._n_patients)
+        self._outcomes = None if outcomes is None else checked_outcomes(outcomes, self._n_patients)
 
     @classmethod
     def from_events(
@@ -277,7 +285,7 @@ class EventTensor:
         DataError
             No patient is chosen, one is chosen twice, or a row does not exist.
         """
-        chosen = _checked_rows(rows, self._n_patients)
+        chosen = checked_rows(rows, self._n_patients)
         place = np.full(self._n_patients, -1, dtype=np.int32)
         place[chosen] = np.arange(len(chosen), dtype=np.int32)
         kept = place[self._coordinates[:, 0]] >= 0
@@ -357,112 +365,3 @@ class EventTensor:
         if mode not in self._codes:
             raise DataError("there is no such mode", where=f"mode {mode!r}", mend=f"It has {', '.join(self._codes)}.")
         return 1 + self.modes.index(mode)
-
-
-def _checked_codes(codes: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
-    if len(codes) < 2:
-        raise DataError(
-            "codes that occur together need two modes or more",
-            where="modes",
-            mend="Name procedures and diagnoses, say.",
-        )
-    for mode, names in codes.items():
-        if not all(_is_code(name) for name in names):
-            raise DataError(
-                "a code is not a text", where=f"mode {mode!r}", mend="Read codes as texts: numbers lose leading zeros."
-            )
-        if len(set(names)) < len(names):
-            n_twice = len(names) - len(set(names))
-            raise DataError(f"{n_twice} codes are listed twice", where=f"mode {mode!r}", mend="List each code once.")
-    return {mode: tuple(names) for mode, names in codes.items()}
-
-
-def _is_code(name: object) -> bool:
-    return isinstance(name, str) and bool(name.strip())
-
-
-def _checked_entries(coordinates: ArrayLike, counts: ArrayLike, n_modes: int) -> tuple[Integers, Floats]:
-    given, values = np.asarray(coordinates), np.asarray(counts, dtype=np.float64)
-    if given.size == 0:
-        given = np.zeros((0, n_modes), dtype=np.int32)
-    if given.dtype.kind not in "iu" or given.shape != (len(values), n_modes) or values.ndim != 1:
-        raise DataError(
-            f"coordinates should be whole numbers, one row an entry and {n_modes} columns",
-            where="coordinates",
-            mend="Give the patient's row and one position a mode.",
-        )
-    n_unfit = int((~(np.isfinite(values) & (values > 0))).sum())
-    if n_unfit:
-        raise DataError(
-            f"{n_unfit} counts are negative, zero or not finite",
-            where="counts",
-            mend="Leave out entries of zero; correct the others.",
-        )
-    return given, values
-
-
-def _check_places(places: NDArray[np.integer], shape: tuple[int, ...]) -> None:
-    if shape[0] < 1:
-        raise DataError("there is no patient", where="data", mend="Give at least one patient with an event.")
-    n_outside = int(((places < 0) | (places >= np.array(shape))).any(axis=1).sum())
-    if n_outside:
-        raise DataError(
-            f"{n_outside} entries lie outside the {' x '.join(str(side) for side in shape)} tensor",
-            where="coordinates",
-            mend="Count patients and codes from 0.",
-        )
-
-
-def _sorted(places: NDArray[np.integer], counts: Floats) -> tuple[Integers, Floats]:
-    order = np.lexsort(places.T[::-1])
-    coordinates = np.ascontiguousarray(places[order], dtype=np.int32)
-    n_twice = int((np.diff(coordinates, axis=0) == 0).all(axis=1).sum()) if len(coordinates) > 1 else 0
-    if n_twice:
-        raise DataError(
-            f"{n_twice} entries are listed twice", where="coordinates", mend="Add up their counts and list each once."
-        )
-    values = counts[order]
-    coordinates.setflags(write=False)
-    values.setflags(write=False)
-    return coordinates, values
-
-
-def _checked_ids(ids: Iterable[object], n_patients: int) -> NDArray[np.str_]:
-    texts = np.array([str(one) for one in ids], dtype=np.str_)
-    if len(texts) != n_patients:
-        raise DataError(f"{len(texts)} ids for {n_patients} patients", where="ids", mend="Give one id a patient.")
-    n_repeated = len(texts) - len(np.unique(texts))
-    if n_repeated or (texts == "").any():
-        raise DataError(
-            f"{n_repeated} ids repeat an earlier one, {int((texts == '').sum())} are empty",
-            where="ids",
-            mend="Give every patient an id of its own.",
-        )
-    texts.setflags(write=False)
-    return texts
-
-
-def _checked_outcomes(outcomes: ArrayLike, n_patients: int) -> NDArray[np.int8]:
-    given = np.asarray(outcomes)
-    if given.shape != (n_patients,) or not np.isin(given, (0, 1)).all():
-        raise DataError(
-            f"outcomes should be {n_patients} values of 0 or 1",
-            where="outcomes",
-            mend="Give every patient one; leave out patients whose outcome is not known.",
-        )
-    values = given.astype(np.int8)
-    values.setflags(write=False)
-    return values
-
-
-def _checked_rows(rows: ArrayLike, n_patients: int) -> NDArray[np.int64]:
-    given = np.asarray(rows)
-    if given.dtype == bool and given.shape == (n_patients,):
-        given = np.flatnonzero(given)
-    if given.dtype.kind not in "iu" or given.ndim != 1 or given.size == 0:
-        raise DataError("no patient is chosen", where="rows", mend="Give at least one row, or one flag a patient.")
-    if given.min() < 0 or given.max() >= n_patients:
-        raise DataError("some rows do not exist", where="rows", mend=f"Rows go from 0 to {n_patients - 1}.")
-    if len(np.unique(given)) < len(given):
-        raise DataError("a patient is chosen more than once", where="rows", mend="Give every row once.")
-    return given.astype(np.int64)

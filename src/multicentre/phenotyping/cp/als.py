@@ -11,10 +11,10 @@ from sklearn.exceptions import ConvergenceWarning
 
 from multicentre.data.events.tensor import EventTensor
 from multicentre.federation.errors import ConfigurationError
-from multicentre.phenotyping.cp.maths import Floats, sweep_modes
+from multicentre.phenotyping.cp.maths import sweep_modes
 from multicentre.phenotyping.cp.pooled import PooledPhenotypes
 from multicentre.phenotyping.fitted.checks import check_flags, check_numbers, check_whole
-from multicentre.phenotyping.kernels.sparse import SparseTensor
+from multicentre.phenotyping.kernels.sparse import Floats, SparseTensor
 
 _WHOLE = {"rank": 1, "max_iter": 1, "n_sweeps": 1, "random_state": 0}
 

@@ -1,4 +1,4 @@
-"""Alternating least squares, and starts and orders, as functions of arrays (Kolda and Bader, SIAM Review, 2009)."""
+"""Alternating least squares and orders of entries as functions of arrays (Kolda and Bader, SIAM Review, 2009)."""
 
 from __future__ import annotations
 
@@ -7,42 +7,11 @@ from functools import reduce
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-from multicentre.phenotyping.kernels.factors import SMALLEST, normalise_columns, squared_error
+from multicentre.phenotyping.kernels.factors import SMALLEST, normalise_columns, solve_free, squared_error_of_update
 from multicentre.phenotyping.kernels.hals import solve_rows
 from multicentre.phenotyping.kernels.mttkrp import mttkrp
-from multicentre.phenotyping.kernels.sparse import SparseTensor
-
-Floats = NDArray[np.float64]
-
-
-def solve_normal_equations(products: Floats, gram: Floats) -> Floats:
-    """Solve ``F gram = products`` for F; the solution of least length where `gram` is singular.
-
-    Parameters
-    ----------
-    products : array of shape (n, r)
-    gram : array of shape (r, r)
-        Symmetric, without negative eigenvalues.
-
-    Returns
-    -------
-    array of shape (n, r)
-
-    Examples
-    --------
-    >>> solve_normal_equations(np.array([[2.0, 2.0]]), np.diag([2.0, 4.0])).round(12).tolist()
-    [[1.0, 0.5]]
-    >>> solve_normal_equations(np.array([[2.0, 2.0]]), np.ones((2, 2))).round(12).tolist()
-    [[1.0, 1.0]]
-    """
-    if np.linalg.cond(gram) * len(gram) * np.finfo(np.float64).eps < 1.0:
-        try:
-            return np.asarray(cho_solve(cho_factor(gram), products.T).T)
-        except LinAlgError:
-            pass
-    return np.asarray(products @ np.linalg.pinv(gram, hermitian=True))
+from multicentre.phenotyping.kernels.sparse import Floats, SparseTensor
 
 
 def sweep_modes(
@@ -84,24 +53,11 @@ def sweep_modes(
         if nonnegative:
             solved = solve_rows(products, others, np.maximum(matrices[mode], SMALLEST), n_sweeps)
         else:
-            solved = solve_normal_equations(products, others)
+            solved = solve_free(products, others)
         is_last = mode == tensor.n_modes - 1
         matrices[mode] = solved if is_last else normalise_columns(solved)[0]
         grams[mode] = matrices[mode].T @ matrices[mode]
-    return matrices, max(squared_error(tensor.norm_squared, products, matrices[-1], others), 0.0)
-
-
-def draw_scaled(shape: Sequence[int], rank: int, mean: float, generator: np.random.Generator) -> list[Floats]:
-    """Draw one factor a mode from U(0, c), with c such that the mean prediction is `mean` (specification 1.2).
-
-    Examples
-    --------
-    >>> patients, codes = draw_scaled((2, 3), 4, 1.0, np.random.default_rng(0))
-    >>> patients.shape, codes.shape, bool(max(patients.max(), codes.max()) < 1.0)
-    ((2, 4), (3, 4), True)
-    """
-    scale = (mean / (rank * 0.5 ** len(shape))) ** (1 / len(shape))
-    return [scale * generator.random((size, rank)) for size in shape]
+    return matrices, max(squared_error_of_update(tensor.norm_squared, products, matrices[-1], others), 0.0)
 
 
 def order_by_patient(patients: NDArray[np.int32], n_patients: int, generator: np.random.Generator) -> NDArray[np.int64]:

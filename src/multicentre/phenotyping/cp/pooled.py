@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
 from multicentre.data.events.tensor import EventTensor
@@ -18,10 +17,9 @@ from multicentre.phenotyping.fitted.sums import MEMBER_SHARE
 from multicentre.phenotyping.kernels.factors import normalise_columns
 from multicentre.phenotyping.kernels.inner import squared_error, squared_error_at_entries
 from multicentre.phenotyping.kernels.memberships import count_members
-from multicentre.phenotyping.kernels.sparse import SparseTensor
+from multicentre.phenotyping.kernels.sparse import Floats, SparseTensor
 from multicentre.phenotyping.scores.errors import TensorErrors
 
-Floats = NDArray[np.float64]
 History = list[dict[str, float]]
 
 

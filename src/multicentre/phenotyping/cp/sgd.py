@@ -9,15 +9,15 @@ from typing import Literal
 import numpy as np
 
 from multicentre.data.events.tensor import EventTensor
-from multicentre.federation.errors import ConfigurationError, NotConverged
-from multicentre.phenotyping.cp.maths import Floats, draw_scaled, order_by_patient
+from multicentre.federation.errors import ConfigurationError
+from multicentre.phenotyping.cp.maths import order_by_patient
 from multicentre.phenotyping.cp.pooled import PooledPhenotypes
 from multicentre.phenotyping.fitted.checks import MaskedLossWarning, check_flags, check_numbers, check_whole
+from multicentre.phenotyping.kernels.factors import draw_scaled
 from multicentre.phenotyping.kernels.inner import squared_error
-from multicentre.phenotyping.kernels.psgd import pass_entries
-from multicentre.phenotyping.kernels.sparse import SparseTensor
+from multicentre.phenotyping.kernels.psgd import pass_entries, require_finite_descent
+from multicentre.phenotyping.kernels.sparse import Floats, SparseTensor
 
-LARGEST = 1e8
 _WHOLE = {"rank": 1, "max_epochs": 1, "random_state": 0}
 
 
@@ -100,7 +100,7 @@ class CPSGD(PooledPhenotypes):
 
     def _factorise(self, data: EventTensor, tensor: SparseTensor) -> Sequence[Floats]:
         generator = np.random.default_rng(self.random_state)
-        memberships, *factors = draw_scaled(tensor.shape, self.rank, float(tensor.counts.mean()), generator)
+        (memberships, *factors), _ = draw_scaled(data.shape, self.rank, float(data.counts.mean()), generator)
         for _ in range(self.max_epochs):
             if self.shuffle == "entries":
                 order = generator.permutation(tensor.nnz)
@@ -110,8 +110,7 @@ class CPSGD(PooledPhenotypes):
                 tensor, order, memberships, factors, self.learning_rate, 0.0, factors, nonnegative=self.nonnegative
             )
             everything = [memberships, *factors]
-            if not all(np.abs(part).max(initial=0.0) < LARGEST for part in everything):
-                raise NotConverged("the descent diverged", where="CPSGD", mend="Lower learning_rate tenfold.")
+            require_finite_descent(everything, "CPSGD")
             self._note(tensor, everything, squared_error(tensor, everything))
         self.converged_ = False
         return everything

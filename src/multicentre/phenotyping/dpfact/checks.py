@@ -8,7 +8,13 @@ from typing import Any
 
 from multicentre.federation.errors import ConfigurationError
 from multicentre.phenotyping.dpfact.maths.elastic import contraction, largest_weight
-from multicentre.phenotyping.fitted.checks import MaskedLossWarning, check_flags, check_numbers, check_whole
+from multicentre.phenotyping.fitted.checks import (
+    MaskedLossWarning,
+    check_codes,
+    check_flags,
+    check_numbers,
+    check_whole,
+)
 from multicentre.privacy.accounting import require_fraction
 
 CHOICES: dict[str, tuple[Any, ...]] = {
@@ -41,6 +47,7 @@ def check_parameters(given: Mapping[str, Any]) -> None:
     check_numbers(given, least=dict.fromkeys(("tol", "sparsity", "pull", "learning_rate"), 0.0))
     check_numbers(given, above={"elastic_weight": 0.0})
     check_flags(given, "nonnegative", "track_errors")
+    check_codes(given["vocabulary"], given["n_codes"])
     if not given["nonnegative"] and given["solver"] not in ("stat", "observed"):
         raise ConfigurationError(
             "only stat and observed can leave factors free", where="nonnegative", mend="Keep nonnegative=True."

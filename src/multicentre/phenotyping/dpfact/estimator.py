@@ -14,25 +14,27 @@ from sklearn.exceptions import ConvergenceWarning
 from multicentre.estimator import Arrays
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError
-from multicentre.federation.messages import Nothing
 from multicentre.federation.noise import Plan as NoisePlan
 from multicentre.federation.rounds import Rounds
 from multicentre.federation.steps import SitePart
-from multicentre.phenotyping.agreement import Sizes, Vocabulary, agree_on_codes, steps_of_agreement
+from multicentre.phenotyping.agreement import Sizes, Vocabulary, agree_on_codes, measure_tensor, steps_of_agreement
 from multicentre.phenotyping.dpfact import messages as sent
 from multicentre.phenotyping.dpfact import private
 from multicentre.phenotyping.dpfact import rounds as loops
 from multicentre.phenotyping.dpfact.checks import check_parameters
-from multicentre.phenotyping.dpfact.maths.observed import draw_scaled
 from multicentre.phenotyping.dpfact.private_terms import PrivateTerms, claimed_epsilon, published_noise
 from multicentre.phenotyping.dpfact.site import DPFactSite
-from multicentre.phenotyping.fitted.checks import check_rank
+from multicentre.phenotyping.fitted.checks import check_rank, warn_of_absent
 from multicentre.phenotyping.fitted.model import PhenotypeModel
 from multicentre.phenotyping.fitted.sums import tell_errors
+from multicentre.phenotyping.kernels.factors import draw_scaled
+from multicentre.phenotyping.kernels.poisson import fit_rates
+from multicentre.phenotyping.kernels.sparse import SparseTensor
 
 if TYPE_CHECKING:
     import pandas as pd
 
+N_RATE_STEPS = 100
 Solver = Literal["stat", "poisson", "easgd", "psgd", "observed"]
 Mechanism = Literal["dp-als", "bolt-on", "paper-literal"]
 _ALWAYS = frozenset({"describe", "agree", "begin", "sum_sizes", "sum_errors", "profile"})
@@ -214,7 +216,7 @@ class DPFact(PhenotypeModel):
             return None
         factors = sum(factor.nbytes for factor in self.factors_.values())
         r = self.rank_
-        more = {"stat": r**2, "poisson": r + 1, "easgd": r, "observed": 1, "psgd": 0}[self.solver]
+        more = {"stat": r**2 + 2, "poisson": r + 2, "easgd": r, "observed": 1, "psgd": 0}[self.solver]
         asked = len(self.factors_) if self.solver == "psgd" else 1
         return asked * factors, factors + 8 * more
 
@@ -259,7 +261,7 @@ class DPFact(PhenotypeModel):
                 where="profile_sites",
                 mend="Let each site look at model.transform of its own patients.",
             )
-        answers = self.federation.ask(DPFactSite.profile, Nothing())
+        answers = self.federation.ask(DPFactSite.profile, sent.Penalty(float(self.sparsity)))
         lengths = {site: answer.lengths[self._order] for site, answer in answers.items()}
         frame = pd.DataFrame.from_dict(lengths, orient="index", columns=range(1, self.rank_ + 1))
         return frame.where(frame > 0).rename_axis(index="site", columns="phenotype")
@@ -272,6 +274,12 @@ class DPFact(PhenotypeModel):
         super()._restore(arrays, facts)
         if facts["noise_signal"] is not None:
             self.noise_signal_ = float(facts["noise_signal"])
+
+    def _memberships(self, tensor: SparseTensor) -> loops.Floats:
+        if self.solver != "poisson":
+            return super()._memberships(tensor)
+        start = np.ones((tensor.shape[0], self.rank_))
+        return fit_rates(tensor, list(self.factors_.values()), start, N_RATE_STEPS)
 
     @property
     def dp_valid_(self) -> bool:
@@ -297,12 +305,12 @@ class DPFact(PhenotypeModel):
             self._note_traffic(federation, before)
             return
         vocabulary = federation.once("codes", Vocabulary, lambda: self._agree(federation))
-        sizes = federation.once("sizes", Sizes, lambda: federation.sum(DPFactSite.sum_sizes, Nothing()))
-        plan = self._plan(vocabulary)
+        sizes = federation.once("sizes", Sizes, lambda: measure_tensor(federation, DPFactSite))
+        plan = self._plan(vocabulary, sizes.n_patients / len(federation.sites))
         start = federation.once("start", sent.Factors, lambda: self._start(federation, plan, sizes))
-        rounds = self._run(federation, plan, start, sizes)
+        rounds = self._run(federation, plan, start)
         self._note(rounds)
-        self._describe(federation, plan, rounds.state.factors, sizes)
+        self._describe(federation, plan, rounds.state.factors)
         self._note_traffic(federation, before)
 
     def _agree(self, federation: Federation) -> Vocabulary:
@@ -318,14 +326,16 @@ class DPFact(PhenotypeModel):
         largest = 0.0
         if self.solver == "observed":
             mean = sizes.total / sizes.n_entries
-            factors, largest = draw_scaled(plan.vocabulary.sizes, plan.rank, mean, plan.seed)
-            start = sent.Factors(factors)
+            n_codes_of = plan.vocabulary.sizes
+            generator = np.random.default_rng(plan.seed)
+            (_, *drawn), largest = draw_scaled((0, *n_codes_of.values()), plan.rank, mean, generator)
+            start = sent.Factors(dict(zip(n_codes_of, drawn, strict=True)))
         else:
             start = loops.find_start(federation, plan) if self.init == "cooccurrence" else loops.draw_start(plan)
         loops.begin(federation, plan, start, largest)
         return start
 
-    def _run(self, federation: Federation, plan: loops.Plan, start: sent.Factors, sizes: Sizes) -> Rounds[sent.Factors]:
+    def _run(self, federation: Federation, plan: loops.Plan, start: sent.Factors) -> Rounds[sent.Factors]:
         run = {
             "stat": loops.fit_stat,
             "poisson": loops.fit_poisson,
@@ -333,7 +343,7 @@ class DPFact(PhenotypeModel):
             "psgd": loops.fit_passes,
             "observed": loops.fit_observed,
         }[self.solver]
-        return run(federation, plan, start, sizes)
+        return run(federation, plan, start)
 
     def _fit_private(self, federation: Federation) -> None:
         found = private.fit(federation, self._private_terms())
@@ -382,18 +392,17 @@ class DPFact(PhenotypeModel):
                 stacklevel=5,
             )
 
-    def _describe(
-        self, federation: Federation, plan: loops.Plan, factors: Mapping[str, loops.Floats], sizes: Sizes
-    ) -> None:
+    def _describe(self, federation: Federation, plan: loops.Plan, factors: Mapping[str, loops.Floats]) -> None:
         found = loops.ask_for_errors(federation, plan, factors, refit=self.solver != "observed", keep=True)
         weights = np.sqrt(np.maximum(np.diagonal(found.gram), 0.0))
         order = self._set_factors(factors, weights, plan.vocabulary.codes)
         self.members_ = found.members[order]
-        self.n_patients_ = sizes.n_patients
-        self.errors_ = tell_errors(found, sizes, plan.vocabulary.sizes)
+        self.n_patients_ = found.n_patients
+        self.errors_ = tell_errors(found, plan.vocabulary.sizes)
         self._order = order
+        warn_of_absent(weights)
 
-    def _plan(self, vocabulary: Vocabulary) -> loops.Plan:
+    def _plan(self, vocabulary: Vocabulary, site_size: float) -> loops.Plan:
         return loops.Plan(
             vocabulary=vocabulary,
             rank=int(self.rank),
@@ -408,5 +417,7 @@ class DPFact(PhenotypeModel):
             nonnegative=self.nonnegative,
             noise_sd=self._published_noise(len(vocabulary.codes)),
             track_errors=self.track_errors,
+            poisson=self.solver == "poisson",
+            site_size=site_size,
             seed=int(self.random_state),
         )

@@ -128,9 +128,11 @@ class Products(Release):
 
 @dataclass(frozen=True)
 class ProductsAndGram(Products):
-    """The same with the memberships' second moments."""
+    """The same with the memberships' second moments and the size of the tensor."""
 
     gram: Floats = array("sums over patients of products of two memberships", ("r", "r"), bound=PRODUCTS)
+    n_entries: float = number("entries above zero", bound=COUNTS)
+    squares: float = number("sum of the squared entries", bound=COUNTS)
 
 
 @dataclass(frozen=True)
@@ -148,6 +150,7 @@ class RatiosAndTotals(Ratios):
 
     totals: Floats = array("sum of the memberships", ("r",), bound=PRODUCTS)
     loss: float = number("sum over all cells of prediction minus count times log prediction", bound=COUNTS)
+    n_entries: float = number("entries above zero", bound=COUNTS)
 
 
 @dataclass(frozen=True)
@@ -260,9 +263,17 @@ class Final(Factors):
 
     refit: bool = flag("fit the memberships to these factors; otherwise the site's own of the last round are taken")
     keep: bool = flag("the site is to remember these factors and memberships")
+    poisson: bool = flag("memberships are fitted under the Poisson likelihood")
     n_sweeps: int = count("sweeps of coordinate descent")
     sparsity: float = number("weight of the group lasso, times the root of the site's patients; 0 for none")
     threshold: float = number("share of a patient's own total from which a membership counts")
+
+
+@dataclass(frozen=True)
+class Penalty(Message):
+    """How memberships are fitted."""
+
+    sparsity: float = number("weight of the group lasso, times the root of the site's patients; 0 for none")
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError, NoiseWarning
 from multicentre.federation.messages import Nothing
 from multicentre.federation.rounds import Rounds
-from multicentre.phenotyping.agreement import Vocabulary, agree_on_codes
+from multicentre.phenotyping.agreement import Universe, Vocabulary, agree_on_codes
 from multicentre.phenotyping.dpfact import messages as sent
 from multicentre.phenotyping.dpfact.maths import cooccurrence, noised
 from multicentre.phenotyping.dpfact.maths.private import reach_of_descent
@@ -120,10 +120,18 @@ def _agree(federation: Federation, terms: PrivateTerms) -> Vocabulary:
         vocabulary=terms.vocabulary,
         n_codes=terms.n_codes,
         fewest=0,
-        count=lambda universe: federation.sum(DPFactSite.spread_codes, universe).shares,
+        count=lambda universe: _ask_for_codes(federation, terms, universe),
     )
     federation.ask(DPFactSite.agree, sent.Agreed(vocabulary.codes, 0))
     return vocabulary
+
+
+def _ask_for_codes(federation: Federation, terms: PrivateTerms, universe: Universe) -> Floats:
+    def ask() -> sent.Noised:
+        shares = federation.sum(DPFactSite.spread_codes, universe).shares
+        return sent.Noised(shares, terms.multiplier("spread_codes", "shares") * federation.noise_spread)
+
+    return federation.once("histogram", sent.Noised, ask).values
 
 
 def _start(federation: Federation, terms: PrivateTerms, vocabulary: Vocabulary) -> tuple[sent.PrivateState, float]:

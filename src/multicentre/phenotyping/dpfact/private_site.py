@@ -5,6 +5,7 @@ The bounds hold whatever the coordinator asks: a step looks at its ask alone to 
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -23,6 +24,7 @@ from multicentre.phenotyping.kernels.sparse import SparseTensor
 Floats = NDArray[np.float64]
 LEAST_REACH = 4 / PATIENTS
 MOST_SWEEPS = 1000
+MOST_PHENOTYPES = 10_000
 
 
 class PrivateSteps(TensorPart):
@@ -110,14 +112,26 @@ class PrivateSteps(TensorPart):
     def _public(self, ask: sent.Wanted) -> tuple[list[Floats], int]:
         """Return the factors that were asked with, and the place of the mode that is wanted."""
         codes = self.memory.codes
-        ranks = {factor.shape[1] for factor in ask.factors.values()}
-        sizes = {mode: len(factor) for mode, factor in ask.factors.items()}
-        if ask.wanted not in codes or list(sizes.items()) != [(m, len(names)) for m, names in codes.items()]:
-            raise ConfigurationError("the factors do not fit the agreed codes", where=f"mode {ask.wanted!r}")
-        if len(ranks) != 1 or 0 in ranks:
-            raise ConfigurationError("the factors differ in rank, or have none", where="factors")
+        require_fitting(ask.factors, codes)
+        if ask.wanted not in codes:
+            raise ConfigurationError("there is no such mode", where=f"mode {ask.wanted!r}")
         require_within("n_sweeps", 1, MOST_SWEEPS, ask.n_sweeps)
         return list(ask.factors.values()), 1 + list(codes).index(ask.wanted)
+
+
+def require_fitting(factors: Mapping[str, Floats], codes: Mapping[str, Sequence[str]]) -> None:
+    """Raise ConfigurationError unless there is a factor for each mode, a row for each code, and one rank.
+
+    Examples
+    --------
+    >>> require_fitting({"procedure": np.ones((2, 3))}, {"procedure": ("p1", "p2")})
+    """
+    shapes = [(mode, len(factor)) for mode, factor in factors.items()]
+    if shapes != [(mode, len(names)) for mode, names in codes.items()]:
+        raise ConfigurationError("the factors do not fit the agreed codes", where="factors")
+    ranks = {factor.shape[1] for factor in factors.values()}
+    if len(ranks) != 1 or not 0 < max(ranks) <= MOST_PHENOTYPES:
+        raise ConfigurationError("the factors differ in rank, or have none, or too many columns", where="factors")
 
 
 def require_within(name: str, least: float, most: float, *values: float) -> None:

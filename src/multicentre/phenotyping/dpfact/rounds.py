@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.messages import Nothing
 from multicentre.federation.rounds import Rounds
-from multicentre.phenotyping.agreement import Sizes, Vocabulary
+from multicentre.phenotyping.agreement import Vocabulary
 from multicentre.phenotyping.dpfact import messages as sent
 from multicentre.phenotyping.dpfact.maths import cooccurrence, elastic
 from multicentre.phenotyping.dpfact.site import DPFactSite
@@ -20,7 +20,7 @@ from multicentre.phenotyping.kernels.factors import (
     draw_factors,
     normalise_columns,
     relative_change,
-    squared_error,
+    squared_error_of_update,
     update_factor,
 )
 from multicentre.phenotyping.kernels.inner import hadamard_gram
@@ -61,6 +61,10 @@ class Plan:
         Of the published algorithm's own noise.
     track_errors : bool
         Ask for the errors of every round.
+    poisson : bool
+        Memberships are fitted under the Poisson likelihood.
+    site_size : float
+        Mean number of patients of a site.
     seed : int
     """
 
@@ -77,6 +81,8 @@ class Plan:
     nonnegative: bool
     noise_sd: float
     track_errors: bool
+    poisson: bool
+    site_size: float
     seed: int
 
 
@@ -112,31 +118,32 @@ def begin(federation: Federation, plan: Plan, start: sent.Factors, largest: floa
     federation.ask(DPFactSite.begin, sent.Begin(start.factors, plan.seed, largest))
 
 
-def fit_stat(federation: Federation, plan: Plan, start: sent.Factors, sizes: Sizes) -> Rounds[sent.Factors]:
+def fit_stat(federation: Federation, plan: Plan, start: sent.Factors) -> Rounds[sent.Factors]:
     """Fit by exact alternating least squares: products and Gram matrices add up over sites."""
 
     def turn(factors: dict[str, Floats], number: int) -> tuple[dict[str, Floats], dict[str, float]]:
-        gram, error = np.eye(plan.rank), 0.0
+        gram, error, squares, n_entries = np.eye(plan.rank), 0.0, 0.0, 1.0
         updated = list(factors)[-1]
         for place, mode in enumerate(factors):
             ask = sent.Update(updated, factors[updated], mode)
             if place == 0:
                 answer = federation.sum(DPFactSite.fit_memberships, _with_fit(ask, plan, number))
                 gram, products = answer.gram, answer.products
+                squares, n_entries = answer.squares, answer.n_entries
             else:
                 products = federation.sum(DPFactSite.sum_products, ask).products
             others = gram * hadamard_gram([factor for other, factor in factors.items() if other != mode])
             solved = update_factor(
                 products, others, factors[mode], n_sweeps=plan.n_sweeps, nonnegative=plan.nonnegative
             )
-            error = squared_error(sizes.squares, products, solved, others)
+            error = squared_error_of_update(squares, products, solved, others)
             factors[mode], updated = normalise_columns(solved)[0], mode
-        return factors, {"rmse": float(np.sqrt(max(error, 0.0) / sizes.n_entries))}
+        return factors, {"rmse": float(np.sqrt(max(error, 0.0) / n_entries))}
 
-    return _repeat(federation, plan, start, sizes, turn)
+    return _repeat(federation, plan, start, turn)
 
 
-def fit_poisson(federation: Federation, plan: Plan, start: sent.Factors, sizes: Sizes) -> Rounds[sent.Factors]:
+def fit_poisson(federation: Federation, plan: Plan, start: sent.Factors) -> Rounds[sent.Factors]:
     """Fit the Poisson likelihood by multiplicative updates, whose parts add up over sites."""
 
     def turn(factors: dict[str, Floats], number: int) -> tuple[dict[str, Floats], dict[str, float]]:
@@ -145,18 +152,19 @@ def fit_poisson(federation: Federation, plan: Plan, start: sent.Factors, sizes: 
             ask = sent.Update(updated, factors[updated], mode)
             if place == 0:
                 answer = federation.sum(DPFactSite.fit_rates, _with_fit(ask, plan, number))
-                products, totals, loss = answer.products, answer.totals, answer.loss
+                products, totals = answer.products, answer.totals
+                loss = answer.loss / answer.n_entries
             else:
                 products = federation.sum(DPFactSite.sum_ratios, ask).products
             others = totals * column_totals([factor for other, factor in factors.items() if other != mode])
             factors[mode], updated = multiply_rows(factors[mode], products, others), mode
-        return factors, {"loss": loss / sizes.n_entries}
+        return factors, {"loss": loss}
 
     positive = {mode: np.maximum(factor, LEAST_RATE) for mode, factor in start.factors.items()}
-    return _repeat(federation, plan, sent.Factors(positive), sizes, turn)
+    return _repeat(federation, plan, sent.Factors(positive), turn)
 
 
-def fit_elastic(federation: Federation, plan: Plan, start: sent.Factors, sizes: Sizes) -> Rounds[sent.Factors]:
+def fit_elastic(federation: Federation, plan: Plan, start: sent.Factors) -> Rounds[sent.Factors]:
     """Fit by elastic averaging of local fits, each phenotype weighted by what the sites have of it."""
 
     def turn(factors: dict[str, Floats], number: int) -> tuple[dict[str, Floats], dict[str, float]]:
@@ -169,10 +177,10 @@ def fit_elastic(federation: Federation, plan: Plan, start: sent.Factors, sizes: 
             moved[mode] = normalise_columns(elastic.move_to_mean(factor, mean, plan.weight))[0]
         return moved, {}
 
-    return _repeat(federation, plan, start, sizes, turn)
+    return _repeat(federation, plan, start, turn)
 
 
-def fit_observed(federation: Federation, plan: Plan, start: sent.Factors, sizes: Sizes) -> Rounds[sent.Factors]:
+def fit_observed(federation: Federation, plan: Plan, start: sent.Factors) -> Rounds[sent.Factors]:
     """Run the published algorithm (equations 13 to 19) on the entries above zero."""
 
     def turn(factors: dict[str, Floats], number: int) -> tuple[dict[str, Floats], dict[str, float]]:
@@ -190,10 +198,10 @@ def fit_observed(federation: Federation, plan: Plan, start: sent.Factors, sizes:
         means = {mode: factor / total.sites for mode, factor in total.factors.items()}
         return {mode: elastic.move_to_mean(factor, means[mode], plan.weight) for mode, factor in factors.items()}, {}
 
-    return _repeat(federation, plan, start, sizes, turn, local=True)
+    return _repeat(federation, plan, start, turn, local=True)
 
 
-def fit_passes(federation: Federation, plan: Plan, start: sent.Factors, sizes: Sizes) -> Rounds[sent.Factors]:
+def fit_passes(federation: Federation, plan: Plan, start: sent.Factors) -> Rounds[sent.Factors]:
     """Fit by passes over patients, each clipped, one factor after the other; the means of the sites.
 
     The learning rate is ``R / I_t``, with the mean number of patients of a site, over the number of the round.
@@ -201,14 +209,14 @@ def fit_passes(federation: Federation, plan: Plan, start: sent.Factors, sizes: S
 
     def turn(factors: dict[str, Floats], number: int) -> tuple[dict[str, Floats], dict[str, float]]:
         n_sites = len(federation.sites)
-        step = min(1.0, plan.rank * n_sites / sizes.n_patients) / number
+        step = min(1.0, plan.rank / plan.site_size) / number
         for mode in factors:
             ask = sent.PassPatients(factors, mode, plan.n_sweeps, plan.n_passes, step, LARGEST_PRODUCT, number)
             total = federation.sum(DPFactSite.pass_patients, ask).factor
             factors[mode] = normalise_columns(total / n_sites)[0]
         return factors, {}
 
-    return _repeat(federation, plan, start, sizes, turn)
+    return _repeat(federation, plan, start, turn)
 
 
 def ask_for_errors(
@@ -222,6 +230,7 @@ def ask_for_errors(
         n_sweeps=2 * plan.n_sweeps,
         sparsity=plan.sparsity,
         threshold=MEMBER_SHARE,
+        poisson=plan.poisson,
     )
     return federation.sum(DPFactSite.sum_errors, ask)
 
@@ -230,7 +239,7 @@ Turn = Callable[[dict[str, Floats], int], tuple[dict[str, Floats], dict[str, flo
 
 
 def _repeat(
-    federation: Federation, plan: Plan, start: sent.Factors, sizes: Sizes, turn: Turn, *, local: bool = False
+    federation: Federation, plan: Plan, start: sent.Factors, turn: Turn, *, local: bool = False
 ) -> Rounds[sent.Factors]:
     rounds = federation.rounds(plan.max_rounds, sent.Factors, lambda: start, name="rounds")
     for number in rounds:
@@ -241,8 +250,8 @@ def _repeat(
         if plan.track_errors:
             found = ask_for_errors(federation, plan, after, refit=not local)
             rounds.record(
-                rmse=np.sqrt(found.error / sizes.n_entries),
-                rmse_at_entries=np.sqrt(found.error_at_entries / sizes.n_entries),
+                rmse=np.sqrt(max(found.error, 0.0) / found.n_entries),
+                rmse_at_entries=np.sqrt(found.error_at_entries / found.n_entries),
             )
         if rounds.figures["change"] < plan.tol:
             rounds.stop()

@@ -12,6 +12,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.messages import Message, Nothing
 from multicentre.federation.steps import Acknowledgement, step
 from multicentre.phenotyping.agreement import prepare_tensor
@@ -22,15 +23,16 @@ from multicentre.phenotyping.dpfact.maths.cooccurrence import (
     multiply_marginals,
 )
 from multicentre.phenotyping.dpfact.maths.local import fit_near
-from multicentre.phenotyping.dpfact.maths.observed import Descent, descend
-from multicentre.phenotyping.dpfact.private_site import PrivateSteps
+from multicentre.phenotyping.dpfact.maths.observed import Descent, add_published_noise, descend
+from multicentre.phenotyping.dpfact.private_site import PrivateSteps, require_fitting
 from multicentre.phenotyping.fitted.sums import FitSums, sum_fit
-from multicentre.phenotyping.kernels.factors import SMALLEST
-from multicentre.phenotyping.kernels.memberships import fit_memberships
+from multicentre.phenotyping.kernels.memberships import common_columns, fit_memberships
 from multicentre.phenotyping.kernels.mttkrp import mttkrp
 from multicentre.phenotyping.kernels.poisson import fit_rates, poisson_loss, ratio_products
 
 Floats = NDArray[np.float64]
+N_SWEEPS = 20
+LEAST_PROFILED = 10
 
 
 class DPFactSite(PrivateSteps):
@@ -49,6 +51,7 @@ class DPFactSite(PrivateSteps):
     @step(releases=Acknowledgement, when="once")
     def begin(self, ask: sent.Begin) -> Acknowledgement:
         """Take in the factors to start from; memberships start at 1, or drawn up to the given number."""
+        require_fitting(ask.factors, self.memory.codes)
         shape = (len(self.data), next(iter(ask.factors.values())).shape[1])
         memberships = ask.largest * self.generator(ask.seed).random(shape) if ask.largest else np.ones(shape)
         self.state = dataclasses.replace(self.memory, seed=ask.seed, factors=ask.factors, memberships=memberships)
@@ -79,31 +82,33 @@ class DPFactSite(PrivateSteps):
             sparsity=ask.sparsity,
             nonnegative=ask.nonnegative,
         )
-        self._remember(factors, memberships)
-        gram = memberships.T @ memberships
-        return sent.ProductsAndGram(self._products(ask.wanted), gram, patients=self.behind)
+        behind = self._remember(factors, memberships)
+        gram = self.memory.memberships.T @ self.memory.memberships
+        entries, squares = float(self.tensor.nnz), self.tensor.norm_squared
+        return sent.ProductsAndGram(self._products(ask.wanted), gram, entries, squares, patients=behind)
 
     @step(releases=sent.Products, when="every round", summed=True)
     def sum_products(self, ask: sent.Update) -> sent.Products:
         """Sum what another factor needs; the memberships stay as they are."""
-        self._remember(self._updated(ask), self.memory.memberships)
-        return sent.Products(self._products(ask.wanted), patients=self.behind)
+        behind = self._remember(self._updated(ask), self.memory.memberships)
+        return sent.Products(self._products(ask.wanted), patients=behind)
 
     @step(releases=sent.RatiosAndTotals, when="every round", summed=True)
     def fit_rates(self, ask: sent.UpdateAndFit) -> sent.RatiosAndTotals:
         """Fit the memberships by multiplicative updates (Poisson loss); sum what the next factor needs of them."""
         factors = self._updated(ask)
         memberships = fit_rates(self.tensor, list(factors.values()), self.memory.memberships, ask.n_sweeps)
-        self._remember(factors, memberships)
-        loss = poisson_loss(self.tensor, [memberships, *factors.values()])
-        totals = memberships.sum(axis=0)
-        return sent.RatiosAndTotals(self._ratios(ask.wanted), totals, loss, patients=self.behind)
+        behind = self._remember(factors, memberships)
+        kept = self.memory.memberships
+        loss = poisson_loss(self.tensor, [kept, *factors.values()])
+        entries = float(self.tensor.nnz)
+        return sent.RatiosAndTotals(self._ratios(ask.wanted), kept.sum(axis=0), loss, entries, patients=behind)
 
     @step(releases=sent.Ratios, when="every round", summed=True)
     def sum_ratios(self, ask: sent.Update) -> sent.Ratios:
         """Sum what another factor needs (Poisson loss); the memberships stay as they are."""
-        self._remember(self._updated(ask), self.memory.memberships)
-        return sent.Ratios(self._ratios(ask.wanted), patients=self.behind)
+        behind = self._remember(self._updated(ask), self.memory.memberships)
+        return sent.Ratios(self._ratios(ask.wanted), patients=behind)
 
     @step(releases=sent.WeightedFactors, when="every round", summed=True)
     def fit_locally(self, ask: sent.FitLocally) -> sent.WeightedFactors:
@@ -118,10 +123,10 @@ class DPFactSite(PrivateSteps):
             sparsity=ask.sparsity,
         )
         factors = dict(zip(ask.factors, local, strict=True))
-        self._remember(factors, memberships)
-        weights = np.einsum("ir,ir->r", memberships, memberships)
+        behind = self._remember(factors, memberships)
+        weights = np.square(self.memory.memberships).sum(axis=0)
         weighted = {mode: factor * weights for mode, factor in factors.items()}
-        return sent.WeightedFactors(weighted, weights, patients=self.behind)
+        return sent.WeightedFactors(weighted, weights, patients=behind)
 
     @step(releases=sent.LocalFactors, when="every round", summed=True)
     def pass_entries(self, ask: sent.PassEntries) -> sent.LocalFactors:
@@ -131,11 +136,9 @@ class DPFactSite(PrivateSteps):
         generator = self.generator(own.seed, ask.round_number)
         targets = list(ask.factors.values())
         memberships, local = descend(self.tensor, own.memberships, list(own.factors.values()), targets, how, generator)
-        noise = np.random.default_rng()
-        noised = [factor + ask.noise_sd * noise.standard_normal(factor.shape) for factor in local]
-        factors = dict(zip(own.codes, noised, strict=True))
-        self._remember(factors, memberships)
-        return sent.LocalFactors(factors, sites=1, patients=self.behind)
+        factors = dict(zip(own.codes, add_published_noise(local, ask.noise_sd), strict=True))
+        behind = self._remember(factors, memberships)
+        return sent.LocalFactors(factors, sites=1, patients=behind)
 
     @step(releases=sent.LocalFactor, when="every round", summed=True)
     def pass_patients(self, ask: sent.PassPatients) -> sent.LocalFactor:
@@ -147,7 +150,9 @@ class DPFactSite(PrivateSteps):
         """Sum the errors of the fit and count the patients of every phenotype."""
         own = self.memory
         factors, memberships = list((ask.factors if ask.refit else own.factors).values()), own.memberships
-        if ask.refit:
+        if ask.refit and ask.poisson:
+            memberships = fit_rates(self.tensor, factors, memberships, ask.n_sweeps)
+        elif ask.refit:
             memberships = fit_memberships(
                 self.tensor, factors, memberships, n_sweeps=ask.n_sweeps, sparsity=ask.sparsity
             )
@@ -156,16 +161,20 @@ class DPFactSite(PrivateSteps):
         return sum_fit(self, memberships, factors, ask.threshold)
 
     @step(releases=sent.Profile, when="on request")
-    def profile(self, ask: Nothing) -> sent.Profile:
+    def profile(self, ask: sent.Penalty) -> sent.Profile:
         """Tell how much of each phenotype the site's patients have: the site's own answer, not a term of a sum."""
-        memberships = self.memory.memberships
-        members = (memberships > SMALLEST).sum(axis=0)
-        shown = members >= max(self.memory.fewest, 1)
-        lengths = np.sqrt(np.mean(memberships**2, axis=0)) * shown
-        return sent.Profile(lengths, patients=int(members[shown].min(initial=len(self.data))))
+        factors = list(self.memory.factors.values())
+        if any((factor < 0).any() for factor in factors):
+            raise ConfigurationError("factors below zero have no members to count", where="profile")
+        fresh = np.ones_like(self.memory.memberships)
+        fitted = fit_memberships(self.tensor, factors, fresh, n_sweeps=N_SWEEPS, sparsity=ask.sparsity)
+        memberships, behind = common_columns(fitted, max(self.memory.fewest, LEAST_PROFILED))
+        return sent.Profile(np.sqrt(np.mean(memberships**2, axis=0)), patients=min(behind, self.behind))
 
     def _updated(self, ask: sent.Update) -> dict[str, Floats]:
-        return {**self.memory.factors, ask.updated: ask.factor}
+        factors = {**self.memory.factors, ask.updated: ask.factor}
+        require_fitting(factors, self.memory.codes)
+        return factors
 
     def _products(self, wanted: str) -> Floats:
         own = self.memory
@@ -176,5 +185,8 @@ class DPFactSite(PrivateSteps):
         everything = [own.memberships, *own.factors.values()]
         return ratio_products(self.tensor, everything, 1 + list(own.codes).index(wanted))
 
-    def _remember(self, factors: dict[str, Floats], memberships: Floats) -> None:
-        self.state = dataclasses.replace(self.memory, factors=factors, memberships=memberships)
+    def _remember(self, factors: dict[str, Floats], memberships: Floats) -> int:
+        """Keep factors and memberships, rare phenotypes left out; return how many patients stand behind them."""
+        kept, behind = common_columns(memberships, self.memory.fewest)
+        self.state = dataclasses.replace(self.memory, factors=factors, memberships=kept)
+        return min(behind, self.behind)

@@ -20,11 +20,10 @@ from multicentre.phenotyping.fitted.exhibits import show_fit
 from multicentre.phenotyping.kernels.factors import normalise_columns
 from multicentre.phenotyping.kernels.inner import squared_error, squared_error_at_entries
 from multicentre.phenotyping.kernels.memberships import fit_memberships
-from multicentre.phenotyping.kernels.sparse import SparseTensor
+from multicentre.phenotyping.kernels.sparse import Floats, SparseTensor
 from multicentre.phenotyping.scores.errors import TensorErrors
 from multicentre.phenotyping.tables import PhenotypeTable, Titles, share_of_patients, tabulate_phenotypes
 
-Floats = NDArray[np.float64]
 N_SWEEPS = 20
 _FACTOR = "factor/"
 _OPTIONAL = ("members_",)

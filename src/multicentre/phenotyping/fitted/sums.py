@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from multicentre.federation.messages import array, number
 from multicentre.federation.steps import Release
-from multicentre.phenotyping.agreement import COUNTS, PATIENTS, Sizes, TensorPart
+from multicentre.phenotyping.agreement import COUNTS, PATIENTS, TensorPart
 from multicentre.phenotyping.kernels.inner import squared_error, squared_error_at_entries
-from multicentre.phenotyping.kernels.memberships import count_members
+from multicentre.phenotyping.kernels.memberships import common_columns, count_members
 from multicentre.phenotyping.scores.errors import TensorErrors
 
 Floats = NDArray[np.float64]
@@ -31,25 +31,27 @@ class FitSums(Release):
     )
     error: float = number("squared error over all cells", bound=COUNTS)
     error_at_entries: float = number("squared error at the entries above zero", bound=COUNTS)
+    n_patients: float = number("patients", unit="patients", bound=PATIENTS)
+    n_entries: float = number("entries above zero", bound=COUNTS)
+    total: float = number("sum of the entries", bound=COUNTS)
+    squares: float = number("sum of the squared entries", bound=COUNTS)
 
 
-def tell_errors(sums: FitSums, sizes: Sizes, n_codes: Mapping[str, int]) -> TensorErrors:
-    """Return the errors of a fit over all sites.
+def tell_errors(sums: FitSums, n_codes: Mapping[str, int]) -> TensorErrors:
+    """Return the errors of a fit over the sites that told them.
 
     Parameters
     ----------
     sums : FitSums
         Added over sites.
-    sizes : Sizes
-        Of the tensor, added over sites.
     n_codes : mapping from str to int
         Codes of every mode.
     """
     return TensorErrors(
-        n_entries=sizes.n_entries,
-        n_cells=sizes.n_patients * math.prod(n_codes.values()),
-        sum_counts=sizes.total,
-        sum_squares=sizes.squares,
+        n_entries=sums.n_entries,
+        n_cells=sums.n_patients * math.prod(n_codes.values()),
+        sum_counts=sums.total,
+        sum_squares=sums.squares,
         squared_error=max(sums.error, 0.0),
         squared_error_at_entries=sums.error_at_entries,
     )
@@ -67,13 +69,18 @@ def sum_fit(part: TensorPart, memberships: Floats, factors: Sequence[Floats], th
     threshold : float
         Share of a patient's own total from which a membership counts.
     """
+    memberships, behind = common_columns(memberships, part.memory.fewest)
     members = count_members(memberships, threshold)
     members[members < part.memory.fewest] = 0.0
-    behind = part.behind
+    behind, tensor = min(behind, part.behind), part.tensor
     return FitSums(
         gram=memberships.T @ memberships,
         members=members,
-        error=squared_error(part.tensor, [memberships, *factors]),
-        error_at_entries=squared_error_at_entries(part.tensor, [memberships, *factors]),
+        error=squared_error(tensor, [memberships, *factors]),
+        error_at_entries=squared_error_at_entries(tensor, [memberships, *factors]),
+        n_patients=float(tensor.shape[0]),
+        n_entries=float(tensor.nnz),
+        total=float(tensor.counts.sum()),
+        squares=tensor.norm_squared,
         patients=min(behind, int(members[members > 0].min(initial=behind))),
     )

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from multicentre.phenotyping.kernels.hals import solve_rows
+from multicentre.phenotyping.kernels.sparse import Floats
 
-Floats = NDArray[np.float64]
 Factors = Mapping[str, Floats]
 SMALLEST = 1e-9
 
@@ -36,6 +36,38 @@ def draw_factors(sizes: Mapping[str, int], rank: int, seed: int) -> dict[str, Fl
     """
     generator = np.random.default_rng(seed)
     return {mode: normalise_columns(generator.random((size, rank)))[0] for mode, size in sizes.items()}
+
+
+def draw_scaled(
+    shape: Sequence[int], rank: int, mean: float, generator: np.random.Generator
+) -> tuple[list[Floats], float]:
+    """Draw one factor a mode from U(0, c), with c such that the mean prediction is `mean`; return them and c.
+
+    The mean of a product of N entries is ``(c / 2)^N``, of which a prediction sums one a component.
+
+    Parameters
+    ----------
+    shape : sequence of int
+        Patients, then codes of every mode. A coordinator without patients gives 0 for them and draws the others.
+    rank : int
+    mean : float
+        Above 0.
+    generator : numpy.random.Generator
+
+    Returns
+    -------
+    factors : list of arrays of shape (I_n, r)
+    largest : float
+        ``c``.
+
+    Examples
+    --------
+    >>> (patients, codes), largest = draw_scaled((2, 3), 4, 1.0, np.random.default_rng(0))
+    >>> patients.shape, codes.shape, largest
+    ((2, 4), (3, 4), 1.0)
+    """
+    largest = float((mean / (rank * 0.5 ** len(shape))) ** (1 / len(shape)))
+    return [largest * generator.random((size, rank)) for size in shape], largest
 
 
 def normalise_columns(factor: Floats) -> tuple[Floats, Floats]:
@@ -75,11 +107,39 @@ def update_factor(
     [[2.0, 0.0]]
     """
     if not nonnegative:
-        return np.asarray(np.linalg.lstsq(gram, products.T, rcond=None)[0].T)
+        return solve_free(products, gram)
     return solve_rows(products, gram, np.maximum(start, SMALLEST), n_sweeps)
 
 
-def squared_error(norm_squared: float, products: Floats, factor: Floats, gram: Floats) -> float:
+def solve_free(products: Floats, gram: Floats) -> Floats:
+    """Solve the normal equations ``F gram = products`` for F; the solution of least length where `gram` is singular.
+
+    Parameters
+    ----------
+    products : array of shape (n, r)
+    gram : array of shape (r, r)
+        Symmetric, without negative eigenvalues.
+
+    Returns
+    -------
+    array of shape (n, r)
+
+    Examples
+    --------
+    >>> solve_free(np.array([[2.0, 2.0]]), np.diag([2.0, 4.0])).round(12).tolist()
+    [[1.0, 0.5]]
+    >>> solve_free(np.array([[2.0, 2.0]]), np.ones((2, 2))).round(12).tolist()
+    [[1.0, 1.0]]
+    """
+    if np.linalg.cond(gram) * len(gram) * np.finfo(np.float64).eps < 1.0:
+        try:
+            return np.asarray(cho_solve(cho_factor(gram), products.T, check_finite=False).T)
+        except LinAlgError:
+            pass
+    return np.asarray(np.linalg.lstsq(gram, products.T, rcond=None)[0].T)
+
+
+def squared_error_of_update(norm_squared: float, products: Floats, factor: Floats, gram: Floats) -> float:
     """Return ``||O - X||^2`` over all cells from what the update of one factor was given.
 
     Parameters
@@ -91,7 +151,7 @@ def squared_error(norm_squared: float, products: Floats, factor: Floats, gram: F
 
     Examples
     --------
-    >>> squared_error(5.0, np.array([[2.0, 0.0]]), np.array([[2.0, 0.0]]), np.eye(2))
+    >>> squared_error_of_update(5.0, np.array([[2.0, 0.0]]), np.array([[2.0, 0.0]]), np.eye(2))
     1.0
     """
     return float(norm_squared - 2 * (products * factor).sum() + ((factor @ gram) * factor).sum())

@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-from multicentre.phenotyping.kernels.factors import SMALLEST
+from multicentre.phenotyping.kernels.factors import SMALLEST, solve_free
 from multicentre.phenotyping.kernels.hals import solve_columns, solve_rows
 from multicentre.phenotyping.kernels.inner import hadamard_gram
 from multicentre.phenotyping.kernels.mttkrp import mttkrp
-from multicentre.phenotyping.kernels.sparse import SparseTensor
-
-Floats = NDArray[np.float64]
+from multicentre.phenotyping.kernels.sparse import Floats, SparseTensor
 
 
 def fit_memberships(
@@ -49,7 +46,7 @@ def fit_memberships(
     products = mttkrp(tensor, everything, 0)
     gram = hadamard_gram(factors)
     if not nonnegative:
-        return np.asarray(np.linalg.lstsq(gram, products.T, rcond=None)[0].T)
+        return solve_free(products, gram)
     begin = np.maximum(start, SMALLEST)
     if sparsity > 0:
         return solve_columns(products, gram, begin, sparsity * float(np.sqrt(len(start))), n_sweeps)
@@ -66,3 +63,22 @@ def count_members(memberships: Floats, share: float) -> Floats:
     """
     totals = memberships.sum(axis=1, keepdims=True)
     return np.asarray(((memberships >= share * totals) & (memberships > SMALLEST)).sum(axis=0), dtype=np.float64)
+
+
+def common_columns(memberships: Floats, fewest: int) -> tuple[Floats, int]:
+    """Return memberships without phenotypes that fewer patients have, and how many have the rarest that is left.
+
+    Parameters
+    ----------
+    memberships : array of shape (n, r)
+    fewest : int
+
+    Examples
+    --------
+    >>> kept, behind = common_columns(np.array([[1.0, 0.0], [2.0, 0.0], [0.0, 3.0]]), 2)
+    >>> kept.tolist(), behind
+    ([[1.0, 0.0], [2.0, 0.0], [0.0, 0.0]], 2)
+    """
+    members = (np.abs(memberships) > SMALLEST).sum(axis=0)
+    common = members >= max(fewest, 1)
+    return memberships * common, int(members[common].min(initial=len(memberships)))

@@ -12,6 +12,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import ArrayLike
 
+from multicentre.federation.errors import NotConverged
 from multicentre.phenotyping.kernels.sparse import (
     Floats,
     Integers,
@@ -20,6 +21,9 @@ from multicentre.phenotyping.kernels.sparse import (
     checked_factors,
     stack_features,
 )
+
+LARGEST = 1e8
+"""From this size on an entry of a factor counts as diverged."""
 
 REORDERED = {"reassoc", "nsz", "contract"}
 """Sums over columns may be taken in any order, which vectorises them; tested to 1e-12."""
@@ -89,6 +93,31 @@ def pass_entries(
     visit(places, tensor.counts, visited, rows, goals, step, pulls, nonnegative)
     patients, *features = np.split(rows, starts[1:])
     return patients, features
+
+
+def require_finite_descent(factors: Sequence[Floats], where: str) -> None:
+    """Check that a descent has not diverged: every entry is finite and below 1e8 in size.
+
+    Parameters
+    ----------
+    factors : sequence of array
+        Memberships and factors after a pass.
+    where : str
+        What descends, named in the error.
+
+    Raises
+    ------
+    NotConverged
+        It has: the step is too large for these counts.
+
+    Examples
+    --------
+    >>> require_finite_descent([np.array([[1.0]]), np.array([[np.nan]])], "CPSGD")
+    Traceback (most recent call last):
+    multicentre.federation.errors.NotConverged: CPSGD: the descent diverged. Lower learning_rate...
+    """
+    if not all(np.abs(part).max(initial=0.0) < LARGEST for part in factors):
+        raise NotConverged("the descent diverged", where=where, mend="Lower learning_rate tenfold.")
 
 
 @njit(cache=True, fastmath=REORDERED)

@@ -12,10 +12,12 @@ from scipy.special import xlogy
 from sklearn.exceptions import ConvergenceWarning
 
 from multicentre.federation.errors import ConfigurationError
+from multicentre.phenotyping.prediction.limits import check_bins
 from multicentre.phenotyping.prediction.rounds import Fit, Plan
 
 EXPLAINED_BY_SEPARATION = 0.9
 LARGEST_COEFFICIENT = 10.0
+ROUNDING = 1e-9
 
 
 class SeparationWarning(UserWarning):
@@ -28,11 +30,16 @@ def check_parameters(given: Mapping[str, Any]) -> None:
         value = given[name]
         if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
             raise ConfigurationError(f"{value!r} is not a whole number of at least {least}", where=name)
+    check_bins(given["n_bins"])
     for name, most in {"penalty": math.inf, "tol": math.inf, "holdout": 1.0}.items():
         value = given[name]
         known = isinstance(value, int | float | np.number) and not isinstance(value, bool)
         if not (known and 0 <= value < most):
             raise ConfigurationError(f"{value!r} is not a number from 0 to below {most:g}", where=name)
+    if abs(given["holdout"] - round(given["holdout"], 1)) > ROUNDING:
+        raise ConfigurationError(
+            "a share is not one of whole tenths", where="holdout", mend="Give 0.4, say; sites split in tenths."
+        )
     if not isinstance(given["refit"], bool | np.bool_):
         raise ConfigurationError(f"{given['refit']!r} is neither true nor false", where="refit")
 

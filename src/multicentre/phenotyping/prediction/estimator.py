@@ -38,18 +38,19 @@ class PhenotypeOutcome(OutcomeModel):
         Rounds end when no coefficient would change by more.
     holdout : float, default 0.4
         Share of every site's patients with either outcome who are held out for the area under the curve (the paper's
-        60-40 split); 0 for none.
+        60-40 split), in whole tenths; 0 for none.
     refit : bool, default False
         Fit on all patients after the area was taken: coefficients are then those of everyone, and the area that of the
         training patients' fit.
     n_bins : int, default 200
-        Bins of scores from which the area under the curve is taken. More give closer bounds, until groups of
-        `min_patients` set the limit.
+        Bins of scores from which the area under the curve is taken, at most 1000. More give closer bounds, until groups
+        of `min_patients` set the limit.
     min_patients : int, default 10
         A phenotype that fewer of a site's training (or held-out) patients have counts as absent there, and a count of
         scores rests on as many patients or more. 0 for the exact pooled fit, which policies may refuse.
     random_state : int, default 0
-        Seed of the split, of which every site has a stream of its own.
+        Seed of the split. Every site mixes it with the share and with its own data, so that nobody elsewhere knows
+        who is held out: the same data are split alike each time, other data anew.
 
     Warns
     -----
@@ -62,8 +63,16 @@ class PhenotypeOutcome(OutcomeModel):
     -----
     The guard is told the fewest patients with one outcome, or with one phenotype, at the site. Of patients who have
     both a rare outcome and a rare phenotype there may be fewer, and the derivatives tell the sum of their memberships:
-    ask for masked sums, where only the total over sites shows. A site where fewer than `min_patients` held-out patients
-    have an outcome is left out of that outcome's counts. There is no differential privacy here.
+    ask for masked sums, where only the total over sites shows. Where patients are held out, they and the training
+    patients count apart, whatever a sum is over: a site with fewer than 25 patients of an outcome refuses ``holdout=0.4``
+    under a policy of 10. A site with none of an outcome takes part and is left out of that outcome's counts.
+
+    Within a fit a site splits once, takes one mean and deviation for each group of patients, no coefficient above 1000,
+    and scores its held-out patients by one model. Derivatives of a model that is sure of nearly everyone rest on the few
+    of whom it is not; the guard is told how many those are in effect, and refuses where phenotypes tell the outcomes
+    apart almost without error (a larger `penalty` helps). What remains: a coordinator who asks for many
+    fits, or for derivatives at many coefficients, learns from their differences. The ledger shows that; there is no
+    differential privacy here.
 
     p-values take the phenotypes as given. Where the same patients' outcomes chose the phenotypes, they are too small.
     Intervals lie about coefficients that the ridge draws towards 0, and do not make up for that; ``penalty=0`` gives
@@ -138,12 +147,12 @@ class PhenotypeOutcome(OutcomeModel):
     def _fit(self, federation: Federation) -> None:
         check_parameters(self.get_params(deep=False))
         self.phenotypes_ = PhenotypeFactors.of(self.phenotypes)
-        plan = loops.Plan(float(self.penalty), int(self.max_rounds), float(self.tol), int(self.n_bins))
+        plan = loops.Plan(float(self.penalty), int(self.max_rounds), float(self.tol))
         federation.once("prepared", Acknowledgement, lambda: self._prepare(federation))
         fit = loops.fit_model(federation, plan, everyone=False)
         self.history_ = fit.history
         self._training_model = fit.model
-        self._set_area(loops.count_held_out(federation, plan, fit) if self.holdout else None)
+        self._set_area(loops.count_held_out(federation, fit) if self.holdout else None)
         if self.refit and self.holdout:
             fit = loops.fit_model(federation, plan, everyone=True)
             self.history_ = [*self.history_, *fit.history]
@@ -159,6 +168,7 @@ class PhenotypeOutcome(OutcomeModel):
             fewest=int(self.min_patients),
             holdout=float(self.holdout),
             seed=int(self.random_state),
+            n_bins=int(self.n_bins),
         )
         federation.ask(OutcomeSite.prepare, ask)
         return Acknowledgement()

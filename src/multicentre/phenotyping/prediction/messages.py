@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.messages import Message, array, arrays, count, flag, number, texts
+from multicentre.federation.messages import Message, array, arrays, count, flag, number, text, texts
 from multicentre.federation.steps import Release
 
 Floats = NDArray[np.float64]
@@ -25,8 +25,9 @@ class Prepare(Message):
     factors: dict[str, Floats] = arrays("factor matrix of each mode", ("c", "r"))
     nonnegative: bool = flag("memberships are fitted without negative ones")
     fewest: int = count("patients below which a phenotype counts as absent at a site", unit="patients")
-    holdout: float = number("share of the patients who are held out")
+    holdout: float = number("share of the patients who are held out, in tenths")
     seed: int = count("seed of the sites' random streams")
+    n_bins: int = count("bins in which scores are counted")
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,11 @@ class SiteMemory(Message):
     memberships: Floats = array("membership of each patient in each phenotype", ("n", "r"))
     held_out: Flags = array("whether the patient is held out", ("n",), dtype="b1")
     fewest: int = count("patients below which a phenotype counts as absent", unit="patients")
+    n_bins: int = count("bins in which scores are counted")
+    asked: str = text("digest of the ask that it was prepared for")
+    training_scale: Floats | None = array("mean and deviation given for the training patients", (2, "r"), optional=True)
+    whole_scale: Floats | None = array("mean and deviation given for everyone", (2, "r"), optional=True)
+    scored: Floats | None = array("coefficients by which held-out patients were scored", ("p",), optional=True)
 
 
 @dataclass(frozen=True)
@@ -84,13 +90,6 @@ class Ascent(Message):
     objective: float = number("penalised log-likelihood of the best", finite=False)
     information: Floats = array("information at the best", ("p", "p"))
     n_patients: float = number("patients behind it", unit="patients")
-
-
-@dataclass(frozen=True)
-class Binned(Model):
-    """A model whose scores are to be counted."""
-
-    edges: Floats = array("borders of bins of scores", ("e",), unit="log odds")
 
 
 @dataclass(frozen=True)

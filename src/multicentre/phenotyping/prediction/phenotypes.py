@@ -9,16 +9,14 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from multicentre.data.events.tensor import EventTensor
 from multicentre.federation.errors import ConfigurationError
 from multicentre.phenotyping.fitted.model import N_SWEEPS, PhenotypeModel
 from multicentre.phenotyping.kernels.factors import SMALLEST
 from multicentre.phenotyping.kernels.memberships import fit_memberships
-from multicentre.phenotyping.kernels.sparse import SparseTensor
+from multicentre.phenotyping.kernels.sparse import Floats, SparseTensor
 
-Floats = NDArray[np.float64]
 _FACTOR = "factor/"
 
 

@@ -12,7 +12,6 @@ from multicentre.federation.errors import DataError
 from multicentre.federation.rounds import History
 from multicentre.phenotyping.prediction import messages as sent
 from multicentre.phenotyping.prediction.maths.logistic import newton_step, objective, standard_deviations
-from multicentre.phenotyping.prediction.maths.ranking import score_edges
 from multicentre.phenotyping.prediction.site import OutcomeSite
 
 Floats = NDArray[np.float64]
@@ -26,7 +25,6 @@ class Plan:
     penalty: float
     max_rounds: int
     tol: float
-    n_bins: int
 
 
 @dataclass(frozen=True)
@@ -94,14 +92,9 @@ def check_outcomes(moments: sent.Moments) -> None:
         )
 
 
-def count_held_out(federation: Federation, plan: Plan, fit: Fit) -> sent.ScoreCounts:
-    """Count the held-out patients by score, in bins that follow from sums known already."""
-    model, moments = fit.model, fit.moments
-    covariance = moments.products / moments.n_patients - np.outer(model.centre, model.centre)
-    correlations = covariance / np.outer(model.spread, model.spread)
-    edges = score_edges(float(model.coefficients[0]), model.coefficients[1:], correlations, plan.n_bins)
-    ask = sent.Binned(False, model.coefficients, model.centre, model.spread, edges)
-    return federation.once("scores", sent.ScoreCounts, lambda: federation.sum(OutcomeSite.count_scores, ask))
+def count_held_out(federation: Federation, fit: Fit) -> sent.ScoreCounts:
+    """Count the held-out patients by score, in bins that the sites make."""
+    return federation.once("scores", sent.ScoreCounts, lambda: federation.sum(OutcomeSite.count_scores, fit.model))
 
 
 def _start(moments: sent.Moments) -> sent.Ascent:

@@ -6,6 +6,8 @@ terms of sums over sites; only :meth:`OutcomeSite.rank_own` answers for the site
 
 from __future__ import annotations
 
+import hashlib
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -15,13 +17,21 @@ from multicentre.data.events.tensor import EventTensor
 from multicentre.federation.errors import ConfigurationError, DataError
 from multicentre.federation.messages import Message
 from multicentre.federation.steps import Acknowledgement, SitePart, step
+from multicentre.federation.wire import encode
+from multicentre.phenotyping.prediction import limits
 from multicentre.phenotyping.prediction import messages as sent
-from multicentre.phenotyping.prediction.maths.logistic import derive, design
-from multicentre.phenotyping.prediction.maths.ranking import area_under_curve, count_in_groups, split_by_outcome
+from multicentre.phenotyping.prediction.maths.logistic import derive, design, effective_number
+from multicentre.phenotyping.prediction.maths.ranking import (
+    area_under_curve,
+    count_in_groups,
+    score_edges,
+    split_by_outcome,
+)
 from multicentre.phenotyping.prediction.phenotypes import refit_memberships
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
+ROUNDING = 1e-6
 
 
 class OutcomeSite(SitePart):
@@ -35,8 +45,14 @@ class OutcomeSite(SitePart):
 
     @step(releases=Acknowledgement, when="once")
     def prepare(self, ask: sent.Prepare) -> Acknowledgement:
-        """Refit the patients' memberships and draw who is held out; nothing leaves."""
-        held_out = split_by_outcome(self._outcomes, ask.holdout, self.generator(ask.seed))
+        """Refit the patients' memberships and draw who is held out, once; nothing leaves."""
+        asked = hashlib.sha256(encode(ask)).hexdigest()
+        if self.state is not None:
+            if self.state.asked != asked:
+                raise ConfigurationError("it was prepared otherwise", where="prepare", mend="Begin a new fit.")
+            return Acknowledgement()
+        limits.check_bins(ask.n_bins)
+        held_out = self._split(ask)
         memberships = refit_memberships(self.data, ask.codes, ask.factors, nonnegative=ask.nonnegative)
         if not memberships.any():
             raise DataError(
@@ -46,7 +62,7 @@ class OutcomeSite(SitePart):
             )
         for part in _parts(held_out):
             memberships[:, (memberships[part] != 0).sum(axis=0) < ask.fewest] = 0.0
-        self.state = sent.SiteMemory(memberships, held_out, ask.fewest)
+        self.state = sent.SiteMemory(memberships, held_out, ask.fewest, ask.n_bins, asked)
         return Acknowledgement()
 
     @step(releases=sent.Moments, when="once", summed=True)
@@ -59,28 +75,31 @@ class OutcomeSite(SitePart):
             n_outcomes=float(self._outcomes[rows].sum()),
             total=own.sum(axis=0),
             products=own.T @ own,
-            patients=self._behind(ask),
+            patients=self._behind(),
         )
 
     @step(releases=sent.Sums, when="every round", summed=True)
     def sum_derivatives(self, ask: sent.Model) -> sent.Sums:
         """Sum the log-likelihood of the outcomes under the model, and its derivatives."""
         rows = self._rows(ask)
-        standardised = design(self.memory.memberships[rows], ask.centre, ask.spread)
-        found = derive(standardised, self._outcomes[rows].astype(np.float64), ask.coefficients)
+        standardised = self._standardise(ask)
+        found = derive(standardised[rows], self._outcomes[rows].astype(np.float64), ask.coefficients)
+        parts = _parts(self.memory.held_out) if ask.everyone else [rows]
+        unsure = [int(effective_number(standardised[part], ask.coefficients) + ROUNDING) for part in parts]
         return sent.Sums(
             float(rows.sum()),
             found.log_likelihood,
             found.gradient,
             found.information,
-            patients=self._behind(ask),
+            patients=min(self._behind(), *unsure),
         )
 
     @step(releases=sent.ScoreCounts, when="at the end", summed=True)
-    def count_scores(self, ask: sent.Binned) -> sent.ScoreCounts:
+    def count_scores(self, ask: sent.Model) -> sent.ScoreCounts:
         """Count held-out patients by score and outcome; small counts are joined, and left out where all are few."""
         scores, outcomes = self._score_held_out(ask)
-        counts = [count_in_groups(scores[of], ask.edges, self.memory.fewest) for of in (outcomes, ~outcomes)]
+        edges = score_edges(ask.coefficients, self.memory.n_bins)
+        counts = [count_in_groups(scores[of], edges, self.memory.fewest) for of in (outcomes, ~outcomes)]
         groups = np.concatenate([places[0][places[0] > 0] for places in counts])
         return sent.ScoreCounts(*counts, patients=int(groups.min()) if len(groups) else 0)
 
@@ -123,18 +142,37 @@ class OutcomeSite(SitePart):
     def _rows(self, ask: sent.Among) -> Flags:
         return np.ones(len(self.data), dtype=np.bool_) if ask.everyone else ~self.memory.held_out
 
+    def _split(self, ask: sent.Prepare) -> Flags:
+        """Draw who is held out by the seed, the share and the site's own data, which no coordinator chooses or knows."""
+        limits.check_share(ask.holdout)
+        own = int(self.data.digest()[:16], 16)
+        return split_by_outcome(self._outcomes, ask.holdout, self.generator(ask.seed, round(10 * ask.holdout), own))
+
+    def _standardise(self, ask: sent.Model) -> Floats:
+        """Return every patient's row of the design, by a scale that stays what it was when first given."""
+        limits.check_coefficients(ask.coefficients)
+        limits.check_spread(ask.spread, self.memory.memberships)
+        scale = np.stack([ask.centre, ask.spread])
+        known = self.memory.whole_scale if ask.everyone else self.memory.training_scale
+        limits.check_unchanged(known, scale, "spread")
+        name = "whole_scale" if ask.everyone else "training_scale"
+        self.state = replace(self.memory, **{name: scale})
+        return design(self.memory.memberships, ask.centre, ask.spread)
+
     def _score_held_out(self, ask: sent.Model) -> tuple[Floats, Flags]:
+        """Return scores and outcomes of those held out, by the one model of the training patients."""
+        scores = self._standardise(replace(ask, everyone=False)) @ ask.coefficients
+        limits.check_unchanged(self.memory.scored, ask.coefficients, "coefficients")
+        self.state = replace(self.memory, scored=ask.coefficients)
         held_out = self.memory.held_out
-        standardised = design(self.memory.memberships[held_out], ask.centre, ask.spread)
-        return standardised @ ask.coefficients, self._outcomes[held_out] == 1
+        return scores[held_out], self._outcomes[held_out] == 1
 
-    def _behind(self, ask: sent.Among) -> int:
-        """Return the fewest patients with one outcome, or with one phenotype, in what a sum tells.
+    def _behind(self) -> int:
+        """Return the fewest patients with one outcome, or with one phenotype, among those held out or those not.
 
-        A sum over everyone tells, less the sum over the training patients, of those held out: the fewer count.
+        A sum over everyone tells, less the sum over the training patients, of those held out, whichever is asked first.
         """
-        parts = _parts(self.memory.held_out)
-        return min(self._fewest_in(part) for part in (parts if ask.everyone else parts[:1]))
+        return min(self._fewest_in(part) for part in _parts(self.memory.held_out))
 
     def _fewest_in(self, part: Flags) -> int:
         with_outcome = int(self._outcomes[part].sum())

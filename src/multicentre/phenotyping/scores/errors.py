@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import astuple, dataclass, fields
+from dataclasses import dataclass, fields
 
 from multicentre.federation.errors import DataError
 
@@ -12,7 +12,7 @@ from multicentre.federation.errors import DataError
 class TensorErrors:
     """Sums over a tensor and a model of it, and the errors that follow from them.
 
-    The fields of several sites add up to those of all patients together. Entries are the cells that are not zero. An
+    Every field is a sum that sites can add up over their patients. Entries are the cells that are not zero. An
     error at the entries alone says nothing of the cells that a model wrongly fills: a model that says the mean count
     everywhere does well there. Read every error beside `rmse_of_zero` and `rmse_of_constant`.
 
@@ -38,10 +38,8 @@ class TensorErrors:
 
     Examples
     --------
-    >>> north = TensorErrors(2, 100, 3.0, 5.0, 4.5, 4.0)
-    >>> south = TensorErrors(1, 50, 2.0, 4.0, 0.5, 0.0)
-    >>> both = north + south
-    >>> round(both.rmse, 3), round(both.rmse_at_entries, 3), round(both.rmse_of_zero, 3)
+    >>> errors = TensorErrors(3, 150, 5.0, 9.0, 5.0, 4.0)
+    >>> round(errors.rmse, 3), round(errors.rmse_at_entries, 3), round(errors.rmse_of_zero, 3)
     (1.291, 1.155, 1.732)
     """
 
@@ -63,9 +61,6 @@ class TensorErrors:
                 mend="Give at least one entry, and no more than there are cells.",
             )
 
-    def __add__(self, other: TensorErrors) -> TensorErrors:
-        return TensorErrors(*(one + two for one, two in zip(astuple(self), astuple(other), strict=True)))
-
     @property
     def rmse_at_entries(self) -> float:
         """Root of the mean squared error over the entries."""
@@ -75,11 +70,6 @@ class TensorErrors:
     def rmse(self) -> float:
         """Root of the squared error over all cells, divided by the number of entries (the paper's scale)."""
         return _root(self.squared_error / self.n_entries)
-
-    @property
-    def rmse_over_cells(self) -> float:
-        """Root of the squared error over all cells, divided by the number of cells."""
-        return _root(self.squared_error / self.n_cells)
 
     @property
     def fit(self) -> float:

@@ -14,7 +14,7 @@ from multicentre.federation.errors import DataError
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Factors = Mapping[str, Floats] | Sequence[Floats]
-"""Factor matrices, shape (I_n, R), one a mode; by name of the mode or in order."""
+"""Factor matrices, shape (I_n, r), one a mode; by name of the mode or in order."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,9 +25,9 @@ class FactorMatch:
     ----------
     score : float
         Mean similarity over the components of the reference; 1 if each has a partner that differs in scale only.
-    similarities : array, shape (R,)
+    similarities : array of shape (r,)
         Similarity of every component of the reference and its partner; 0 without a partner.
-    partners : array of int, shape (R,)
+    partners : array of int, shape (r,)
         Column of the other set that is matched to every component of the reference; -1 without a partner.
     """
 
@@ -44,11 +44,11 @@ class Stability:
     ----------
     score : float
         Mean factor match score over all pairs.
-    scores : array, shape (S, S)
+    scores : array of shape (s, s)
         Factor match score of every pair, 1 on the diagonal.
     most_central : int
         The set most like the others.
-    by_component : array, shape (R,)
+    by_component : array of shape (r,)
         Mean similarity of every component of the most central set to its partners in the others.
     """
 
@@ -58,7 +58,7 @@ class Stability:
     by_component: Floats
 
 
-def factor_match_score(reference: Factors, other: Factors, *, penalise_weights: bool = False) -> FactorMatch:
+def factor_match_score(reference: Factors, other: Factors) -> FactorMatch:
     """Match the components of two factorisations one to one, such that the sum of similarities is largest.
 
     Columns are brought to length 1. The similarity of component r of the reference and s of the other set is the
@@ -69,11 +69,8 @@ def factor_match_score(reference: Factors, other: Factors, *, penalise_weights: 
 
     Parameters
     ----------
-    reference, other : mapping from str to array, or sequence of arrays, shape (I_n, R)
+    reference, other : mapping from str to array, or sequence of arrays, shape (I_n, r)
         Factor matrices of the same modes. The ranks may differ.
-    penalise_weights : bool
-        Whether to multiply each similarity by ``1 - |w_r - w_s| / max(w_r, w_s)``, w the product over modes of the
-        columns' lengths.
 
     Raises
     ------
@@ -97,8 +94,6 @@ def factor_match_score(reference: Factors, other: Factors, *, penalise_weights: 
 
     ours, theirs = _aligned(reference, other)
     similarities = _similarities(ours, theirs)
-    if penalise_weights:
-        similarities *= _alike_in_weight(ours, theirs)
     rows, columns = linear_sum_assignment(similarities, maximize=True)
     partners = np.full(similarities.shape[0], -1)
     partners[rows] = columns
@@ -139,7 +134,7 @@ def permuted_match_score(reference: Factors, *, n_draws: int = 5, seed: int = 0)
 
     Parameters
     ----------
-    reference : mapping from str to array, or sequence of arrays, shape (I_n, R)
+    reference : mapping from str to array, or sequence of arrays, shape (I_n, r)
         Factor matrices.
     n_draws : int
         Number of shuffles.
@@ -237,10 +232,3 @@ def _similarities(ours: list[Floats], theirs: list[Floats]) -> Floats:
 def _unit(factor: Floats) -> Floats:
     lengths = np.linalg.norm(factor, axis=0)
     return np.asarray(factor / np.where(lengths > 0, lengths, 1.0))
-
-
-def _alike_in_weight(ours: list[Floats], theirs: list[Floats]) -> Floats:
-    one, two = (np.prod([np.linalg.norm(factor, axis=0) for factor in factors], axis=0) for factors in (ours, theirs))
-    largest = np.maximum.outer(one, two)
-    apart = np.abs(np.subtract.outer(one, two))
-    return np.asarray(1.0 - np.divide(apart, largest, out=np.zeros_like(apart), where=largest > 0))

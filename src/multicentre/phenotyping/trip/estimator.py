@@ -11,17 +11,16 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from multicentre.federation.coordinator import Federation
-from multicentre.federation.messages import Nothing
 from multicentre.federation.rounds import Rounds
 from multicentre.federation.steps import SitePart
-from multicentre.phenotyping.agreement import Sizes, Vocabulary, agree_on_codes, steps_of_agreement
-from multicentre.phenotyping.fitted.checks import check_flags, check_numbers, check_rank, check_whole
+from multicentre.phenotyping.agreement import Sizes, Vocabulary, agree_on_codes, measure_tensor, steps_of_agreement
+from multicentre.phenotyping.fitted.checks import check_codes, check_flags, check_numbers, check_rank, check_whole
 from multicentre.phenotyping.fitted.model import PhenotypeModel
 from multicentre.phenotyping.fitted.sums import MEMBER_SHARE, FitSums, tell_errors
 from multicentre.phenotyping.kernels.factors import Factors, draw_factors, normalise_columns, relative_change
-from multicentre.phenotyping.kernels.sparse import SparseTensor
+from multicentre.phenotyping.kernels.sparse import Floats, SparseTensor
 from multicentre.phenotyping.trip import messages as sent
-from multicentre.phenotyping.trip.maths import Floats, agree_on_factors, penalty_of_round
+from multicentre.phenotyping.trip.maths import agree_on_factors, penalty_of_round
 from multicentre.phenotyping.trip.site import TRIPSite
 
 USUAL_SHARE = 20.0
@@ -135,11 +134,11 @@ class TRIP(PhenotypeModel):
         self._check()
         before = copy.deepcopy(federation.traffic)
         vocabulary = federation.once("codes", Vocabulary, lambda: self._agree(federation))
-        sizes = federation.once("sizes", Sizes, lambda: federation.sum(TRIPSite.sum_sizes, Nothing()))
+        sizes = federation.once("sizes", Sizes, lambda: measure_tensor(federation, TRIPSite))
         start = federation.once("start", sent.Draw, lambda: self._start(federation, vocabulary, sizes))
-        rounds = self._run(federation, start, sizes)
+        rounds = self._run(federation, start)
         self._note(rounds)
-        self._describe(federation, rounds.state.factors, vocabulary, sizes)
+        self._describe(federation, rounds.state.factors, vocabulary)
         self._note_traffic(federation, before)
 
     def _check(self) -> None:
@@ -149,6 +148,7 @@ class TRIP(PhenotypeModel):
         if self.penalty is not None:
             check_numbers(given, above={"penalty": 0.0})
         check_flags(given, "nonnegative", "track_errors")
+        check_codes(given["vocabulary"], given["n_codes"])
 
     def _agree(self, federation: Federation) -> Vocabulary:
         fewest = int(self.min_code_patients)
@@ -171,7 +171,7 @@ class TRIP(PhenotypeModel):
         usual = sizes.squares / (USUAL_SHARE * len(federation.sites) * self.rank)
         return sent.Draw(factors, float(usual if self.penalty is None else self.penalty))
 
-    def _run(self, federation: Federation, start: sent.Draw, sizes: Sizes) -> Rounds[sent.Consensus]:
+    def _run(self, federation: Federation, start: sent.Draw) -> Rounds[sent.Consensus]:
         rounds = federation.rounds(int(self.max_rounds), sent.Consensus, lambda: sent.Consensus(start.factors))
         for number in rounds:
             before = rounds.state
@@ -186,16 +186,16 @@ class TRIP(PhenotypeModel):
                 change=relative_change(factors, before.factors), gap=relative_change(mean, factors), penalty=penalty
             )
             if self.track_errors:
-                rounds.record(**self._errors_of_round(federation, factors, sizes))
+                rounds.record(**self._errors_of_round(federation, factors))
             if rounds.figures["change"] < self.tol:
                 rounds.stop()
         return rounds
 
-    def _errors_of_round(self, federation: Federation, factors: Factors, sizes: Sizes) -> dict[str, float]:
+    def _errors_of_round(self, federation: Federation, factors: Factors) -> dict[str, float]:
         found = self._ask_for_errors(federation, _unit_columns(factors))
         return {
-            "rmse": float(np.sqrt(found.error / sizes.n_entries)),
-            "rmse_at_entries": float(np.sqrt(found.error_at_entries / sizes.n_entries)),
+            "rmse": float(np.sqrt(max(found.error, 0.0) / found.n_entries)),
+            "rmse_at_entries": float(np.sqrt(found.error_at_entries / found.n_entries)),
         }
 
     def _ask_for_errors(self, federation: Federation, factors: dict[str, Floats]) -> FitSums:
@@ -212,14 +212,14 @@ class TRIP(PhenotypeModel):
                 stacklevel=5,
             )
 
-    def _describe(self, federation: Federation, factors: Factors, vocabulary: Vocabulary, sizes: Sizes) -> None:
+    def _describe(self, federation: Federation, factors: Factors, vocabulary: Vocabulary) -> None:
         units = _unit_columns(factors)
         found = self._ask_for_errors(federation, units)
         weights = np.sqrt(np.maximum(np.diagonal(found.gram), 0.0))
         order = self._set_factors(units, weights, vocabulary.codes)
         self.members_ = found.members[order]
-        self.n_patients_ = sizes.n_patients
-        self.errors_ = tell_errors(found, sizes, vocabulary.sizes)
+        self.n_patients_ = found.n_patients
+        self.errors_ = tell_errors(found, vocabulary.sizes)
 
     def _memberships(self, tensor: SparseTensor) -> Floats:
         if self.cap is not None:

@@ -10,14 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from multicentre.phenotyping.kernels.inner import hadamard_gram
 from multicentre.phenotyping.kernels.memberships import fit_memberships
 from multicentre.phenotyping.kernels.mttkrp import mttkrp
-from multicentre.phenotyping.kernels.sparse import SparseTensor
+from multicentre.phenotyping.kernels.sparse import Floats, SparseTensor
 
-Floats = NDArray[np.float64]
 LARGEST_PENALTY = 1e10
 
 

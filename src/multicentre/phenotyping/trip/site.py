@@ -10,7 +10,6 @@ import dataclasses
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from multicentre.federation.messages import Message
 from multicentre.federation.steps import Acknowledgement, step
@@ -20,8 +19,6 @@ from multicentre.phenotyping.kernels.memberships import fit_memberships
 from multicentre.phenotyping.kernels.sparse import SparseTensor
 from multicentre.phenotyping.trip import messages as sent
 from multicentre.phenotyping.trip.maths import How, Local, update_site
-
-Floats = NDArray[np.float64]
 
 
 class TRIPSite(TensorPart):

@@ -1,4 +1,4 @@
-"""Counting against a reference in plain Python, and the cases at the edges of windows and columns."""
+"""Counting against a reference in plain Python, and the cases that are easily counted wrongly."""
 
 import datetime
 import itertools
@@ -90,7 +90,7 @@ def test_counts_are_those_of_the_plain_reference(anchor, modes, drawn, days, shu
     assert again.digest() == tensor.digest()
 
 
-class TestAcceptance15:
+class TestWhatIsEasilyCountedWrongly:
     def test_codes_with_and_without_dots_blanks_and_capitals_are_one(self):
         rows = [("a", "2020-01-01", "icd9cm-dx", code, "1") for code in ("V45.81", "v4581", " V45 81 ")]
         tensor = EventTensor.from_events(table([*rows, ("a", "2020-01-01", "icd9cm-proc", "0.40", "1")]), modes=MODES)

@@ -10,7 +10,15 @@ from sklearn.exceptions import ConvergenceWarning
 import multicentre as mc
 from event_sites import simulate_events
 from multicentre.data import EventTensor
-from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused, NotConverged, SchemaMismatch
+from multicentre.engines.faults import Faults
+from multicentre.federation.errors import (
+    ConfigurationError,
+    DataError,
+    DisclosureRefused,
+    NoiseWarning,
+    NotConverged,
+    SchemaMismatch,
+)
 from multicentre.federation.messages import Nothing
 from multicentre.phenotyping import DPFact
 from multicentre.phenotyping.dpfact import messages as sent
@@ -277,6 +285,7 @@ class TestPairs:
         part = DPFactSite("a", self.site())
         part.agree(sent.Agreed(self.site().codes, 10))
         np.testing.assert_allclose(part.sum_cooccurrence(Nothing()).marginals, [15, 0, 0, 15])
+        part = DPFactSite("a", self.site())
         part.agree(sent.Agreed(self.site().codes, 0))
         assert part.sum_cooccurrence(Nothing()).patients == 1
 
@@ -293,7 +302,7 @@ class TestTraffic:
         earlier = found.federation.traffic
         codes, rank, n_sites = 9 + 12, 3, 3
         assert sum(up.values()) - sum(earlier.bytes_from_sites[step] for step in up) == (
-            3 * n_sites * 8 * (codes * rank + rank**2)
+            3 * n_sites * 8 * (codes * rank + rank**2 + 2)
         )
         sent = sum(down.values()) - sum(earlier.bytes_to_sites[step] for step in down)
         matrices = 3 * n_sites * 8 * codes * rank
@@ -437,3 +446,110 @@ def test_plan_names_every_option_it_uses():
     source = loops.__loader__.get_source(loops.__name__)
     for field in dataclasses.fields(loops.Plan):
         assert f"plan.{field.name}" in source
+
+
+class TestHostileCoordinator:
+    """Nothing that a coordinator may ask makes a value rest on fewer patients than is said."""
+
+    def patients(self):
+        """Return 60 patients of whom every code has 20 or more, and one pair of codes one."""
+        pairs = [(0, 1)] * 20 + [(1, 0)] * 20 + [(1, 1)] * 19 + [(0, 0)]
+        places = np.array([(patient, *pair) for patient, pair in enumerate(pairs)])
+        counts = np.ones(60)
+        counts[-1] = 5.0
+        return EventTensor(places, counts, {"procedure": ["p0", "p1"], "diagnosis": ["d0", "d1"]})
+
+    def prepared(self, fewest=10, rank=1):
+        part = DPFactSite("site", self.patients())
+        part.agree(sent.Agreed(self.patients().codes, fewest))
+        factors = {mode: np.eye(2)[:, :rank].copy() for mode in ("procedure", "diagnosis")}
+        part.begin(sent.Begin(factors, 0, 0.0))
+        return part, factors
+
+    def test_factors_that_fit_one_patient_show_nobody(self):
+        part, factors = self.prepared()
+        ask = sent.UpdateAndFit("diagnosis", factors["diagnosis"], "procedure", 5, 0.0, True)
+        answer = part.fit_memberships(ask)
+        assert not answer.gram.any()
+        assert not answer.products.any()
+        part, factors = self.prepared(fewest=0)
+        assert part.fit_memberships(ask).patients == 1
+
+    def test_a_profile_counts_members_and_not_what_a_start_left(self):
+        part, _ = self.prepared()
+        shown = part.profile(sent.Penalty(0.0))
+        assert not shown.lengths.any()
+        odd = {"procedure": np.array([[1.0, -1.0], [0.0, 0.0]]), "diagnosis": np.array([[1.0, 1.0], [0.0, 0.0]])}
+        part.begin(sent.Begin(odd, 0, 0.0))
+        with pytest.raises(ConfigurationError, match="below zero"):
+            part.profile(sent.Penalty(0.0))
+
+    def test_one_list_of_codes_a_fit(self):
+        part, _ = self.prepared()
+        with pytest.raises(ConfigurationError, match="other codes"):
+            part.agree(sent.Agreed({"procedure": ("p0",), "diagnosis": ("d0",)}, 10))
+
+    def test_factors_must_fit_the_codes(self):
+        part, factors = self.prepared()
+        for odd in ({"procedure": np.ones((3, 1))}, {**factors, "procedure": np.ones((2, 0))}):
+            with pytest.raises(ConfigurationError, match="factors"):
+                part.begin(sent.Begin(odd, 0, 0.0))
+
+    def test_noise_that_hides_nobody_counts_as_none(self):
+        listed = {"procedure": ["p0"], "diagnosis": ["d0"]}
+        sites = {"a": self.patients(), "b": self.patients()}
+        with mc.Federation.in_process(sites) as federation, pytest.raises(DisclosureRefused, match="patients stand"):
+            DPFact(1, epsilon=1e6, vocabulary=listed).fit(federation)
+        with mc.Federation.in_process(sites) as federation, pytest.warns(NoiseWarning):
+            DPFact(1, epsilon=4.0, vocabulary=listed).fit(federation)
+
+
+@unsettled
+@pytest.mark.parametrize("solver", ["stat", "easgd", "poisson"])
+@pytest.mark.parametrize("secure", [False, True])
+def test_errors_are_those_of_the_sites_that_are_left(events, solver, secure):
+    sites = simulate_events(300, rate=2.0).sites(3)
+    options = {"policy": OPEN, "quorum": 2, "secure_sum": secure}
+    with mc.Federation.in_process(sites, faults=Faults(lose={"site-2": 8}), **options) as federation:
+        found = DPFact(3, solver=solver, max_rounds=6, min_code_patients=0, vocabulary=events.tensor.codes).fit(
+            federation
+        )
+    left = [sites[name] for name in ("site-0", "site-1")]
+    assert found.n_patients_ == sum(map(len, left))
+    assert found.errors_.sum_squares == pytest.approx(sum(float(data.counts @ data.counts) for data in left))
+
+
+def test_phenotypes_that_nobody_has_are_told(events):
+    with pytest.warns(UserWarning, match="have no patient"):
+        fit(events.sites(2), sparsity=1e3, tol=0.5)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "place"),
+    [
+        ({"n_codes": {"procedure": 2.5}}, "n_codes"),
+        ({"n_codes": 3}, "n_codes"),
+        ({"vocabulary": 5}, "vocabulary"),
+        ({"vocabulary": {"procedure": "abc", "diagnosis": ["d"]}}, "vocabulary"),
+        ({"vocabulary": {"procedure": [1], "diagnosis": ["d"]}}, "vocabulary"),
+    ],
+)
+def test_lists_of_codes_that_cannot_be_read(events, parameters, place):
+    with pytest.raises(ConfigurationError, match=place):
+        fit(events.sites(2), **parameters)
+
+
+def test_a_list_that_no_entry_meets(events):
+    with pytest.raises(DataError, match="no patient of any site"):
+        fit(events.sites(2), rank=1, vocabulary={"procedure": ["x"], "diagnosis": ["y"]})
+
+
+@unsettled
+def test_memberships_of_a_poisson_fit_are_its_own(events):
+    found = fit(events.sites(2), solver="poisson", max_rounds=20, tol=0.0)
+    rates = reconstruct(found.transform(events.tensor), found.factors_.values())
+    whole = dense(events.tensor)
+    entries = whole > 0
+    told = (rates.sum() - (whole[entries] * np.log(rates[entries])).sum()) / entries.sum()
+    assert told == pytest.approx(found.history_[-1]["loss"], rel=1e-2)
+    assert told <= found.history_[-1]["loss"]

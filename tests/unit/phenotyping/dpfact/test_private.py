@@ -94,7 +94,7 @@ def test_products_and_gram_get_the_noise_of_their_joint_bound(events):
 @pytest.mark.parametrize("more", [{}, {"n_codes": {"procedure": 5}, "n_private_rounds": 2}], ids=["plain", "chosen"])
 def test_the_card_names_the_steps_that_are_asked_and_no_other(sizes, mechanism, more):
     drawn = simulate_events(sizes=sizes)
-    federation = mc.Federation.in_process(drawn.sites(3))
+    federation = mc.Federation.in_process(drawn.sites(3), policy=mc.Policy(min_patients=1))
     model = DPFact(3, epsilon=LITTLE_NOISE, vocabulary=drawn.tensor.codes, **mechanism, **more).fit(federation)
     released = {
         entry["step"]
@@ -197,6 +197,7 @@ def test_a_site_bounds_no_sum_from_which_rare_codes_are_left_out(events, step, f
     }[step]
     part.agree(sent.Agreed(events.tensor.codes, 0))
     assert getattr(part, step)(ask).patients > 0
+    part = DPFactSite("site", events.tensor)
     part.agree(sent.Agreed(events.tensor.codes, fewest))
     with pytest.raises(ConfigurationError, match="rare codes"):
         getattr(part, step)(ask)
@@ -246,7 +247,7 @@ def test_the_published_noise_is_what_a_fit_asks_for(events):
     model = DPFact(3, epsilon=2.0, max_rounds=25, n_passes=3, learning_rate=0.02, **{**LITERAL, "paper_lipschitz": 4.0})
     rho = 2.0**2 / (8 * 25 * math.log(1 / DELTA))
     expected = 2 * 3 * 4.0 * 0.02 / math.sqrt(2 * rho)
-    assert model._plan(Vocabulary(events.tensor.codes)).noise_sd == pytest.approx(expected)
+    assert model._plan(Vocabulary(events.tensor.codes), 100.0).noise_sd == pytest.approx(expected)
 
 
 def test_a_site_adds_the_published_noise_and_no_seed_repeats_it():
@@ -358,7 +359,7 @@ def test_after_a_private_fit_nothing_more_can_be_asked(events):
     for step, ask in (
         (DPFactSite.sum_sizes, Nothing()),
         (DPFactSite.sum_cooccurrence, Nothing()),
-        (DPFactSite.sum_errors, sent.Final(model.factors_, True, False, 5, 0.0, 0.1)),
+        (DPFactSite.sum_errors, sent.Final(model.factors_, True, False, False, 5, 0.0, 0.1)),
         (DPFactSite.sum_clipped_cooccurrence, Nothing()),
     ):
         with pytest.raises(ConfigurationError, match="planned"):

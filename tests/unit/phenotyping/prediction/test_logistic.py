@@ -84,6 +84,15 @@ def test_p_values_and_intervals_are_those_of_the_normal_law():
     np.testing.assert_allclose(logistic.odds_ratios(coefficients, errors), expected)
 
 
+def test_derivatives_rest_on_those_of_whom_the_model_is_not_sure():
+    z = np.linspace(-1.0, 1.0, 101)
+    rows = np.column_stack([np.ones(101), z])
+    assert logistic.effective_number(rows, np.zeros(2)) == pytest.approx(101)
+    assert logistic.effective_number(rows, np.array([0.0, 1e3])) == pytest.approx(1.0, abs=1e-6)
+    assert logistic.effective_number(rows, np.array([1e5, 0.0])) == 0.0
+    assert logistic.effective_number(rows, np.array([-40.0, 0.0])) == pytest.approx(101)
+
+
 def test_errors_under_a_ridge_are_the_spread_of_ridge_estimates():
     information, penalty = np.array([[4.0, 1.0, 0.5], [1.0, 3.0, -0.5], [0.5, -0.5, 2.0]]), 3.0
     scores = np.random.default_rng(0).multivariate_normal(np.zeros(3), information, 200_000)

@@ -39,6 +39,13 @@ def with_outcomes(data, outcomes):
     return EventTensor(data.coordinates, data.counts, data.codes, n_patients=len(data), outcomes=outcomes)
 
 
+def prepared(site, *, fewest=0, holdout=0.0):
+    part = OutcomeSite("site-0", site)
+    ask = Prepare(KNOWN.codes, KNOWN.factors, nonnegative=True, fewest=fewest, holdout=holdout, seed=0, n_bins=200)
+    part.prepare(ask)
+    return part
+
+
 @pytest.fixture(scope="module")
 def fitted():
     return PhenotypeOutcome(KNOWN, refit=True).fit(federate(DRAWN.sites(3)))
@@ -98,7 +105,16 @@ def test_no_phenotypes():
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"penalty": -1.0}, {"holdout": 1.0}, {"n_bins": 1}, {"max_rounds": 0}, {"refit": 1}, {"tol": float("nan")}],
+    [
+        {"penalty": -1.0},
+        {"holdout": 1.0},
+        {"holdout": 0.25},
+        {"n_bins": 1},
+        {"n_bins": 1001},
+        {"max_rounds": 0},
+        {"refit": 1},
+        {"tol": float("nan")},
+    ],
 )
 def test_parameters_out_of_range(wrong):
     with pytest.raises(ConfigurationError, match=next(iter(wrong))):
@@ -164,9 +180,11 @@ def test_separation_is_warned_of_and_stays_finite():
     tensor = with_outcomes(DRAWN.tensor, has.astype(np.int8))
     sites = {f"site-{i}": tensor.take(np.arange(i, 360, 3)) for i in range(3)}
     with pytest.warns(SeparationWarning):
-        model = PhenotypeOutcome(KNOWN, penalty=1e-3, holdout=0.0).fit(federate(sites))
+        model = PhenotypeOutcome(KNOWN, penalty=1e-3, holdout=0.0).fit(federate(sites, policy=mc.Policy(min_patients=1)))
     assert np.isfinite(model.coefficients_).all()
     assert model.converged_
+    with pytest.raises(DisclosureRefused, match="sum_derivatives"):
+        PhenotypeOutcome(KNOWN, penalty=1e-3, holdout=0.0).fit(federate(sites))
 
 
 def test_rounds_that_end_too_early_are_warned_of():
@@ -191,8 +209,7 @@ def test_a_rare_phenotype_counts_as_absent_and_the_guard_hears_the_fewest():
     site = DRAWN.sites(3)["site-0"]
     members = (KNOWN.memberships(site) != 0).sum(axis=0)
     fewest = int(members.min()) + 1
-    part = OutcomeSite("site-0", site)
-    part.prepare(Prepare(KNOWN.codes, KNOWN.factors, nonnegative=True, fewest=fewest, holdout=0.0, seed=0))
+    part = prepared(site, fewest=fewest)
     sums = part.sum_moments(Among(True))
     assert ((sums.total == 0) == (members < fewest)).all()
     n_died = int(site.outcomes.sum())
@@ -211,17 +228,15 @@ def test_what_rounding_leaves_of_no_membership_is_nobody_s():
 
 
 def test_everyone_less_the_training_patients_counts_too():
-    part = OutcomeSite("site-0", DRAWN.sites(3)["site-0"])
-    part.prepare(Prepare(KNOWN.codes, KNOWN.factors, nonnegative=True, fewest=0, holdout=0.2, seed=0))
+    part = prepared(DRAWN.sites(3)["site-0"], holdout=0.2)
     held_out = part.memory.held_out
-    assert part.sum_moments(Among(True)).patients <= held_out.sum() / 2
-    assert part.sum_moments(Among(False)).patients > held_out.sum() / 2
+    for everyone in (True, False):
+        assert part.sum_moments(Among(everyone)).patients <= held_out.sum() / 2
 
 
 def test_a_site_with_few_held_out_outcomes_tells_no_area_of_its_own(fitted):
-    part = OutcomeSite("site-0", DRAWN.sites(3)["site-0"])
     for fewest, is_told in ((5, True), (60, False)):
-        part.prepare(Prepare(KNOWN.codes, KNOWN.factors, nonnegative=True, fewest=fewest, holdout=0.4, seed=0))
+        part = prepared(DRAWN.sites(3)["site-0"], fewest=fewest, holdout=0.4)
         answer = part.rank_own(fitted._training_model)
         assert (answer.area is not None) == is_told
         assert (answer.patients >= fewest) == is_told

@@ -64,12 +64,25 @@ def test_the_split_keeps_the_share_of_both_outcomes():
 
 
 def test_edges_are_quantiles_of_the_scores_law():
-    correlations = np.array([[1.0, 0.5], [0.5, 1.0]])
-    coefficients = np.array([0.8, -0.3])
-    rows = np.random.default_rng(0).multivariate_normal([0, 0], correlations, 20_000)
-    edges = ranking.score_edges(0.7, coefficients, correlations, 10)
-    shares = np.diff([0, *(np.mean(0.7 + rows @ coefficients <= edge) for edge in edges), 1])
+    coefficients = np.array([0.7, 0.8, -0.3])
+    rows = np.random.default_rng(0).normal(size=(20_000, 2))
+    edges = ranking.score_edges(coefficients, 10)
+    shares = np.diff([0, *(np.mean(0.7 + rows @ coefficients[1:] <= edge) for edge in edges), 1])
     np.testing.assert_allclose(shares, 0.1, atol=0.01)
+
+
+def test_longer_slopes_make_wider_bins_and_no_finer_ones():
+    z = np.random.default_rng(0).normal(size=(200, 2))
+    short, long = np.array([0.3, 0.5, -0.2]), np.array([-4.0, 500.0, -200.0])
+    counts = [ranking.count_in_groups(b[0] + z @ b[1:], ranking.score_edges(b, 1000), 10) for b in (short, long)]
+    assert (counts[0] == counts[1]).all()
+
+
+@pytest.mark.parametrize("share", [0.0, 0.011, 0.3, 0.34])
+def test_shares_are_rounded_to_tenths(share):
+    outcomes = np.repeat([0, 1], [200, 50]).astype(np.int8)
+    held_out = ranking.split_by_outcome(outcomes, share, np.random.default_rng(0))
+    assert held_out.sum() == round(share, 1) * 250
 
 
 def test_no_pairs_no_area():

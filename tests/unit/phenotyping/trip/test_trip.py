@@ -118,7 +118,7 @@ def test_a_round_costs_three_numbers_a_code_and_phenotype(events):
     assert model.traffic_.bytes_from_sites[step] == calls * (2 * factors + sites)
     dpfact = DPFact(3, max_rounds=4, tol=0.0, vocabulary=events.tensor.codes, init="random")
     dpfact.fit(mc.Federation.in_process(events.sites(3)))
-    grams = 3 * 3 * 8
+    grams = (3 * 3 + 2) * 8
     assert 3 * (sum(dpfact.bytes_a_round()) - grams) == 2 * sum(model.bytes_a_round())
 
 

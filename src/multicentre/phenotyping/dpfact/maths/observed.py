@@ -6,18 +6,16 @@ never looked at. It is here to be compared with.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.errors import NotConverged
-from multicentre.phenotyping.kernels.psgd import pass_entries
+from multicentre.phenotyping.kernels.psgd import pass_entries, require_finite_descent
 from multicentre.phenotyping.kernels.sparse import SparseTensor
 
 Floats = NDArray[np.float64]
-LARGEST = 1e8
 
 
 @dataclass(frozen=True)
@@ -92,33 +90,18 @@ def descend(
         memberships, factors = pass_entries(
             tensor, order, memberships, factors, how.step, how.pull, targets, nonnegative=how.nonnegative
         )
-        if not all(np.abs(part).max(initial=0.0) < LARGEST for part in (memberships, *factors)):
-            raise NotConverged(
-                "stochastic gradient descent diverged", where="pass_entries", mend="Lower learning_rate tenfold."
-            )
+        require_finite_descent((memberships, *factors), "pass_entries")
         memberships = shrink_columns(memberships, how.step * how.shrinkage)
     return memberships, factors
 
 
-def draw_scaled(sizes: Mapping[str, int], rank: int, mean: float, seed: int) -> tuple[dict[str, Floats], float]:
-    """Draw factors from U(0, c) such that the mean prediction is the mean entry, and return c.
-
-    Parameters
-    ----------
-    sizes : mapping from str to int
-        Codes of every mode.
-    rank : int
-    mean : float
-        Mean of the entries above zero.
-    seed : int
+def add_published_noise(factors: Sequence[Floats], noise_sd: float) -> list[Floats]:
+    """Add the noise of the published algorithm (equation 18), which promises nothing; from the system's entropy.
 
     Examples
     --------
-    >>> drawn, scale = draw_scaled({"a": 2, "b": 3}, rank=4, mean=0.5, seed=0)
-    >>> scale
-    1.0
+    >>> add_published_noise([np.ones((1, 2))], 0.0)[0].tolist()
+    [[1.0, 1.0]]
     """
-    n_modes = len(sizes) + 1
-    scale = float((mean / (rank * 0.5**n_modes)) ** (1 / n_modes))
-    generator = np.random.default_rng(seed)
-    return {mode: scale * generator.random((size, rank)) for mode, size in sizes.items()}, scale
+    unseeded = np.random.default_rng()
+    return [factor + noise_sd * unseeded.standard_normal(factor.shape) for factor in factors]

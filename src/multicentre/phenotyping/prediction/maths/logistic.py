@@ -94,6 +94,34 @@ def derive(rows: Floats, outcomes: Floats, coefficients: Floats) -> Derivatives:
     )
 
 
+def effective_number(rows: Floats, coefficients: Floats) -> float:
+    """Return on how many patients the second derivatives rest in effect: ``(sum w)^2 / sum w^2``, w = p (1 - p).
+
+    All of them where the model is as sure of each; one where it is sure of everyone else.
+
+    Parameters
+    ----------
+    rows : array of shape (n, p)
+    coefficients : array of shape (p,)
+
+    References
+    ----------
+    L. Kish (1965), Survey sampling, section 11.7.
+
+    Examples
+    --------
+    >>> effective_number(np.array([[1.0], [1.0], [90.0]]), np.array([0.5]))
+    2.0
+    """
+    chances = expit(rows @ coefficients)
+    weights = chances * expit(-(rows @ coefficients))
+    largest = float(weights.max(initial=0.0))
+    if not largest:
+        return 0.0
+    shares = weights / largest
+    return float(shares.sum() ** 2 / (shares @ shares))
+
+
 def ridge(n_coefficients: int, penalty: float) -> Floats:
     """Return the weight of every squared coefficient, shape (p,): `penalty`, and 0 for the intercept, which is first.
 

@@ -12,42 +12,41 @@ Flags = NDArray[np.bool_]
 
 
 def split_by_outcome(outcomes: NDArray[np.int8], share: float, random: np.random.Generator) -> Flags:
-    """Return which patients are held out, shape (n,): about `share` of those with either outcome.
+    """Return which patients are held out, shape (n,): about `share` of those with either outcome, in whole tenths.
 
     Examples
     --------
     >>> split_by_outcome(np.array([0, 0, 0, 0, 0, 1, 1, 1, 1, 1], dtype=np.int8), 0.4, np.random.default_rng(0)).sum()
     np.int64(4)
     """
+    tenths = round(10 * share)
     held_out = np.zeros(len(outcomes), dtype=np.bool_)
     for outcome in (0, 1):
         rows = np.flatnonzero(outcomes == outcome)
-        held_out[random.permutation(rows)[: round(share * len(rows))]] = True
+        held_out[random.permutation(rows)[: round(tenths * len(rows) / 10)]] = True
     return held_out
 
 
-def score_edges(intercept: float, coefficients: Floats, correlations: Floats, n_bins: int) -> Floats:
-    """Return borders of `n_bins` bins of scores, shape (n_bins - 1,): quantiles of a normal law of scores.
+def score_edges(coefficients: Floats, n_bins: int) -> Floats:
+    """Return borders of `n_bins` bins of scores, shape (n_bins - 1,), which depend on the coefficients alone.
 
-    They follow from sums alone: the score of a patient is ``intercept + z @ coefficients`` with standardised z.
+    The score of a patient is ``intercept + z @ slopes`` with standardised z. Borders are quantiles of the normal law
+    that scores have where z are independent and normal; its deviation is the length of the slopes, so that longer
+    slopes make wider bins and tell no more of a patient.
 
     Parameters
     ----------
-    intercept : float
-        Mean score.
-    coefficients : array of shape (r,)
-    correlations : array of shape (r, r)
-        Of the memberships.
+    coefficients : array of shape (1 + r,)
+        Intercept and slopes.
     n_bins : int
         At least 2.
 
     Examples
     --------
-    >>> score_edges(-1.0, np.array([2.0]), np.eye(1), 4).round(2).tolist()
+    >>> score_edges(np.array([-1.0, 2.0]), 4).round(2).tolist()
     [-2.35, -1.0, 0.35]
     """
-    spread = np.sqrt(max(float(coefficients @ correlations @ coefficients), 0.0))
-    return np.asarray(intercept + spread * ndtri(np.arange(1, n_bins) / n_bins))
+    return np.asarray(coefficients[0] + np.linalg.norm(coefficients[1:]) * ndtri(np.arange(1, n_bins) / n_bins))
 
 
 def count_in_groups(scores: Floats, edges: Floats, fewest: int) -> Floats:

@@ -1,17 +1,18 @@
-"""Phenotypes as people read them: for each, how heavy and how frequent it is, and the codes that make it up."""
+"""The table of a factorisation's phenotypes, and how it is made from factors, codes and weights."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from html import escape
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.data.events.titles import titles_of
 from multicentre.federation.errors import ConfigurationError, DataError
+from multicentre.phenotyping.tables.phenotype import CodeWeight, Phenotype
+from multicentre.phenotyping.tables.printing import as_html, as_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,55 +21,6 @@ Floats = NDArray[np.float64]
 Titles = Mapping[str, str] | Literal[True] | None
 LEAST_SHOWN = 10
 """A figure that rests on fewer patients is left out."""
-
-PRINTED_CODES = 5
-PRINTED_WIDTH = 44
-UNKNOWN = "–"
-
-
-@dataclass(frozen=True)
-class CodeWeight:
-    """A code of a phenotype.
-
-    Parameters
-    ----------
-    code : str
-    title : str
-        The code itself where no title is known.
-    weight : float
-        Its entry in the phenotype's column, which has length 1 over the codes of the mode.
-    """
-
-    code: str
-    title: str
-    weight: float
-
-
-@dataclass(frozen=True)
-class Phenotype:
-    """One component of a factorisation.
-
-    Parameters
-    ----------
-    number : int
-        From 1, the heaviest first.
-    weight : float
-        Length of its memberships over all patients, ``lambda`` of the paper.
-    prevalence : float or None
-        Share of the patients, 0 to 1; None where it is not known or rests on few.
-    codes : mapping of str to tuple of CodeWeight
-        Leading codes by mode, the heaviest first; codes without weight are left out.
-    coefficient : float or None
-        Log odds of an outcome for one standard deviation of the membership, where a model of it was fitted.
-    p_value : float or None
-    """
-
-    number: int
-    weight: float
-    prevalence: float | None
-    codes: Mapping[str, tuple[CodeWeight, ...]]
-    coefficient: float | None = None
-    p_value: float | None = None
 
 
 @dataclass(frozen=True, repr=False)
@@ -155,7 +107,8 @@ class PhenotypeTable:
                 "phenotype": one.number,
                 "weight": one.weight,
                 "prevalence": one.prevalence,
-                **_outcome(one),
+                "coefficient": one.coefficient,
+                "p_value": one.p_value,
                 **{mode: entries[0].title if entries else "" for mode, entries in one.codes.items()},
             }
             for one in self.phenotypes
@@ -164,18 +117,10 @@ class PhenotypeTable:
         return frame.astype(dict.fromkeys(["weight", "prevalence", *self._told], float)).set_index("phenotype")
 
     def __repr__(self) -> str:
-        blocks = [self._headings, *(row for one in self.phenotypes for row in self._printed(one))]
-        widths = [max(map(len, column)) for column in zip(*blocks, strict=True)]
-        lines = ("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)) for row in blocks)
-        return "\n".join(line.rstrip() for line in lines)
+        return as_text(self.phenotypes, self._told)
 
     def _repr_html_(self) -> str:
-        headings = "".join(f"<th>{escape(name)}</th>" for name in self._headings)
-        rows = "".join(
-            "<tr>" + "".join(f"<td>{cell}</td>" for cell in (*_numbers(one, self._told), *_html_codes(one))) + "</tr>"
-            for one in self.phenotypes
-        )
-        return f"<table><thead><tr>{headings}</tr></thead><tbody>{rows}</tbody></table>"
+        return as_html(self.phenotypes, self._told)
 
     @property
     def _told(self) -> tuple[str, ...]:
@@ -184,22 +129,6 @@ class PhenotypeTable:
             for name in ("coefficient", "p_value")
             if any(getattr(one, name) is not None for one in self.phenotypes)
         )
-
-    @property
-    def _headings(self) -> list[str]:
-        return ["phenotype", "weight", "patients", *(name.replace("_", " ") for name in self._told), *self.modes]
-
-    def _printed(self, one: Phenotype) -> list[list[str]]:
-        columns = [[_printed_code(entry) for entry in codes[:PRINTED_CODES]] for codes in one.codes.values()]
-        numbers = _numbers(one, self._told)
-        height = max([1, *map(len, columns)])
-        return [
-            [
-                *(numbers if row == 0 else [""] * len(numbers)),
-                *(column[row] if row < len(column) else "" for column in columns),
-            ]
-            for row in range(height)
-        ]
 
 
 def tabulate_phenotypes(
@@ -278,29 +207,3 @@ def _with_titles(
         mode: tuple(CodeWeight(code, titles.get(code, code), weight) for code, weight in entries)
         for mode, entries in codes.items()
     }
-
-
-def _outcome(one: Phenotype) -> dict[str, Any]:
-    return {"coefficient": one.coefficient, "p_value": one.p_value}
-
-
-def _numbers(one: Phenotype, told: Sequence[str]) -> list[str]:
-    share = UNKNOWN if one.prevalence is None else f"{100 * one.prevalence:.1f} %"
-    outcome = [UNKNOWN if _outcome(one)[name] is None else f"{_outcome(one)[name]:.3g}" for name in told]
-    return [str(one.number), f"{one.weight:.4g}", share, *outcome]
-
-
-def _printed_code(entry: CodeWeight) -> str:
-    number = f"  {entry.weight:.2f}"
-    room = PRINTED_WIDTH - len(number)
-    title = entry.title if len(entry.title) <= room else entry.title[: room - 1] + "…"
-    return title + number
-
-
-def _html_codes(one: Phenotype) -> list[str]:
-    return [
-        "<br>".join(
-            f'<span title="{escape(entry.code)}">{escape(entry.title)}</span> {entry.weight:.2f}' for entry in entries
-        )
-        for entries in one.codes.values()
-    ]
