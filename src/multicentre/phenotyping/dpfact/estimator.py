@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import copy
 import math
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
 
 from multicentre.estimator import Arrays
 from multicentre.federation.coordinator import Federation
@@ -24,9 +22,8 @@ from multicentre.phenotyping.dpfact import rounds as loops
 from multicentre.phenotyping.dpfact.checks import check_parameters
 from multicentre.phenotyping.dpfact.private_terms import PrivateTerms, claimed_epsilon, published_noise
 from multicentre.phenotyping.dpfact.site import DPFactSite
-from multicentre.phenotyping.fitted.checks import check_rank, warn_of_absent
+from multicentre.phenotyping.fitted.checks import check_rank
 from multicentre.phenotyping.fitted.model import PhenotypeModel
-from multicentre.phenotyping.fitted.sums import tell_errors
 from multicentre.phenotyping.kernels.factors import draw_scaled
 from multicentre.phenotyping.kernels.poisson import fit_rates
 from multicentre.phenotyping.kernels.sparse import SparseTensor
@@ -309,7 +306,8 @@ class DPFact(PhenotypeModel):
         plan = self._plan(vocabulary, sizes.n_patients / len(federation.sites))
         start = federation.once("start", sent.Factors, lambda: self._start(federation, plan, sizes))
         rounds = self._run(federation, plan, start)
-        self._note(rounds)
+        settled = rounds.stopped or self.solver == "observed"
+        self._note_rounds(rounds, settled=settled, max_rounds=self.max_rounds, tol=self.tol)
         self._describe(federation, plan, rounds.state.factors)
         self._note_traffic(federation, before)
 
@@ -381,26 +379,9 @@ class DPFact(PhenotypeModel):
             lipschitz=self.paper_lipschitz,
         )
 
-    def _note(self, rounds: Rounds[sent.Factors]) -> None:
-        self.history_ = rounds.history
-        self.n_rounds_ = rounds.number
-        self.converged_ = rounds.stopped or self.solver == "observed"
-        if not self.converged_:
-            warnings.warn(
-                f"the rounds ended at max_rounds={self.max_rounds} before the factors settled to tol={self.tol:g}.",
-                ConvergenceWarning,
-                stacklevel=5,
-            )
-
     def _describe(self, federation: Federation, plan: loops.Plan, factors: Mapping[str, loops.Floats]) -> None:
         found = loops.ask_for_errors(federation, plan, factors, refit=self.solver != "observed", keep=True)
-        weights = np.sqrt(np.maximum(np.diagonal(found.gram), 0.0))
-        order = self._set_factors(factors, weights, plan.vocabulary.codes)
-        self.members_ = found.members[order]
-        self.n_patients_ = found.n_patients
-        self.errors_ = tell_errors(found, plan.vocabulary.sizes)
-        self._order = order
-        warn_of_absent(weights)
+        self._order = self._take_fit(factors, plan.vocabulary.codes, found)
 
     def _plan(self, vocabulary: Vocabulary, site_size: float) -> loops.Plan:
         return loops.Plan(

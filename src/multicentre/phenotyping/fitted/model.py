@@ -1,22 +1,27 @@
-"""What a fitted factorisation can do with patients that its holder has; nothing here speaks to a site."""
+"""What fitted phenotypes can do with patients that their holder has, and how a fit takes what the sites summed."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from multicentre.data.events.tensor import EventTensor
 from multicentre.estimator import Arrays, FederatedEstimator, Figure
 from multicentre.exhibits import Exhibit
 from multicentre.federation.coordinator import Federation
+from multicentre.federation.rounds import Rounds
 from multicentre.federation.terms import Traffic
+from multicentre.phenotyping.fitted.checks import warn_of_absent
 from multicentre.phenotyping.fitted.communication import traffic_since
 from multicentre.phenotyping.fitted.exhibits import show_fit
+from multicentre.phenotyping.fitted.sums import FitSums, tell_errors
 from multicentre.phenotyping.kernels.factors import normalise_columns
 from multicentre.phenotyping.kernels.inner import squared_error, squared_error_at_entries
 from multicentre.phenotyping.kernels.memberships import fit_memberships
@@ -223,6 +228,26 @@ class PhenotypeModel(Phenotypes, FederatedEstimator):
         """Return figures and tables of the fit; see :meth:`FederatedEstimator.exhibits`. Labels are not used."""
         check_is_fitted(self, "factors_")
         return show_fit(self, sites)
+
+    def _note_rounds(self, rounds: Rounds[Any], *, settled: bool, max_rounds: int, tol: float) -> None:
+        """Keep what the rounds told; warn where they ended too early."""
+        self.history_, self.n_rounds_, self.converged_ = rounds.history, rounds.number, settled
+        if not settled:
+            warnings.warn(
+                f"the rounds ended at max_rounds={max_rounds} before the factors settled to tol={tol:g}.",
+                ConvergenceWarning,
+                stacklevel=5,
+            )
+
+    def _take_fit(
+        self, factors: Mapping[str, Floats], codes: Mapping[str, tuple[str, ...]], sums: FitSums
+    ) -> NDArray[np.intp]:
+        """Take the fitted phenotypes and what the sites summed of them; return the order by weight."""
+        order = self._set_factors(factors, np.sqrt(np.maximum(np.diagonal(sums.gram), 0.0)), codes)
+        self.members_, self.n_patients_ = sums.members[order], sums.n_patients
+        self.errors_ = tell_errors(sums, {mode: len(names) for mode, names in codes.items()})
+        warn_of_absent(self.weights_)
+        return order
 
     def _note_traffic(self, federation: Federation, before: Traffic) -> None:
         """Keep what this fit sent, of all that the federation sent since it was made."""

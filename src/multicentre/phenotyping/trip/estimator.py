@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
 
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.rounds import Rounds
@@ -16,7 +14,7 @@ from multicentre.federation.steps import SitePart
 from multicentre.phenotyping.agreement import Sizes, Vocabulary, agree_on_codes, measure_tensor, steps_of_agreement
 from multicentre.phenotyping.fitted.checks import check_codes, check_flags, check_numbers, check_rank, check_whole
 from multicentre.phenotyping.fitted.model import PhenotypeModel
-from multicentre.phenotyping.fitted.sums import MEMBER_SHARE, FitSums, tell_errors
+from multicentre.phenotyping.fitted.sums import MEMBER_SHARE, FitSums
 from multicentre.phenotyping.kernels.factors import Factors, draw_factors, normalise_columns, relative_change
 from multicentre.phenotyping.kernels.sparse import Floats, SparseTensor
 from multicentre.phenotyping.trip import messages as sent
@@ -137,7 +135,7 @@ class TRIP(PhenotypeModel):
         sizes = federation.once("sizes", Sizes, lambda: measure_tensor(federation, TRIPSite))
         start = federation.once("start", sent.Draw, lambda: self._start(federation, vocabulary, sizes))
         rounds = self._run(federation, start)
-        self._note(rounds)
+        self._note_rounds(rounds, settled=rounds.stopped, max_rounds=self.max_rounds, tol=self.tol)
         self._describe(federation, rounds.state.factors, vocabulary)
         self._note_traffic(federation, before)
 
@@ -201,25 +199,9 @@ class TRIP(PhenotypeModel):
     def _ask_for_errors(self, federation: Federation, factors: dict[str, Floats]) -> FitSums:
         return federation.sum(TRIPSite.sum_errors, sent.Final(factors, MEMBER_SHARE, 2 * int(self.n_sweeps)))
 
-    def _note(self, rounds: Rounds[sent.Consensus]) -> None:
-        self.history_ = rounds.history
-        self.n_rounds_ = rounds.number
-        self.converged_ = rounds.stopped
-        if not self.converged_:
-            warnings.warn(
-                f"the rounds ended at max_rounds={self.max_rounds} before the consensus settled to tol={self.tol:g}.",
-                ConvergenceWarning,
-                stacklevel=5,
-            )
-
     def _describe(self, federation: Federation, factors: Factors, vocabulary: Vocabulary) -> None:
         units = _unit_columns(factors)
-        found = self._ask_for_errors(federation, units)
-        weights = np.sqrt(np.maximum(np.diagonal(found.gram), 0.0))
-        order = self._set_factors(units, weights, vocabulary.codes)
-        self.members_ = found.members[order]
-        self.n_patients_ = found.n_patients
-        self.errors_ = tell_errors(found, vocabulary.sizes)
+        self._take_fit(units, vocabulary.codes, self._ask_for_errors(federation, units))
 
     def _memberships(self, tensor: SparseTensor) -> Floats:
         if self.cap is not None:
