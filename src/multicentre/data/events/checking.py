@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import operator
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,28 +13,33 @@ from multicentre.federation.errors import DataError
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int32]
+MOST_PATIENTS = 2**31 - 1
+LARGEST_COUNT = 2.0**31
+SMALLEST_COUNT = 1e-6
 
 
-def checked_codes(codes: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
+def checked_codes(codes: object) -> dict[str, tuple[str, ...]]:
     """Return the codes of every mode as tuples.
 
     Raises
     ------
     DataError
-        There are fewer than two modes, or a code is not a text or is listed twice in its mode.
+        There are fewer than two modes, a mode is no list of codes, or a code is not a text that can be written or is
+        listed twice in its mode.
 
     Examples
     --------
     >>> checked_codes({"procedure": ["p1"], "diagnosis": ["d1", "d2"]})
     {'procedure': ('p1',), 'diagnosis': ('d1', 'd2')}
     """
-    if len(codes) < 2:
+    if not isinstance(codes, Mapping) or len(codes) < 2:
         raise DataError(
             "codes that occur together need two modes or more",
             where="modes",
-            mend="Name procedures and diagnoses, say.",
+            mend="Name procedures and diagnoses, say: a mapping from each mode to the list of its codes.",
         )
-    for mode, names in codes.items():
+    listed = {mode: _listed(names, mode) for mode, names in codes.items()}
+    for mode, names in listed.items():
         if not all(_is_code(name) for name in names):
             raise DataError(
                 "a code is not a text", where=f"mode {mode!r}", mend="Read codes as texts: numbers lose leading zeros."
@@ -40,11 +47,53 @@ def checked_codes(codes: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ..
         if len(set(names)) < len(names):
             n_twice = len(names) - len(set(names))
             raise DataError(f"{n_twice} codes are listed twice", where=f"mode {mode!r}", mend="List each code once.")
-    return {mode: tuple(names) for mode, names in codes.items()}
+        if not all(map(_can_be_written, [mode, *names])):
+            raise DataError(
+                "a code holds half of a character (a lone surrogate), which no file can",
+                where=f"mode {mode!a}",
+                mend="Read the codes in the encoding that they were written in.",
+            )
+    return listed
+
+
+def _listed(names: object, mode: object) -> tuple[Any, ...]:
+    if isinstance(names, str) or not isinstance(names, Iterable) or not isinstance(mode, str):
+        raise DataError(
+            "a mode is a text, with a list of codes", where=f"mode {mode!a}", mend='Write {"diagnosis": ["4280"]}, say.'
+        )
+    return tuple(names)
 
 
 def _is_code(name: object) -> bool:
     return isinstance(name, str) and bool(name.strip())
+
+
+def _can_be_written(text: str) -> bool:
+    return not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def checked_size(n_patients: object, n_seen: int) -> int:
+    """Return the number of patients: `n_seen` where none is given.
+
+    Raises
+    ------
+    DataError
+        It is not a whole number, or too large for a tensor.
+
+    Examples
+    --------
+    >>> checked_size(None, 3), checked_size(5, 3)
+    (3, 5)
+    """
+    try:
+        size = n_seen if n_patients is None else operator.index(n_patients)  # type: ignore[arg-type]
+    except TypeError:
+        size = MOST_PATIENTS + 1
+    if size > MOST_PATIENTS:
+        raise DataError(
+            f"it is not a whole number up to {MOST_PATIENTS}", where="n_patients", mend="Give the number of patients."
+        )
+    return size
 
 
 def checked_entries(coordinates: ArrayLike, counts: ArrayLike, n_modes: int) -> tuple[Integers, Floats]:
@@ -53,7 +102,7 @@ def checked_entries(coordinates: ArrayLike, counts: ArrayLike, n_modes: int) -> 
     Raises
     ------
     DataError
-        Coordinates are not whole numbers, do not fit the counts, or a count is not finite and above 0.
+        Coordinates are not whole numbers up to 2^31 - 1, do not fit the counts, or a count is not from 1e-6 to 2^31.
 
     Examples
     --------
@@ -61,23 +110,38 @@ def checked_entries(coordinates: ArrayLike, counts: ArrayLike, n_modes: int) -> 
     >>> places.shape, counts.tolist()
     ((1, 3), [2.0])
     """
-    given, values = np.asarray(coordinates), np.asarray(counts, dtype=np.float64)
+    given, values = _as_array(coordinates, "coordinates"), _as_array(counts, "counts", np.float64)
     if given.size == 0:
         given = np.zeros((0, n_modes), dtype=np.int32)
-    if given.dtype.kind not in "iu" or given.shape != (len(values), n_modes) or values.ndim != 1:
+    if values.ndim != 1 or given.dtype.kind not in "iu" or given.shape != (len(values), n_modes):
         raise DataError(
             f"coordinates should be whole numbers, one row an entry and {n_modes} columns",
             where="coordinates",
             mend="Give the patient's row and one position a mode.",
         )
-    n_unfit = int((~(np.isfinite(values) & (values > 0))).sum())
+    if given.max(initial=0) > MOST_PATIENTS:
+        raise DataError(
+            f"a coordinate is above {MOST_PATIENTS}",
+            where="coordinates",
+            mend="Give positions, counted from 0, not identifiers.",
+        )
+    n_unfit = int((~((values >= SMALLEST_COUNT) & (values <= LARGEST_COUNT))).sum())
     if n_unfit:
         raise DataError(
-            f"{n_unfit} counts are negative, zero or not finite",
+            f"{n_unfit} counts are negative, zero, not finite, or not from {SMALLEST_COUNT:g} to 2^31",
             where="counts",
             mend="Leave out entries of zero; correct the others.",
         )
     return given, values
+
+
+def _as_array(given: object, where: str, dtype: Any = None) -> NDArray[Any]:
+    try:
+        return np.asarray(given, dtype=dtype)
+    except (TypeError, ValueError, OverflowError):
+        raise DataError(
+            "they do not make one array of numbers", where=where, mend="Give rows of one length, of numbers only."
+        ) from None
 
 
 def check_places(places: NDArray[np.integer], shape: tuple[int, ...]) -> None:
@@ -170,7 +234,7 @@ def checked_outcomes(outcomes: ArrayLike, n_patients: int) -> NDArray[np.int8]:
     >>> checked_outcomes([True, False], 2).tolist()
     [1, 0]
     """
-    given = np.asarray(outcomes)
+    given = _as_array(outcomes, "outcomes")
     if given.shape != (n_patients,) or not np.isin(given, (0, 1)).all():
         raise DataError(
             f"outcomes should be {n_patients} values of 0 or 1",

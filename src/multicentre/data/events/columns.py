@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from numbers import Integral
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -47,7 +47,7 @@ def standard_frame(events: object, columns: Mapping[str, str] | None, needed: It
     ConfigurationError
         `columns` names a role that does not exist.
     DataError
-        It is not a table, a column is missing, columns differ in length, or there is no row.
+        It is not a table, a column is missing or holds lists, columns differ in length, or there is no row.
 
     Examples
     --------
@@ -64,7 +64,7 @@ def standard_frame(events: object, columns: Mapping[str, str] | None, needed: It
     for role, name in name_of.items():
         cells = cells_of(name)
         if cells is not None:
-            series[role] = cells
+            series[role] = _check_cells(cells, name)
         elif role in required or role in (columns or {}):
             raise DataError("the table lacks this column", where=f"column {name!r}", mend="Name it in columns.")
     lengths = {len(cells) for cells in series.values()}
@@ -186,6 +186,8 @@ def read_codes(
 
 
 def _checked_names(columns: Mapping[str, str]) -> dict[str, str]:
+    if not isinstance(columns, Mapping):
+        raise ConfigurationError("it is no mapping", where="columns", mend='Write {"patient": "subject_id"}, say.')
     strange = [role for role in columns if role not in ROLES]
     if strange:
         raise ConfigurationError(
@@ -194,6 +196,15 @@ def _checked_names(columns: Mapping[str, str]) -> dict[str, str]:
             mend=f"Choose of {_listed(ROLES)}.",
         )
     return {role: columns.get(role, role) for role in ROLES}
+
+
+def _check_cells(cells: pd.Series, name: str) -> pd.Series:
+    n_lists = sum(not isinstance(cell, Hashable) for cell in cells) if cells.dtype == object else 0
+    if n_lists:
+        raise DataError(
+            f"{n_lists} of {len(cells)} cells are lists", where=f"column {name!r}", mend="Give every event a row."
+        )
+    return cells
 
 
 def _reader_of(events: object) -> Callable[[str], pd.Series | None]:

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from multicentre.data.events.checking import checked_codes
 from multicentre.data.events.columns import id_text
 from multicentre.data.events.entries import Entries, Limits, count_together, limit_entries
 from multicentre.data.events.table import Events, read_events, read_modes
 from multicentre.data.events.windows import Windows
-from multicentre.federation.errors import DataError
+from multicentre.federation.errors import ConfigurationError, DataError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,19 +48,21 @@ def count_events(
 ) -> TensorParts:
     """Count codes that occur together; see `EventTensor.from_events` for parameters and errors."""
     systems = read_modes(modes)
+    listed = None if vocabulary is None else _checked_vocabulary(vocabulary, list(systems))
+    known = None if outcomes is None else _read_outcomes(outcomes)
     table = read_events(events, systems, columns, windows)
-    allowed = _allowed_codes(table, list(systems), vocabulary)
+    allowed = _allowed_codes(table, list(systems), listed)
     entries = limit_entries(count_together(table, windows, allowed), table.ids, limits)
     rows = np.arange(len(table.ids)) if keep_empty else np.unique(entries.patient)
     _check_patients(len(rows), len(table.ids))
-    places, codes = _number_codes(entries, table.codes, list(systems), vocabulary)
+    places, codes = _number_codes(entries, table.codes, list(systems), listed)
     ids = table.ids[rows].tolist()
     return TensorParts(
         np.column_stack([np.searchsorted(rows, entries.patient), *places]),
         entries.counts,
         codes,
         ids,
-        None if outcomes is None else _outcomes_of(ids, outcomes),
+        None if known is None else _outcomes_of(ids, known),
     )
 
 
@@ -75,17 +78,26 @@ def _check_patients(n_kept: int, n_patients: int) -> None:
         _LOG.info("%d of %d patients have no codes of every mode together: left out", n_left_out, n_patients)
 
 
+def _checked_vocabulary(vocabulary: object, modes: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    if not isinstance(vocabulary, Mapping):
+        raise ConfigurationError("it is no mapping", where="vocabulary", mend="List the codes of every mode.")
+    if set(vocabulary) != set(modes):
+        raise DataError(
+            f"the vocabulary is one of {', '.join(map(str, vocabulary))}, the modes are {', '.join(modes)}",
+            where="vocabulary",
+            mend="List the codes of every mode.",
+        )
+    try:
+        return checked_codes(vocabulary)
+    except DataError as error:
+        raise error.at("vocabulary") from None
+
+
 def _allowed_codes(
     events: Events, modes: Sequence[str], vocabulary: Mapping[str, Sequence[str]] | None
 ) -> NDArray[np.bool_]:
     if vocabulary is None:
         return np.ones(len(events.codes), dtype=bool)
-    if set(vocabulary) != set(modes):
-        raise DataError(
-            f"the vocabulary is one of {', '.join(vocabulary)}, the modes are {', '.join(modes)}",
-            where="vocabulary",
-            mend="List the codes of every mode.",
-        )
     listed = [set(vocabulary[mode]) for mode in modes]
     pairs = zip(events.codes, events.mode_of.tolist(), strict=True)
     return np.array([m >= 0 and code in listed[m] for code, m in pairs], dtype=bool)
@@ -104,8 +116,28 @@ def _number_codes(
     return columns, listed
 
 
-def _outcomes_of(ids: Sequence[str], outcomes: Mapping[object, int] | pd.Series) -> list[int]:
-    by_id = {id_text(one): value for one, value in outcomes.items()}
+def _read_outcomes(outcomes: Mapping[object, int] | pd.Series) -> dict[str, int]:
+    if not hasattr(outcomes, "items"):
+        raise ConfigurationError(
+            f"{type(outcomes).__name__} does not say whose they are",
+            where="outcomes",
+            mend="Give a mapping from patient to 0 or 1, or a pandas Series with patients as its index.",
+        )
+    by_id: dict[str, int] = {}
+    unlike = set()
+    for one, value in outcomes.items():
+        name = id_text(one)
+        if name in by_id and by_id[name] != value:
+            unlike.add(name)
+        by_id[name] = value
+    if unlike:
+        raise DataError(
+            f"{len(unlike)} patients have two that differ", where="outcomes", mend="Give every patient one outcome."
+        )
+    return by_id
+
+
+def _outcomes_of(ids: Sequence[str], by_id: Mapping[str, int]) -> list[int]:
     n_unknown = sum(one not in by_id for one in ids)
     if n_unknown:
         raise DataError(

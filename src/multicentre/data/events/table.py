@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,27 +44,27 @@ class Events:
     mode_of: Places
 
 
-def read_modes(modes: Mapping[str, str | Sequence[str]]) -> dict[str, tuple[str, ...]]:
-    """Return the code systems of every mode.
+def read_modes(modes: object) -> dict[str, tuple[str, ...]]:
+    """Return the code systems of every mode, of a mapping from modes to one or several.
 
     Raises
     ------
     ConfigurationError
-        There are fewer than two modes, a mode has no system, or two modes share one.
+        It is no mapping of two modes or more, a mode has no system, or two modes share one.
 
     Examples
     --------
     >>> read_modes({"procedure": ["icd9cm-proc", "hcpcs"], "diagnosis": "icd9cm-dx"})
     {'procedure': ('icd9cm-proc', 'hcpcs'), 'diagnosis': ('icd9cm-dx',)}
     """
-    if len(modes) < 2:
+    if not isinstance(modes, Mapping) or len(modes) < 2:
         raise ConfigurationError(
             "codes that occur together need two modes or more",
             where="modes",
-            mend="Name procedures and diagnoses, say.",
+            mend='Name procedures and diagnoses, say: {"procedure": "icd9cm-proc", "diagnosis": "icd9cm-dx"}.',
         )
     owner: dict[str, str] = {}
-    read = {mode: _plain_names([given] if isinstance(given, str) else given) for mode, given in modes.items()}
+    read = {mode: _plain_names(mode, given) for mode, given in modes.items()}
     for mode, systems in read.items():
         if not systems:
             raise ConfigurationError("no code system is named", where=f"mode {mode!r}", mend="Name at least one.")
@@ -103,8 +103,17 @@ def read_events(
     return Events(ids, patient[kept], when[kept], code[kept], codes, mode_of)
 
 
-def _plain_names(systems: Sequence[str]) -> tuple[str, ...]:
-    return tuple(system.strip().lower() for system in systems)
+def _plain_names(mode: object, given: object) -> tuple[str, ...]:
+    systems = [given] if isinstance(given, str) else given
+    known = isinstance(mode, str) and isinstance(systems, Iterable)
+    names = tuple(systems) if known and isinstance(systems, Iterable) else (None,)
+    if not all(isinstance(name, str) for name in names):
+        raise ConfigurationError(
+            "a mode is a text, with one code system or a list of them",
+            where=f"modes, {mode!r}",
+            mend='Write {"procedure": "icd9cm-proc"}, say.',
+        )
+    return tuple(str(name).strip().lower() for name in names)
 
 
 def _modes_of(codes: Sequence[str], modes: Mapping[str, tuple[str, ...]]) -> Places:

@@ -18,6 +18,7 @@ from multicentre.data.events.checking import (
     checked_ids,
     checked_outcomes,
     checked_rows,
+    checked_size,
     sorted_entries,
 )
 from multicentre.data.events.counting import count_events
@@ -41,7 +42,7 @@ class EventTensor:
     coordinates : array of int, shape (nnz, N)
         Row of the patient, then position of the code in each mode; no row twice.
     counts : array of shape (nnz,)
-        Entries, finite and above 0.
+        Entries, from 1e-6 to 2^31.
     codes : mapping from str to sequence of str
         Codes of every mode, in the order of the coordinates' columns after the first. Codes are texts such as
         ``icd9cm-dx:4280``, each once in its mode.
@@ -55,7 +56,7 @@ class EventTensor:
     Raises
     ------
     DataError
-        A coordinate is out of range or listed twice, a count is not above 0, or numbers of patients differ. The
+        A coordinate is out of range or listed twice, a count is out of range, or numbers of patients differ. The
         message says how many, never which.
 
     Examples
@@ -88,7 +89,7 @@ class EventTensor:
         self._codes = checked_codes(codes)
         places, self._counts = checked_entries(coordinates, counts, len(self._codes) + 1)
         n_seen = int(places[:, 0].max(initial=-1)) + 1
-        self._n_patients = n_seen if n_patients is None else int(n_patients)
+        self._n_patients = checked_size(n_patients, n_seen)
         check_places(places, self.shape)
         self._coordinates, self._counts = sorted_entries(places, self._counts)
         self._ids = None if ids is None else checked_ids(ids, self._n_patients)

@@ -13,11 +13,19 @@ from multicentre.federation.errors import ConfigurationError
 
 Anchor = Literal["first_event", "calendar", "admission", "sliding"]
 Places = NDArray[np.int64]
+MOST_DAYS = 10**6
 
 
 def is_whole(value: object, lowest: int) -> bool:
     """Return whether a value is a whole number of at least `lowest`."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool) and int(value) >= lowest
+
+
+def _is_date(origin: object) -> bool:
+    try:
+        return isinstance(origin, str) and not np.isnat(np.datetime64(origin, "D"))
+    except ValueError:
+        return False
 
 
 @dataclass(frozen=True)
@@ -31,14 +39,15 @@ class Windows:
         day that all patients share. ``admission``: every admission is one window. ``sliding``: events on days that
         are at most `days` apart, without windows.
     days : int, default 30
-        Length of a window, at least 1; day 30 belongs to the second window of 30 days. Not used by ``admission``.
+        Length of a window, from 1 to a million; day 30 belongs to the second window of 30 days. Not used by
+        ``admission``.
     origin : str, default "2000-01-01"
         First day of a window of ``calendar``; public, so that it says nothing of patients.
 
     Raises
     ------
     ConfigurationError
-        The anchor is unknown, `days` is not a whole number above 0, or `origin` is not a date.
+        The anchor is unknown, `days` is not a whole number from 1 to a million, or `origin` is not a date.
 
     Examples
     --------
@@ -57,14 +66,14 @@ class Windows:
                 where="anchor",
                 mend=f"Choose of {', '.join(get_args(Anchor))}.",
             )
-        if not is_whole(self.days, 1):
+        if not is_whole(self.days, 1) or self.days > MOST_DAYS:
             raise ConfigurationError(
-                "a window is not a whole number of days above 0", where="window_days", mend="Give 30, say."
+                f"a window is not a whole number of days from 1 to {MOST_DAYS}",
+                where="window_days",
+                mend="Give 30, say.",
             )
-        try:
-            np.datetime64(self.origin, "D")
-        except ValueError:
-            raise ConfigurationError("it is not a date", where="origin", mend="Write it as 2000-01-01.") from None
+        if not _is_date(self.origin):
+            raise ConfigurationError("it is not a date", where="origin", mend="Write it as 2000-01-01.")
 
     def number(self, days: Places) -> Places:
         """Return the number of the window of every day; day 0 begins window 0."""

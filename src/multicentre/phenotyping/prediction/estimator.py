@@ -64,14 +64,15 @@ class PhenotypeOutcome(OutcomeModel):
     The guard is told the fewest patients with one outcome, or with one phenotype, at the site. Of patients who have
     both a rare outcome and a rare phenotype there may be fewer, and the derivatives tell the sum of their memberships:
     ask for masked sums, where only the total over sites shows. Where patients are held out, they and the training
-    patients count apart, whatever a sum is over: a site with fewer than 25 patients of an outcome refuses ``holdout=0.4``
-    under a policy of 10. A site with none of an outcome takes part and is left out of that outcome's counts.
+    patients count apart, whatever a sum is over: a site with fewer than 25 patients of an outcome refuses
+    ``holdout=0.4`` under a policy of 10. A site with none of an outcome takes part and is left out of that outcome's
+    counts.
 
     Within a fit a site splits once, takes one mean and deviation for each group of patients, no coefficient above 1000,
-    and scores its held-out patients by one model. Derivatives of a model that is sure of nearly everyone rest on the few
-    of whom it is not; the guard is told how many those are in effect, and refuses where phenotypes tell the outcomes
-    apart almost without error (a larger `penalty` helps). What remains: a coordinator who asks for many
-    fits, or for derivatives at many coefficients, learns from their differences. The ledger shows that; there is no
+    and scores its held-out patients by one model. Derivatives of a model that is sure of nearly everyone rest on the
+    few of whom it is not: the guard is told how many those are in effect, and refuses where phenotypes tell the
+    outcomes apart almost without error (a larger `penalty` helps). What remains: a coordinator who asks for many fits,
+    or for derivatives at many coefficients, learns from their differences. The ledger shows that; there is no
     differential privacy here.
 
     p-values take the phenotypes as given. Where the same patients' outcomes chose the phenotypes, they are too small.

@@ -58,8 +58,8 @@ class OutcomeModel(FederatedEstimator):
     auc_bounds_ : tuple of two floats, or None
         Between these the area of the scores themselves is sure to lie, for the patients who were counted. They tell
         what grouping hides and say nothing of chance. In simulations of three sites with 34, 171 and 685 held-out
-        patients of the rarer outcome each, and groups of 10, they lay .50 to .64, .11 to .12 and .04 to .06 apart; the
-        estimate was off by .033, .005 and .001 at most.
+        patients of the rarer outcome each, and groups of 10, they lay .49 to .59, .10 to .14 and .03 to .05 apart; the
+        estimate was off by .027, .005 and .001 at most.
     n_rounds_ : int
     converged_ : bool
     """

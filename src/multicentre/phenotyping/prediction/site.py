@@ -143,7 +143,7 @@ class OutcomeSite(SitePart):
         return np.ones(len(self.data), dtype=np.bool_) if ask.everyone else ~self.memory.held_out
 
     def _split(self, ask: sent.Prepare) -> Flags:
-        """Draw who is held out by the seed, the share and the site's own data, which no coordinator chooses or knows."""
+        """Draw who is held out by the seed, the share and the site's own data, which no coordinator knows."""
         limits.check_share(ask.holdout)
         own = int(self.data.digest()[:16], 16)
         return split_by_outcome(self._outcomes, ask.holdout, self.generator(ask.seed, round(10 * ask.holdout), own))
@@ -153,10 +153,9 @@ class OutcomeSite(SitePart):
         limits.check_coefficients(ask.coefficients)
         limits.check_spread(ask.spread, self.memory.memberships)
         scale = np.stack([ask.centre, ask.spread])
-        known = self.memory.whole_scale if ask.everyone else self.memory.training_scale
-        limits.check_unchanged(known, scale, "spread")
-        name = "whole_scale" if ask.everyone else "training_scale"
-        self.state = replace(self.memory, **{name: scale})
+        limits.check_unchanged(self.memory.whole_scale if ask.everyone else self.memory.training_scale, scale, "spread")
+        kept = replace(self.memory, whole_scale=scale) if ask.everyone else replace(self.memory, training_scale=scale)
+        self.state = kept
         return design(self.memory.memberships, ask.centre, ask.spread)
 
     def _score_held_out(self, ask: sent.Model) -> tuple[Floats, Flags]:

@@ -206,6 +206,16 @@ class TestWhatCanBeAsked:
         with pytest.raises(DataError, match="1 of 2 patients have none"):
             EventTensor.from_events(rows, modes=MODES, outcomes={9: 1})
 
+    def test_outcomes_that_contradict_each_other_are_said(self):
+        rows = table([(who, "2020-01-01", s, "1", "1") for who in (9, 10) for s in MODES.values()])
+        for outcomes in (pd.Series([1, 0, 0], index=["9", "10", "9"]), {9: 1, "9": 0, 10: 0}):
+            with pytest.raises(DataError, match="outcomes: 1 patients have two that differ"):
+                EventTensor.from_events(rows, modes=MODES, outcomes=outcomes)
+        twice = pd.Series([1, 0, 1], index=["9", "10", "9"])
+        assert sorted(EventTensor.from_events(rows, modes=MODES, outcomes=twice).outcomes) == [0, 1]
+        with pytest.raises(DataError, match="values of 0 or 1"):
+            EventTensor.from_events(rows, modes=MODES, outcomes={9: np.nan, 10: 0})
+
     def test_patients_without_an_entry_are_left_out_and_the_log_says_how_many(self, caplog):
         rows = pair()
         rows = {
@@ -274,6 +284,9 @@ class TestBadInput:
             ({"system": ["icd9cm-proc", None]}, "column 'system': 1 of 2 events have none"),
             ({"system": ["icd9cm-dx", "icd9cm-dx"]}, "mode 'procedure': it has no event"),
             ({"code": ["1"]}, "columns differ in length"),
+            ({"code": [["soon"], "1"]}, "column 'code': 1 of 2 cells are lists"),
+            ({"date": [["soon"], {}]}, "column 'date': 2 of 2 cells are lists"),
+            ({"patient": ["a", np.arange(2)]}, "column 'patient': 1 of 2 cells are lists"),
             ({name: [] for name in pair()}, "the table has no events"),
         ],
     )
@@ -309,10 +322,28 @@ class TestBadInput:
         with pytest.raises(DataError, match="the vocabulary is one of drug, the modes are procedure, diagnosis"):
             EventTensor.from_events(pair(), modes=MODES, vocabulary={"drug": ["atc:C"]})
 
+    @pytest.mark.parametrize("listed", ["icd9cm-proc:1", None, 5, [1], [["icd9cm-proc:1"]], ["x", "x"], ["\ud800"]])
+    def test_a_mode_of_a_vocabulary_is_a_list_of_codes(self, listed):
+        with pytest.raises(DataError, match="vocabulary, mode 'procedure'"):
+            EventTensor.from_events(
+                pair(), modes=MODES, vocabulary={"procedure": listed, "diagnosis": ["icd9cm-dx:4280"]}
+            )
+
     @pytest.mark.parametrize(
         ("asked", "says"),
         [
             ({"modes": {"all": "icd9cm-dx"}}, "two modes or more"),
+            ({"modes": ["icd9cm-proc", "icd9cm-dx"]}, "modes: codes that .* Name procedures and diagnoses"),
+            ({"modes": MODES | {"diagnosis": None}}, "modes, 'diagnosis': a mode is a text, with one code system"),
+            ({"modes": MODES | {"diagnosis": [1]}}, "modes, 'diagnosis': a mode is a text, with one code system"),
+            ({"modes": {1: "icd9cm-proc", "b": "icd9cm-dx"}}, "modes, 1: a mode is a text"),
+            ({"outcomes": [1, 0]}, "outcomes: list does not say whose they are. Give a mapping"),
+            ({"vocabulary": ["icd9cm-proc:1"]}, "vocabulary: it is no mapping"),
+            ({"columns": ["patient"]}, "columns: it is no mapping"),
+            ({"window_days": 2**62}, "window_days"),
+            ({"window_days": 2**62, "anchor": "sliding"}, "window_days"),
+            ({"origin": None, "anchor": "calendar"}, "origin: it is not a date"),
+            ({"origin": "NaT"}, "origin: it is not a date"),
             (
                 {"modes": {"a": "icd9cm-dx", "b": ["icd9cm-proc", "icd9cm-dx"]}},
                 "'icd9cm-dx' is already that of mode 'a'",

@@ -180,7 +180,9 @@ def test_separation_is_warned_of_and_stays_finite():
     tensor = with_outcomes(DRAWN.tensor, has.astype(np.int8))
     sites = {f"site-{i}": tensor.take(np.arange(i, 360, 3)) for i in range(3)}
     with pytest.warns(SeparationWarning):
-        model = PhenotypeOutcome(KNOWN, penalty=1e-3, holdout=0.0).fit(federate(sites, policy=mc.Policy(min_patients=1)))
+        model = PhenotypeOutcome(KNOWN, penalty=1e-3, holdout=0.0).fit(
+            federate(sites, policy=mc.Policy(min_patients=1))
+        )
     assert np.isfinite(model.coefficients_).all()
     assert model.converged_
     with pytest.raises(DisclosureRefused, match="sum_derivatives"):

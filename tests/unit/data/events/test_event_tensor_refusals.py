@@ -1,0 +1,58 @@
+"""What an event tensor refuses, each with an error that names the argument."""
+
+import numpy as np
+import pytest
+
+from multicentre.data import EventTensor
+from multicentre.federation.errors import DataError
+
+CODES = {"procedure": ["p1", "p2"], "diagnosis": ["d1", "d2"]}
+
+
+def tensor(coordinates=((0, 0, 0), (1, 1, 1)), counts=(1.0, 2.0), codes=CODES, **more):
+    return EventTensor(coordinates, counts, codes, **more)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"coordinates": [[0, 0, 0], [2**40, 0, 0]]}, "coordinates: a coordinate is above 2147483647"),
+        ({"coordinates": [[0, 0, 0], [2**31, 0, 0]]}, "coordinates: a coordinate is above 2147483647"),
+        ({"coordinates": [[0, 0, 0], [1, 2**32, 0]]}, "coordinates: a coordinate is above 2147483647"),
+        ({"coordinates": [[0, 0, 0], [0, -(2**32), 0]]}, "coordinates: 1 entries lie outside"),
+        ({"coordinates": [[0, 0, 0], [2**70, 0, 0]]}, "coordinates"),
+        ({"coordinates": [[0, 0, 0], [1]]}, "coordinates: they do not make one array"),
+        ({"counts": ["x", 1.0]}, "counts: they do not make one array"),
+        ({"counts": [[1.0], 1.0]}, "counts: they do not make one array"),
+        ({"counts": 3.0}, "coordinates"),
+        ({"counts": [1.0, 1e300]}, "counts: 1 counts are negative"),
+        ({"counts": [1.0, 2.0**31 + 1]}, "counts: 1 counts are negative"),
+        ({"counts": [1e-300, 1e-7]}, "counts: 2 counts are negative"),
+        ({"counts": [np.nan, np.inf]}, "counts: 2 counts are negative"),
+        ({"n_patients": "a"}, "n_patients"),
+        ({"n_patients": 2.5}, "n_patients"),
+        ({"n_patients": 2**40}, "n_patients"),
+        ({"n_patients": -3}, "there is no patient"),
+        ({"n_patients": 1}, "1 entries lie outside"),
+        ({"codes": None}, "modes: codes that occur together need two modes or more"),
+        ({"codes": [["p1", "p2"], ["d1", "d2"]]}, "modes: codes that occur together need two modes or more"),
+        ({"codes": {**CODES, "procedure": None}}, "mode 'procedure': a mode is a text, with a list of codes"),
+        ({"codes": {**CODES, "procedure": "p1"}}, "mode 'procedure': a mode is a text, with a list of codes"),
+        ({"codes": {1: ["p1", "p2"], "diagnosis": ["d1", "d2"]}}, "mode 1: a mode is a text, with a list of codes"),
+        ({"codes": {**CODES, "procedure": ["p1", "\ud800"]}}, "mode 'procedure': a code holds half of a character"),
+        ({"codes": {"\udfff": ["p1", "p2"], "d": ["d1", "d2"]}}, r"mode '\\udfff': a code holds half of a character"),
+        ({"outcomes": [[1], 0]}, "outcomes"),
+        ({"outcomes": ["1", "0"]}, "outcomes"),
+        ({"outcomes": [None, 1]}, "outcomes"),
+    ],
+)
+def test_arguments_that_cannot_be_used_are_named(given, says):
+    with pytest.raises(DataError, match=says) as error:
+        tensor(**given)
+    str(error.value).encode()
+
+
+def test_what_lies_just_within_is_taken():
+    made = tensor(counts=[1e-6, 2.0**31], codes={**CODES, "diagnosis": ["d1", "é🩺\ud7ff"]}, n_patients=np.int64(3))
+    assert made.counts.tolist() == [1e-6, 2.0**31]
+    assert len(made) == 3
