@@ -98,7 +98,12 @@ def events(rows: np.ndarray) -> mc.data.EventTensor:
     """Every number above zero is the count of one pair of codes."""
     places = np.argwhere(rows > 0)
     pairs = np.column_stack([places[:, 0], *np.divmod(places[:, 1], N_DIAGNOSES)])
-    return mc.data.EventTensor(pairs, rows[rows > 0], EVENT_CODES, n_patients=len(rows))
+    return mc.data.EventTensor(pairs, possible(rows[rows > 0]), EVENT_CODES, n_patients=len(rows))
+
+
+def possible(counts: np.ndarray) -> np.ndarray:
+    """Return counts that a tensor may hold."""
+    return np.clip(counts, 1e-6, 2.0**31)
 
 
 def many_codes(rows: np.ndarray) -> mc.data.EventTensor:
@@ -107,7 +112,7 @@ def many_codes(rows: np.ndarray) -> mc.data.EventTensor:
     codes = (BLOCK * blocks[:, None] + np.arange(BLOCK)).ravel()
     return mc.data.EventTensor(
         np.column_stack([np.repeat(patients, BLOCK), codes, codes]),
-        np.repeat(rows[rows > 0], BLOCK),
+        np.repeat(possible(rows[rows > 0]), BLOCK),
         BLOCK_CODES,
         n_patients=len(rows),
     )
