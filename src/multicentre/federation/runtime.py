@@ -24,6 +24,9 @@ class Gate(Protocol):
     def review(self, plan: PlanShown) -> None:
         """Check, before a fit begins, that all it plans to release is allowed and within the budget."""
 
+    def hides(self, call: Call) -> bool:
+        """Tell whether the noise that the call asks for hides each patient, so that no minimum number is needed."""
+
     def release(self, call: Call, release: Release) -> Release:
         """Check an answer, write it to the ledger, and return it with the noise that the call asks for."""
 
@@ -116,7 +119,7 @@ class SiteRuntime:
     def _run(self, call: Call) -> Release:
         try:
             part = self._part(call.session, call.step.part)
-            part.noised = call.noise is not None and call.noise.hides_each
+            part.noised = self._gate.hides(call)
             release: Release = call.step.run(part, call.ask)
         except (Exception, SystemExit) as error:
             raise self._gate.note_failure(call, error) from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +25,7 @@ from multicentre.privacy.policy import Policy
 
 _MEND = "Ask the site's steward whether its policy can be changed, or leave the site out."
 MOST_FAILURES = 3
+MOST_UNBUDGETED = 8.0
 _LOCKED = "Look at the site's log, mend the data or the study there, and begin a new federation."
 _TOO_FEW = f"Leave out columns and views that few patients have, and patients who alone lack a view. {_MEND}"
 
@@ -53,6 +55,7 @@ class Guard:
         self.cohort = self.memory.fingerprints(ids if policy.min_difference else ())
         self.payment = Payment(policy)
         self._failures = 0
+        self._unbudgeted: defaultdict[str, float] = defaultdict(float)
         self._log = logging.getLogger(f"multicentre.site.{site}")
 
     def review(self, plan: PlanShown) -> None:
@@ -97,6 +100,17 @@ class Guard:
         if call.step.releases.tells_of_patients():
             with self._refusing(facts):
                 self.payment.admit(call)
+
+    def hides(self, call: Call) -> bool:
+        """Tell whether the noise that the call asks for hides each patient.
+
+        A budget bounds what all noised answers tell together. Without one, noise of less than half of a patient's reach
+        hides nobody, and nor does more of it once the answers of a fit would average it away.
+        """
+        if call.noise is None or self.payment.account is not None:
+            return call.noise is not None
+        self._unbudgeted[call.session] += sum(1 / (2 * multiplier**2) for multiplier in call.noise.multipliers.values())
+        return call.noise.hides_each and self._unbudgeted[call.session] <= MOST_UNBUDGETED
 
     def release(self, call: Call, release: Release) -> Release:
         """Check an answer, pay for it, write it to the ledger, and return it with the noise that the call asks for.

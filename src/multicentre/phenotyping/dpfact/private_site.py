@@ -24,7 +24,7 @@ from multicentre.phenotyping.kernels.sparse import SparseTensor
 Floats = NDArray[np.float64]
 LEAST_REACH = 4 / PATIENTS
 MOST_SWEEPS = 1000
-MOST_PHENOTYPES = 10_000
+MOST_PHENOTYPES = 1000
 
 
 class PrivateSteps(TensorPart):

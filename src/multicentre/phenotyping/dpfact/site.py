@@ -33,6 +33,7 @@ from multicentre.phenotyping.kernels.poisson import fit_rates, poisson_loss, rat
 Floats = NDArray[np.float64]
 N_SWEEPS = 20
 LEAST_PROFILED = 10
+LEAST_MEMBERSHIP = 1e-6
 
 
 class DPFactSite(PrivateSteps):
@@ -53,7 +54,7 @@ class DPFactSite(PrivateSteps):
         """Take in the factors to start from; memberships start at 1, or drawn up to the given number."""
         require_fitting(ask.factors, self.memory.codes)
         shape = (len(self.data), next(iter(ask.factors.values())).shape[1])
-        memberships = ask.largest * self.generator(ask.seed).random(shape) if ask.largest else np.ones(shape)
+        memberships = ask.largest * self._private_stream(ask.seed).random(shape) if ask.largest else np.ones(shape)
         self.state = dataclasses.replace(self.memory, seed=ask.seed, factors=ask.factors, memberships=memberships)
         return Acknowledgement()
 
@@ -97,7 +98,7 @@ class DPFactSite(PrivateSteps):
     def fit_rates(self, ask: sent.UpdateAndFit) -> sent.RatiosAndTotals:
         """Fit the memberships by multiplicative updates (Poisson loss); sum what the next factor needs of them."""
         factors = self._updated(ask)
-        memberships = fit_rates(self.tensor, list(factors.values()), self.memory.memberships, ask.n_sweeps)
+        memberships = fit_rates(self.tensor, list(factors.values()), self._above_zero(), ask.n_sweeps)
         behind = self._remember(factors, memberships)
         kept = self.memory.memberships
         loss = poisson_loss(self.tensor, [kept, *factors.values()])
@@ -151,7 +152,7 @@ class DPFactSite(PrivateSteps):
         own = self.memory
         factors, memberships = list((ask.factors if ask.refit else own.factors).values()), own.memberships
         if ask.refit and ask.poisson:
-            memberships = fit_rates(self.tensor, factors, memberships, ask.n_sweeps)
+            memberships = fit_rates(self.tensor, factors, self._above_zero(), ask.n_sweeps)
         elif ask.refit:
             memberships = fit_memberships(
                 self.tensor, factors, memberships, n_sweeps=ask.n_sweeps, sparsity=ask.sparsity
@@ -179,6 +180,14 @@ class DPFactSite(PrivateSteps):
     def _products(self, wanted: str) -> Floats:
         own = self.memory
         return mttkrp(self.tensor, [own.memberships, *own.factors.values()], 1 + list(own.codes).index(wanted))
+
+    def _private_stream(self, seed: int) -> np.random.Generator:
+        """Return a random stream that depends on the site's data, so that no coordinator knows what it draws."""
+        return self.generator(seed, int(self.data.digest()[:16], 16))
+
+    def _above_zero(self) -> Floats:
+        """Return the memberships, each large enough for a multiplicative update to bring it back."""
+        return np.maximum(self.memory.memberships, LEAST_MEMBERSHIP)
 
     def _ratios(self, wanted: str) -> Floats:
         own = self.memory

@@ -66,19 +66,27 @@ def count_members(memberships: Floats, share: float) -> Floats:
 
 
 def common_columns(memberships: Floats, fewest: int) -> tuple[Floats, int]:
-    """Return memberships without phenotypes that fewer patients have, and how many have the rarest that is left.
+    """Return memberships without phenotypes that few patients have, and how many have the rarest that is left.
+
+    Patients count by Kish's effective number ``(sum |a|)^2 / sum a^2``: one patient with nearly all of a phenotype is
+    one, however many others have a trace of it.
 
     Parameters
     ----------
     memberships : array of shape (n, r)
     fewest : int
+        Phenotypes that fewer patients have become zero.
 
     Examples
     --------
-    >>> kept, behind = common_columns(np.array([[1.0, 0.0], [2.0, 0.0], [0.0, 3.0]]), 2)
+    >>> kept, behind = common_columns(np.array([[1.0, 5.0], [2.0, 1e-6], [2.0, 0.0]]), 2)
     >>> kept.tolist(), behind
-    ([[1.0, 0.0], [2.0, 0.0], [0.0, 0.0]], 2)
+    ([[1.0, 0.0], [2.0, 0.0], [2.0, 0.0]], 2)
     """
-    members = (np.abs(memberships) > SMALLEST).sum(axis=0)
-    common = members >= max(fewest, 1)
-    return memberships * common, int(members[common].min(initial=len(memberships)))
+    sizes = np.abs(memberships)
+    largest = np.where(sizes.max(axis=0, initial=0.0) > SMALLEST, sizes.max(axis=0, initial=0.0), np.inf)
+    shares = sizes / largest
+    effective = shares.sum(axis=0) ** 2 / np.maximum((shares**2).sum(axis=0), np.finfo(np.float64).tiny)
+    counted = np.floor(effective * (1 + 1e-12))
+    common = counted >= max(fewest, 1)
+    return memberships * common, int(counted[common].min(initial=len(memberships)))

@@ -18,6 +18,7 @@ from multicentre.federation.errors import ConfigurationError, DataError
 from multicentre.federation.messages import Message
 from multicentre.federation.steps import Acknowledgement, SitePart, step
 from multicentre.federation.wire import encode
+from multicentre.phenotyping.kernels.memberships import common_columns
 from multicentre.phenotyping.prediction import limits
 from multicentre.phenotyping.prediction import messages as sent
 from multicentre.phenotyping.prediction.maths.logistic import derive, design, effective_number
@@ -61,7 +62,9 @@ class OutcomeSite(SitePart):
                 mend="Compare the site's code systems and spelling with the phenotypes', or leave the site out.",
             )
         for part in _parts(held_out):
-            memberships[:, (memberships[part] != 0).sum(axis=0) < ask.fewest] = 0.0
+            kept, _ = common_columns(memberships[part], ask.fewest)
+            memberships = memberships * kept.any(axis=0)
+            self._check_outcomes(part, ask.fewest)
         self.state = sent.SiteMemory(memberships, held_out, ask.fewest, ask.n_bins, asked)
         return Acknowledgement()
 
@@ -173,10 +176,19 @@ class OutcomeSite(SitePart):
         """
         return min(self._fewest_in(part) for part in _parts(self.memory.held_out))
 
+    def _check_outcomes(self, part: Flags, fewest: int) -> None:
+        with_outcome = int(self._outcomes[part].sum())
+        if 0 < with_outcome < fewest or 0 < int(part.sum()) - with_outcome < fewest:
+            raise DataError(
+                f"fewer than {fewest} training or held-out patients share an outcome",
+                where="outcomes",
+                mend="Use holdout=0.5 or holdout=0.0, or leave the site out.",
+            )
+
     def _fewest_in(self, part: Flags) -> int:
         with_outcome = int(self._outcomes[part].sum())
-        members = (self.memory.memberships[part] != 0).sum(axis=0)
-        counts = np.array([with_outcome, int(part.sum()) - with_outcome, *members])
+        _, members = common_columns(self.memory.memberships[part], 0)
+        counts = np.array([with_outcome, int(part.sum()) - with_outcome, members])
         return int(counts[counts > 0].min(initial=len(self.data)))
 
 

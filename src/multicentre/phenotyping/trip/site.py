@@ -15,7 +15,7 @@ from multicentre.federation.messages import Message
 from multicentre.federation.steps import Acknowledgement, step
 from multicentre.phenotyping.agreement import TensorPart, prepare_tensor
 from multicentre.phenotyping.fitted.sums import FitSums, sum_fit
-from multicentre.phenotyping.kernels.memberships import fit_memberships
+from multicentre.phenotyping.kernels.memberships import common_columns, fit_memberships
 from multicentre.phenotyping.kernels.sparse import SparseTensor
 from multicentre.phenotyping.trip import messages as sent
 from multicentre.phenotyping.trip.maths import How, Local, update_site
@@ -68,12 +68,13 @@ class TRIPSite(TensorPart):
             Local(own.memberships, list(own.factors.values()), list(own.multipliers.values())),
             [ask.factors[mode] for mode in own.codes],
             ask.penalty,
-            How(own.distinct, own.nonnegative, own.n_sweeps),
+            How(own.distinct, own.nonnegative, own.n_sweeps, own.fewest),
         )
         factors = dict(zip(own.codes, found.factors, strict=True))
         multipliers = dict(zip(own.codes, found.multipliers, strict=True))
         self.state = dataclasses.replace(own, factors=factors, multipliers=multipliers, memberships=found.memberships)
-        return sent.LocalTerms(factors, multipliers, sites=1, patients=self.behind)
+        _, behind = common_columns(found.memberships, 0)
+        return sent.LocalTerms(factors, multipliers, sites=1, patients=min(behind, self.behind))
 
     @step(releases=FitSums, when="at the end", summed=True)
     def sum_errors(self, ask: sent.Final) -> FitSums:

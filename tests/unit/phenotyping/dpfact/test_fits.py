@@ -475,6 +475,20 @@ class TestHostileCoordinator:
         part, factors = self.prepared(fewest=0)
         assert part.fit_memberships(ask).patients == 1
 
+    def test_a_trace_of_a_phenotype_makes_nobody_a_member(self):
+        part, _ = self.prepared()
+        traced = {mode: np.array([[1.0], [1e-4]]) for mode in ("procedure", "diagnosis")}
+        part.begin(sent.Begin(traced, 0, 0.0))
+        answer = part.fit_memberships(sent.UpdateAndFit("diagnosis", traced["diagnosis"], "procedure", 5, 0.0, True))
+        assert not answer.gram.any()
+        assert not part.profile(sent.Penalty(0.0)).lengths.any()
+
+    def test_nobody_else_knows_the_memberships_that_a_site_draws(self):
+        part, factors = self.prepared()
+        part.begin(sent.Begin(factors, 3, 1.0))
+        known = part.generator(3).random((60, 1))
+        assert np.abs(np.corrcoef(part.memory.memberships[:, 0], known[:, 0])[0, 1]) < 0.5
+
     def test_a_profile_counts_members_and_not_what_a_start_left(self):
         part, _ = self.prepared()
         shown = part.profile(sent.Penalty(0.0))
