@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from multicentre.federation.messages import Message, array, arrays, count, flag, number, text, texts
 from multicentre.federation.steps import Release
 from multicentre.phenotyping.agreement import COUNTS, PATIENTS, TensorMemory
+from multicentre.phenotyping.fitted.sums import PRODUCTS
 
 Floats = NDArray[np.float64]
-PRODUCTS = 2.0**36
 
 
 @dataclass(frozen=True)
