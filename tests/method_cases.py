@@ -29,6 +29,9 @@ class Case:
         By how much masked sums may change the numbers (absolute).
     loses_sites : bool
         The method goes on when a site is lost.
+    policy : Policy, optional
+        The sites' policy; methods that join what rests on few patients, unless it is masked, need one that asks for none
+        to give the same numbers in clear.
     """
 
     make: Callable[[], Any]
@@ -36,6 +39,7 @@ class Case:
     numbers: Callable[[Any], Mapping[str, np.ndarray]]
     masked_error: float = 1e-6
     loses_sites: bool = True
+    policy: mc.Policy | None = None
 
 
 def two_view_sites() -> dict[str, mc.data.MultiViewData]:

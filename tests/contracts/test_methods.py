@@ -23,6 +23,7 @@ def run(name, **options):
     """Fit a case anew; return its numbers, the number of exchanges, and the federation."""
     case = CASES[name]
     options.setdefault("faults", Faults())
+    options.setdefault("policy", case.policy)
     with federate(case.sites(), **options) as federation:
         fitted = case.make().fit(federation)
         return case.numbers(fitted), federation._engine.exchanges, federation

@@ -67,6 +67,8 @@ class Declaration:
         The norm that `sensitivity` is measured in.
     public : bool
         The value is known without any patient's record (a column's name, say): differential privacy has nothing to add.
+    permission : str
+        A switch that a site's policy must have on for the field to leave.
     """
 
     kind: Kind
@@ -81,6 +83,7 @@ class Declaration:
     sensitivity: float | None = None
     norm: Norm = "l2"
     public: bool = False
+    permission: str = ""
 
     @property
     def is_whole(self) -> bool:
@@ -107,6 +110,7 @@ def array(
     bound: float | None = None,
     sensitivity: float | None = None,
     norm: Norm = "l2",
+    permission: str = "",
 ) -> Any:
     """Declare an array field of the given shape."""
     return _declare(
@@ -121,6 +125,7 @@ def array(
             bound=bound,
             sensitivity=sensitivity,
             norm=norm,
+            permission=permission,
         )
     )
 

@@ -18,6 +18,10 @@ from multicentre.federation.wire import decode, encode
 class Gate(Protocol):
     """The one gate through which a site's answers pass; it fails closed by raising."""
 
+    @property
+    def least_behind(self) -> int:
+        """How many patients must stand behind a value."""
+
     def admit(self, call: Call) -> None:
         """Check, before anything is computed, that the site's policy allows the call."""
 
@@ -120,6 +124,7 @@ class SiteRuntime:
         try:
             part = self._part(call.session, call.step.part)
             part.noised = self._gate.hides(call)
+            part.masked, part.least_behind = call.mask is not None, self._gate.least_behind
             release: Release = call.step.run(part, call.ask)
         except (Exception, SystemExit) as error:
             raise self._gate.note_failure(call, error) from None

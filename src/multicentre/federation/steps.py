@@ -203,9 +203,15 @@ class SitePart:
     ----------
     noised : bool
         Whether the answer to the present call gets noise that hides each patient; set by the site itself, call by call.
+    masked : bool
+        Whether the answer to the present call leaves as a masked summand; set likewise.
+    least_behind : int
+        How many patients the site's policy wants behind a value, so that a part can join what rests on fewer.
     """
 
     noised: bool = False
+    masked: bool = False
+    least_behind: int = 0
     method: ClassVar[str] = ""
     holds: ClassVar[type] = object
     holds_patients: ClassVar[bool] = True

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from multicentre.federation.engine import Protection
+from multicentre.federation.messages import Declaration
 from multicentre.federation.noise import Noise, Plan
 from multicentre.federation.steps import SitePart, Step
 from multicentre.privacy.policy import Policy
@@ -168,7 +169,7 @@ def _lines(step: Step[Any, Any, Any], protection: Protection, n_sites: int | Non
             step.name,
             step.when,
             f"{name}[by name]" if declaration.keyed else name,
-            declaration.what,
+            _meaning(declaration),
             declaration.dimensions,
             declaration.unit,
             _seen(step, protection),
@@ -177,6 +178,12 @@ def _lines(step: Step[Any, Any, Any], protection: Protection, n_sites: int | Non
         )
         for name, declaration in step.releases.declarations().items()
     ]
+
+
+def _meaning(declaration: Declaration) -> str:
+    if not declaration.permission:
+        return declaration.what
+    return f"{declaration.what} (only where the policy says {declaration.permission} = true)"
 
 
 def _spans(step: Step[Any, Any, Any], n_sites: int | None, noise: Noise | None) -> dict[str, str]:

@@ -58,6 +58,11 @@ class Guard:
         self._unbudgeted: defaultdict[str, float] = defaultdict(float)
         self._log = logging.getLogger(f"multicentre.site.{site}")
 
+    @property
+    def least_behind(self) -> int:
+        """How many patients the policy wants behind a value."""
+        return self.policy.min_patients
+
     def review(self, plan: PlanShown) -> None:
         """Hold a plan against the policy and its budget, before anything is computed.
 
@@ -83,7 +88,8 @@ class Guard:
         ------
         RefusedByPolicy
             The method is not on the policy's list, only masked sums may leave and this is not one, a privacy budget
-            asks for noise and there is none, or the noise costs more than is left.
+            asks for noise and there is none, the noise costs more than is left, or a field needs a permission that the
+            policy does not give.
         """
         policy, facts = self.policy, _facts(call)
         if self.payment.account is not None and self._failures >= MOST_FAILURES and call.step.part.holds_patients:
@@ -93,6 +99,7 @@ class Guard:
             self._refuse(facts, RefusedByPolicy, f"the method {call.step.method} is not allowed here", "methods")
         if policy.secure_sums_only and call.protection != "masked" and call.step.releases.tells_of_patients():
             self._refuse(facts, RefusedByPolicy, "only masked sums may leave this site", "secure_sums_only")
+        self._check_permissions(call)
         crowd = 0 if call.mask is None else min(len(set(call.peers)), call.mask.threshold)
         if call.mask is not None and crowd < policy.min_sites_in_sum:
             reason = f"a sum of {crowd} sites is too small a crowd"
@@ -208,6 +215,12 @@ class Guard:
             reason = f"fewer than {self.policy.min_patients} patients stand behind the answer"
             self._refuse_answer(call, reason, where, mend=_TOO_FEW)
         return int(patients)
+
+    def _check_permissions(self, call: Call) -> None:
+        for name, declaration in call.step.releases.declarations().items():
+            if declaration.permission and getattr(self.policy, declaration.permission) is not True:
+                reason = f"{declaration.permission} is not set to true"
+                self._refuse(_facts(call), RefusedByPolicy, reason, place(call.step.releases, name))
 
     def _check_difference(self, call: Call) -> None:
         least = self.policy.min_difference

@@ -34,6 +34,8 @@ class Policy:
         Columns that may be used; None allows all that the site put in.
     secure_sums_only : bool, default False
         Nothing computed from patients leaves except as a masked summand of a sum.
+    exact_times : bool, default False
+        Times of events may leave as they were recorded. Without it times are told on a grid that the sites share.
     min_sites_in_sum : int, default 2
         A masked sum needs at least this many sites. A sum of two shows each the other's share.
     colluding_sites : int, default 0
@@ -63,6 +65,7 @@ class Policy:
     methods: tuple[str, ...] | None = None
     columns: tuple[str, ...] | None = None
     secure_sums_only: bool = False
+    exact_times: bool = False
     min_sites_in_sum: int = 2
     colluding_sites: int = 0
     epsilon: float | None = None
@@ -77,10 +80,7 @@ class Policy:
                 raise ConfigurationError(
                     "a whole number of at least 0 is needed", where=f"policy, {name}", mend=f"Write, say, {name} = 10."
                 )
-        if not isinstance(self.secure_sums_only, bool):
-            raise ConfigurationError(
-                "true or false is needed", where="policy, secure_sums_only", mend="Write secure_sums_only = true."
-            )
+        _check_switches(self)
         if self.epsilon is not None and not LEAST_EPSILON <= _number(self.epsilon) <= 1 / LEAST_EPSILON:
             raise ConfigurationError(
                 "a number above 0 (at most a million) is needed",
@@ -145,6 +145,12 @@ class Policy:
         """Return a policy that all sites share with an account and cohorts of this site's own."""
         own = [name and _of_site(Path(name), site) for name in (self.account, self.cohorts)]
         return dataclasses.replace(self, account=own[0], cohorts=own[1])
+
+
+def _check_switches(policy: Policy) -> None:
+    for name in ("secure_sums_only", "exact_times"):
+        if not isinstance(getattr(policy, name), bool):
+            raise ConfigurationError("true or false is needed", where=f"policy, {name}", mend=f"Write {name} = true.")
 
 
 def _of_site(shared: Path, site: str) -> str:

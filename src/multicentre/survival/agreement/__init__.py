@@ -1,0 +1,1 @@
+"""What every survival method settles before its first round: columns, units, times, scales and bins."""

@@ -1,0 +1,166 @@
+"""How the coordinator and the sites agree on columns, times, scales and thresholds, by sums."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.federation.coordinator import Federation
+from multicentre.federation.errors import DataError, SchemaMismatch
+from multicentre.federation.messages import Nothing
+from multicentre.survival.agreement import messages as sent
+from multicentre.survival.agreement.site import SurvivalPart
+from multicentre.survival.agreement.sketch import bin_edges, column_edges, event_grid, horizon_of, rounded
+from multicentre.survival.times.grid import check_grid
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a method needs of the agreement.
+
+    Parameters
+    ----------
+    n_times : int
+        Length of the grid, at most; its times lie at quantiles of the events, its last at the horizon.
+    horizon : float, optional
+        Last time; by default the one by which 95 % of the follow-ups ended.
+    times : array, optional
+        The grid itself.
+    exact : bool
+        The grid holds all times of events, which every site's policy must permit.
+    n_bins : int
+        Bins of every column, at most 256; 0 for none.
+    cause : int
+        Which events count.
+    """
+
+    n_times: int = 64
+    horizon: float | None = None
+    times: Floats | None = None
+    exact: bool = False
+    n_bins: int = 0
+    cause: int = 1
+
+
+def agree(federation: Federation, part: type[SurvivalPart], needs: Needs) -> sent.Agreed:
+    """Agree on what a method needs; every site remembers it.
+
+    Raises
+    ------
+    SchemaMismatch
+        Sites have other columns, another order, or times in another unit.
+    DataError
+        No site has an event, or a column is empty at all of them.
+    """
+    return federation.once("agreed", sent.Agreed, lambda: _settle(federation, part, needs))
+
+
+def steps_of_agreement(needs: Needs) -> frozenset[str]:
+    """Return the names of the steps that :func:`agree` asks for.
+
+    Examples
+    --------
+    >>> sorted(steps_of_agreement(Needs(times=np.array([1.0]))))
+    ['agree', 'describe', 'sum_sizes', 'sum_squares']
+    """
+    steps = {"describe", "sum_sizes", "sum_squares", "agree"}
+    if needs.times is None:
+        steps |= {"count_times", "compare_units"}
+    if needs.exact:
+        steps |= {"tell_times"}
+    if needs.n_bins:
+        steps |= {"count_columns"}
+    return frozenset(steps)
+
+
+def _settle(federation: Federation, part: type[SurvivalPart], needs: Needs) -> sent.Agreed:
+    columns, unit = _describe(federation, part)
+    sizes = federation.sum(part.sum_sizes, sent.OfCause(needs.cause))
+    _check_sizes(sizes, columns)
+    centre = sizes.total / sizes.present
+    squares = federation.sum(part.sum_squares, sent.About(centre)).squares
+    spread = np.sqrt(squares / sizes.present)
+    spread[spread <= 1e-9 * (1.0 + np.abs(centre))] = 1.0
+    scale = sent.Scale(rounded(centre, spread), rounded(spread, spread))
+    edges, first = _thresholds(federation, part, scale, needs.n_bins)
+    agreed = sent.Agreed(
+        columns,
+        unit,
+        needs.cause,
+        federation.protection == "masked",
+        sizes.n_patients,
+        sizes.n_events,
+        _grid(federation, part, needs),
+        scale.centre,
+        scale.spread,
+        edges,
+        first,
+    )
+    federation.ask(part.agree, agreed)
+    return agreed
+
+
+def _describe(federation: Federation, part: type[SurvivalPart]) -> tuple[tuple[str, ...], str]:
+    described = federation.ask(part.describe, Nothing())
+    (first, answer), *others = described.items()
+    for site, other in others:
+        if other.units != answer.units:
+            raise SchemaMismatch(
+                f"times are in {other.units[0] or 'no unit'!r}; {first} has {answer.units[0] or 'none'!r}",
+                where=f"site {site}",
+                mend="Name the same unit everywhere, and convert the times to it.",
+            )
+        if other.columns != answer.columns:
+            differing = sorted(set(other.columns) ^ set(answer.columns))
+            what = f"the columns differ from those of {first}: {', '.join(differing[:5]) or 'their order'}"
+            raise SchemaMismatch(what, where=f"site {site}", mend="Give every site the same columns in one order.")
+    return answer.columns, answer.units[0]
+
+
+def _check_sizes(sizes: sent.Sizes, columns: tuple[str, ...]) -> None:
+    if sizes.n_events < 0.5:
+        raise DataError(
+            "no patient of any site has an event", where="event", mend="Write 1 where the event happened, 0 where not."
+        )
+    empty = [name for name, present in zip(columns, sizes.present, strict=True) if present < 0.5]
+    if empty:
+        raise DataError("no site has a value", where=f"columns {', '.join(empty[:5])}", mend="Leave the columns out.")
+
+
+def _thresholds(
+    federation: Federation, part: type[SurvivalPart], scale: sent.Scale, n_bins: int
+) -> tuple[Floats, NDArray[np.int64]]:
+    n_columns = len(scale.centre)
+    if not n_bins:
+        return np.zeros(0), np.zeros(n_columns + 1, dtype=np.int64)
+    counts = federation.sum(part.count_columns, scale).counts
+    edges = column_edges(scale.centre, scale.spread)
+    found = [bin_edges(counts[column], edges[column], n_bins) for column in range(n_columns)]
+    return np.concatenate(found), np.cumsum([0, *(len(each) for each in found)], dtype=np.int64)
+
+
+def _grid(federation: Federation, part: type[SurvivalPart], needs: Needs) -> Floats:
+    if needs.times is not None:
+        check_grid(needs.times)
+        return needs.times
+    counts = federation.sum(part.count_times, sent.OfCause(needs.cause))
+    typical = sent.Typical(horizon_of(counts.leaving, 0.5))
+    n_odd = round(federation.sum(part.compare_units, typical).n_sites)
+    if n_odd:
+        warnings.warn(
+            f"the median follow-up of {n_odd} of {len(federation)} sites differs tenfold from that of all: compare the "
+            "units of their times. Each of these sites finds this in its own log.",
+            UserWarning,
+            stacklevel=6,
+        )
+    horizon = horizon_of(counts.leaving) if needs.horizon is None else float(needs.horizon)
+    if needs.exact:
+        told = federation.ask(part.tell_times, sent.OfCause(needs.cause))
+        times = np.unique(np.concatenate([answer.times for answer in told.values()]))
+        return times if needs.horizon is None else times[times <= horizon]
+    return event_grid(counts.events, horizon, needs.n_times)

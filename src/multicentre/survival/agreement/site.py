@@ -1,0 +1,187 @@
+"""What the site parts of survival methods share: they describe, count and sum before the first round.
+
+Where sums are masked, a site's counts are hidden in the total, and leave as they are. Where they are not, counts of
+fewer patients than the site's policy wants are joined with their neighbours, and a column in which fewer patients
+differ from its commonest value is flat: nothing then rests on a handful.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import ClassVar, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.data.survival import SurvivalData
+from multicentre.federation.errors import ConfigurationError, SchemaMismatch
+from multicentre.federation.messages import Message, Nothing
+from multicentre.federation.steps import Acknowledgement, SitePart, step
+from multicentre.survival.agreement import messages as sent
+from multicentre.survival.agreement.patients import Patients, drop_scarce, flatten_rare
+from multicentre.survival.agreement.sketch import N_COLUMN_BINS, N_TIME_BINS, column_edges, join_small, time_edges
+from multicentre.survival.times.grid import to_bins
+
+Floats = NDArray[np.float64]
+A = TypeVar("A", bound=sent.Agreed)
+MOST_TIMES = 256
+TENFOLD = 10.0
+
+
+class SurvivalPart(SitePart):
+    """Base of the site parts of survival methods; a subclass may remember more than the agreement."""
+
+    holds: ClassVar[type] = SurvivalData
+    remembers: ClassVar[type[Message]] = sent.Agreed
+    data: SurvivalData
+    state: sent.Agreed | None = None
+    _patients: Patients | None = None
+
+    @step(releases=sent.Columns, when="once")
+    def describe(self, ask: Nothing) -> sent.Columns:
+        """Name the columns and the unit of the times, so that a site that differs can be named."""
+        return sent.Columns(self.data.columns, (self.data.unit,), patients=len(self.data))
+
+    @step(releases=sent.Sizes, when="once", summed=True)
+    def sum_sizes(self, ask: sent.OfCause) -> sent.Sizes:
+        """Count patients and events, and sum the columns, for their means."""
+        X = self._shown()
+        known = ~np.isnan(X)
+        n_events = float((self.data.event == ask.cause).sum())
+        total = np.where(known, X, 0.0).sum(axis=0)
+        return sent.Sizes(float(len(X)), n_events, known.sum(axis=0).astype(float), total, patients=len(X))
+
+    @step(releases=sent.Squares, when="once", summed=True)
+    def sum_squares(self, ask: sent.About) -> sent.Squares:
+        """Sum squared differences from the means, for the standard deviations."""
+        X = self._shown()
+        return sent.Squares(np.nansum((X - ask.centre) ** 2, axis=0), patients=len(X))
+
+    @step(releases=sent.TimeCounts, when="once", summed=True)
+    def count_times(self, ask: sent.OfCause) -> sent.TimeCounts:
+        """Count patients by public bin of their times, for a grid that all sites share."""
+        bins = to_bins(self.data.time, time_edges())
+        leaving = np.bincount(bins, minlength=N_TIME_BINS + 1).astype(float)
+        events = np.bincount(bins[self.data.event == ask.cause], minlength=N_TIME_BINS + 1).astype(float)
+        joined = [self.joined(counts) for counts in (events, leaving)]
+        return sent.TimeCounts(*joined, patients=self.behind(np.concatenate(joined)))
+
+    @step(releases=sent.ColumnCounts, when="once", summed=True)
+    def count_columns(self, ask: sent.Scale) -> sent.ColumnCounts:
+        """Count patients by public bin of every column, for thresholds that all sites share."""
+        X, edges = self._shown(), column_edges(ask.centre, ask.spread)
+        counts = np.zeros((X.shape[1], N_COLUMN_BINS))
+        for column, values in enumerate(X.T):
+            known = values[~np.isnan(values)]
+            counts[column] = np.bincount(np.searchsorted(edges[column], known), minlength=N_COLUMN_BINS)
+        joined = self.joined(counts)
+        return sent.ColumnCounts(joined, patients=self.behind(joined))
+
+    @step(releases=sent.OddUnits, when="once", summed=True)
+    def compare_units(self, ask: sent.Typical) -> sent.OddUnits:
+        """Tell whether the site's follow-up differs tenfold from the median of all, as days and months would."""
+        own = float(np.median(self.data.time))
+        is_odd = not ask.time / TENFOLD < own < ask.time * TENFOLD
+        if is_odd:
+            log = logging.getLogger(f"multicentre.site.{self.site}")
+            log.warning("the median follow-up differs tenfold from that of all sites: is it in %r?", self.data.unit)
+        return sent.OddUnits(float(is_odd), patients=len(self.data))
+
+    @step(releases=sent.EventTimes, when="once")
+    def tell_times(self, ask: sent.OfCause) -> sent.EventTimes:
+        """Tell the times of events as they were recorded; asked only for exact times, and only with permission."""
+        times = np.unique(self.data.time[self.data.event == ask.cause])
+        return sent.EventTimes(times, patients=len(self.data))
+
+    @step(releases=Acknowledgement, when="once")
+    def agree(self, ask: sent.Agreed) -> Acknowledgement:
+        """Take in what was agreed, once; nothing leaves."""
+        if ask.columns != self.data.columns:
+            raise SchemaMismatch("the columns are not those agreed", where="columns", mend="Name the same everywhere.")
+        if self.state is not None and not _is_same(self.state, ask):
+            raise ConfigurationError(
+                "the site has agreed on something else in this fit", where="agree", mend="Begin a new fit."
+            )
+        if self.state is None:
+            self.state = self.first_memory(ask)
+        return Acknowledgement()
+
+    def first_memory(self, agreed: sent.Agreed) -> sent.Agreed:
+        """Return what the part remembers once there is an agreement; a subclass adds to it."""
+        return agreed
+
+    @property
+    def agreed(self) -> sent.Agreed:
+        """The agreement.
+
+        Raises
+        ------
+        ConfigurationError
+            There is none.
+        """
+        if self.state is None:
+            raise ConfigurationError("the site has agreed on nothing", where=self.method, mend="Begin the fit anew.")
+        return self.state
+
+    @property
+    def patients(self) -> Patients:
+        """The site's patients under the agreement."""
+        if self._patients is None:
+            self._patients = Patients(self.data, self.agreed, 0 if self.agreed.masked else self.least_behind)
+        return self._patients
+
+    def behind(self, counts: NDArray[np.generic] | None = None) -> int:
+        """Return how many patients stand behind a sum whose cells rest on `counts`: all of them under a mask.
+
+        A mask hides every cell in the total over sites. An agreement for masked sums leaves rare columns as they are,
+        so that an unmasked answer under it rests on the fewest of their patients.
+        """
+        if self.masked:
+            return len(self.data)
+        cells = np.zeros(0) if counts is None else np.asarray(counts, dtype=np.float64)
+        return int(min(cells[cells > 0].min(initial=len(self.data)), self._fewest_in_column()))
+
+    def joined(self, counts: Floats) -> Floats:
+        """Return counts as they may leave: under a mask as they are, else none of fewer patients than the policy's."""
+        return counts if self.masked else join_small(counts, self.least_behind)
+
+    def _shown(self) -> Floats:
+        if self.masked:
+            return self.data.X
+        return flatten_rare(drop_scarce(self.data.X, self.least_behind), self.least_behind)
+
+    def _fewest_in_column(self) -> int:
+        if self.state is None or not self.agreed.masked:
+            return len(self.data)
+        return fewest_different(self.data.X)
+
+
+def fewest_different(X: Floats) -> int:
+    """Return how many patients differ from a column's commonest value, in the column where they are fewest but some.
+
+    Examples
+    --------
+    >>> fewest_different(np.array([[0.0, 1.0], [0.0, 2.0], [1.0, 3.0]]))
+    1
+    """
+    fewest = len(X)
+    for values in X.T:
+        _, counts = np.unique(values[~np.isnan(values)], return_counts=True)
+        if len(counts) > 1:
+            fewest = min(fewest, int(counts.sum() - counts.max()))
+    return fewest
+
+
+def _is_same(known: sent.Agreed, asked: sent.Agreed) -> bool:
+    names = sent.Agreed.declarations()
+    return all(np.array_equal(getattr(known, name), getattr(asked, name)) for name in names)
+
+
+def check_grid_is_coarse(times: Floats) -> None:
+    """Raise ConfigurationError for more than 256 times: what leaves a site would show where it has events."""
+    if len(times) > MOST_TIMES:
+        raise ConfigurationError(
+            f"a grid of {len(times)} times is too fine for what leaves a site",
+            where="times",
+            mend=f"Take at most {MOST_TIMES} times.",
+        )

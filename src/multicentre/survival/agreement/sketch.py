@@ -1,0 +1,126 @@
+"""Public bins from which the sites' counts give quantiles, whoever holds which patients."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+N_TIME_BINS = 8192
+N_COLUMN_BINS = 1024
+EARLIEST, LATEST = 1e-4, 1e8
+STEEPNESS = 10.0
+FARTHEST = 100.0
+
+
+def time_edges() -> Floats:
+    """Return the upper edges of the bins of times, 0.34 % apart, shape (8192,); later times share one more bin."""
+    return np.geomspace(EARLIEST, LATEST, N_TIME_BINS)
+
+
+def column_edges(centre: Floats, spread: Floats) -> Floats:
+    """Return the upper edges of every column's bins, narrow about its mean, shape (d, 1023).
+
+    Examples
+    --------
+    >>> edges = column_edges(np.array([5.0]), np.array([2.0]))
+    >>> edges.shape, bool(np.diff(edges).min() > 0)
+    ((1, 1023), True)
+    """
+    limit = np.arcsinh(STEEPNESS * FARTHEST)
+    steps = np.sinh(np.linspace(-limit, limit, N_COLUMN_BINS - 1)) / STEEPNESS
+    return centre[:, None] + spread[:, None] * steps
+
+
+def rounded(values: Floats, unit: Floats) -> Floats:
+    """Return values to a hundred-thousandth of a power of ten near `unit`: the order of a sum does not show in them.
+
+    Examples
+    --------
+    >>> rounded(np.array([1e6 + 0.1 + 0.2, 0.0]), np.array([2.0, 3.0])).tolist()
+    [1000000.3, 0.0]
+    """
+    digits = 5 - np.floor(np.log10(unit))
+    return np.asarray(np.round(values * 10.0**digits) / 10.0**digits, dtype=np.float64)
+
+
+def join_small(counts: Floats, least: int) -> Floats:
+    """Move counts to later bins until each holds at least `least`, or none; along the last axis.
+
+    What remains at the end joins the last bin that holds some, or goes where the whole row is too few.
+
+    Examples
+    --------
+    >>> join_small(np.array([3.0, 8.0, 0.0, 12.0, 2.0]), 10).tolist()
+    [0.0, 11.0, 0.0, 14.0, 0.0]
+    """
+    if least <= 1:
+        return counts
+    flat = counts.reshape(-1, counts.shape[-1])
+    return np.array([_joined(row, least) for row in flat]).reshape(counts.shape)
+
+
+def _joined(row: Floats, least: int) -> Floats:
+    joined, waiting, last = np.zeros_like(row), 0.0, -1
+    for place in np.flatnonzero(row):
+        waiting += row[place]
+        if waiting >= least:
+            joined[place], waiting, last = waiting, 0.0, int(place)
+    if last >= 0:
+        joined[last] += waiting
+    return joined
+
+
+def horizon_of(leaving: Floats, share: float = 0.95) -> float:
+    """Return the time by which a share of the follow-ups ended, from counts by bin, the last bin being all later ones.
+
+    Examples
+    --------
+    >>> counts = np.zeros(N_TIME_BINS + 1)
+    >>> counts[[4000, 5000]] = 95.0, 5.0
+    >>> bool(horizon_of(counts) == time_edges()[4000])
+    True
+    """
+    reached = np.cumsum(leaving) >= share * leaving.sum() - 1e-6
+    return float(time_edges()[min(int(np.argmax(reached)), N_TIME_BINS - 1)])
+
+
+def event_grid(events: Floats, horizon: float, n_times: int) -> Floats:
+    """Return times between which about as many events lie, the last of them the horizon; at most `n_times`."""
+    edges = time_edges()
+    inside = edges < horizon
+    cumulated = np.cumsum(events[:-1][inside])
+    if not len(cumulated) or cumulated[-1] <= 0 or n_times == 1:
+        return np.array([horizon])
+    wanted = np.arange(1, n_times) / n_times * (cumulated[-1] + 1e-9)
+    places = np.unique(np.searchsorted(cumulated, wanted - 1e-6))
+    return np.append(edges[inside][np.minimum(places, len(cumulated) - 1)], horizon)
+
+
+def bin_edges(counts: Floats, edges: Floats, n_bins: int) -> Floats:
+    """Return thresholds that split a column into at most `n_bins` bins of about as many patients.
+
+    Parameters
+    ----------
+    counts : array of shape (1024,)
+        Patients by bin of :func:`column_edges`.
+    edges : array of shape (1023,)
+    n_bins : int
+
+    Examples
+    --------
+    >>> edges = column_edges(np.array([0.5]), np.array([0.5]))[0]
+    >>> counts = np.bincount(np.searchsorted(edges, [0.0, 0.0, 1.0]), minlength=N_COLUMN_BINS).astype(float)
+    >>> thresholds = bin_edges(counts, edges, 64)
+    >>> len(thresholds), 0.0 < thresholds[0] < 1.0
+    (1, True)
+    """
+    occupied = np.flatnonzero(counts)
+    if len(occupied) < 2:
+        return np.zeros(0)
+    if len(occupied) <= n_bins:
+        return edges[occupied[:-1]]
+    cumulated = np.cumsum(counts)
+    wanted = np.arange(1, n_bins) / n_bins * cumulated[-1]
+    places = np.unique(np.searchsorted(cumulated, wanted - 1e-6))
+    return np.asarray(edges[places[places < min(occupied[-1], len(edges))]], dtype=np.float64)
