@@ -30,8 +30,8 @@ class Case:
     loses_sites : bool
         The method goes on when a site is lost.
     policy : Policy, optional
-        The sites' policy; methods that join what rests on few patients, unless it is masked, need one that asks for none
-        to give the same numbers in clear.
+        The sites' policy. Methods that join what rests on few patients, unless it is masked, give the same numbers in
+        clear under one that asks for no minimum.
     """
 
     make: Callable[[], Any]
