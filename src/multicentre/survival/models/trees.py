@@ -13,7 +13,7 @@ from multicentre.survival.models.base import LATEST, SurvivalModel
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int32]
-LARGEST = 1e300
+LARGEST = 1e150
 
 
 @dataclass(frozen=True)
