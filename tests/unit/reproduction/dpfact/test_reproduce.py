@@ -7,9 +7,10 @@ import json
 import pytest
 
 from multicentre.datasets import base
+from multicentre.reproduction._shared.paper import read_finished
 from multicentre.reproduction.dpfact import fits, reproduce
 from multicentre.reproduction.dpfact.plan import FULL, QUICK
-from multicentre.reproduction.dpfact.runner import EXERCISES, read_finished
+from multicentre.reproduction.dpfact.runner import EXERCISES
 
 TINY = dataclasses.replace(
     QUICK,

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from multicentre.privacy.accounting import epsilon_bun_steinke, epsilon_of_gdp, epsilon_of_zcdp
 from multicentre.reproduction._shared.markdown import markdown
+from multicentre.reproduction._shared.section import Claim, Exercise, Heard, Row, Section
 from multicentre.reproduction.dpfact import published
 from multicentre.reproduction.dpfact.plan import Plan
-from multicentre.reproduction.dpfact.section import Claim, Exercise, Heard, Row, Section
 
 N_FACTORS = 2
 COLUMNS = {

@@ -10,10 +10,10 @@ from multicentre.datasets.events import SimulatedEvents
 from multicentre.exhibits import HeatMap
 from multicentre.phenotyping.scores import factor_match_score
 from multicentre.reproduction._shared.markdown import markdown, mean_and_spread
+from multicentre.reproduction._shared.section import Claim, Exercise, Heard, Row, Section, distinct, pick
 from multicentre.reproduction.dpfact import fits
 from multicentre.reproduction.dpfact.plan import Plan
 from multicentre.reproduction.dpfact.samples import draw_planted
-from multicentre.reproduction.dpfact.section import Claim, Exercise, Heard, Row, Section, distinct, pick
 
 MATCHED = 0.5
 """Least similarity of a phenotype to the planted one that it is taken for."""

@@ -9,10 +9,10 @@ from multicentre.phenotyping.dpfact import DPFact
 from multicentre.phenotyping.fitted.communication import communication_table
 from multicentre.phenotyping.trip import TRIP
 from multicentre.reproduction._shared.markdown import NOTHING, markdown, mean_and_spread
+from multicentre.reproduction._shared.section import Claim, Exercise, Heard, Row, Section, distinct, mean, pick
 from multicentre.reproduction.dpfact import fits, published
 from multicentre.reproduction.dpfact.plan import Plan
 from multicentre.reproduction.dpfact.samples import draw_planted, split_at_random
-from multicentre.reproduction.dpfact.section import Claim, Exercise, Heard, Row, Section, distinct, mean, pick
 
 RIVAL = "TRIP"
 STAT, STAT_RANDOM = "DPFact, exact sums", "DPFact, exact sums, random start"

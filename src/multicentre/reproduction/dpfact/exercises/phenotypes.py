@@ -14,10 +14,10 @@ from multicentre.phenotyping.prediction import PhenotypeOutcome
 from multicentre.phenotyping.scores import factor_match_score, permuted_match_score
 from multicentre.phenotyping.tables import PhenotypeTable
 from multicentre.reproduction._shared.markdown import NOTHING, markdown
+from multicentre.reproduction._shared.section import Claim, Exercise, Heard, Row, Section, distinct, mean, pick, skipped
 from multicentre.reproduction.dpfact import fits, published
 from multicentre.reproduction.dpfact.plan import Plan
 from multicentre.reproduction.dpfact.samples import MOST_OF_RANK, draw_planted
-from multicentre.reproduction.dpfact.section import Claim, Exercise, Heard, Row, Section, distinct, mean, pick, skipped
 
 N_CODES = 5
 N_SHOWN = 6

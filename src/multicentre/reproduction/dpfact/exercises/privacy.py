@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from multicentre.exhibits import Lines
 from multicentre.phenotyping.scores import factor_match_score, null_match_score, permuted_match_score
 from multicentre.reproduction._shared.markdown import NOTHING, markdown, mean_and_spread
+from multicentre.reproduction._shared.section import Claim, Exercise, Heard, Row, Section, distinct, mean, pick, skipped
 from multicentre.reproduction.dpfact import fits
 from multicentre.reproduction.dpfact.plan import Plan
 from multicentre.reproduction.dpfact.samples import draw_planted
-from multicentre.reproduction.dpfact.section import Claim, Exercise, Heard, Row, Section, distinct, mean, pick, skipped
 
 DELTA = 1e-5
 NO_NOISE = "no noise"

@@ -14,13 +14,13 @@ from multicentre.phenotyping.cp import CPALS
 from multicentre.phenotyping.prediction import PhenotypeOutcome
 from multicentre.phenotyping.prediction.phenotypes import PhenotypeFactors
 from multicentre.phenotyping.scores import factor_match_score
-from multicentre.reproduction.dpfact import fits, published
-from multicentre.reproduction.dpfact.plan import Plan
-from multicentre.reproduction.dpfact.samples import MOST_OF_RANK, draw_planted
-from multicentre.reproduction.dpfact.section import (
+from multicentre.reproduction._shared.section import (
     Heard,
     Row,
 )
+from multicentre.reproduction.dpfact import fits, published
+from multicentre.reproduction.dpfact.plan import Plan
+from multicentre.reproduction.dpfact.samples import MOST_OF_RANK, draw_planted
 
 CP_ALS, TRIP, PRIVATE, AS_PUBLISHED = "CP-ALS", "TRIP", "DPFact, private", "DPFact as published, no noise"
 PLAIN, SPARSE, RANDOM = "DPFact w/o l2,1 and DP", "DPFact w/o DP", "random factors"

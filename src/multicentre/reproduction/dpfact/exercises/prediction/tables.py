@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from multicentre.exhibits import Lines
 from multicentre.reproduction._shared.markdown import NOTHING, markdown, mean_and_spread
+from multicentre.reproduction._shared.section import Row, Section, distinct, mean, pick, skipped
 from multicentre.reproduction.dpfact import fits, published
 from multicentre.reproduction.dpfact.exercises.prediction.claims import judge
 from multicentre.reproduction.dpfact.exercises.prediction.measure import (
@@ -22,7 +23,6 @@ from multicentre.reproduction.dpfact.exercises.prediction.measure import (
 )
 from multicentre.reproduction.dpfact.plan import Plan
 from multicentre.reproduction.dpfact.samples import MOST_OF_RANK
-from multicentre.reproduction.dpfact.section import Row, Section, distinct, mean, pick, skipped
 
 BESIDE = {
     CP_ALS: published.CP_ALS,

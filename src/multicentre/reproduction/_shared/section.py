@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from multicentre.exhibits import Exhibit
 from multicentre.reproduction._shared.verdict import Verdict
-from multicentre.reproduction.dpfact.plan import Plan
 
+P = TypeVar("P")
 Row = Mapping[str, Any]
 """Texts, whole numbers, finite numbers and None by name; a line of a CSV file."""
 
@@ -65,24 +65,24 @@ class Section:
 
 
 @dataclass(frozen=True)
-class Exercise:
-    """One figure or table of the paper.
+class Exercise(Generic[P]):
+    """One figure or table of a paper.
 
     Parameters
     ----------
     name : str
         Of its CSV file.
     title : str
-    n_fits : callable from Plan to int
-    run : callable from Plan and a listener of the number of fits to rows
-    show : callable from rows and Plan to Section
+    n_fits : callable from the plan to int
+    run : callable from the plan and a listener of the number of fits to rows
+    show : callable from rows and the plan to Section
     """
 
     name: str
     title: str
-    n_fits: Callable[[Plan], int]
-    run: Callable[[Plan, Heard], list[Row]]
-    show: Callable[[Sequence[Row], Plan], Section]
+    n_fits: Callable[[P], int]
+    run: Callable[[P, Heard], list[Row]]
+    show: Callable[[Sequence[Row], P], Section]
 
 
 def pick(rows: Sequence[Row], **place: object) -> list[Row]:
@@ -112,17 +112,17 @@ def distinct(rows: Sequence[Row], name: str) -> list[Any]:
     return list(dict.fromkeys(row[name] for row in rows if row.get(name) is not None))
 
 
-def paired(rows: Sequence[Row], name: str, method: str, rival: str) -> tuple[float, float]:
-    """Return the mean difference between two methods over pairs of rank and seed, and its standard error.
+def paired(rows: Sequence[Row], name: str, method: str, rival: str, by: Sequence[str]) -> tuple[float, float]:
+    """Return the mean difference between two methods over pairs of rows alike in `by`, and its standard error.
 
     Examples
     --------
-    >>> rows = [{"method": m, "rank": 10, "seed": s, "auc": a} for m, s, a in (("a", 0, 0.75), ("b", 0, 0.5))]
-    >>> paired(rows, "auc", "a", "b")
+    >>> rows = [{"method": m, "seed": s, "auc": a} for m, s, a in (("a", 0, 0.75), ("b", 0, 0.5))]
+    >>> paired(rows, "auc", "a", "b", by=["seed"])
     (0.25, nan)
     """
-    theirs = {(row["rank"], row["seed"]): row.get(name) for row in pick(rows, method=rival)}
-    pairs = [(row.get(name), theirs.get((row["rank"], row["seed"]))) for row in pick(rows, method=method)]
+    theirs = {tuple(row[key] for key in by): row.get(name) for row in pick(rows, method=rival)}
+    pairs = [(row.get(name), theirs.get(tuple(row[key] for key in by))) for row in pick(rows, method=method)]
     gains = [one - other for one, other in pairs if one is not None and other is not None]
     if not gains:
         return math.nan, math.nan
