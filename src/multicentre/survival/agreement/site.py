@@ -17,6 +17,7 @@ from multicentre.data.survival import SurvivalData
 from multicentre.federation.errors import ConfigurationError, SchemaMismatch
 from multicentre.federation.messages import Message, Nothing
 from multicentre.federation.steps import Acknowledgement, SitePart, step
+from multicentre.federation.wire import encode
 from multicentre.survival.agreement import messages as sent
 from multicentre.survival.agreement.patients import Patients, drop_scarce, flatten_rare
 from multicentre.survival.agreement.sketch import N_COLUMN_BINS, N_TIME_BINS, column_edges, join_small, time_edges
@@ -36,6 +37,11 @@ class SurvivalPart(SitePart):
     data: SurvivalData
     state: sent.Agreed | None = None
     _patients: Patients | None = None
+    _asked: dict[str, bytes]
+
+    def __init__(self, site: str, data: SurvivalData) -> None:
+        super().__init__(site, data)
+        self._asked = {}
 
     @step(releases=sent.Columns, when="once")
     def describe(self, ask: Nothing) -> sent.Columns:
@@ -54,6 +60,7 @@ class SurvivalPart(SitePart):
     @step(releases=sent.Squares, when="once", summed=True)
     def sum_squares(self, ask: sent.About) -> sent.Squares:
         """Sum squared differences from the means, for the standard deviations."""
+        self.ask_only_once("sum_squares", ask)
         X = self._shown()
         return sent.Squares(np.nansum((X - ask.centre) ** 2, axis=0), patients=len(X))
 
@@ -69,6 +76,7 @@ class SurvivalPart(SitePart):
     @step(releases=sent.ColumnCounts, when="once", summed=True)
     def count_columns(self, ask: sent.Scale) -> sent.ColumnCounts:
         """Count patients by public bin of every column, for thresholds that all sites share."""
+        self.ask_only_once("count_columns", ask)
         X, edges = self._shown(), column_edges(ask.centre, ask.spread)
         counts = np.zeros((X.shape[1], N_COLUMN_BINS))
         for column, values in enumerate(X.T):
@@ -80,6 +88,7 @@ class SurvivalPart(SitePart):
     @step(releases=sent.OddUnits, when="once", summed=True)
     def compare_units(self, ask: sent.Typical) -> sent.OddUnits:
         """Tell whether the site's follow-up differs tenfold from the median of all, as days and months would."""
+        self.ask_only_once("compare_units", ask)
         own = float(np.median(self.data.time))
         is_odd = not ask.time / TENFOLD < own < ask.time * TENFOLD
         if is_odd:
@@ -129,6 +138,18 @@ class SurvivalPart(SitePart):
         if self._patients is None:
             self._patients = Patients(self.data, self.agreed, 0 if self.agreed.masked else self.least_behind)
         return self._patients
+
+    def ask_only_once(self, name: str, ask: Message) -> None:
+        """Refuse a second ask of this name that differs from the first: the difference could single a patient out.
+
+        Raises
+        ------
+        ConfigurationError
+            It differs.
+        """
+        asked = encode(ask)
+        if self._asked.setdefault(name, asked) != asked:
+            raise ConfigurationError("the site has answered another ask of this fit", where=name, mend="Begin anew.")
 
     def behind(self, counts: NDArray[np.generic] | None = None) -> int:
         """Return how many patients stand behind a sum whose cells rest on `counts`: all of them under a mask.

@@ -13,7 +13,7 @@ from multicentre.federation.errors import (
     SchemaMismatch,
 )
 from multicentre.federation.messages import Nothing
-from multicentre.survival.agreement.messages import Agreed, OfCause
+from multicentre.survival.agreement.messages import About, Agreed, OfCause, Scale
 from multicentre.survival.agreement.patients import flatten_rare
 from multicentre.survival.agreement.rounds import Needs, agree, steps_of_agreement
 from multicentre.survival.agreement.site import check_grid_is_coarse, fewest_different
@@ -195,6 +195,16 @@ class TestBadInput:
         other, _ = agreed_on({"a": draw_patients(50)}, Needs(n_times=8))
         with pytest.raises(ConfigurationError, match="agreed on something else"):
             part.agree(other)
+
+    def test_a_second_question_about_the_columns_must_be_the_first_again(self):
+        part = ProbePart("a", draw_patients(50))
+        scale = Scale(np.zeros(3), np.ones(3))
+        np.testing.assert_array_equal(part.count_columns(scale).counts, part.count_columns(scale).counts)
+        with pytest.raises(ConfigurationError, match="another ask"):
+            part.count_columns(Scale(np.zeros(3), np.full(3, 1.001)))
+        part.sum_squares(About(np.zeros(3)))
+        with pytest.raises(ConfigurationError, match="another ask"):
+            part.sum_squares(About(np.ones(3)))
 
     def test_nothing_was_agreed(self):
         with pytest.raises(ConfigurationError, match="agreed on nothing"):
