@@ -12,6 +12,8 @@ from multicentre.phenotyping.prediction import PhenotypeFactors, PhenotypeOutcom
 from multicentre.phenotyping.trip import TRIP
 from toy_method import FedMean, toy_sites
 
+EXACT = mc.Policy(min_patients=0)
+
 
 @dataclass(frozen=True)
 class Case:
@@ -62,6 +64,13 @@ def drawn_phenotypes() -> PhenotypeFactors:
     return PhenotypeFactors(drawn.factors, drawn.tensor.codes, np.linalg.norm(drawn.memberships, axis=0))
 
 
+def timed_sites() -> dict[str, mc.data.SurvivalData]:
+    """Return three sites with times to an event of two causes."""
+    return {
+        f"site-{i}": mc.datasets.simulate_survival(160 + 10 * i, n_columns=3, seed=i, competing=True) for i in range(3)
+    }
+
+
 CASES = {
     "toy-mean": Case(FedMean, toy_sites, lambda fit: {"mean": fit.mean_}),
     "fed-mv-ppca": Case(lambda: mc.multiview.FedMvPPCA(2, tol=1e-3), two_view_sites, real_arrays),
@@ -100,5 +109,24 @@ CASES = {
         lambda: PhenotypeOutcome(drawn_phenotypes(), refit=True),
         lambda: simulate_events().sites(3),
         lambda fit: {**real_arrays(fit), "auc": np.array([fit.auc_, *fit.auc_bounds_])},
+    ),
+    "kaplan-meier": Case(lambda: mc.analytics.KaplanMeier("x2"), timed_sites, real_arrays, policy=EXACT),
+    "aalen-johansen": Case(
+        lambda: mc.analytics.AalenJohansen(),
+        timed_sites,
+        lambda fit: {"incidence": fit.incidence_, "variance": fit.variance_},
+        policy=EXACT,
+    ),
+    "log-rank": Case(
+        lambda: mc.analytics.LogRank("x2"),
+        timed_sites,
+        lambda fit: {"test": np.array([fit.statistic_, fit.p_value_]), "score": fit.score_},
+        policy=EXACT,
+    ),
+    "log-rank, by site": Case(
+        lambda: mc.analytics.LogRank("x2", stratify_by_site=True, weights="wilcoxon"),
+        timed_sites,
+        lambda fit: {"test": np.array([fit.statistic_, fit.p_value_]), "score": fit.score_},
+        policy=EXACT,
     ),
 }

@@ -13,16 +13,27 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from multicentre import data, datasets, multiview, phenotyping, privacy
+    from multicentre import analytics, data, datasets, multiview, phenotyping, privacy, survival
     from multicentre.assembly import Federation
     from multicentre.privacy.policy import Policy
 
 __version__ = "0.1.0"
 
-_ROOMS = ("data", "datasets", "multiview", "phenotyping", "privacy")
+_ROOMS = ("analytics", "data", "datasets", "multiview", "phenotyping", "privacy", "survival")
 _NAMES = {"Federation": "multicentre.assembly", "Policy": "multicentre.privacy.policy"}
 
-__all__ = ["Federation", "Policy", "__version__", "data", "datasets", "multiview", "phenotyping", "privacy"]
+__all__ = [
+    "Federation",
+    "Policy",
+    "__version__",
+    "analytics",
+    "data",
+    "datasets",
+    "multiview",
+    "phenotyping",
+    "privacy",
+    "survival",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -55,6 +55,32 @@ class Lines(Exhibit):
 
 
 @dataclass(frozen=True)
+class Band:
+    """One curve and its limits over an axis of its own; None where there is nothing to show."""
+
+    name: str
+    x: Numbers
+    y: Numbers
+    lower: Numbers
+    upper: Numbers
+
+
+@dataclass(frozen=True)
+class Curves(Exhibit):
+    """Curves with bands around them; below, numbers by curve at chosen positions, None for those of too few patients.
+
+    ``steps`` draws each value up to the next position; otherwise points are joined by straight lines.
+    """
+
+    x_label: str
+    y_label: str
+    bands: Sequence[Band]
+    steps: bool
+    positions: Numbers
+    at_risk: Mapping[str, Sequence[float | None]]
+
+
+@dataclass(frozen=True)
 class Cloud:
     """Points of one centre and one group."""
 
@@ -96,6 +122,23 @@ class Bars(Exhibit):
 
 
 @dataclass(frozen=True)
+class Forest(Exhibit):
+    """Estimates with intervals, a row each; the last ``n_pooled`` rows are put together from the others, and drawn so.
+
+    None stands for an estimate that a row has not. The axis is logarithmic where all numbers are above 0 and
+    ``reference`` is; there a line is drawn.
+    """
+
+    x_label: str
+    rows: Sequence[str]
+    estimates: Sequence[float | None]
+    lower: Sequence[float | None]
+    upper: Sequence[float | None]
+    n_pooled: int
+    reference: float
+
+
+@dataclass(frozen=True)
 class Panel:
     """One feature: a histogram of what was observed and the density that was predicted."""
 
@@ -113,7 +156,9 @@ class Densities(Exhibit):
     panels: Sequence[Panel]
 
 
-_KINDS: dict[str, type[Exhibit]] = {kind.__name__: kind for kind in (Table, Lines, Points, HeatMap, Bars, Densities)}
+_KINDS: dict[str, type[Exhibit]] = {
+    kind.__name__: kind for kind in (Table, Lines, Points, HeatMap, Bars, Densities, Curves, Forest)
+}
 
 
 def read_exhibit(plain: Mapping[str, Any]) -> Exhibit:
@@ -126,6 +171,8 @@ def read_exhibit(plain: Mapping[str, Any]) -> Exhibit:
     fields = {name: value for name, value in plain.items() if name != "kind"}
     if plain["kind"] == "Points":
         fields["clouds"] = [Cloud(**cloud) for cloud in fields["clouds"]]
+    if plain["kind"] == "Curves":
+        fields["bands"] = [Band(**band) for band in fields["bands"]]
     if plain["kind"] == "Densities":
         fields["panels"] = [Panel(**panel) for panel in fields["panels"]]
     return _KINDS[plain["kind"]](**fields)

@@ -1,4 +1,4 @@
-"""What a site's data look like to a method: views of patients, or counts of their events; and how files are read."""
+"""What a site's data look like to a method: views, counts of events, times to an event; and how files are read."""
 
 from multicentre.data.events.columns import CodesReadAsNumbers
 from multicentre.data.events.readers import PatientEvents, read_eicu, read_mimic3, read_omop, read_synpuf
@@ -9,6 +9,7 @@ from multicentre.data.events.titles import icd9_codes, titles_of
 from multicentre.data.multiview import MultiViewData
 from multicentre.data.readers import read_multiview, read_table
 from multicentre.data.schema import MultiViewSchema, agree_schemas
+from multicentre.data.survival import SurvivalData
 
 __all__ = [
     "SYSTEMS",
@@ -17,6 +18,7 @@ __all__ = [
     "MultiViewData",
     "MultiViewSchema",
     "PatientEvents",
+    "SurvivalData",
     "agree_schemas",
     "icd9_codes",
     "read_eicu",

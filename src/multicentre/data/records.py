@@ -19,7 +19,7 @@ def amplify_record(data: T, row: int, factor: float, random: np.random.Generator
 
     Parameters
     ----------
-    data : array of shape (n, d), MultiViewData, EventTensor or another of ``multicentre.data.kinds.KINDS``
+    data : array of shape (n, d), MultiViewData, SurvivalData or another of ``multicentre.data.kinds.KINDS``
         A site's patients.
     row : int
         Which patient.
@@ -46,7 +46,7 @@ def add_record(data: T, record: T) -> T:
 
     Parameters
     ----------
-    data : array of shape (n, d), MultiViewData, EventTensor or another of ``multicentre.data.kinds.KINDS``
+    data : array of shape (n, d), MultiViewData, SurvivalData or another of ``multicentre.data.kinds.KINDS``
     record : of the kind of `data`
         From :func:`amplify_record`.
 

@@ -164,8 +164,8 @@ class SurvivalData:
 
     @property
     def parts(self) -> dict[str, int]:
-        """Number of patients with an entry, by column."""
-        return dict(zip(self._columns, (~np.isnan(self._X)).sum(axis=0).tolist(), strict=True))
+        """Number of patients with an event, of any cause."""
+        return {"an event": int((self._event > 0).sum())}
 
     def take(self, rows: ArrayLike) -> Self:
         """Return the patients at `rows`."""

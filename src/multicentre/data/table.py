@@ -106,7 +106,7 @@ def _indicators(column: pd.Series, levels: Sequence[object]) -> Floats:
             where=f"column {column.name!r}",
             mend="Agree on the levels of the column between all sites, and declare all of them.",
         )
-    return np.column_stack([(column == level).to_numpy(dtype=np.float64, na_value=0.0) for level in levels])
+    return np.column_stack([column.isin([level]).to_numpy(dtype=np.float64) for level in levels])
 
 
 def _as_numbers(column: pd.Series) -> Floats:

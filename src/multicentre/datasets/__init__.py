@@ -1,32 +1,65 @@
 """Public and simulated data sets, and how to spread one over the centres of a simulated study."""
 
 from multicentre.datasets.base import DatasetStatus, fetch, list_datasets
+from multicentre.datasets.bundled_survival import load_lifelines
 from multicentre.datasets.events import LabelledEvents, PlantedTruth, SimulatedEvents
 from multicentre.datasets.labelled import LabelledMultiView, SimulatedMultiView, SimulatedTruth
+from multicentre.datasets.partitions import (
+    censor_by_site,
+    split_by_column,
+    split_by_label,
+    split_by_time,
+    split_dirichlet,
+    split_iid,
+    split_sizes,
+)
 from multicentre.datasets.public import load_breast_tcga, load_handwritten, load_wisconsin
 from multicentre.datasets.public_events import load_mimic3_demo, load_synpuf500
+from multicentre.datasets.public_survival import (
+    LeakageWarning,
+    load_gbsg,
+    load_metabric,
+    load_support2,
+    load_tcga_brca,
+)
 from multicentre.datasets.scenarios import cross_validation_splits, split_scenario
 from multicentre.datasets.simulated import simulate_sd
 from multicentre.datasets.simulated_events import simulate_paper_tensor, simulate_planted
+from multicentre.datasets.simulated_survival import SurvivalTruth, simulate_survival
 
 __all__ = [
     "DatasetStatus",
     "LabelledEvents",
     "LabelledMultiView",
+    "LeakageWarning",
     "PlantedTruth",
     "SimulatedEvents",
     "SimulatedMultiView",
     "SimulatedTruth",
+    "SurvivalTruth",
+    "censor_by_site",
     "cross_validation_splits",
     "fetch",
     "list_datasets",
     "load_breast_tcga",
+    "load_gbsg",
     "load_handwritten",
+    "load_lifelines",
+    "load_metabric",
     "load_mimic3_demo",
+    "load_support2",
     "load_synpuf500",
+    "load_tcga_brca",
     "load_wisconsin",
     "simulate_paper_tensor",
     "simulate_planted",
     "simulate_sd",
+    "simulate_survival",
+    "split_by_column",
+    "split_by_label",
+    "split_by_time",
+    "split_dirichlet",
+    "split_iid",
     "split_scenario",
+    "split_sizes",
 ]

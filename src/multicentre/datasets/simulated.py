@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.data import MultiViewData
-from multicentre.datasets.base import SOURCES
 from multicentre.datasets.labelled import SimulatedMultiView, SimulatedTruth
+from multicentre.datasets.sources import SOURCES
 from multicentre.federation.errors import ConfigurationError
 
 Shift = Literal["paper", "mild"]

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from multicentre.data import EventTensor
 from multicentre.datasets import planted
-from multicentre.datasets.base import SOURCES
 from multicentre.datasets.events import LabelledEvents, PlantedTruth, SimulatedEvents
+from multicentre.datasets.sources import SOURCES
 from multicentre.federation.errors import ConfigurationError
 
 MIMIC_SIZES: Mapping[str, int] = MappingProxyType({"procedure": 202, "diagnosis": 316})

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from multicentre.exhibits import Bars, Densities, Exhibit, HeatMap, Lines, Points
+from multicentre.exhibits import Bars, Curves, Densities, Exhibit, Forest, HeatMap, Lines, Points
 from multicentre.reports.formats import format_number
 
 MOST_NAMED = 8
@@ -28,6 +28,11 @@ def _lines(shown: Lines) -> str:
     return f"Line chart of {shown.y_label} over {shown.x_label} {span}. {_listed(curves + marks)}."
 
 
+def _curves(shown: Curves) -> str:
+    told = [f"{band.name}: from {_first(band.y)} to {_first(band.y[::-1])}" for band in shown.bands]
+    return f"Curves of {shown.y_label} over {shown.x_label} with intervals. {_listed(told)}."
+
+
 def _points(shown: Points) -> str:
     sites = dict.fromkeys(cloud.centre for cloud in shown.clouds)
     groups = [group for group in dict.fromkeys(cloud.group for cloud in shown.clouds) if group]
@@ -47,6 +52,17 @@ def _heat_map(shown: HeatMap) -> str:
 def _bars(shown: Bars) -> str:
     series = [f"{name} from {_least(values)} to {_least(values, max)}" for name, values in shown.series.items()]
     return f"Bar chart of {shown.y_label} for {_listed(shown.categories)}. {_listed(series)}."
+
+
+def _forest(shown: Forest) -> str:
+    whole = zip(shown.rows, shown.estimates, shown.lower, shown.upper, strict=True)
+    told = [
+        f"{name} {format_number(value)} ({format_number(low)} to {format_number(high)})"
+        if value is not None and low is not None and high is not None
+        else f"{name} unknown"
+        for name, value, low, high in whole
+    ]
+    return f"Forest plot of {shown.x_label}, {len(told)} rows. {_listed(told)}."
 
 
 def _densities(shown: Densities) -> str:
@@ -75,8 +91,10 @@ def _listed(names: Iterable[str]) -> str:
 
 _DESCRIBERS: dict[type[Exhibit], Callable[[Any], str]] = {
     Lines: _lines,
+    Curves: _curves,
     Points: _points,
     HeatMap: _heat_map,
     Bars: _bars,
+    Forest: _forest,
     Densities: _densities,
 }

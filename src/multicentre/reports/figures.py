@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.exhibits import Bars, Densities, Exhibit, HeatMap, Lines, Panel, Points
+from multicentre.exhibits import Bars, Curves, Densities, Exhibit, Forest, HeatMap, Lines, Panel, Points
+from multicentre.reports.curves import draw_curves
+from multicentre.reports.forest import draw_forest
 from multicentre.reports.svg import (
     COLOURS,
     HATCHES,
@@ -264,8 +266,10 @@ def _numbers(values: Sequence[float | None]) -> Floats:
 
 _DRAWERS: dict[type[Exhibit], Callable[[Any], str]] = {
     Lines: draw_lines,
+    Curves: draw_curves,
     Points: draw_points,
     HeatMap: draw_heat_map,
     Bars: draw_bars,
+    Forest: draw_forest,
     Densities: draw_densities,
 }

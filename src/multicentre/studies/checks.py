@@ -42,11 +42,24 @@ def check_study(study: Study) -> None:
     """
     for site in study.sites:
         check_site_name(site)
-    if study.data.events is None:
-        _check_views(study)
-    else:
+    _check_one_kind(study)
+    if study.data.events is not None:
         _check_events(study)
+    elif study.data.survival is not None:
+        _check_survival(study)
+    else:
+        _check_views(study)
     _check_terms(study)
+
+
+def _check_one_kind(study: Study) -> None:
+    named = [kind for kind in ("views", "events", "survival") if getattr(study.data, kind)]
+    if len(named) > 1:
+        raise ConfigurationError(
+            "a study reads one kind of data: views, events or times to an event",
+            where="data",
+            mend=f"Leave out all but one of {', '.join(f'[data.{kind}]' for kind in named)}.",
+        )
 
 
 def _check_views(study: Study) -> None:
@@ -76,10 +89,6 @@ def _check_one_file(site: str, files: Mapping[str, Path], *, has_views: bool) ->
 
 
 def _check_events(study: Study) -> None:
-    if study.data.views:
-        raise ConfigurationError(
-            "a study reads either views or events", where="data", mend="Leave out [data.views] or [data.events]."
-        )
     if study.data.id_column is not None:
         raise ConfigurationError(
             "in files of events, another key names the patients' column",
@@ -101,6 +110,20 @@ def _check_events(study: Study) -> None:
             where="data.label_column",
             mend=f"Name a site's `{OUTCOMES_FILE}`, or leave label_column out.",
         )
+
+
+def _check_survival(study: Study) -> None:
+    for site, files in study.sites.items():
+        for key in files:
+            if key != ONE_FILE:
+                raise unknown_key(key, [ONE_FILE], f"sites.{site}")
+    assert study.data.survival is not None
+    levels = study.data.survival.categories
+    for category, reference in study.data.survival.references.items():
+        if category not in levels:
+            raise unknown_key(category, list(levels), "data.survival.references")
+        if reference not in levels[category]:
+            raise unknown_key(str(reference), list(map(str, levels[category])), f"data.survival.references.{category}")
 
 
 def _check_terms(study: Study) -> None:

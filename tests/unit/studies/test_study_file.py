@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 
 from multicentre.federation.errors import ConfigurationError
 from multicentre.privacy.policy import Policy
-from multicentre.studies.study import About, DataTable, EventsTable, PrivacyTable, RunTable, Study, read_study
+from multicentre.studies.study import (
+    About,
+    DataTable,
+    EventsTable,
+    PrivacyTable,
+    RunTable,
+    Study,
+    SurvivalTable,
+    read_study,
+)
 from multicentre.studies.toml import write_toml
 
 SMALL = {"study": {"name": "pilot", "method": "toy"}, "sites": {"lyon": {"a": "a.csv"}, "oslo": {"a": "b.csv"}}}
@@ -231,10 +240,11 @@ def test_toml_special_values():
 
 def test_documented_study_is_valid_and_all_keys_are_documented():
     page = (Path(__file__).resolve().parents[3] / "docs" / "study-file.md").read_text(encoding="utf-8")
-    views, events = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    views, events, survival = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
     study = Study.from_mapping(tomllib.loads(views) | {"privacy": {}})
     assert study.data.label_column == "diagnosis"
     assert Study.from_mapping(tomllib.loads(events)).data.events.patient == "subject_id"
-    for table in (About, DataTable, EventsTable, PrivacyTable, RunTable):
+    assert Study.from_mapping(tomllib.loads(survival)).data.survival.categories == {"grade": ("I", "II", "III")}
+    for table in (About, DataTable, EventsTable, SurvivalTable, PrivacyTable, RunTable):
         assert all(f"| `{key}` |" in page for key in table.model_fields), table
     assert all(f"`{field.name}`" in page for field in dataclasses.fields(Policy))

@@ -1,0 +1,175 @@
+"""Variances, intervals, medians and areas of survival curves, from numbers of events and of patients at risk."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import norm
+
+Floats = NDArray[np.float64]
+Scale = Literal["log-log", "log", "plain"]
+SMALLEST = float(np.finfo(np.float64).eps)
+
+
+def variance_terms(events: Floats, at_risk: Floats) -> Floats:
+    """Return the terms d / (n (n - d)) of Greenwood's variance of log S, shape as given; 0 where all have the event.
+
+    Greenwood, Reports on Public Health and Medical Subjects 33 (1926).
+
+    Examples
+    --------
+    >>> variance_terms(np.array([1.0, 2.0]), np.array([4.0, 2.0])).round(4).tolist()
+    [0.0833, 0.0]
+    """
+    product = at_risk * (at_risk - events)
+    return np.divide(events, product, out=np.zeros_like(events), where=product > 0)
+
+
+def interval(survival: Floats, variance: Floats, level: float, scale: Scale) -> tuple[Floats, Floats]:
+    """Return pointwise limits of survival curves, shapes as given; within [0, 1].
+
+    Kalbfleisch and Prentice, The Statistical Analysis of Failure Time Data (2002), section 1.4.
+
+    Parameters
+    ----------
+    survival : array of shape (..., K)
+    variance : array of shape (..., K)
+        Variance of log S.
+    level : float
+        Confidence, between 0 and 1.
+    scale : {"log-log", "log", "plain"}
+        Where the interval is symmetric: log(-log S), log S or S.
+
+    Examples
+    --------
+    >>> lower, upper = interval(np.array([0.5]), np.array([0.04]), 0.95, "log-log")
+    >>> lower.round(3).tolist(), upper.round(3).tolist()
+    ([0.295], [0.675])
+    """
+    reach = norm.isf((1.0 - level) / 2.0) * np.sqrt(variance)
+    if scale == "plain":
+        limits = survival - reach * survival, survival + reach * survival
+    elif scale == "log":
+        limits = survival * np.exp(-reach), survival * np.exp(reach)
+    else:
+        inside = survival > SMALLEST
+        logs = np.log(survival, where=inside, out=np.zeros_like(survival))
+        turn = np.divide(reach, logs, where=logs < -SMALLEST, out=np.zeros_like(survival))
+        limits = inside * np.exp(logs * np.exp(-turn)), inside * np.exp(logs * np.exp(turn))
+    return np.clip(limits[0], 0.0, 1.0), np.clip(limits[1], 0.0, 1.0)
+
+
+def crossing(curve: Floats, grid: Floats, share: float, *, steps: bool) -> float:
+    """Return the first time at which a falling curve is at or below `share`; NaN where it never is.
+
+    Examples
+    --------
+    >>> curve, grid = np.array([0.8, 0.4]), np.array([1.0, 3.0])
+    >>> crossing(curve, grid, 0.5, steps=True), crossing(curve, grid, 0.5, steps=False)
+    (3.0, 2.5)
+    """
+    below = np.flatnonzero(curve <= share)
+    if not len(below):
+        return float("nan")
+    here = int(below[0])
+    before = (0.0, 1.0) if here == 0 else (float(grid[here - 1]), float(curve[here - 1]))
+    if steps or before[1] <= share:
+        return float(grid[here])
+    return float(before[0] + (before[1] - share) / (before[1] - curve[here]) * (grid[here] - before[0]))
+
+
+def area_weights(grid: Floats, horizon: float, *, steps: bool) -> tuple[float, Floats]:
+    """Return c_0 and c, shape (K,), with which c_0 + c S is the area under a survival curve up to a horizon.
+
+    Parameters
+    ----------
+    grid : array of shape (K,)
+    horizon : float
+    steps : bool
+        The curve stays as it is between two times, and after the last; if not, it is a straight line between them.
+
+    Examples
+    --------
+    >>> area_weights(np.array([1.0, 3.0]), 3.0, steps=True)
+    (1.0, array([2., 0.]))
+    >>> area_weights(np.array([1.0, 3.0]), 3.0, steps=False)
+    (0.5, array([1.5, 1. ]))
+    """
+    starts = np.concatenate([[0.0], grid])
+    widths = np.diff(starts, append=max(horizon, starts[-1]))
+    covered = np.clip(horizon - starts, 0.0, widths)
+    right = np.zeros_like(covered)
+    if not steps:
+        np.divide(covered**2, 2.0 * widths, out=right, where=widths > 0)
+        right[-1] = 0.0
+    weights = covered - right
+    weights[1:] += right[:-1]
+    return float(weights[0]), weights[1:]
+
+
+def restricted_mean(
+    survival: Floats, terms: Floats, grid: Floats, horizon: float, *, steps: bool
+) -> tuple[Floats, Floats]:
+    """Return the mean time survived up to a horizon and its standard error, each of shape (...,).
+
+    The variance is the sum of A_k^2 d_k / (n_k (n_k - d_k)), A_k the area from the k-th time on: Klein and
+    Moeschberger, Survival Analysis (2003), section 4.5.
+
+    Parameters
+    ----------
+    survival : array of shape (..., K)
+    terms : array of shape (..., K)
+        What :func:`variance_terms` returned.
+    grid : array of shape (K,)
+    horizon : float
+    steps : bool
+        As for :func:`area_weights`.
+
+    Examples
+    --------
+    >>> events, at_risk = np.array([1.0, 1.0]), np.array([4.0, 2.0])
+    >>> terms = variance_terms(events, at_risk)
+    >>> mean, error = restricted_mean(np.array([0.75, 0.375]), terms, np.array([1.0, 3.0]), 3.0, steps=True)
+    >>> float(mean), float(error.round(4))
+    (2.5, 0.433)
+    """
+    start, weights = area_weights(grid, horizon, steps=steps)
+    parts = survival * weights
+    later = np.cumsum(parts[..., ::-1], axis=-1)[..., ::-1]
+    return np.asarray(start + parts.sum(axis=-1)), np.sqrt((later**2 * terms).sum(axis=-1))
+
+
+def reverse_curve(
+    died: Floats, between: Floats, at_grid: Floats, entering: Floats, *, exact: bool
+) -> tuple[Floats, Floats]:
+    """Return the reverse Kaplan-Meier estimate and the variance of its logarithm, each of shape (..., K).
+
+    Being followed up takes the place of survival: Schemper and Smith, Controlled Clinical Trials 17 (1996). Events of a
+    time come before censorings of the same.
+
+    Parameters
+    ----------
+    died, between, at_grid, entering : array of shape (..., K)
+        Events of each place; censorings between the time before and this one, and at this one; patients followed
+        beyond the time before.
+    exact : bool
+        Events happen at the times of the grid; if not, half of them count as before the censorings between times.
+
+    Examples
+    --------
+    >>> curve, _ = reverse_curve(np.array([1.0]), np.array([1.0]), np.array([1.0]), np.array([4.0]), exact=True)
+    >>> curve.tolist()
+    [0.375]
+    """
+    at_risk = entering - (0.0 if exact else 0.5) * died
+    remaining = entering - between - died
+    shares = [_share(between, at_risk), _share(at_grid, remaining)]
+    curve: Floats = np.cumprod((1.0 - shares[0]) * (1.0 - shares[1]), axis=-1, dtype=np.float64)
+    terms = variance_terms(between, at_risk) + variance_terms(at_grid, remaining)
+    return curve, np.cumsum(terms, axis=-1)
+
+
+def _share(part: Floats, whole: Floats) -> Floats:
+    return np.minimum(np.divide(part, whole, out=np.zeros_like(part), where=whole > 0), 1.0)

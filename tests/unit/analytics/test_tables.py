@@ -1,0 +1,231 @@
+"""Counting patients by group, outcome and time, and what leaves a site of it."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import multicentre as mc
+from multicentre.analytics.kaplan_meier.site import KaplanMeierSite
+from multicentre.analytics.tables.counting import count_table, join_places, join_table
+from multicentre.analytics.tables.groups import check_groups, find_groups, find_members
+from multicentre.analytics.tables.messages import ByGroup, TableMemory
+from multicentre.analytics.tables.risk import RiskTable
+from multicentre.analytics.tables.rounds import asks_exactly, needs_of
+from multicentre.federation.errors import ConfigurationError, DataError, RefusedByPolicy
+from multicentre.survival.agreement.messages import Agreed
+
+times = st.lists(st.integers(0, 12), min_size=1, max_size=60)
+
+
+def table_of(time, event, grid, group=None, causes=(1,), n_groups=1, exact=True):
+    group = np.zeros(len(time), dtype=np.int64) if group is None else group
+    events, leaving = count_table(np.asarray(time, float), np.asarray(event), group, grid, np.array(causes), n_groups)
+    return RiskTable(tuple("abc"[:n_groups]), grid, events.astype(float), leaving.astype(float), exact)
+
+
+@given(times, st.data())
+def test_numbers_at_risk_are_those_of_the_patients(time, data):
+    time = np.array(time, dtype=float)
+    event = np.array(data.draw(st.lists(st.integers(0, 2), min_size=len(time), max_size=len(time))))
+    if not (event == 1).any():
+        return
+    grid = np.unique(time[event == 1])
+    table = table_of(time, event, grid)
+    np.testing.assert_array_equal(table.at_risk[0], [(time >= t).sum() for t in grid])
+    np.testing.assert_array_equal(table.died[0], [((time == t) & (event == 1)).sum() for t in grid])
+    np.testing.assert_array_equal(table.count_at(grid)[0], table.at_risk[0])
+    before = np.concatenate([[-1.0], grid[:-1]])
+    np.testing.assert_array_equal(table.entering[0], [(time > t).sum() for t in before])
+
+
+def test_those_who_leave_between_two_times_of_a_coarse_grid_count_half():
+    table = table_of([1.0, 1.5, 2.0, 2.0, 5.0], [1, 0, 0, 1, 1], np.array([2.0, 4.0]), exact=False)
+    assert table.at_risk.tolist() == [[4.5, 1.0]]
+    assert table.censored.tolist() == [[2.0, 0.0]]
+    assert table.count_at(np.array([0.0, 2.0, 3.0, 9.0])).tolist() == [[5.0, 2.0, 1.0, 1.0]]
+
+
+rows = st.lists(st.integers(0, 9) | st.integers(10, 80), min_size=1, max_size=40).map(np.array)
+
+
+@given(rows, st.integers(2, 20))
+def test_joined_numbers_rest_on_enough_patients_and_lose_none(row, least):
+    numbers, behind = join_places(row, least, np.ones(len(row), dtype=bool))
+    assert (numbers >= 0).all()
+    if row.sum() < least:
+        assert not numbers.any()
+        assert behind == []
+    else:
+        assert numbers.sum() == pytest.approx(row.sum())
+        assert sum(behind) == row.sum()
+        assert min(behind) >= least
+
+
+def test_where_patients_stand_within_a_joined_number_does_not_show():
+    one, other = (
+        join_places(np.array(row), 12, np.ones(6, bool))[0] for row in ([3, 0, 4, 0, 5, 1], [0, 6, 0, 2, 4, 1])
+    )
+    np.testing.assert_array_equal(one, other)
+
+
+@given(st.integers(0, 10**6), st.integers(2, 15))
+def test_numbers_at_risk_of_joined_tables_are_never_wrong(seed, least):
+    rng = np.random.default_rng(seed)
+    time, event, group = rng.exponential(5.0, 150), rng.integers(0, 3, 150), rng.integers(0, 2, 150)
+    grid = np.array([1.0, 2.0, 3.0, 5.0, 8.0, 12.0])
+    events, leaving, fewest = join_table(*count_table(time, event, group, grid, np.array([1, 2]), 2), least)
+    table = RiskTable(("a", "b"), grid, events, leaving, False)
+    assert fewest == 0 or fewest >= least
+    assert (table.at_risk - table.died >= -1e-9).all()
+    assert (np.diff(table.entering, axis=1) <= 1e-9).all()
+    sizes = np.bincount(group, minlength=2)
+    assert (table.n_patients <= sizes + 1e-9).all()
+    left_out = sizes - table.n_patients
+    assert ((np.abs(left_out - sizes) < 1e-9) | (left_out < least)).all()
+
+
+def test_a_group_with_few_events_is_left_out_and_nothing_else_is():
+    events, leaving = np.array([[[4, 5]], [[20, 3]]]), np.array([[30, 0, 0, 0, 30], [3, 0, 0, 0, 3]])
+    joined, left, fewest = join_table(events, leaving, 10)
+    assert not joined[0].any()
+    assert not left[0].any()
+    assert joined[1].tolist() == [[23.0, 0.0]]
+    assert not left[1].any()
+    assert fewest == 23
+
+
+def test_a_large_number_stays_where_it_is():
+    row = np.zeros(9, dtype=int)
+    row[[1, 7]] = 3, 60
+    assert join_places(row, 10, np.ones(9, bool))[0][7] == 63
+
+
+def test_groups_by_a_category():
+    columns = ("age", "stage=I", "stage=II", "stages=x")
+    found = find_groups("stage", None, columns)
+    assert found.labels == ("I", "II")
+    X = np.array([[50.0, 1.0, 0.0, 0.0], [60.0, 0.0, 0.0, 0.0], [np.nan, 0.0, 1.0, 0.0]])
+    assert find_members(X, columns, found.columns, np.array(found.levels)).tolist() == [0, -1, 1]
+
+
+@pytest.mark.parametrize("group", ["weight", "stage=III", ""])
+def test_an_unknown_column_is_named(group):
+    with pytest.raises(ConfigurationError, match="no such column"):
+        find_groups(group, None, ("age", "stage=I"))
+    with pytest.raises(ConfigurationError, match="no such column"):
+        find_members(np.zeros((2, 1)), ["age"], [group], np.ones(1))
+
+
+@pytest.mark.parametrize(
+    ("columns", "values"), [(["sex", "sex"], [[0.0], [2.0]]), (["a", "b"], [[1.0, 1.0], [0.0, 1.0]])]
+)
+def test_a_value_that_makes_no_group_is_refused_without_telling_whose(columns, values):
+    levels = np.array([0.0, 1.0]) if columns[0] == "sex" else np.ones(2)
+    with pytest.raises(DataError, match="some patients") as caught:
+        find_members(np.array(values), list(dict.fromkeys(columns)), columns, levels)
+    assert "2" not in caught.value.what
+
+
+def test_too_many_groups_are_refused():
+    with pytest.raises(ConfigurationError, match="too many"):
+        check_groups(["age"] * 40, np.arange(40.0))
+    with pytest.raises(ConfigurationError, match="given twice"):
+        check_groups(["age"] * 2, np.zeros(2))
+
+
+@pytest.mark.parametrize(
+    "unfit",
+    [
+        {"times": "daily"},
+        {"times": [3.0, 2.0]},
+        {"times": [1.0], "horizon": 3.0},
+        {"horizon": -1.0},
+        {"horizon": float("nan")},
+        {"n_times": 1},
+        {"n_times": 257},
+        {"n_times": 3.5},
+    ],
+    ids=str,
+)
+def test_a_grid_that_is_none_is_refused(unfit):
+    with pytest.raises(ConfigurationError):
+        needs_of(**{"times": None, "n_times": 64, "horizon": None, "cause": 1, **unfit})
+
+
+def test_more_times_than_a_coarse_grid_has_are_exact_ones():
+    assert not asks_exactly(None)
+    assert not asks_exactly(np.arange(256.0))
+    assert asks_exactly(np.arange(257.0))
+
+
+def a_site(data, grid, masked=False, least=10):
+    part = KaplanMeierSite("lyon", data)
+    n_columns = len(data.columns)
+    agreed = Agreed(
+        data.columns, "", 1, masked, 1e3, 1e2, grid, np.zeros(n_columns), np.ones(n_columns), np.zeros(0),
+        np.zeros(n_columns + 1, dtype=np.int64),
+    )  # fmt: skip
+    part.masked, part.least_behind = masked, least
+    part.agree(agreed)
+    return part
+
+
+def everyone(causes=(1,)):
+    return ByGroup((), np.zeros(0), np.array(causes))
+
+
+DATA = mc.datasets.simulate_survival(300, seed=3)
+DAYS = np.linspace(0.05, 60.0, 1200)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("step", ["sum_table", "tell_table"])
+def test_a_grid_as_fine_as_the_days_is_refused(step, masked):
+    with pytest.raises(ConfigurationError, match="too fine"):
+        getattr(a_site(DATA, DAYS, masked=masked), step)(everyone())
+
+
+@pytest.mark.parametrize("secure", [False, True])
+def test_recorded_times_need_the_policys_permission(secure):
+    sites = {name: DATA.take(np.arange(start, start + 100)) for start, name in zip((0, 100, 200), "abc", strict=True)}
+    federation = mc.Federation.in_process(sites, secure_sum=secure)
+    for times in ("exact", DAYS):
+        with pytest.raises(RefusedByPolicy, match="exact_times"):
+            mc.analytics.KaplanMeier(times=times).fit(federation)
+
+
+@pytest.mark.parametrize("n_times", [5, 64, 256])
+def test_what_leaves_in_clear_shows_no_time_of_fewer_patients_than_the_policys(n_times):
+    grid = np.linspace(0.2, 50.0, n_times)
+    answer = a_site(DATA, grid).sum_table(everyone())
+    exact, _ = count_table(DATA.time, DATA.event, np.zeros(300, int), grid, np.array([1]), 1)
+    assert answer.patients >= 10
+    assert answer.events.sum() == pytest.approx(exact.sum())
+    if n_times == 256:
+        runs = np.split(answer.events[0, 0], np.flatnonzero(np.diff(answer.events[0, 0])) + 1)
+        assert all(run.sum() == pytest.approx(0) or run.sum() >= 10 - 1e-9 for run in runs)
+        assert ((exact[0, 0] > 0) & (exact[0, 0] < 10)).sum() > 50
+
+
+def test_a_site_answers_for_one_grouping():
+    part = a_site(DATA, np.array([10.0, 20.0]))
+    first = part.sum_table(everyone())
+    again = part.sum_table(everyone())
+    np.testing.assert_array_equal(first.events, again.events)
+    assert isinstance(part.state, TableMemory)
+    with pytest.raises(ConfigurationError, match="other groups"):
+        part.sum_table(ByGroup(("x2", "x2"), np.array([0.0, 1.0]), np.array([1])))
+    with pytest.raises(ConfigurationError, match="other groups"):
+        part.tell_table(everyone((2,)))
+
+
+@pytest.mark.parametrize("causes", [(), (0,), (1, 1), (-1,), tuple(range(1, 40))], ids=str)
+def test_causes_that_are_none_are_refused(causes):
+    with pytest.raises(ConfigurationError, match="causes"):
+        a_site(DATA, np.array([10.0])).sum_table(ByGroup((), np.zeros(0), np.array(causes, dtype=np.int64)))
+
+
+def test_a_site_that_agreed_on_nothing_answers_nothing():
+    with pytest.raises(ConfigurationError, match="agreed on nothing"):
+        KaplanMeierSite("lyon", DATA).sum_exact_table(everyone())

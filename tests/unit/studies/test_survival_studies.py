@@ -1,0 +1,325 @@
+"""How files become times to an event, what their errors tell, and runs, comparisons and audits over them."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from multicentre.data import SurvivalData
+from multicentre.data.concatenate import concatenate
+from multicentre.datasets import simulate_survival, split_by_time, split_iid
+from multicentre.federation.errors import ConfigurationError, DataError, SchemaMismatch
+from multicentre.privacy.policy import Policy
+from multicentre.studies.audit import audit
+from multicentre.studies.comparison import compare, split_rows
+from multicentre.studies.methods import METHODS, find_reader
+from multicentre.studies.runner import run_study
+from multicentre.studies.sites import SiteData, read_multiview_site, read_sites
+from multicentre.studies.study import Study, read_study
+from multicentre.studies.survival import read_survival_site
+from survival_toy import STUDY, TOY, FedMeanDifference, FedPrivateMean, write_study
+
+NAMES = {
+    *("fed-cox", "fed-hazard-boost", "fed-rsf", "fed-surv-boost", "fed-surf", "fed-deep-surv"),
+    *("kaplan-meier", "log-rank"),
+}
+PATIENTS = """\
+who,age,stage,centre,time,event
+007,61,I,a,12.5,1
+7,70,,b,30,0
+x,55,II,a,0,2
+"""
+
+
+@pytest.fixture(autouse=True)
+def _toy(monkeypatch):
+    monkeypatch.setitem(METHODS, "toy-survival", TOY)
+
+
+def study_of(folder, content=PATIENTS, *, id_column="who", label_column=None, **how):
+    """Write one site's file and return the study that reads it."""
+    (folder / "patients.csv").write_text(content, encoding="utf-8")
+    table = {"unit": "months", "categories": {"stage": ["I", "II"], "centre": ["a", "b"]}, **how}
+    data = {"survival": table, "id_column": id_column, "label_column": label_column}
+    given = {name: value for name, value in data.items() if value is not None}
+    content = {
+        "study": {"name": "x", "method": "toy-survival"},
+        "data": given,
+        "sites": {"lyon": {"file": "patients.csv"}},
+    }
+    return Study.from_mapping(content, folder=folder)
+
+
+def test_methods_on_times_to_an_event_can_be_named():
+    assert set(METHODS) >= NAMES
+    assert all(find_reader(name) is read_survival_site for name in NAMES)
+
+
+def test_columns_levels_and_identifiers_are_read_as_they_are_written(tmp_path):
+    (site,) = read_sites(study_of(tmp_path)).values()
+    assert site.data.columns == ("age", "stage=I", "stage=II", "centre=a", "centre=b")
+    assert site.data.X.tolist() == [[61, 1, 0, 1, 0], [70, 0, 0, 0, 1], [55, 0, 1, 1, 0]]
+    assert site.data.ids.tolist() == ["007", "7", "x"]
+    assert (site.data.time.tolist(), site.data.event.tolist(), site.data.unit) == ([12.5, 30, 0], [1, 0, 2], "months")
+    assert site.labels == ("1", "0", "2")
+
+
+def test_a_reference_has_no_column(tmp_path):
+    (site,) = read_sites(study_of(tmp_path, references={"centre": "b"})).values()
+    assert site.data.columns == ("age", "stage=I", "stage=II", "centre=a")
+    assert site.data.X[:, -1].tolist() == [1, 0, 1]
+
+
+def test_a_label_column_is_no_column_of_the_data(tmp_path):
+    (site,) = read_sites(study_of(tmp_path, label_column="centre", categories={"stage": ["I", "II"]})).values()
+    assert site.labels == ("a", "b", "a")
+    assert site.data.columns == ("age", "stage=I", "stage=II")
+    with pytest.raises(DataError, match="1 patients have no label") as caught:
+        read_sites(study_of(tmp_path, label_column="stage", categories={"centre": ["a", "b"]}))
+    assert caught.value.where == f"lyon, {tmp_path / 'patients.csv'}, column 'stage'"
+    with pytest.raises(DataError, match="lacks this column"):
+        read_sites(study_of(tmp_path, label_column="group"))
+
+
+def test_names_and_a_choice_of_columns_are_those_of_the_study(tmp_path):
+    renamed = PATIENTS.replace("time,event", "months,died")
+    study = study_of(tmp_path, renamed, time="months", event="died", columns=["stage", "age"])
+    study = study.model_copy(update={"data": study.data.model_copy(update={"id_column": None})})
+    (site,) = read_sites(study).values()
+    assert site.data.columns == ("stage=I", "stage=II", "age")
+    assert site.data.ids is None
+
+
+@pytest.mark.parametrize("levels", [["01", "1"], [1, 2]])
+def test_levels_are_texts_or_numbers_as_the_study_writes_them(tmp_path, levels):
+    content = f"code,time,event\n{levels[0]},1,1\n{levels[1]},2,0\n"
+    (site,) = read_sites(study_of(tmp_path, content, id_column=None, categories={"code": levels})).values()
+    assert site.data.X.tolist() == [[1, 0], [0, 1]]
+    assert site.data.columns == (f"code={levels[0]}", f"code={levels[1]}")
+
+
+@pytest.mark.parametrize("levels", [[], ["a", 1], ["a", "a"], [""]])
+def test_unfit_levels_are_refused(tmp_path, levels):
+    with pytest.raises(ConfigurationError) as caught:
+        study_of(tmp_path, categories={"stage": levels})
+    assert str(caught.value.where).startswith("data.survival.categories.stage")
+
+
+def test_parquet_is_read_alike(tmp_path):
+    pytest.importorskip("pyarrow")
+    study = study_of(tmp_path)
+    pd.read_csv(tmp_path / "patients.csv", dtype={"who": str}).to_parquet(tmp_path / "patients.parquet")
+    other = study.model_copy(update={"sites": {"lyon": {"file": tmp_path / "patients.parquet"}}})
+    assert read_sites(other)["lyon"].data.digest() == read_sites(study)["lyon"].data.digest()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "what", "place"),
+    [
+        ("61,I,", "61,secret77,", "1 patients have a category that was not declared", "column 'stage'"),
+        ("007,61", "007,secret77", "the column holds texts", "column 'age'"),
+        ("12.5,1", "-77.77,1", "0 of 3 times are missing or infinite, 1 negative", "time"),
+        ("12.5,1", ",1", "1 of 3 times are missing or infinite", "time"),
+        ("12.5,1", "secret77,1", "not all entries are numbers", "time"),
+        ("12.5,1", "12.5,77.77", "1 of 3 events are missing or not a whole number", "event"),
+        ("12.5,1", "12.5,", "1 of 3 events are missing or not a whole number", "event"),
+        ("time,event", "weeks,event", "no such column: time", "frame"),
+        ("age,stage", "age,grade", "no such column: stage", "X"),
+        ("\n7,70", "\n007,70", "1 ids repeat an earlier one", "ids"),
+    ],
+)
+def test_errors_name_site_file_and_column_and_no_value(tmp_path, old, new, what, place):
+    with pytest.raises(DataError) as caught:
+        read_sites(study_of(tmp_path, PATIENTS.replace(old, new)))
+    assert what in caught.value.what
+    assert caught.value.where == f"lyon, {tmp_path / 'patients.csv'}, {place}"
+    assert "77" not in str(caught.value).replace(str(tmp_path), "")
+
+
+@pytest.mark.parametrize(
+    ("change", "where"),
+    [
+        ({"data": {"survival": {}, "views": {"a": ["x"]}}}, "data"),
+        ({"data": {"survival": {}, "events": {"modes": {"a": "x", "b": "y"}}}}, "data"),
+        ({"sites": {"lyon": {"events": "a.csv"}}}, "sites.lyon"),
+        ({"data": {"survival": {"times": "t"}}}, "data.survival"),
+        ({"data": {"survival": {"unit": 3}}}, "data.survival.unit"),
+        ({"data": {"survival": {"references": {"grade": "I"}}}}, "data.survival.references"),
+        (
+            {"data": {"survival": {"categories": {"grade": ["I", "II"]}, "references": {"grade": "III"}}}},
+            "data.survival.references.grade",
+        ),
+    ],
+)
+def test_unfit_studies_are_refused(change, where):
+    content = {"study": {"name": "x", "method": "toy-survival"}, "data": {"survival": {}}, "sites": {"lyon": {}}}
+    with pytest.raises(ConfigurationError) as caught:
+        Study.from_mapping(content | change)
+    assert caught.value.where == where
+
+
+def test_method_and_data_that_do_not_fit(tmp_path):
+    with pytest.raises(ConfigurationError, match="works on views, not on times") as caught:
+        read_multiview_site(study_of(tmp_path), "lyon")
+    assert caught.value.where == "data.survival"
+    bare = Study.from_mapping({"study": {"name": "x", "method": "toy-survival"}, "sites": {"lyon": {}}})
+    with pytest.raises(ConfigurationError, match="nothing says how") as caught:
+        read_survival_site(bare, "lyon")
+    assert caught.value.where == "data.survival"
+
+
+def test_a_study_survives_its_own_writing(tmp_path):
+    study = read_study(write_study(tmp_path))
+    (tmp_path / "frozen.toml").write_text(study.to_toml(), encoding="utf-8")
+    assert read_study(tmp_path / "frozen.toml") == study
+
+
+def test_a_site_with_another_level_or_column_is_named(tmp_path):
+    path = write_study(tmp_path)
+    oslo = tmp_path / "oslo.csv"
+    oslo.write_text(oslo.read_text().replace(",II,", ",III,", 4))
+    with pytest.raises(DataError, match="4 patients have a category") as caught:
+        read_sites(read_study(path))
+    assert caught.value.where == f"oslo, {oslo}, column 'grade'"
+    path.write_text(STUDY.replace('columns = ["age", "grade", "size"]\n', ""))
+    write_study(tmp_path, path.read_text())
+    oslo.write_text(oslo.read_text().replace("size", "tumour_size").replace("free text", "1"))
+    for other in ("lyon", "porto"):
+        (tmp_path / f"{other}.csv").write_text((tmp_path / f"{other}.csv").read_text().replace("free text", "1"))
+    with pytest.raises(SchemaMismatch, match="size, tumour_size") as caught:
+        read_sites(read_study(path))
+    assert caught.value.where == "oslo"
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_a_study_runs_from_files_to_its_folder(tmp_path, masked):
+    path = write_study(tmp_path, STUDY + f"\n[privacy]\nsecure_sum = {str(masked).lower()}\n")
+    folder = run_study(read_study(path))
+    assert folder.facts["status"] == "finished"
+    assert {row["patients"] for row in folder.facts["sites"]} == {80}
+    comparison = json.loads((folder.path / "comparison.json").read_text())
+    figures = {row["name"]: row for row in comparison["figures"]}
+    assert set(figures) == {"concordance", "ibs"}
+    assert comparison["patients_held_out"] == 60
+    assert comparison["notes"] == {}
+    assert figures["concordance"]["federated"] > 0.6
+    assert 0 < figures["ibs"]["federated"] < 0.25
+    assert figures["ibs"]["federated"] == pytest.approx(figures["ibs"]["pooled"], rel=1e-9)
+    assert set(figures["ibs"]["site_alone"]) == {"lyon", "oslo", "porto"}
+    loaded = kept_model(folder)
+    assert loaded.columns_ == ("age", "grade=II", "size")
+    assert [one["name"] for one in folder.facts["headline"]] == ["concordance", "integrated Brier score"]
+
+
+def test_a_policy_leaves_columns_out_of_the_fit(tmp_path):
+    path = write_study(tmp_path, STUDY + '\n[privacy.policy]\ncolumns = ["grade", "age"]\n')
+    folder = run_study(read_study(path))
+    assert kept_model(folder).columns_ == ("age", "grade=II")
+
+
+def kept_model(folder):
+    with np.load(folder.path / "model" / "model.npz") as arrays:
+        model = FedMeanDifference()
+        model._restore(dict(arrays), {})
+    return model
+
+
+def in_memory(sites, **tables):
+    content = {"study": {"name": "x", "method": "toy-survival"}, "sites": {name: {} for name in sites}, **tables}
+    return Study.from_mapping(content)
+
+
+def run_in_memory(tmp_path, sites, **tables):
+    study = in_memory(sites, **tables).sent_to(tmp_path)
+    return run_study(study, sites={name: SiteData(data) for name, data in sites.items()})
+
+
+def test_a_single_site_can_run(tmp_path):
+    folder = run_in_memory(tmp_path, {"lyon": simulate_survival(120, 3, 0)})
+    assert folder.facts["status"] == "finished"
+
+
+def test_sites_whose_units_differ_by_name_are_refused(tmp_path):
+    lyon = simulate_survival(60, 3, 0)
+    oslo = SurvivalData(lyon.X, 30 * lyon.time, lyon.event, columns=lyon.columns, unit="days")
+    with pytest.raises(SchemaMismatch, match=r"'days'.*'months'") as caught:
+        run_in_memory(tmp_path, {"lyon": lyon, "oslo": oslo})
+    assert "oslo" in caught.value.where
+
+
+def test_no_event_at_any_site_is_an_error_and_at_one_site_is_none(tmp_path):
+    lyon, oslo = simulate_survival(60, 3, 0), simulate_survival(60, 3, 1)
+    none = SurvivalData(oslo.X, oslo.time, np.zeros(60), columns=oslo.columns, unit="months")
+    folder = run_in_memory(tmp_path, {"lyon": lyon, "oslo": none})
+    assert folder.facts["status"] == "finished"
+    comparison = json.loads((folder.path / "comparison.json").read_text())
+    assert "oslo" not in comparison["figures"][0]["site_alone"]
+    assert "no patient of any site has an event" in comparison["notes"]["oslo"]
+    with pytest.raises(DataError, match="no patient of any site has an event"):
+        run_in_memory(tmp_path, {"lyon": none, "oslo": none})
+
+
+def test_a_constant_column_at_one_site_or_all_fits(tmp_path):
+    def flat(data):
+        X = data.X.copy()
+        X[:, 1] = 3.0
+        return SurvivalData(X, data.time, data.event, columns=data.columns, unit="months")
+
+    lyon, oslo = simulate_survival(60, 3, 0), simulate_survival(60, 3, 1)
+    for sites in ({"lyon": lyon, "oslo": flat(oslo)}, {"lyon": flat(lyon), "oslo": flat(oslo)}):
+        folder = run_in_memory(tmp_path, sites)
+        assert np.isfinite(kept_model(folder).model_.coefficients).all()
+
+
+def test_held_out_patients_have_events_in_proportion():
+    data = simulate_survival(200, 2, 0, censoring=0.5, competing=True)
+    site = SiteData(data)
+    _, out = split_rows(len(data), site.labels, 0.25, np.random.default_rng(0))
+    for event in (0, 1, 2):
+        assert abs((data.event[out] == event).sum() - (data.event == event).sum() / 4) <= 1
+
+
+@pytest.mark.parametrize(
+    ("method", "parameters", "figure"),
+    [("fed-cox", {}, "concordance"), ("kaplan-meier", {"group": "grade=II"}, "distance")],
+)
+def test_methods_of_the_package_run_as_studies(tmp_path, method, parameters, figure):
+    text = STUDY.replace("toy-survival", method) + "\n[privacy]\nsecure_sum = true\n\n[parameters]\n"
+    text += "".join(f"{name} = {json.dumps(value)}\n" for name, value in parameters.items())
+    folder = run_study(read_study(write_study(tmp_path, text)))
+    comparison = json.loads((folder.path / "comparison.json").read_text())
+    row = {one["name"]: one for one in comparison["figures"]}[figure]
+    assert row["federated"] == pytest.approx(row["pooled"], abs=0.01)
+    assert comparison["notes"] == {}
+
+
+@pytest.mark.parametrize("split", [split_iid, split_by_time])
+def test_a_comparison_asks_every_fit_about_the_same_patients(split):
+    sites = {name: SiteData(data) for name, data in split(simulate_survival(240, 3, 2), 3, 0).items()}
+    found = compare(FedMeanDifference(), sites, seed=4)
+    random = np.random.default_rng(4)
+    rows = {name: split_rows(len(site.data), site.labels, 0.25, random) for name, site in sites.items()}
+    train = concatenate({name: site.data.take(rows[name][0]) for name, site in sites.items()})
+    test = concatenate({name: site.data.take(rows[name][1]) for name, site in sites.items()})
+    assert found.n_held_out == len(test)
+    assert found.federated == pytest.approx(found.pooled, rel=1e-9)
+    assert len({figures["ibs"] for figures in found.site_alone.values()}) == 3
+    model = _fitted_on(train)
+    assert found.pooled == pytest.approx(model.assess(test, training=train), rel=1e-9)
+
+
+def _fitted_on(data):
+    import multicentre as mc
+
+    with mc.Federation.in_process({"pooled": data}, policy=Policy(min_patients=1)) as federation:
+        return FedMeanDifference().fit(federation)
+
+
+def test_an_audit_of_a_clipped_sum_is_consistent():
+    sites = split_iid(simulate_survival(60, 3, 0), 2, 0)
+    found = audit(FedPrivateMean(), sites, runs=20)
+    assert found.verdict == "consistent"
+    assert found.sensitivity_ratio == pytest.approx(1.0)
+    kept = audit(FedPrivateMean(), sites, runs=10, policy=Policy(columns=("x0",)))
+    assert kept.verdict == "consistent"
