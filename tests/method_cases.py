@@ -1,5 +1,7 @@
 """The methods that the contract suite runs: a method joins by one line in CASES."""
 
+import functools
+import importlib.util
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +12,8 @@ import multicentre as mc
 from event_sites import simulate_events
 from multicentre.phenotyping.prediction import PhenotypeFactors, PhenotypeOutcome
 from multicentre.phenotyping.trip import TRIP
-from toy_method import FedMean, toy_sites
+from multicentre.survival.models import CoxModel
+from toy_method import FedMean, federate, toy_sites
 
 EXACT = mc.Policy(min_patients=0)
 
@@ -71,6 +74,52 @@ def timed_sites() -> dict[str, mc.data.SurvivalData]:
     }
 
 
+def judged_cox() -> CoxModel:
+    """Return a model that was fitted to nobody here."""
+    times = np.linspace(5.0, 60.0, 12)
+    return CoxModel(times, np.array([0.8, -0.4, 0.27]), np.zeros(3), (times / 30) ** 1.3)
+
+
+def scores_of(fit: Any) -> dict[str, np.ndarray]:
+    """Return the scores of an evaluation."""
+    benefits = {f"net benefit by {time:g}": found for time, found in fit.net_benefit_.items()}
+    observed = {f"observed by {time:g}": found.observed for time, found in fit.calibration_.items()}
+    shares = np.array([fit.concordance_, fit.concordance_error_, fit.ibs_, fit.ibs_error_, fit.mean_auc_])
+    return {
+        "shares": shares,
+        "brier": fit.brier_,
+        "reference": fit.brier_reference_,
+        "spread": spread,
+        **observed,
+        **benefits,
+    }
+
+
+def curves_of(fit: Any) -> np.ndarray:
+    """Return a fit's survival curves of three patients."""
+    return fit.predict_survival_function(np.eye(3), return_array=True)
+
+
+@functools.cache
+def fitted_survival() -> list[Any]:
+    """Return fits of several methods, made once."""
+    survival = mc.survival
+    with federate(timed_sites(), policy=EXACT) as federation:
+        return [
+            made.fit(federation)
+            for made in (
+                survival.FedHazardBoost(n_trees=1, n_times=6),
+                survival.FedHazardBoost(n_trees=10, n_times=6),
+                survival.FedCox(n_times=12),
+            )
+        ]
+
+
+def cox_numbers(fit: Any) -> dict[str, np.ndarray]:
+    """Return what a Cox fit found."""
+    return {"coefficients": fit.coefficients_, "errors": fit.standard_errors_, "baseline": fit.model_.baseline}
+
+
 CASES = {
     "toy-mean": Case(FedMean, toy_sites, lambda fit: {"mean": fit.mean_}),
     "fed-mv-ppca": Case(lambda: mc.multiview.FedMvPPCA(2, tol=1e-3), two_view_sites, real_arrays),
@@ -129,4 +178,47 @@ CASES = {
         lambda fit: {"test": np.array([fit.statistic_, fit.p_value_]), "score": fit.score_},
         policy=EXACT,
     ),
+    "survival-evaluation": Case(
+        lambda: mc.analytics.SurvivalEvaluation(
+            judged_cox(), horizon=20.0, n_bins=2, n_times=2, at=[10.0], n_groups=2, thresholds=[0.4]
+        ),
+        lambda: {f"site-{i}": mc.datasets.simulate_survival(300 + i, 3, i, censoring=0.5) for i in range(3)},
+        scores_of,
+        policy=EXACT,
+    ),
+    "survival-evaluation, within sites": Case(
+        lambda: mc.analytics.SurvivalEvaluation(
+            judged_cox(), concordance="within_sites", measures=("concordance",), by_site=True
+        ),
+        timed_sites,
+        lambda fit: {"shares": np.array([fit.concordance_, fit.concordance_error_])},
+        policy=EXACT,
+    ),
+    "fed-cox": Case(lambda: mc.survival.FedCox(), timed_sites, cox_numbers, policy=EXACT),
+    "fed-cox, grid": Case(
+        lambda: mc.survival.FedCox("grid", n_times=32, robust=True), timed_sites, cox_numbers, policy=EXACT
+    ),
+    "fed-cox, one round": Case(lambda: mc.survival.FedCox(one_round=True), timed_sites, cox_numbers, policy=EXACT),
+    "fed-surf": Case(
+        lambda: mc.survival.FedSurF(12, n_local_trees=8, sampling="ibs"),
+        timed_sites,
+        lambda fit: {"curves": curves_of(fit)},
+        policy=EXACT,
+    ),
+    "local-forests": Case(
+        lambda: mc.survival.LocalForests(4), timed_sites, lambda fit: {"curves": curves_of(fit)}, policy=EXACT
+    ),
+    "fed-stack": Case(
+        lambda: mc.survival.FedStack(fitted_survival()),
+        timed_sites,
+        lambda fit: {"weights": fit.weights_, "brier": fit.brier_},
+        policy=EXACT,
+    ),
 }
+if importlib.util.find_spec("torch"):
+    CASES["fed-deep-surv"] = Case(
+        lambda: mc.survival.FedDeepSurv(hidden=(6,), max_rounds=6, n_times=8),
+        timed_sites,
+        lambda fit: {"curves": curves_of(fit), "parameters": fit.model_.parameters},
+        policy=EXACT,
+    )

@@ -105,8 +105,11 @@ def flatten_rare(X: Floats, least: int) -> Floats:
     >>> flatten_rare(np.array([[0.0, 1.0], [0.0, 2.0], [1.0, 3.0]]), 2).tolist()
     [[0.0, 1.0], [0.0, 2.0], [0.0, 3.0]]
     """
+    rare = rare_columns(X, least)
+    if not rare:
+        return X
     flat = X.copy()
-    for column, common in rare_columns(X, least).items():
+    for column, common in rare.items():
         known = ~np.isnan(X[:, column])
         flat[known, column] = common
     return flat

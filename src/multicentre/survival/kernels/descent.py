@@ -11,6 +11,25 @@ Integers = NDArray[np.int32]
 
 
 @njit(cache=True)
+def find_leaf(
+    row: Floats, root: int, column: Integers, threshold: Floats, left: Integers, right: Integers, leaf: Integers
+) -> int:
+    """Return the leaf of one patient in the tree that begins at `root`.
+
+    Examples
+    --------
+    >>> i4 = lambda *v: np.array(v, dtype=np.int32)
+    >>> find_leaf(np.array([0.7]), 0, i4(0, -1, -1), np.array([0.5, 0.0, 0.0]), i4(1, -1, -1), i4(2, -1, -1),
+    ...           i4(-1, 0, 1))
+    1
+    """
+    node = root
+    while column[node] >= 0:
+        node = left[node] if row[column[node]] <= threshold[node] else right[node]
+    return leaf[node]
+
+
+@njit(cache=True)
 def find_leaves(
     X: Floats, roots: Integers, column: Integers, threshold: Floats, left: Integers, right: Integers, leaf: Integers
 ) -> Integers:
@@ -27,26 +46,64 @@ def find_leaves(
     found = np.empty((X.shape[0], roots.shape[0]), dtype=np.int32)
     for patient in range(X.shape[0]):
         for tree in range(roots.shape[0]):
-            node = roots[tree]
-            while column[node] >= 0:
-                node = left[node] if X[patient, column[node]] <= threshold[node] else right[node]
-            found[patient, tree] = leaf[node]
+            found[patient, tree] = find_leaf(X[patient], roots[tree], column, threshold, left, right, leaf)
     return found
 
 
 @njit(cache=True)
-def average_rows(rows: Integers, shares: Floats, values: Floats) -> Floats:
-    """Return each patient's weighted mean of rows of `values`, shape (n, K), from row numbers of shape (n, T).
+def average_curves(
+    X: Floats,
+    roots: Integers,
+    column: Integers,
+    threshold: Floats,
+    left: Integers,
+    right: Integers,
+    leaf: Integers,
+    shares: Floats,
+    curves: Floats,
+) -> Floats:
+    """Return each patient's weighted mean of the curves of the own leaves, shape (n, K).
 
     Examples
     --------
-    >>> average_rows(np.array([[0, 1]], dtype=np.int32), np.array([0.25, 0.75]), np.array([[1.0], [0.0]])).tolist()
-    [[0.25]]
+    >>> i4 = lambda *v: np.array(v, dtype=np.int32)
+    >>> tree = i4(0), i4(0, -1, -1), np.array([0.5, 0.0, 0.0]), i4(1, -1, -1), i4(2, -1, -1), i4(-1, 0, 1)
+    >>> average_curves(np.array([[0.0], [1.0]]), *tree, np.ones(1), np.array([[0.9, 0.8], [0.5, 0.2]])).tolist()
+    [[0.9, 0.8], [0.5, 0.2]]
     """
-    mean = np.zeros((rows.shape[0], values.shape[1]))
-    for patient in range(rows.shape[0]):
-        for tree in range(rows.shape[1]):
-            row, share = rows[patient, tree], shares[tree]
-            for time in range(values.shape[1]):
-                mean[patient, time] += share * values[row, time]
+    mean = np.zeros((X.shape[0], curves.shape[1]))
+    for patient in range(X.shape[0]):
+        for tree in range(roots.shape[0]):
+            row = find_leaf(X[patient], roots[tree], column, threshold, left, right, leaf)
+            for time in range(curves.shape[1]):
+                mean[patient, time] += shares[tree] * curves[row, time]
+    return mean
+
+
+@njit(cache=True)
+def average_numbers(
+    X: Floats,
+    roots: Integers,
+    column: Integers,
+    threshold: Floats,
+    left: Integers,
+    right: Integers,
+    leaf: Integers,
+    shares: Floats,
+    numbers: Floats,
+) -> Floats:
+    """Return each patient's weighted mean of one number of each of the own leaves, shape (n,).
+
+    Examples
+    --------
+    >>> i4 = lambda *v: np.array(v, dtype=np.int32)
+    >>> tree = i4(0), i4(0, -1, -1), np.array([0.5, 0.0, 0.0]), i4(1, -1, -1), i4(2, -1, -1), i4(-1, 0, 1)
+    >>> average_numbers(np.array([[0.0], [1.0]]), *tree, np.ones(1), np.array([4.0, 2.0])).tolist()
+    [4.0, 2.0]
+    """
+    mean = np.zeros(X.shape[0])
+    for patient in range(X.shape[0]):
+        for tree in range(roots.shape[0]):
+            row = find_leaf(X[patient], roots[tree], column, threshold, left, right, leaf)
+            mean[patient] += shares[tree] * numbers[row]
     return mean

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.federation.errors import MessageError
-from multicentre.federation.messages import array
+from multicentre.federation.messages import array, place
 from multicentre.federation.steps import Release
 from multicentre.survival.times.curves import restricted_mean
 
@@ -37,7 +37,7 @@ class SurvivalModel(Release):
     @classmethod
     def empty(cls) -> Self:
         """Return what stands for no model: the answer of a site that could not fit one."""
-        fields = {}
+        fields: dict[str, Any] = {}
         for name, declared in cls.declarations().items():
             shape = tuple(0 for _ in declared.shape)
             fields[name] = np.zeros(shape, dtype=declared.dtype) if declared.kind == "array" else 0
@@ -69,8 +69,15 @@ class SurvivalModel(Release):
             They do not. No array is trusted before.
         """
         self.checked()
+        self._check_bounds()
         times = self.times
         if not 0 < len(times) <= MOST_TIMES or times[0] < 0 or (np.diff(times) <= 0).any() or times[-1] > LATEST:
             raise MessageError("the grid's times do not increase", where=type(self).__name__)
         self.check_meaning(n_columns)
         return self
+
+    def _check_bounds(self) -> None:
+        for name, key, declared, value in self.items():
+            bound, values = declared.bound, np.asarray(value)
+            if bound is not None and values.size and not -bound <= values.min().item() <= values.max().item() <= bound:
+                raise MessageError("a value is out of range", where=place(type(self), name, key))

@@ -69,7 +69,7 @@ class Mixture(SurvivalModel):
         mean = np.zeros((len(X), len(self.times)))
         for share, model in zip(self.shares.tolist(), self.components, strict=True):
             mean += share * model.survival(X)
-        return mean
+        return np.minimum(mean, 1.0)
 
     def check_meaning(self, n_columns: int) -> None:
         """Raise MessageError unless components are valid, on this grid, and shares sum to 1."""

@@ -19,14 +19,22 @@ from multicentre.survival.models.base import SurvivalModel
 Bytes = NDArray[np.uint8]
 Kinds = Mapping[str, type[SurvivalModel]]
 MAGIC = b"MCM1"
-_DIGEST = 32
-LARGEST = 64 * 2**20
+_START = len(MAGIC) + 32
+LARGEST = 2**30
 
 
 def pack(model: SurvivalModel) -> bytes:
-    """Return a model as bytes."""
+    """Return a model as bytes.
+
+    Raises
+    ------
+    MessageError
+        The model is not as declared, or takes more than 1 GiB.
+    """
     name = type(model).__name__.encode("ascii")
     body = bytes([len(name)]) + name + encode(model)
+    if len(body) > LARGEST - _START:
+        raise MessageError("the model is too large", where="model", mend="Use fewer trees, or larger leaves.")
     return MAGIC + hashlib.sha256(body).digest() + body
 
 
@@ -38,7 +46,7 @@ def unpack(blob: bytes, kinds: Kinds, n_columns: int) -> SurvivalModel:
     MessageError
         The bytes are too many, were changed, or are not a valid model of so many columns.
     """
-    start = len(MAGIC) + _DIGEST
+    start = _START
     if not start < len(blob) <= LARGEST or blob[: len(MAGIC)] != MAGIC:
         raise MessageError("the bytes are not a model", where="model")
     body = blob[start:]
@@ -65,7 +73,8 @@ def split(packed: Bytes, lengths: NDArray[np.int64], kinds: Kinds, n_columns: in
     MessageError
         Lengths do not fit the bytes, or a model is not valid.
     """
-    if (lengths < 0).any() or int(lengths.sum()) != len(packed):
+    fit = (lengths >= 0) & (lengths <= len(packed))
+    if not fit.all() or sum(lengths.tolist()) != len(packed):
         raise MessageError("lengths do not fit the bytes", where="models")
     ends = np.cumsum(lengths)
     return [

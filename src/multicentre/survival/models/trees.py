@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +13,8 @@ from numpy.typing import NDArray
 from multicentre.federation.errors import MessageError
 from multicentre.federation.messages import array
 from multicentre.survival.models.base import LATEST, SurvivalModel
+from multicentre.survival.models.nodes import are_nodes
+from multicentre.survival.times.curves import restricted_mean
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int32]
@@ -47,17 +52,96 @@ class Trees(SurvivalModel):
     leaf: Integers = array("row of a leaf's curve", ("m",), dtype="i4", bound=2**31)
     curves: Floats = array("survival of a leaf's patients on the grid", ("L", "K"), bound=1)
 
+    @classmethod
+    def joined(cls, forests: Sequence[Trees], shares: Floats) -> Self:
+        """Return all trees of several forests on one grid as one forest; empty where there are none.
+
+        Parameters
+        ----------
+        forests : sequence of Trees
+            Those without trees are left out.
+        shares : array of shape (number of forests,)
+            Weight of every forest, spread over its trees by their shares; made to sum to 1.
+        """
+        kept = [(forest, share) for forest, share in zip(forests, shares, strict=True) if not forest.is_empty]
+        if not kept:
+            return cls.empty()
+        some = [forest for forest, _ in kept]
+        total = sum(share for _, share in kept)
+        nodes = np.cumsum([0, *(len(forest.column) for forest in some)])
+        curves = np.cumsum([0, *(len(forest.curves) for forest in some)])
+        return cls(
+            some[0].times,
+            _stacked([forest.roots + at for forest, at in zip(some, nodes, strict=False)]),
+            np.concatenate([forest.shares * (share / total) for forest, share in kept]),
+            np.concatenate([forest.column for forest in some]),
+            np.concatenate([forest.threshold for forest in some]),
+            _stacked([_moved(forest.left, at) for forest, at in zip(some, nodes, strict=False)]),
+            _stacked([_moved(forest.right, at) for forest, at in zip(some, nodes, strict=False)]),
+            _stacked([_moved(forest.leaf, at) for forest, at in zip(some, curves, strict=False)]),
+            np.concatenate([forest.curves for forest in some]),
+            patients=min(_fewest(forest) for forest in some),
+        )
+
+    @property
+    def nodes(self) -> tuple[Integers, Integers, Floats, Integers, Integers, Integers]:
+        """Roots, columns, thresholds, children and leaves, as the compiled descents take them."""
+        return self.roots, self.column, self.threshold, self.left, self.right, self.leaf
+
+    @cached_property
+    def leaf_means(self) -> Floats:
+        """Mean time survived up to the horizon in every leaf, shape (L,)."""
+        return restricted_mean(self.curves, self.times)
+
     def leaves(self, X: Floats) -> Integers:
         """Return each patient's leaf in every tree, rows of `curves`, shape (n, T)."""
         from multicentre.survival.kernels.descent import find_leaves
 
-        return find_leaves(X, self.roots, self.column, self.threshold, self.left, self.right, self.leaf)
+        return find_leaves(X, *self.nodes)
 
     def survival(self, X: Floats) -> Floats:
         """Return survival curves on the grid, shape (n, K)."""
-        from multicentre.survival.kernels.descent import average_rows
+        from multicentre.survival.kernels.descent import average_curves
 
-        return average_rows(self.leaves(X), self.shares, self.curves)
+        return np.minimum(average_curves(X, *self.nodes, self.shares, self.curves), 1.0)
+
+    def restricted_mean(self, X: Floats) -> Floats:
+        """Return each patient's mean time survived up to the horizon, shape (n,); one look-up a tree."""
+        from multicentre.survival.kernels.descent import average_numbers
+
+        return average_numbers(X, *self.nodes, self.shares, self.leaf_means)
+
+    def of_trees(self, numbers: NDArray[np.integer[Any]], shares: Floats) -> Self:
+        """Return the forest of some of the trees.
+
+        Parameters
+        ----------
+        numbers : array of shape (t,)
+            Trees, at least one; each once, in increasing order.
+        shares : array of shape (t,)
+            Their weights, made to sum to 1.
+        """
+        ends = np.append(self.roots[1:], len(self.column))
+        starts, sizes = self.roots[numbers], (ends - self.roots)[numbers]
+        kept = np.concatenate([np.arange(at, at + size) for at, size in zip(starts, sizes, strict=True)])
+        roots = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+        back = np.repeat(starts - roots, sizes)
+        used = self.leaf[kept] >= 0
+        curves = self.leaf[kept][used]
+        leaf = np.full(len(kept), -1, dtype=np.int32)
+        leaf[used] = np.arange(len(curves))
+        return type(self)(
+            self.times,
+            roots.astype(np.int32),
+            shares / shares.sum(),
+            self.column[kept],
+            self.threshold[kept],
+            np.where(used, -1, self.left[kept] - back).astype(np.int32),
+            np.where(used, -1, self.right[kept] - back).astype(np.int32),
+            leaf,
+            self.curves[curves],
+            patients=self.patients,
+        )
 
     def check_meaning(self, n_columns: int) -> None:
         """Raise MessageError unless nodes make trees of these columns, and curves fall from at most 1 to at least 0."""
@@ -68,28 +152,28 @@ class Trees(SurvivalModel):
             raise MessageError("a leaf's curve rises, or is not between 0 and 1", where="Trees.curves")
 
 
+def _moved(places: Integers, by: int) -> Integers:
+    return np.where(places >= 0, places + by, -1)
+
+
+def _stacked(parts: Sequence[Integers]) -> Integers:
+    return np.concatenate(parts).astype(np.int32)
+
+
+def _fewest(forest: Trees) -> int:
+    """Return how many patients stand behind a forest; none are known to where its fields differ or it was received."""
+    return forest.patients if isinstance(forest.patients, int) else 0
+
+
 def _are_trees(trees: Trees, n_columns: int) -> bool:
-    n_nodes, places = len(trees.column), np.arange(len(trees.column))
-    roots = trees.roots
-    shares_fit = len(roots) > 0 and (trees.shares >= 0).all() and abs(float(trees.shares.sum()) - 1) < 1e-9
-    if not shares_fit or roots[0] != 0 or (np.diff(roots) <= 0).any() or roots[-1] >= n_nodes:
-        return False
+    shares_fit = (trees.shares >= 0).all() and abs(float(trees.shares.sum()) - 1) < 1e-9
     inner = trees.column >= 0
-    ends = np.append(roots[1:], n_nodes)[np.searchsorted(roots, places, side="right") - 1]
-    children = np.concatenate([trees.left[inner], trees.right[inner]])
-    before = np.concatenate([places[inner], places[inner]])
-    limits = np.concatenate([ends[inner], ends[inner]])
-    expected = np.setdiff1d(places, roots)
-    leaves = ~inner
+    leaf = trees.leaf[~inner]
     return bool(
-        (trees.column[inner] < n_columns).all()
-        and (trees.column[leaves] == -1).all()
-        and (trees.left[leaves] == -1).all()
-        and (trees.right[leaves] == -1).all()
-        and (children > before).all()
-        and (children < limits).all()
-        and np.array_equal(np.sort(children), expected)
+        shares_fit
+        and are_nodes(trees.roots, trees.column, trees.left, trees.right)
+        and (trees.column < n_columns).all()
         and (trees.leaf[inner] == -1).all()
-        and (trees.leaf[leaves] >= 0).all()
-        and (trees.leaf[leaves] < len(trees.curves)).all()
+        and (leaf >= 0).all()
+        and (leaf < len(trees.curves)).all()
     )

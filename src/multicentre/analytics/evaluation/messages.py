@@ -1,0 +1,158 @@
+"""What an evaluation sends: asks of the coordinator and releases of the sites."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.federation.messages import Message, array, number, texts
+from multicentre.federation.steps import Release
+from multicentre.survival.agreement.messages import Agreed
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+PATIENTS = 2.0**24
+WEIGHTS = 2.0**30
+PAIRS = 2.0**40
+SQUARES = 2.0**60
+
+
+@dataclass(frozen=True)
+class Judged(Message):
+    """The model to be judged, and the times at which it is."""
+
+    packed: NDArray[np.uint8] = array("the model as bytes", ("b",), dtype="u1")
+    fill: Floats = array("values that fill gaps in the columns", ("d",))
+    grid: Floats = array("times at which follow-up is counted", ("K",))
+    places: Integers = array("places on the grid of the times of scoring", ("T",), dtype="i8")
+    at: Integers = array("places on the grid of the times of calibration", ("H",), dtype="i8")
+
+
+@dataclass(frozen=True)
+class Memory(Agreed):
+    """What a site remembers between rounds; it never leaves."""
+
+    packed: NDArray[np.uint8] = array("the model as bytes, none before it came", ("b",), dtype="u1")
+    fill: Floats = array("values that fill gaps in the columns", ("f",))
+    grid: Floats = array("times at which follow-up is counted", ("G",))
+    places: Integers = array("places on the grid of the times of scoring", ("T",), dtype="i8")
+    at: Integers = array("places on the grid of the times of calibration", ("H",), dtype="i8")
+    asked: tuple[str, ...] = texts("digests of what was asked, each step once")
+
+
+@dataclass(frozen=True)
+class FollowUp(Release):
+    """Patients by time, and by what the model predicts for them."""
+
+    n_patients: float = number("patients", unit="patients", bound=PATIENTS)
+    events: Floats = array("patients with an event, by time", ("K",), unit="patients", bound=PATIENTS)
+    censored: Floats = array(
+        "other patients by end of follow-up, the last beyond", ("L",), unit="patients", bound=PATIENTS
+    )
+    means: Floats = array("patients by predicted restricted mean", ("b",), unit="patients", bound=PATIENTS)
+    chances: Floats = array("patients by predicted risk at each time", ("H", "c"), unit="patients", bound=PATIENTS)
+
+
+@dataclass(frozen=True)
+class ByMean(Message):
+    """Bins of the predicted restricted mean."""
+
+    edges: Floats = array("edges between the bins", ("e",))
+
+
+@dataclass(frozen=True)
+class Pairs(Release):
+    """Patients by predicted restricted mean and time."""
+
+    events: Floats = array("patients with an event, by bin and time", ("R", "C"), unit="patients", bound=PATIENTS)
+    censored: Floats = array("other patients, by bin and end of follow-up", ("R", "L"), unit="patients", bound=PATIENTS)
+
+
+@dataclass(frozen=True)
+class OwnPairs(Release):
+    """Pairs of patients of the site, and what each patient is in."""
+
+    comparable: float = number("pairs whose order is known", unit="pairs", bound=PAIRS)
+    won: float = number("pairs that the risks put in order, ties as halves", unit="pairs", bound=PAIRS)
+    won_squared: float = number("sum of patients' squared numbers of pairs in order", bound=SQUARES)
+    crossed: float = number("sum of products of the two numbers", bound=SQUARES)
+    comparable_squared: float = number("sum of patients' squared numbers of pairs", bound=SQUARES)
+
+
+@dataclass(frozen=True)
+class Known(Message):
+    """What is known of censoring over all sites."""
+
+    staying: Floats = array("chance to be followed beyond each time", ("K",))
+
+
+@dataclass(frozen=True)
+class Errors(Release):
+    """Squared errors of the survival curves, weighted for censoring."""
+
+    n_patients: float = number("patients", unit="patients", bound=PATIENTS)
+    errors: Floats = array("sum of weighted squared errors, by time", ("T",), bound=WEIGHTS)
+    squares: float = number("sum of patients' squared errors averaged over time, squared", bound=WEIGHTS)
+    cases: Floats = array("weights of patients with an event by each time", ("T",), bound=WEIGHTS)
+    controls: Floats = array("patients followed beyond each time", ("T",), unit="patients", bound=PATIENTS)
+
+
+@dataclass(frozen=True)
+class KnownByMean(Known):
+    """What is known of censoring, and bins of the predicted restricted mean."""
+
+    edges: Floats = array("edges between the bins", ("e",))
+
+
+@dataclass(frozen=True)
+class Ranks(Release):
+    """Patients by predicted restricted mean, with an event between times or followed beyond."""
+
+    cases: Floats = array("weights of those with an event, by bin and stretch of time", ("R", "T"), bound=WEIGHTS)
+    leaving: Floats = array("patients by bin and stretch of time", ("R", "L"), unit="patients", bound=PATIENTS)
+
+
+@dataclass(frozen=True)
+class ByChance(Message):
+    """Groups of predicted risk at each time of calibration."""
+
+    edges: Floats = array("predicted risks between the groups", ("H", "g"))
+
+
+@dataclass(frozen=True)
+class Groups(Release):
+    """Patients of each group by time, and their predicted risks."""
+
+    n_patients: Floats = array("patients", ("H", "g"), unit="patients", bound=PATIENTS)
+    predicted: Floats = array("sum of predicted risks", ("H", "g"), bound=PATIENTS)
+    events: Floats = array("patients with an event, by time", ("H", "g", "K"), unit="patients", bound=PATIENTS)
+    censored: Floats = array("other patients by end of follow-up", ("H", "g", "L"), unit="patients", bound=PATIENTS)
+    spread: Floats = array("patients by survival at their event", ("b",), unit="patients", bound=PATIENTS)
+
+
+@dataclass(frozen=True)
+class ByThreshold(Known):
+    """What is known of censoring, and thresholds of predicted risk."""
+
+    thresholds: Floats = array("predicted risks above which one would treat", ("p",))
+
+
+@dataclass(frozen=True)
+class Benefits(Release):
+    """Weighted patients between thresholds of predicted risk, at each time of calibration."""
+
+    n_patients: float = number("patients", unit="patients", bound=PATIENTS)
+    cases: Floats = array("weights of patients with an event by then", ("H", "t"), bound=WEIGHTS)
+    controls: Floats = array("weights of patients followed beyond", ("H", "t"), bound=WEIGHTS)
+
+
+@dataclass(frozen=True)
+class OwnScores(Release):
+    """How the model does at one site."""
+
+    concordance: float | None = number("concordance; absent where few patients have an event", optional=True)
+    standard_error: float | None = number("its standard error", optional=True)
+    predicted: Floats | None = array("mean predicted risk at each time", ("H",), optional=True)
+    observed: Floats | None = array("observed risk and its interval at each time", ("H", 3), optional=True)

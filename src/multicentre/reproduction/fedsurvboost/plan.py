@@ -1,0 +1,80 @@
+"""What is run: data sets, splits, sites, rounds and trees."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much is run.
+
+    Parameters
+    ----------
+    samples : tuple of str
+        Data sets; the real ones where they are at hand.
+    n_sites : tuple of int
+        Numbers of sites of tables 1 and 2.
+    n_splits : int
+        Repeated splits of METABRIC and of simulated patients into training and held-out ones.
+    n_large_splits : int
+        The same of SUPPORT, which is five times as large.
+    n_repeats : int
+        Seeds of what is run on the authors' one split.
+    n_rounds : int
+        Rounds of boosting.
+    n_network_rounds : int
+        The same with networks; 0 leaves networks out.
+    n_trees : int
+        Trees of forests and of the boosted hazard.
+    n_shifted_splits : int
+        Splits of the table of sites that differ.
+    """
+
+    samples: tuple[str, ...]
+    n_sites: tuple[int, ...]
+    n_splits: int
+    n_large_splits: int
+    n_repeats: int
+    n_rounds: int
+    n_network_rounds: int
+    n_trees: int
+    n_shifted_splits: int
+
+    def splits_of(self, sample: str) -> int:
+        """Return the number of splits of a data set."""
+        return self.n_large_splits if sample.startswith("support") else self.n_splits
+
+    def describe(self) -> str:
+        """Return the budget in a sentence or two."""
+        sites = ", ".join(map(str, self.n_sites))
+        networks = f"{self.n_network_rounds} with networks" if self.n_network_rounds else "no networks"
+        return (
+            f"{', '.join(self.samples)}; {sites} sites; {self.n_splits} splits into four fifths and one fifth "
+            f"({self.n_large_splits} of SUPPORT), the same for every method; {self.n_rounds} rounds of boosting "
+            f"({networks}), {self.n_trees} trees. Settings are chosen on a fifth of the training patients of each site."
+        )
+
+
+FULL = Plan(
+    samples=("metabric", "support-leaky", "support", "simulated"),
+    n_sites=(1, 4, 8),
+    n_splits=4,
+    n_large_splits=2,
+    n_repeats=3,
+    n_rounds=50,
+    n_network_rounds=8,
+    n_trees=200,
+    n_shifted_splits=3,
+)
+QUICK = Plan(
+    samples=("metabric", "simulated"),
+    n_sites=(1, 4),
+    n_splits=2,
+    n_large_splits=1,
+    n_repeats=1,
+    n_rounds=20,
+    n_network_rounds=0,
+    n_trees=100,
+    n_shifted_splits=1,
+)

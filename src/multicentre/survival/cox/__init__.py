@@ -1,0 +1,1 @@
+"""Proportional hazards over sites, exact by sums."""

@@ -1,0 +1,253 @@
+"""The Cox model over sites: as if all patients were in one place, from sums alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.data.survival import SurvivalData
+from multicentre.federation.coordinator import Federation
+from multicentre.federation.errors import ConfigurationError
+from multicentre.federation.steps import SitePart
+from multicentre.survival.agreement.messages import Agreed
+from multicentre.survival.agreement.rounds import Needs, agree, steps_of_agreement
+from multicentre.survival.cox import messages as sent
+from multicentre.survival.cox import rounds as loops
+from multicentre.survival.cox.checks import check_parameters, warn_of_fit
+from multicentre.survival.cox.closing import make_model, sum_residuals, sum_scores
+from multicentre.survival.cox.maths.inference import (
+    TRANSFORMS,
+    TestResult,
+    TimeTransform,
+    covariance,
+    global_tests,
+    informed,
+    proportionality_tests,
+)
+from multicentre.survival.cox.results import CoxResults, SiteEffects
+from multicentre.survival.cox.site import CoxSite
+from multicentre.survival.cox.totals import Plan, Times
+from multicentre.survival.kernels.risk_sets import Ties
+
+Floats = NDArray[np.float64]
+
+
+class FedCox(CoxResults):
+    """Proportional hazards regression (Cox) of times that several sites hold.
+
+    Newton and Raphson's rounds need sums over patients alone, so the fit is that of the pooled patients, however they
+    are split. Sites hold ``SurvivalData``; gaps are filled with the means of all sites.
+
+    Parameters
+    ----------
+    times : {"stratified", "grid", "exact"}, default "stratified"
+        Whose baseline hazard, and at which times.
+
+        "stratified": each site has its own, at its own times: the pooled Cox model with ``strata(site)``. No time and
+        nothing by time leaves a site during the fit: a vector and a matrix a round. It is the default since sites
+        differ in more than their patients' columns, and since it tells least. For predictions one shared baseline is
+        put together afterwards, on a grid.
+
+        "grid": one for all, on a grid of `n_times` agreed times; events after the horizon do not count.
+
+        "exact": one for all, at the times of all events: the pooled Cox model. The sites' policies must permit
+        ``exact_times``, and sums be masked or the policy ask for no minimum of patients.
+    ties : {"efron", "breslow"}, default "efron"
+        Events at one time, or in one bin of the grid. Efron's estimates suffer less where they are many.
+    ridge : float, default 0.0
+        Half of it times the squared coefficients of standardised columns is taken from the log-likelihood, as `alpha`
+        of scikit-survival does.
+    n_times : int, default 128
+        Times of the grid, at most 256.
+    horizon : float, optional
+        Last time of the grid; by default the one by which 95 % of the follow-ups ended.
+    cause : int, default 1
+        Which events count; with competing risks those of other causes end the follow-up, and ratios are those of the
+        cause-specific hazard.
+    robust : bool, default False
+        Errors by Lin and Wei's sandwich, which do not need hazards to be proportional.
+    one_round : bool, default False
+        In place of the rounds: each site's own estimate for a mean, the derivatives of all there, and one site's
+        likelihood in the place of all others' (ODAC; with baselines of the sites' own, ODACH). An approximation.
+    lead : str, optional
+        The site whose likelihood it is; the first by default. One with many events serves best.
+    level : float, default 0.95
+        Of the intervals.
+    max_rounds : int, default 25
+        Newton steps, halvings included.
+    tol : float, default 1e-9
+        Rounds end when no coefficient of standardised columns would change by more (1e-7 at least where sums are
+        masked).
+
+    Warns
+    -----
+    ConvergenceWarning
+        The rounds ended at `max_rounds`.
+    SeparationWarning
+        The likelihood rises without end as a coefficient grows.
+    UserWarning
+        A column carries no information; its coefficient is 0.
+
+    Raises
+    ------
+    DataError
+        Without a ridge, columns depend on each other.
+
+    References
+    ----------
+    .. [1] D. R. Cox (1972), Regression models and life-tables, Journal of the Royal Statistical Society B 34, 187-202.
+    .. [2] C.-L. Lu et al. (2015), WebDISCO: a web service for distributed Cox model learning without patient-level data
+       sharing, Journal of the American Medical Informatics Association 22, 1212-1219.
+
+    Examples
+    --------
+    >>> import multicentre as mc
+    >>> rng = np.random.default_rng(0)
+    >>> sites = {}
+    >>> for site in ("lyon", "porto", "turin"):
+    ...     X = rng.normal(size=(100, 2))
+    ...     time, end = rng.exponential(np.exp(-0.5 * X[:, 0])), rng.exponential(2.0, size=100)
+    ...     sites[site] = mc.data.SurvivalData(X, np.minimum(time, end), time <= end, columns=["age", "dose"])
+    >>> with mc.Federation.in_process(sites) as federation:
+    ...     model = FedCox().fit(federation)
+    >>> model.coefficients_.round(2).tolist()
+    [0.61, 0.1]
+    """
+
+    site_part: ClassVar[type[SitePart]] = CoxSite
+
+    def __init__(
+        self,
+        times: Times = "stratified",
+        *,
+        ties: Ties = "efron",
+        ridge: float = 0.0,
+        n_times: int = 128,
+        horizon: float | None = None,
+        cause: int = 1,
+        robust: bool = False,
+        one_round: bool = False,
+        lead: str | None = None,
+        level: float = 0.95,
+        max_rounds: int = 25,
+        tol: float = 1e-9,
+    ) -> None:
+        self.times = times
+        self.ties = ties
+        self.ridge = ridge
+        self.n_times = n_times
+        self.horizon = horizon
+        self.cause = cause
+        self.robust = robust
+        self.one_round = one_round
+        self.lead = lead
+        self.level = level
+        self.max_rounds = max_rounds
+        self.tol = tol
+
+    def asked_steps(self) -> frozenset[str]:
+        """Return the names of the steps that a fit with these parameters, and questions after it, may ask of a site."""
+        own = self.times == "stratified"
+        shared = {"sum_products", "sum_residuals"}
+        shared |= {"sum_exact_risk"} if self.times == "exact" else {"sum_risk", "sum_baseline"}
+        steps = {"sum_derivatives", "sum_baseline", "sum_own_residuals"} if own else shared
+        if self.robust:
+            steps |= {"sum_own_scores" if own else "sum_scores"}
+        if self.one_round:
+            steps |= {"sum_estimates", "solve_surrogate"}
+        return steps_of_agreement(self._needs()) | steps | {"fit_own"}
+
+    def by_site(self) -> SiteEffects:
+        """Ask each site of the last fit for its own coefficients, and put them together.
+
+        Each is a site's own answer and no term of a sum: the guard checks it and the ledger keeps it.
+
+        Returns
+        -------
+        SiteEffects
+            Not a number for a column, or a site, that gives none: fewer than three events (in clear, than the policy's
+            minimum), separation, or a column that is constant there.
+        """
+        answers = self.federation.ask(CoxSite.fit_own, self._penalty())
+        scaled = np.array([answer.coefficients for answer in answers.values()])
+        return self._effects(tuple(answers), scaled, np.array([answer.errors for answer in answers.values()]))
+
+    def check_proportionality(self, transform: TimeTransform = "km") -> dict[str, TestResult]:
+        """Ask the sites of the last fit for sums of Schoenfeld's residuals, and test that hazards are proportional.
+
+        Parameters
+        ----------
+        transform : {"km", "rank", "identity", "log"}, default "km"
+            How times are weighed: by 1 less the Kaplan-Meier estimate just before, by rank, as they are, or by
+            logarithm. With ``times="exact"`` times are those of the events, else those of the grid.
+
+        Returns
+        -------
+        dict of str to TestResult
+            By column, and "global" for all; Grambsch and Therneau's (1994).
+        """
+        if transform not in TRANSFORMS:
+            raise ConfigurationError(
+                f"{transform!r} is none of its values", where="transform", mend=f"Give one of {', '.join(TRANSFORMS)}."
+            )
+        found = sum_residuals(self.federation, self.agreed_, self._reached, self._plan(), transform)
+        average = found.value / found.n_events
+        weighted = found.weighted - average * found.plain
+        squares = found.squared_value - found.n_events * average**2
+        each, together = proportionality_tests(weighted, self._model_based, found.n_events, squares)
+        return {**{self.columns_[place]: test for place, test in each.items()}, "global": together}
+
+    def _fit(self, federation: Federation) -> None:
+        check_parameters(self.get_params(deep=False))
+        plan, agreed = self._plan(), agree(federation, CoxSite, self._needs())
+        if self.one_round:
+            fit = loops.fit_in_one_round(federation, agreed, plan, self._lead(federation))
+        else:
+            fit = loops.fit_by_rounds(federation, agreed, plan)
+        self.agreed_, self.history_, self._reached = agreed, fit.history, fit
+        self.model_ = make_model(federation, agreed, fit, plan)
+        self.log_likelihood_ = fit.totals.value
+        self.n_patients_, self.n_events_ = fit.totals.n_patients, fit.totals.n_events
+        self.n_rounds_, self.converged_ = len(fit.history), fit.converged
+        self._infer(federation, agreed, fit, plan)
+        warn_of_fit(fit, agreed.columns, int(self.max_rounds))
+
+    def _infer(self, federation: Federation, agreed: Agreed, fit: loops.Fit, plan: Plan) -> None:
+        known = informed(fit.totals.information, fit.totals.n_events)
+        self._model_based = covariance(fit.totals.information, plan.ridge, known)
+        spread_of = self._model_based
+        if self.robust:
+            scores = sum_scores(federation, agreed, fit, plan)
+            spread_of = covariance(fit.totals.information, plan.ridge, known, scores)
+        tests = global_tests(fit.coefficients, spread_of, (fit.null[0], fit.totals.value), fit.null[1])
+        self.tests_ = {name: test for name, test in tests.items() if np.isfinite(test.statistic)}
+        self._set_inference(fit.coefficients, spread_of, self._model_based, float(self.level))
+
+    def _needs(self) -> Needs:
+        exact = self.times == "exact"
+        return Needs(n_times=int(self.n_times), horizon=self.horizon, exact=exact, cause=int(self.cause))
+
+    def _plan(self) -> Plan:
+        return Plan(self.times, self.ties, float(self.ridge), int(self.max_rounds), float(self.tol))
+
+    def _penalty(self) -> sent.Penalty:
+        return sent.Penalty(float(self.ridge), self.ties == "efron")
+
+    def _lead(self, federation: Federation) -> str:
+        chosen = self.lead or federation.sites[0]
+        if chosen not in federation.sites:
+            raise ConfigurationError("no such site takes part", where=f"lead, {chosen}", mend="Name one of the sites.")
+        return chosen
+
+    def _effects_of(self, sites: Mapping[str, SurvivalData]) -> SiteEffects:
+        """Fit data that the caller holds, site by site, as the sites would."""
+        answers = {}
+        for site, data in sites.items():
+            part = CoxSite(site, data)
+            part.state = self.agreed_
+            answers[site] = CoxSite.fit_own.run(part, self._penalty())
+        scaled = np.array([answer.coefficients for answer in answers.values()])
+        return self._effects(tuple(answers), scaled, np.array([answer.errors for answer in answers.values()]))

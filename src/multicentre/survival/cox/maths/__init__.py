@@ -1,0 +1,1 @@
+"""The mathematics of the federated Cox model, as pure functions of arrays."""

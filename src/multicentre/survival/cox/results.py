@@ -1,0 +1,222 @@
+"""What a fitted Cox model tells: ratios, intervals, tests, and how far the sites differ."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from multicentre.data.survival import SurvivalData
+from multicentre.estimator import Arrays
+from multicentre.exhibits import Exhibit, Forest, Table
+from multicentre.federation.errors import ConfigurationError
+from multicentre.survival.cox.maths.heterogeneity import Combined, combine
+from multicentre.survival.cox.maths.inference import TestResult, hazard_ratios, wald_p_values
+from multicentre.survival.fitted import SurvivalEstimator
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Floats = NDArray[np.float64]
+_ARRAYS = ("coefficients_", "standard_errors_", "model_errors_", "p_values_", "hazard_ratios_", "covariance_")
+_FACTS = ("log_likelihood_", "n_patients_", "n_events_", "n_rounds_", "converged_", "level_")
+MOST_ROWS = 40
+LONGEST_FOREST = 60
+
+
+@dataclass(frozen=True)
+class SiteEffects:
+    """Every site's own estimate, and all of them together.
+
+    Parameters
+    ----------
+    columns, sites : tuple of str
+    coefficients, standard_errors : arrays of shape (s, d)
+        Log hazard ratios per unit of each column; not a number where a site gives none.
+    combined : Combined
+        Arrays of shape (d,): fixed and random effects, Cochran's Q, I squared.
+    """
+
+    columns: tuple[str, ...]
+    sites: tuple[str, ...]
+    coefficients: Floats
+    standard_errors: Floats
+    combined: Combined
+
+
+class CoxResults(SurvivalEstimator):
+    """A fitted Cox model.
+
+    Attributes
+    ----------
+    coefficients_ : array of shape (d,)
+        Log hazard ratios for one unit of each column; 0 for a column without information.
+    standard_errors_ : array of shape (d,)
+        Robust ones with ``robust=True``; not a number for a column without information.
+    model_errors_ : array of shape (d,)
+        From the information, whatever `robust` says.
+    covariance_ : array of shape (d, d)
+        Of the coefficients, behind `standard_errors_`.
+    hazard_ratios_ : array of shape (d, 3)
+        For one unit: ratio, lower and upper end of the interval at `level`.
+    p_values_ : array of shape (d,)
+        Two-sided Wald tests.
+    log_likelihood_ : float
+        Log partial likelihood, without the ridge; site by site with baselines of their own.
+    tests_ : dict of str to TestResult
+        That no column matters: "likelihood_ratio", "wald" and "score"; after one round, "wald".
+    n_patients_, n_events_ : float
+        Of the fit; events beyond the horizon of a grid do not count.
+    n_rounds_ : int
+    converged_ : bool
+    """
+
+    coefficients_: Floats
+    standard_errors_: Floats
+    hazard_ratios_: Floats
+    p_values_: Floats
+    tests_: dict[str, TestResult]
+    level_: float
+
+    def summary(self) -> pd.DataFrame:
+        """Return a row a column: coefficient, hazard ratio with its interval, standard error, p-value."""
+        import pandas as pd
+
+        check_is_fitted(self, "model_")
+        ratios = self.hazard_ratios_.T
+        table = {
+            "coefficient": self.coefficients_,
+            "standard_error": self.standard_errors_,
+            "hazard_ratio": ratios[0],
+            "lower": ratios[1],
+            "upper": ratios[2],
+            "p_value": self.p_values_,
+        }
+        return pd.DataFrame(table, index=list(self.columns_))
+
+    def forest(self, column: str, effects: SiteEffects) -> Forest:
+        """Return a forest plot of a column's hazard ratio: a row a site, the pooled fit, and the sites put together.
+
+        Parameters
+        ----------
+        column : str
+        effects : SiteEffects
+            What :meth:`FedCox.by_site` returned.
+
+        Raises
+        ------
+        ConfigurationError
+            There is no such column.
+        """
+        if column not in effects.columns:
+            raise ConfigurationError("the fit has no such column", where=column, mend="Name one of columns_.")
+        place, found = effects.columns.index(column), effects.combined
+        own = zip(effects.sites, effects.coefficients[:, place], effects.standard_errors[:, place], strict=True)
+        rows = [self._forest_row(site, value, error) for site, value, error in own]
+        pooled = [
+            self._forest_row("all sites, fitted together", self.coefficients_[place], self.standard_errors_[place]),
+            self._forest_row("sites combined, random effects", found.random[place], found.random_error[place]),
+        ]
+        caption = (
+            f"Each site's own fit and {100 * self.level_:g} % intervals; squares by weight. Cochran's Q "
+            f"{found.q[place]:.2f} (p {found.q_p_value[place]:.3f}), I squared {100 * found.i_squared[place]:.0f} %."
+        )
+        return _forest_of(f"Hazard ratio of {column} by site", caption, rows, pooled)
+
+    def exhibits(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Exhibit]:
+        """Return the table of hazard ratios and their forest plot; by site too, from data that the caller holds.
+
+        Parameters
+        ----------
+        sites : mapping of str to SurvivalData
+        labels : mapping
+            Unused.
+        """
+        shown: list[Exhibit] = [self._table(), self._forest_of_columns()]
+        held = {site: data for site, data in sites.items() if isinstance(data, SurvivalData)}
+        if len(held) > 1:
+            effects = self._effects_of(held)
+            strongest = np.argsort(np.nan_to_num(self.p_values_, nan=1.0), kind="stable")[:2]
+            shown += [self.forest(self.columns_[place], effects) for place in strongest]
+        return shown
+
+    def _effects_of(self, sites: Mapping[str, SurvivalData]) -> SiteEffects:
+        raise NotImplementedError
+
+    def _effects(self, sites: Sequence[str], scaled: Floats, errors: Floats) -> SiteEffects:
+        spread = self.agreed_.spread
+        own_errors = np.where(errors > 0, errors / spread, np.nan)
+        own = np.where(errors > 0, scaled / spread, np.nan)
+        return SiteEffects(self.columns_, tuple(sites), own, own_errors, combine(own, own_errors))
+
+    def _table(self) -> Table:
+        order = np.argsort(np.nan_to_num(self.p_values_, nan=1.0), kind="stable")[:MOST_ROWS]
+        table = self.summary().iloc[order]
+        rows = [[name, *(_shown(value) for value in row[1:])] for name, *row in table.itertuples()]
+        columns = ["column", "standard error", "hazard ratio", "lower", "upper", "p-value"]
+        caption = (
+            f"For one unit of each column, with {100 * self.level_:g} % intervals; {self.n_patients_:.0f} patients, "
+            f"{self.n_events_:.0f} events."
+        )
+        return Table("Hazard ratios", caption, "model", columns, rows)
+
+    def _forest_of_columns(self) -> Forest:
+        order = np.argsort(np.nan_to_num(self.p_values_, nan=1.0), kind="stable")[:MOST_ROWS]
+        spread = self.agreed_.spread
+        rows = [
+            self._forest_row(
+                self.columns_[place],
+                self.coefficients_[place] * spread[place],
+                self.standard_errors_[place] * spread[place],
+            )
+            for place in order
+        ]
+        caption = f"For one standard deviation of each column, with {100 * self.level_:g} % intervals."
+        return _forest_of("Hazard ratios of all sites", caption, rows, [])
+
+    def _forest_row(self, name: str, coefficient: float, error: float) -> _Row:
+        if not (np.isfinite(coefficient) and np.isfinite(error)):
+            return name, None, None, None
+        ratio, low, high = hazard_ratios(np.array([coefficient]), np.array([error]), self.level_)[0].tolist()
+        return name, ratio, low, high
+
+    def _set_inference(self, coefficients: Floats, spread_of: Floats, model_based: Floats, level: float) -> None:
+        spread = self.agreed_.spread
+        scale = np.outer(spread, spread)
+        self.level_ = level
+        self.coefficients_ = coefficients / spread
+        self.covariance_ = spread_of / scale
+        self.standard_errors_ = np.sqrt(np.diagonal(self.covariance_))
+        self.model_errors_ = np.sqrt(np.diagonal(model_based)) / spread
+        self.p_values_ = wald_p_values(self.coefficients_, self.standard_errors_)
+        self.hazard_ratios_ = hazard_ratios(self.coefficients_, self.standard_errors_, level)
+
+    def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        arrays, facts = super()._state()
+        arrays |= {name: getattr(self, name) for name in _ARRAYS}
+        facts |= {name: getattr(self, name) for name in _FACTS}
+        return arrays, facts | {"tests_": {name: asdict(test) for name, test in self.tests_.items()}}
+
+    def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
+        super()._restore(arrays, facts)
+        for name in _ARRAYS:
+            setattr(self, name, arrays[name])
+        for name in _FACTS:
+            setattr(self, name, facts[name])
+        self.tests_ = {name: TestResult(**test) for name, test in facts["tests_"].items()}
+
+
+_Row = tuple[str, float | None, float | None, float | None]
+
+
+def _forest_of(title: str, caption: str, rows: Sequence[_Row], pooled: Sequence[_Row]) -> Forest:
+    names, values, low, high = (list(column) for column in zip(*rows, *pooled, strict=True))
+    return Forest(title, caption, "model", "hazard ratio", names, values, low, high, len(pooled), 1.0)
+
+
+def _shown(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None

@@ -1,0 +1,206 @@
+"""The rounds by which sites fit a Cox model together: Newton and Raphson on sums, with step halving."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.federation.coordinator import Federation
+from multicentre.federation.errors import DataError
+from multicentre.federation.messages import Message, array, number
+from multicentre.federation.rounds import History
+from multicentre.survival.agreement.messages import Agreed
+from multicentre.survival.cox import messages as sent
+from multicentre.survival.cox.maths.inference import dependent_columns, informed
+from multicentre.survival.cox.site import CoxSite
+from multicentre.survival.cox.totals import Plan, Totals, add_up
+from multicentre.survival.kernels.cox import (
+    LARGEST_COEFFICIENT,
+    Likelihood,
+    newton_step,
+)
+
+Floats = NDArray[np.float64]
+NOISE = 1e-12
+RANK = 1e-10
+SOME_RIDGE = 0.1
+NO_GAIN = 1e-7
+STILL_MOVING = 1e-3
+MASKED_TOL = 1e-7
+
+
+@dataclass(frozen=True)
+class Ascent(Message):
+    """Where the coordinator stands on its way to the maximum."""
+
+    coefficients: Floats = array("best coefficients so far", ("d",))
+    step: Floats = array("where the next ones lie from there", ("d",))
+    share: float = number("how much of the step is taken")
+    objective: float = number("penalised log-likelihood of the best", finite=False)
+    shift: float = number("logarithm by which hazard ratios are divided")
+    n_patients: float = number("patients behind it")
+    null_value: float = number("log-likelihood without columns")
+    null_score: float = number("statistic of the score test without columns")
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A Cox model on standardised columns, and the sums behind it.
+
+    Parameters
+    ----------
+    coefficients : array of shape (d,)
+    totals : Totals
+        At the coefficients.
+    null : tuple of float
+        Log-likelihood, and the score test's statistic, without columns.
+    history : list of dict
+    converged : bool
+    endless : bool
+        The likelihood rose no more while coefficients went on.
+    moving : array of shape (d,)
+        How far each coefficient would still go.
+    """
+
+    coefficients: Floats
+    totals: Totals
+    null: tuple[float, float]
+    history: History
+    converged: bool
+    endless: bool
+    moving: Floats
+
+
+def fit_by_rounds(federation: Federation, agreed: Agreed, plan: Plan) -> Fit:
+    """Climb the penalised partial likelihood to its maximum."""
+    n_columns = len(agreed.columns)
+    tol = max(plan.tol, MASKED_TOL) if federation.protection == "masked" else plan.tol
+    rounds = federation.rounds(plan.max_rounds, Ascent, lambda: _start(n_columns))
+    for number_ in rounds:
+        before = rounds.state
+        tried = before.coefficients + before.share * before.step
+        totals = add_up(federation, tried, before.shift, plan)
+        if number_ == 1:
+            check_independent(totals, agreed, plan.ridge)
+            before = replace(before, null_value=totals.value, null_score=_score_statistic(totals))
+        rounds.state, gain = _climb(before, tried, totals, plan.ridge)
+        change = float(np.abs(rounds.state.step).max())
+        rounds.record(log_likelihood=totals.value, change=change, share=before.share)
+        if rounds.state.share == 1.0 and (change < tol or (change > STILL_MOVING and gain < _no_gain(totals))):
+            rounds.stop()
+    reached = rounds.state
+    converged = rounds.stopped and float(np.abs(reached.step).max()) < tol
+    coefficients = reached.coefficients + reached.step if converged else reached.coefficients
+    totals = _reached(federation, coefficients, reached.shift, plan)
+    null = reached.null_value, reached.null_score
+    return Fit(coefficients, totals, null, rounds.history, converged, rounds.stopped and not converged, reached.step)
+
+
+def fit_in_one_round(federation: Federation, agreed: Agreed, plan: Plan, lead: str) -> Fit:
+    """Take the sites' mean, the derivatives there once, and one site's likelihood in the place of all (ODAC).
+
+    References
+    ----------
+    R. Duan et al. (2020), Learning from local to global: an efficient distributed algorithm for modeling time-to-event
+    data, Journal of the American Medical Informatics Association 27, 1028-1036. C. Luo et al. (2022), ODACH: a one-shot
+    distributed algorithm for Cox model with heterogeneous multi-center data, Scientific Reports 12, 6627.
+    """
+    efron = plan.ties == "efron"
+    own = federation.once(
+        "estimates",
+        sent.Estimates,
+        lambda: federation.sum(CoxSite.sum_estimates, sent.Penalty(max(plan.ridge, SOME_RIDGE), efron)),
+    )
+    start = _weighted_mean(own, agreed.n_events)
+    there = federation.once("derivatives", Totals, lambda: add_up(federation, start, 0.0, plan))
+    check_independent(there, agreed, plan.ridge)
+    ask = sent.Surrogate(start, efron, plan.ridge, there.n_events, there.gradient, there.information)
+    answer = federation.once(
+        "solution", sent.Solution, lambda: federation.ask(CoxSite.solve_surrogate, ask, to=[lead])[lead]
+    )
+    solved = bool(answer.coefficients.any())
+    step = _step(there, start, plan.ridge)
+    coefficients = answer.coefficients if solved else start + step
+    totals = _reached(federation, coefficients, _next_shift(there), plan)
+    moving = _step(totals, coefficients, plan.ridge)
+    history = [{"round": 1.0, "log_likelihood": totals.value, "change": float(np.abs(moving).max())}]
+    return Fit(coefficients, totals, (np.nan, np.nan), history, solved, False, moving)
+
+
+def check_independent(totals: Totals, agreed: Agreed, ridge: float) -> None:
+    """Raise DataError where columns depend on each other and there is no ridge."""
+    known = np.flatnonzero(informed(totals.information, totals.n_events))
+    among = dependent_columns(totals.information[np.ix_(known, known)])
+    if ridge > 0 or not len(among):
+        return
+    names = [agreed.columns[place] for place in known[among]]
+    listed = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
+    raise DataError(
+        f"columns depend on each other: {listed}",
+        where="columns",
+        mend="Leave one of them out (one level of a category, say), or fit with a ridge: ridge=1.0.",
+    )
+
+
+def _start(n_columns: int) -> Ascent:
+    nothing = np.zeros(n_columns)
+    return Ascent(nothing, nothing, 1.0, -np.inf, 0.0, 0.0, 0.0, 0.0)
+
+
+def _climb(before: Ascent, tried: Floats, totals: Totals, ridge: float) -> tuple[Ascent, float]:
+    """Go on from where the objective rose, or halve the step; after the loss of a site nothing can be compared."""
+    objective = totals.value - 0.5 * ridge * float(tried @ tried)
+    gain = objective - before.objective
+    if totals.n_patients != before.n_patients:
+        gain = np.inf
+    if not gain >= -_no_gain(totals):
+        return replace(before, share=before.share / 2.0), gain
+    step = _step(totals, tried, ridge)
+    state = replace(
+        before,
+        coefficients=tried,
+        step=step,
+        share=1.0,
+        objective=objective,
+        shift=_next_shift(totals),
+        n_patients=totals.n_patients,
+    )
+    return state, gain
+
+
+def _no_gain(totals: Totals) -> float:
+    return NO_GAIN + NOISE * abs(totals.value)
+
+
+def _step(totals: Totals, coefficients: Floats, ridge: float) -> Floats:
+    """Return the next step, none for a column without information, and none beyond coefficients of 50."""
+    known = informed(totals.information, totals.n_events)
+    inside = Likelihood(totals.value, totals.gradient[known], totals.information[np.ix_(known, known)])
+    step = np.zeros(len(coefficients))
+    step[known] = newton_step(inside, coefficients[known], ridge)
+    return np.clip(coefficients + step, -LARGEST_COEFFICIENT, LARGEST_COEFFICIENT) - coefficients
+
+
+def _next_shift(totals: Totals) -> float:
+    first = float(totals.risk[0]) if len(totals.risk) else 0.0
+    return totals.shift + float(np.log(first / totals.n_patients)) if first > 0 else totals.shift
+
+
+def _score_statistic(totals: Totals) -> float:
+    known = informed(totals.information, totals.n_events)
+    inverse = np.linalg.pinv(totals.information[np.ix_(known, known)], hermitian=True)
+    return float(totals.gradient[known] @ inverse @ totals.gradient[known])
+
+
+def _weighted_mean(own: sent.Estimates, n_events: float) -> Floats:
+    known = informed(own.information, n_events)
+    mean = np.zeros(len(own.weighted))
+    inverse = np.linalg.pinv(own.information[np.ix_(known, known)], rcond=RANK, hermitian=True)
+    mean[known] = inverse @ own.weighted[known]
+    return np.clip(mean, -LARGEST_COEFFICIENT, LARGEST_COEFFICIENT)
+
+
+def _reached(federation: Federation, coefficients: Floats, shift: float, plan: Plan) -> Totals:
+    return federation.once("reached", Totals, lambda: add_up(federation, coefficients, shift, plan))

@@ -1,0 +1,247 @@
+"""FedDeepSurv: federated averaging of a network for the log hazard ratio."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.federation.coordinator import Federation
+from multicentre.federation.errors import ConfigurationError, DataError
+from multicentre.federation.rounds import Rounds
+from multicentre.federation.steps import SitePart
+from multicentre.survival.agreement.rounds import Needs, agree, steps_of_agreement
+from multicentre.survival.deep import messages as sent
+from multicentre.survival.deep.maths import baseline_hazard
+from multicentre.survival.deep.site import DeepSite
+from multicentre.survival.fitted import SurvivalEstimator
+from multicentre.survival.learners.networks import FEWEST_EVENTS, NetworkSettings, draw_parameters, require_torch
+from multicentre.survival.models.network import Network
+
+Floats = NDArray[np.float64]
+
+
+class FedDeepSurv(SurvivalEstimator):
+    """DeepSurv by federated averaging: proportional hazards with a network in place of the linear predictor.
+
+    In every round each site trains the network for some passes over its patients, on the partial likelihood of its own
+    risk sets, and the coordinator averages the parameters, weighted with the patients. Each site holds out a part of
+    its patients; the rounds end when their partial likelihood, summed over the sites, gets no better, and the network
+    that did best is kept. The baseline hazard comes from sums over all patients. Only sums over sites reach the
+    coordinator.
+
+    Parameters
+    ----------
+    hidden : sequence of int, default (32, 32)
+        Widths of the hidden layers (rectified), at most four; none make the model linear.
+    norm : {"layer", "none"}, default "layer"
+        Layer normalisation in every hidden layer, or none. Batch normalisation is not offered: its statistics are a
+        site's own, and average badly.
+    dropout : float, default 0.1
+        Share of a hidden layer's values that are left out in training.
+    max_rounds : int, default 100
+    n_local_epochs : int, default 1
+        Passes over a site's patients in a round, at most 100.
+    learning_rate : float, default 0.01
+        Step length of AdamW; its moments start anew in every round.
+    weight_decay : float, default 0.0001
+    batch_size : int, default 256
+        Patients of a batch, at most.
+    proximal : float, default 0.0
+        Weight mu of FedProx's ``mu / 2 * ||w - w_sent||^2``; 0 is FedAvg.
+    validation : float, default 0.15
+        Share of a site's patients that it holds out, from 0 to 0.5. With fewer than three of their events over all
+        sites, all rounds are made and the last network is kept.
+    patience : int, default 15
+        Rounds without a better network after which the fit ends.
+    n_times : int, default 64
+        Times of the grid, at most 256.
+    horizon : float, optional
+        Last time of the grid; by default the time by which 95 % of the follow-ups ended.
+    cause : int, default 1
+        Events that count; those of other causes end the follow-up.
+    random_state : int, default 0
+        Seed of the start; the sites mix their own data into the seeds of their draws.
+
+    Attributes
+    ----------
+    model_ : Network
+        Parameters and baseline, in checked arrays; prediction needs no torch.
+    history_ : list of dict
+        One entry a round: ``log_likelihood``, the partial log-likelihood per event of held-out patients, of the network
+        that the round began with.
+
+    Raises
+    ------
+    MissingExtra
+        torch is not installed (``pip install 'multicentre[deep]'``).
+
+    Notes
+    -----
+    In clear, under a policy with a minimum of patients, a site holds nobody out when fewer of them would have an event
+    than that minimum, and joins bins of the grid for the baseline until each has as many events. Masked sums need
+    neither.
+
+    References
+    ----------
+    .. [1] J. Katzman et al., "DeepSurv", BMC Medical Research Methodology 18 (2018), 24.
+    .. [2] B. McMahan et al., "Communication-efficient learning of deep networks from decentralized data", AISTATS 2017.
+    .. [3] T. Li et al., "Federated optimization in heterogeneous networks", MLSys 2020.
+
+    Examples
+    --------
+    >>> FedDeepSurv(hidden=(16,), proximal=0.1)
+    FedDeepSurv(hidden=(16,), proximal=0.1)
+    """
+
+    site_part: ClassVar[type[SitePart]] = DeepSite
+    model_: Network
+
+    def __init__(
+        self,
+        hidden: Sequence[int] = (32, 32),
+        *,
+        norm: Literal["layer", "none"] = "layer",
+        dropout: float = 0.1,
+        max_rounds: int = 100,
+        n_local_epochs: int = 1,
+        learning_rate: float = 1e-2,
+        weight_decay: float = 1e-4,
+        batch_size: int = 256,
+        proximal: float = 0.0,
+        validation: float = 0.15,
+        patience: int = 15,
+        n_times: int = 64,
+        horizon: float | None = None,
+        cause: int = 1,
+        random_state: int = 0,
+    ) -> None:
+        self.hidden = hidden
+        self.norm = norm
+        self.dropout = dropout
+        self.max_rounds = max_rounds
+        self.n_local_epochs = n_local_epochs
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.batch_size = batch_size
+        self.proximal = proximal
+        self.validation = validation
+        self.patience = patience
+        self.n_times = n_times
+        self.horizon = horizon
+        self.cause = cause
+        self.random_state = random_state
+
+    def asked_steps(self) -> frozenset[str]:
+        """Return the names of the steps that a fit with these parameters may ask of a site."""
+        return steps_of_agreement(self._needs) | {"split", "train", "sum_risks"}
+
+    @property
+    def _needs(self) -> Needs:
+        return Needs(n_times=self.n_times, horizon=self.horizon, cause=self.cause)
+
+    def _fit(self, federation: Federation) -> None:
+        settings = self._settings()
+        require_torch()
+        self.agreed_ = agree(federation, DeepSite, self._needs)
+        parts = sent.Parts(float(self.validation), int(self.random_state))
+        federation.once("split", sent.Parts, lambda: _told(federation, parts))
+        task = self._first_task(settings)
+        rounds = federation.rounds(self.max_rounds, sent.Progress, lambda: _start(task))
+        for number in rounds:
+            ask = replace(task, parameters=rounds.state.parameters, round_number=number)
+            sums = federation.sum(DeepSite.train, ask)
+            self._advance(rounds, sums)
+        reached = rounds.state
+        found = reached.best if math.isfinite(reached.score) else reached.parameters
+        proposal = sent.Proposal(task.hidden, task.norm, found)
+        sums_at_risk = federation.once("risks", sent.RiskSums, lambda: federation.sum(DeepSite.sum_risks, proposal))
+        self.model_ = self._model(proposal, sums_at_risk)
+        self.history_ = rounds.history
+
+    def _first_task(self, settings: NetworkSettings) -> sent.Task:
+        start = draw_parameters(len(self.agreed_.columns), settings, np.random.default_rng(self.random_state))
+        return sent.Task(
+            hidden=np.array(settings.hidden, dtype=np.int64),
+            norm=settings.norm,
+            parameters=start,
+            dropout=settings.dropout,
+            learning_rate=settings.learning_rate,
+            weight_decay=settings.weight_decay,
+            batch_size=settings.batch_size,
+            n_epochs=self.n_local_epochs,
+            proximal=float(self.proximal),
+            seed=int(self.random_state),
+            round_number=0,
+        )
+
+    def _advance(self, rounds: Rounds[sent.Progress], sums: sent.Trained) -> None:
+        if sums.share <= 0:
+            raise DataError(
+                "no patient of the training has an event up to the horizon",
+                where="event",
+                mend="Lower `validation`, or lengthen the horizon.",
+            )
+        before = rounds.state
+        rounds.state = replace(before, parameters=sums.parameters / sums.share)
+        if sums.n_events < FEWEST_EVENTS - 0.5:
+            return
+        score = sums.log_likelihood * self.agreed_.n_events / sums.n_events
+        rounds.record(log_likelihood=score)
+        if score > before.score:
+            rounds.state = replace(rounds.state, best=before.parameters, score=score, best_round=rounds.number)
+        elif rounds.number - before.best_round >= self.patience:
+            rounds.stop()
+
+    def _model(self, proposal: sent.Proposal, sums: sent.RiskSums) -> Network:
+        if not sums.events.sum() > 0.5:
+            raise DataError(
+                "no site has so many events that they may leave in clear",
+                where="baseline",
+                mend="Mask the sums: mc.Federation.in_process(..., secure_sum=True).",
+            )
+        agreed = self.agreed_
+        return Network(
+            agreed.times,
+            agreed.centre,
+            agreed.spread,
+            proposal.hidden.astype(np.int32),
+            int(proposal.norm == "layer"),
+            proposal.parameters,
+            baseline_hazard(sums.events, sums.at_risk * agreed.n_patients),
+            patients=round(agreed.n_patients),
+        ).valid(len(agreed.columns))
+
+    def _settings(self) -> NetworkSettings:
+        if self.norm not in ("layer", "none"):
+            raise ConfigurationError(
+                f"{self.norm!r} cannot be averaged over sites", where="norm", mend="Use 'layer' or 'none'."
+            )
+        for name in ("max_rounds", "n_local_epochs", "patience", "batch_size"):
+            value = getattr(self, name)
+            if not isinstance(value, int | np.integer) or value < 1:
+                raise ConfigurationError(f"{value!r} is not a whole number of at least 1", where=name)
+        if not 0 <= self.proximal <= 1e6:
+            raise ConfigurationError(f"{self.proximal!r} is not from 0 to 1e6", where="proximal")
+        return NetworkSettings(
+            tuple(int(width) for width in self.hidden),
+            self.norm,
+            float(self.dropout),
+            float(self.learning_rate),
+            float(self.weight_decay),
+            int(self.batch_size),
+            validation=float(self.validation),
+        )
+
+
+def _start(task: sent.Task) -> sent.Progress:
+    return sent.Progress(task.parameters, task.parameters, -math.inf, 0)
+
+
+def _told(federation: Federation, parts: sent.Parts) -> sent.Parts:
+    federation.ask(DeepSite.split, parts)
+    return parts

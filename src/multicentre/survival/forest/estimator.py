@@ -1,0 +1,268 @@
+"""Forests of trees that the sites grow alone, put together in one round."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.estimator import Arrays
+from multicentre.federation.coordinator import Federation
+from multicentre.federation.errors import ConfigurationError
+from multicentre.federation.steps import SitePart
+from multicentre.survival.agreement.rounds import Needs, agree, steps_of_agreement
+from multicentre.survival.fitted import SurvivalEstimator
+from multicentre.survival.forest import messages as sent
+from multicentre.survival.forest import rounds
+from multicentre.survival.forest.maths import allot_trees
+from multicentre.survival.forest.site import MOST_TREES, SAMPLINGS, ForestSite
+from multicentre.survival.learners.tree import DEEPEST, TreeSettings
+from multicentre.survival.models.trees import Trees
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Columns = Literal["sqrt", "third", "all"] | int
+Sampling = Literal["uniform", "ibs", "concordance"]
+
+
+class LocalTrees(SurvivalEstimator):
+    """Base of the forests of trees that the sites grow alone."""
+
+    site_part: ClassVar[type[SitePart]] = ForestSite
+    model_: Trees
+    trees_by_site_: dict[str, int]
+    n_trees: int
+    max_depth: int | None
+    min_leaf: int
+    min_events: int
+    n_columns: Columns
+    n_times: int
+    horizon: float | None
+    n_bins: int
+    cause: int
+    random_state: int
+
+    def asked_steps(self) -> frozenset[str]:
+        """Return the names of the steps that a fit with these parameters may ask of a site."""
+        return steps_of_agreement(self._needs) | {"offer_trees", "grow_trees"}
+
+    @property
+    def _needs(self) -> Needs:
+        return Needs(n_times=self.n_times, horizon=self.horizon, n_bins=self.n_bins, cause=self.cause)
+
+    def _grow(
+        self, federation: Federation, n_trees: int, allot: rounds.Allot, sampling: Sampling, replacement: bool
+    ) -> tuple[sent.Orders, dict[str, Trees]]:
+        """Agree, order and gather; return what was ordered, and the trees by site."""
+        if not {n_trees, self.n_trees} <= set(range(1, MOST_TREES + 1)):
+            raise ConfigurationError("no number of trees", where="n_trees", mend=f"Give 1 to {MOST_TREES}.")
+        settings = TreeSettings(self.max_depth, self.min_leaf, self.min_events, self.n_columns)
+        self.agreed_ = agree(federation, ForestSite, self._needs)
+        forest = sent.Forest(
+            n_trees=n_trees,
+            max_depth=DEEPEST if settings.max_depth is None else settings.max_depth,
+            min_leaf=settings.min_leaf,
+            min_events=settings.min_events,
+            n_columns=settings.number_of_columns(len(self.agreed_.columns)),
+            sampling=sampling,
+            replacement=replacement,
+            seed=int(self.random_state),
+        )
+        orders = rounds.order_trees(federation, forest, allot)
+        return orders, rounds.gather_trees(federation, forest, orders, self.agreed_)
+
+    def _join(self, grown: Mapping[str, Trees], shares: Mapping[str, float]) -> None:
+        """Set the model: every site's trees with the site's share."""
+        self.model_ = Trees.joined(list(grown.values()), np.array([shares[site] for site in grown]))
+        self.trees_by_site_ = {site: len(trees.roots) for site, trees in grown.items()}
+        self.history_ = []
+
+    def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        arrays, facts = super()._state()
+        return arrays, {**facts, "trees_by_site": self.trees_by_site_}
+
+    def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
+        super()._restore(arrays, facts)
+        self.trees_by_site_ = dict(facts["trees_by_site"])
+
+
+class FedSurF(LocalTrees):
+    """A federated survival forest in one round: sites grow forests, and give some of their trees.
+
+    The coordinator draws how many trees each site gives, in proportion to its patients; a site grows its forest, and
+    draws which of its trees leave. The model's survival curve is the mean over the trees given.
+
+    Parameters
+    ----------
+    n_trees : int, default 100
+        Trees of the model. Fewer where all sites together have fewer.
+    n_local_trees : int, default 100
+        Trees that every site grows.
+    sampling : {"uniform", "ibs", "concordance"}, default "uniform"
+        How a site draws its trees: all alike, or by one over their integrated Brier score, or by their concordance, on
+        a fifth of its patients whom the trees do not see. Scores are scaled from 0 for the site's worst tree to 1.
+    replacement : bool, default False
+        Trees are drawn with replacement, as the authors' code does; one drawn twice weighs twice.
+    max_depth : int, optional
+        Splits on the way to a leaf, at most. The authors' settings for SUPPORT2 are ``n_trees=500, max_depth=1``.
+    min_leaf : int, default 15
+        Fewest patients of a leaf. Sites refuse fewer than 15, or than their policies ask for.
+    min_events : int, default 3
+        Fewest events of a leaf.
+    n_columns : {"sqrt", "third", "all"} or int, default "sqrt"
+        Columns that are tried at every node.
+    n_times : int, default 64
+        Length of the grid of times, at most 256.
+    horizon : float, optional
+        Last time of the grid; by default the one by which 95 % of the follow-ups ended.
+    n_bins : int, default 64
+        Bins of every column, at most 256.
+    cause : int, default 1
+        Which events count.
+    random_state : int, default 0
+        Seed. Each site mixes it with its name and its data.
+
+    Attributes
+    ----------
+    model_ : Trees
+    trees_by_site_ : dict of str to int
+        Trees in the model by site that grew them, in the order of the model. The coordinator knows which tree is whose.
+    agreed_, times_, columns_
+        As for all survival methods.
+
+    Notes
+    -----
+    A sum over sites cannot stand for trees, so each site's own leave it (`federation.ask`), in clear even where sums
+    are masked: a leaf's curve is that of 15 patients or more, on the shared grid, and tells their share of events by
+    its times. ``FedRSF`` grows its trees from sums, and shows no site's own.
+
+    References
+    ----------
+    .. [1] A. Archetti, F. Ieva, M. Matteucci, "Scaling survival analysis in healthcare with federated survival
+       forests: a comparative study on heart failure and breast cancer genomics", Future Generation Computer Systems
+       149 (2023), 343-358.
+
+    Examples
+    --------
+    >>> import multicentre as mc
+    >>> rng = np.random.default_rng(0)
+    >>> def draw(n):
+    ...     X = rng.normal(size=(n, 3))
+    ...     time, censoring = rng.exponential(20.0 * np.exp(-X[:, 0])), rng.exponential(40.0, n)
+    ...     return mc.data.SurvivalData(X, np.minimum(time, censoring), time <= censoring)
+    >>> federation = mc.Federation.in_process({"lyon": draw(200), "porto": draw(100), "turin": draw(100)})
+    >>> model = mc.survival.FedSurF(n_trees=20, n_local_trees=20).fit(federation)
+    >>> sum(model.trees_by_site_.values()), bool(model.score(draw(300)) > 0.6)
+    (20, True)
+    """
+
+    def __init__(
+        self,
+        n_trees: int = 100,
+        *,
+        n_local_trees: int = 100,
+        sampling: Sampling = "uniform",
+        replacement: bool = False,
+        max_depth: int | None = None,
+        min_leaf: int = 15,
+        min_events: int = 3,
+        n_columns: Columns = "sqrt",
+        n_times: int = 64,
+        horizon: float | None = None,
+        n_bins: int = 64,
+        cause: int = 1,
+        random_state: int = 0,
+    ) -> None:
+        self.n_trees = n_trees
+        self.n_local_trees = n_local_trees
+        self.sampling = sampling
+        self.replacement = replacement
+        self.max_depth = max_depth
+        self.min_leaf = min_leaf
+        self.min_events = min_events
+        self.n_columns = n_columns
+        self.n_times = n_times
+        self.horizon = horizon
+        self.n_bins = n_bins
+        self.cause = cause
+        self.random_state = random_state
+
+    def _fit(self, federation: Federation) -> None:
+        if self.sampling not in SAMPLINGS:
+            raise ConfigurationError("there is no such sampling", where="sampling", mend=f"Use {', '.join(SAMPLINGS)}.")
+        replacement = bool(self.replacement)
+        orders, grown = self._grow(federation, self.n_local_trees, self._allot, self.sampling, replacement)
+        wanted = dict(zip(orders.sites, orders.wanted.tolist(), strict=True))
+        self._join(grown, {site: wanted[site] if replacement else len(trees.roots) for site, trees in grown.items()})
+
+    def _allot(self, n_patients: Floats, offered: Integers) -> Integers:
+        rng = np.random.default_rng(self.random_state)
+        return allot_trees(self.n_trees, n_patients, offered, rng, replacement=bool(self.replacement))
+
+
+class LocalForests(LocalTrees):
+    """The union of the sites' own random survival forests: every site gives all of its trees.
+
+    A site's forest weighs as its patients; within it all trees weigh alike.
+
+    Parameters
+    ----------
+    n_trees : int, default 100
+        Trees that every site grows.
+    max_depth, min_leaf, min_events, n_columns, n_times, horizon, n_bins, cause, random_state
+        As for :class:`FedSurF`.
+
+    Attributes
+    ----------
+    model_, trees_by_site_, agreed_, times_, columns_
+        As for :class:`FedSurF`, whose notes on what leaves a site hold here for all trees.
+
+    References
+    ----------
+    .. [1] H. Ishwaran, U. B. Kogalur, E. H. Blackstone, M. S. Lauer, "Random survival forests", Annals of Applied
+       Statistics 2 (2008), 841-860.
+
+    Examples
+    --------
+    >>> import multicentre as mc
+    >>> rng = np.random.default_rng(0)
+    >>> def draw(n):
+    ...     X = rng.normal(size=(n, 3))
+    ...     time, censoring = rng.exponential(20.0 * np.exp(-X[:, 0])), rng.exponential(40.0, n)
+    ...     return mc.data.SurvivalData(X, np.minimum(time, censoring), time <= censoring)
+    >>> federation = mc.Federation.in_process({"lyon": draw(200), "porto": draw(100), "turin": draw(100)})
+    >>> model = mc.survival.LocalForests(n_trees=20).fit(federation)
+    >>> model.trees_by_site_
+    {'lyon': 20, 'porto': 20, 'turin': 20}
+    """
+
+    def __init__(
+        self,
+        n_trees: int = 100,
+        *,
+        max_depth: int | None = None,
+        min_leaf: int = 15,
+        min_events: int = 3,
+        n_columns: Columns = "sqrt",
+        n_times: int = 64,
+        horizon: float | None = None,
+        n_bins: int = 64,
+        cause: int = 1,
+        random_state: int = 0,
+    ) -> None:
+        self.n_trees = n_trees
+        self.max_depth = max_depth
+        self.min_leaf = min_leaf
+        self.min_events = min_events
+        self.n_columns = n_columns
+        self.n_times = n_times
+        self.horizon = horizon
+        self.n_bins = n_bins
+        self.cause = cause
+        self.random_state = random_state
+
+    def _fit(self, federation: Federation) -> None:
+        orders, grown = self._grow(federation, self.n_trees, lambda _, offered: offered, "uniform", False)
+        self._join(grown, dict(zip(orders.sites, orders.n_patients.tolist(), strict=True)))

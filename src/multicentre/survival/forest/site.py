@@ -1,0 +1,106 @@
+"""A site's own forest: all that a coordinator can ask of a site, and all that it answers.
+
+A site grows its trees alone, and gives some of them. A leaf holds at least fifteen patients, or as many as the policy
+wants behind a value; its curve lies on the grid of times that all sites share, its thresholds on edges that they share.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.federation.errors import ConfigurationError
+from multicentre.federation.steps import step
+from multicentre.survival.agreement.patients import Patients
+from multicentre.survival.agreement.site import SurvivalPart, check_grid_is_coarse
+from multicentre.survival.forest import messages as sent
+from multicentre.survival.forest.maths import brier_gains, chances_of, concordance_gains, draw_trees
+from multicentre.survival.learners.tree import DEEPEST, TreeSettings, fit_forest
+from multicentre.survival.models.trees import Trees
+
+Floats = NDArray[np.float64]
+SAMPLINGS = ("uniform", "ibs", "concordance")
+SMALLEST_LEAF = 15
+MOST_TREES = 2000
+HELD_OUT = 0.2
+
+
+class ForestSite(SurvivalPart):
+    """The site part of FedSurF and of the union of local forests."""
+
+    method: ClassVar[str] = "local-forests"
+
+    @step(releases=sent.Offer, when="once")
+    def offer_trees(self, ask: sent.Forest) -> sent.Offer:
+        """Count the patients, and tell how many trees there will be: as many as asked, or none with too few events."""
+        self._check(ask)
+        training, _ = self._split(ask)
+        n_events = int(training.happened.sum())
+        can_grow = len(training) >= ask.min_leaf and n_events >= max(ask.min_events, 1)
+        return sent.Offer(float(len(self.data)), ask.n_trees if can_grow else 0, patients=len(self.data))
+
+    @step(releases=Trees, when="once")
+    def grow_trees(self, ask: sent.Order) -> Trees:
+        """Grow a forest on bootstrap samples of the site's patients, and give the trees that the draw chose.
+
+        A sum over sites cannot answer for trees, so these are the site's own. The draw goes by the site's generator,
+        its own data mixed in: nobody elsewhere can tell which patients a tree drew.
+        """
+        self._check(ask)
+        rng = self._generator(ask, 1)
+        training, held_out = self._split(ask)
+        settings = TreeSettings(ask.max_depth, ask.min_leaf, ask.min_events, ask.n_columns)
+        forest = fit_forest(training, ask.n_trees, settings, rng)
+        if forest.is_empty or not ask.wanted:
+            return Trees.empty()
+        chances = chances_of(_gains(ask.sampling, forest, training, held_out))
+        drawn = draw_trees(chances, ask.wanted, rng, replacement=ask.replacement)
+        chosen = np.flatnonzero(drawn)
+        return forest.of_trees(chosen, drawn[chosen].astype(np.float64))
+
+    def _split(self, ask: sent.Forest) -> tuple[Patients, Patients | None]:
+        """Return training and held-out patients; nobody is held out where trees are drawn uniformly."""
+        n_held_out = 0 if ask.sampling == "uniform" else round(HELD_OUT * len(self.data))
+        if not n_held_out:
+            return self.patients, None
+        order = self._generator(ask, 0).permutation(len(self.data))
+        least = 0 if self.agreed.masked else self.least_behind
+        training = Patients(self.data.take(np.sort(order[n_held_out:])), self.agreed, least)
+        return training, Patients(self.data.take(np.sort(order[:n_held_out])), self.agreed, 0)
+
+    def _generator(self, ask: sent.Forest, purpose: int) -> np.random.Generator:
+        return self.generator(ask.seed, purpose, int(self.data.digest()[:16], 16))
+
+    def _check(self, ask: sent.Forest) -> None:
+        check_grid_is_coarse(self.agreed.times)
+        least = max(SMALLEST_LEAF, self.least_behind)
+        if ask.min_leaf < least:
+            raise ConfigurationError(
+                f"a leaf of {ask.min_leaf} patients is too small to leave this site",
+                where=f"site {self.site}, min_leaf",
+                mend=f"Use min_leaf={least}, or more where another site asks for more.",
+            )
+        limits = {"n_trees": (ask.n_trees, MOST_TREES), "max_depth": (ask.max_depth, DEEPEST)}
+        for name, (value, most) in limits.items():
+            if value > most or (name == "n_trees" and value < 1):
+                raise ConfigurationError(f"{value} is out of range", where=name, mend=f"Use at most {most}.")
+        if ask.sampling not in SAMPLINGS:
+            raise ConfigurationError("there is no such sampling", where="sampling", mend=f"Use {', '.join(SAMPLINGS)}.")
+        if isinstance(ask, sent.Order) and not 0 <= ask.wanted <= MOST_TREES:
+            raise ConfigurationError("so many trees cannot be given", where="wanted", mend="Ask for fewer.")
+
+
+def _gains(sampling: str, forest: Trees, training: Patients, held_out: Patients | None) -> Floats:
+    if held_out is None:
+        return np.ones(len(forest.roots))
+    leaves, time = forest.leaves(held_out.rows), held_out.data.time
+    if sampling == "concordance":
+        return concordance_gains(forest.leaf_means[leaves], time, _events(held_out))
+    known = training.data.time, _events(training)
+    return brier_gains(forest.curves[leaves], forest.times, time, _events(held_out), *known)
+
+
+def _events(patients: Patients) -> NDArray[np.bool_]:
+    return np.asarray(patients.data.event == patients.agreed.cause, dtype=np.bool_)

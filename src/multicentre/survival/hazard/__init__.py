@@ -1,0 +1,1 @@
+"""FedHazardBoost: discrete hazards boosted by trees whose histograms are summed over the sites."""

@@ -1,0 +1,338 @@
+"""DeepSurv, a network for the log hazard ratio, trained on one site's weighted patients: all that needs torch."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.federation.errors import ConfigurationError, MissingExtra
+from multicentre.survival.agreement.patients import Patients
+from multicentre.survival.learners.cohort import Cohort
+from multicentre.survival.models.network import (
+    LARGEST_HAZARD,
+    LARGEST_RATIO,
+    LARGEST_WEIGHT,
+    MOST_LAYERS,
+    SMALLEST_VARIANCE,
+    WIDEST,
+    Layer,
+    Network,
+    log_hazard_ratio,
+    split_parameters,
+)
+
+if TYPE_CHECKING:
+    import torch
+
+Floats = NDArray[np.float64]
+Norm = Literal["none", "layer", "batch"]
+FEWEST_EVENTS = 3
+_MOMENTUM = 0.1
+
+
+def require_torch() -> None:
+    """Make sure that torch can be loaded.
+
+    Raises
+    ------
+    MissingExtra
+        It is not installed.
+    """
+    if importlib.util.find_spec("torch") is None:
+        raise MissingExtra(
+            "networks are trained with torch, which is not installed",
+            where="multicentre.survival",
+            mend="Run: pip install 'multicentre[deep]'.",
+        )
+
+
+@dataclass(frozen=True)
+class NetworkSettings:
+    """Layers of a network, and how it is trained.
+
+    Parameters
+    ----------
+    hidden : sequence of int, default (32, 32)
+        Widths of the hidden layers: at most four, from 1 to 1024 each.
+    norm : {"batch", "layer", "none"}, default "batch"
+        Normalisation between a layer's affine map and ``max(0, .)``.
+    dropout : float, default 0.1
+        Share of a hidden layer's values that are left out in training, from 0 to 0.9.
+    learning_rate : float, default 0.003
+        Step length of AdamW, from 1e-9 to 1.
+    weight_decay : float, default 0.0001
+        Of AdamW, from 0 to 1.
+    batch_size : int, default 256
+        Patients of a batch at most, from 2; risk sets are those of the batch.
+    max_epochs : int, default 100
+        Passes over the patients, at most.
+    patience : int, default 8
+        Passes without a better validation loss after which the training ends.
+    validation : float, default 0.2
+        Share of patients that is held out for it, from 0 to 0.5. All passes are made where fewer than three of them
+        have an event.
+
+    Raises
+    ------
+    ConfigurationError
+        A setting is out of its range.
+
+    Examples
+    --------
+    >>> NetworkSettings(hidden=(16,), norm="layer").learning_rate
+    0.003
+    """
+
+    hidden: Sequence[int] = (32, 32)
+    norm: Norm = "batch"
+    dropout: float = 0.1
+    learning_rate: float = 3e-3
+    weight_decay: float = 1e-4
+    batch_size: int = 256
+    max_epochs: int = 100
+    patience: int = 8
+    validation: float = 0.2
+
+    def __post_init__(self) -> None:
+        if self.norm not in ("none", "layer", "batch"):
+            raise ConfigurationError(f"{self.norm!r} is no normalisation", where="norm", mend="Use 'layer'.")
+        if len(self.hidden) > MOST_LAYERS or not all(1 <= width <= WIDEST for width in self.hidden):
+            raise ConfigurationError(
+                f"{tuple(self.hidden)} are no hidden layers",
+                where="hidden",
+                mend=f"Give at most {MOST_LAYERS} widths from 1 to {WIDEST}.",
+            )
+        for name, (least, most) in _RANGES.items():
+            if not least <= getattr(self, name) <= most:
+                raise ConfigurationError(f"{getattr(self, name)!r} is not from {least} to {most}", where=name)
+
+
+_RANGES = {
+    "dropout": (0.0, 0.9),
+    "learning_rate": (1e-9, 1.0),
+    "weight_decay": (0.0, 1.0),
+    "batch_size": (2, math.inf),
+    "max_epochs": (1, math.inf),
+    "patience": (1, math.inf),
+    "validation": (0.0, 0.5),
+}
+
+
+def fit_network(patients: Patients, weights: Floats, settings: NetworkSettings, seed: int) -> Network:
+    """Train DeepSurv (Katzman et al., 2018) on weighted patients, with early stopping on some of them.
+
+    Parameters
+    ----------
+    patients : Patients
+    weights : array of shape (n,)
+        Weight of every patient, from 0, on any scale. Those of weight 0 play no part.
+    settings : NetworkSettings
+    seed : int
+        Of the start, the held-out patients, the batches and the dropout: the same seed gives the same network.
+
+    Returns
+    -------
+    Network
+        The one with the least validation loss, with the weighted Breslow estimate of the baseline hazard. An empty one
+        where fewer than three patients of the training have an event, or it diverges.
+
+    Raises
+    ------
+    MissingExtra
+        torch is not installed.
+
+    References
+    ----------
+    Katzman, Shaham, Cloninger, Bates, Jiang and Kluger, DeepSurv, BMC Medical Research Methodology 2018.
+    """
+    require_torch()
+    kept = np.flatnonzero(weights > 0)
+    rng = np.random.default_rng(seed)
+    held_out = rng.random(len(kept)) < settings.validation
+    if int(patients.happened[kept[~held_out]].sum()) < FEWEST_EVENTS:
+        return Network.empty()
+    training, validation, everyone = (
+        Cohort.of(patients.standardised[rows], patients.time[rows], patients.happened[rows], weights[rows])
+        for rows in (kept[~held_out], kept[held_out], kept)
+    )
+    n_columns = training.rows.shape[1]
+    start = draw_parameters(n_columns, settings, rng)
+    with one_thread():
+        parameters = _train_until_worse(Training(start, n_columns, settings, seed), training, validation, settings)
+    return _network(parameters, patients, settings, everyone)
+
+
+def draw_parameters(n_columns: int, settings: NetworkSettings, rng: np.random.Generator) -> Floats:
+    """Draw a start: weights and offsets uniform within 1/sqrt(n_in) of 0, gains 1 and shifts 0.
+
+    Examples
+    --------
+    >>> start = draw_parameters(4, NetworkSettings(hidden=(3,), norm="none"), np.random.default_rng(0))
+    >>> start.shape, bool(np.abs(start[:15]).max() <= 0.5)
+    ((18,), True)
+    """
+    pieces = []
+    for n_in, n_out in pairwise([n_columns, *settings.hidden]):
+        pieces.append(rng.uniform(-1.0, 1.0, n_in * n_out + n_out) / math.sqrt(n_in))
+        if settings.norm != "none":
+            pieces += [np.ones(n_out), np.zeros(n_out)]
+    n_last = [n_columns, *settings.hidden][-1]
+    return np.concatenate([*pieces, rng.uniform(-1.0, 1.0, n_last) / math.sqrt(n_last)])
+
+
+class Training:
+    """A network on its way down the negative log partial likelihood, by AdamW (Loshchilov and Hutter, ICLR 2019).
+
+    Parameters
+    ----------
+    start : array of shape (p,)
+        Parameters, in the order of :func:`multicentre.survival.models.network.split_parameters`.
+    settings : NetworkSettings
+    n_columns : int
+    settings : NetworkSettings
+    seed : int
+        Of batches and dropout.
+    proximal : float, default 0.0
+        Weight mu of FedProx's ``mu / 2 * ||parameters - start||^2`` in the loss (Li et al., MLSys 2020).
+    """
+
+    def __init__(
+        self, start: Floats, n_columns: int, settings: NetworkSettings, seed: int, *, proximal: float = 0.0
+    ) -> None:
+        import torch
+
+        self._n_columns = n_columns
+        self._settings = settings
+        self._proximal = proximal
+        self._start = torch.tensor(start)
+        self._flat = self._start.clone().requires_grad_()
+        self._random = torch.Generator().manual_seed(seed)
+        self._statistics = [(torch.zeros(n).double(), torch.ones(n).double()) for n in settings.hidden]
+        self._optimiser = torch.optim.AdamW(
+            [self._flat], lr=settings.learning_rate, weight_decay=settings.weight_decay, foreach=False
+        )
+
+    def pass_over(self, cohort: Cohort) -> None:
+        """Take one step for each batch of patients; batches without an event are left out."""
+        import torch
+
+        order = torch.randperm(len(cohort), generator=self._random).numpy()
+        for chunk in np.array_split(order, math.ceil(len(cohort) / self._settings.batch_size)):
+            batch = cohort.take(np.sort(chunk))
+            if len(batch) < 2 or not batch.n_events:
+                continue
+            self._optimiser.zero_grad()
+            loss = negative_log_likelihood(self._output(batch.rows, training=True), batch)
+            if self._proximal:
+                loss = loss + 0.5 * self._proximal * (self._flat - self._start).square().sum()
+            loss.backward()
+            self._optimiser.step()
+
+    def loss(self, cohort: Cohort) -> float:
+        """Return the negative log partial likelihood per event, without dropout."""
+        import torch
+
+        with torch.no_grad():
+            return float(negative_log_likelihood(self._output(cohort.rows, training=False), cohort))
+
+    def parameters(self) -> Floats:
+        """Return the parameters, shape (p,); with batch normalisation those of a network that has none."""
+        flat: Floats = self._flat.detach().numpy().copy()
+        if self._settings.norm != "batch":
+            return flat
+        layers, out = split_parameters(flat, self._n_columns, self._settings.hidden, True)
+        pieces = []
+        for layer, (mean, variance) in zip(layers, self._statistics, strict=True):
+            scale = layer.gain / np.sqrt(variance.numpy() + SMALLEST_VARIANCE)
+            pieces += [(layer.matrix * scale[:, None]).ravel(), (layer.offset - mean.numpy()) * scale + layer.shift]
+        return np.concatenate([*pieces, out])
+
+    def _output(self, rows: Floats, *, training: bool) -> torch.Tensor:
+        import torch
+
+        normalised = self._settings.norm != "none"
+        layers, out = split_parameters(self._flat, self._n_columns, self._settings.hidden, normalised)
+        values = torch.from_numpy(rows)
+        for layer, statistics in zip(layers, self._statistics, strict=True):
+            values = torch.addmm(layer.offset, values, layer.matrix.T)
+            values = torch.relu(self._normalised(values, layer, statistics, training=training))
+            if training and self._settings.dropout:
+                drawn = torch.rand(values.shape, generator=self._random, dtype=values.dtype)
+                values = values * (drawn >= self._settings.dropout) / (1.0 - self._settings.dropout)
+        return torch.clamp(values @ out, -LARGEST_RATIO, LARGEST_RATIO)
+
+    def _normalised(
+        self, values: torch.Tensor, layer: Layer, statistics: tuple[torch.Tensor, torch.Tensor], *, training: bool
+    ) -> torch.Tensor:
+        from torch.nn.functional import batch_norm, layer_norm
+
+        if self._settings.norm == "layer":
+            return layer_norm(values, values.shape[1:], layer.gain, layer.shift, SMALLEST_VARIANCE)
+        if self._settings.norm == "batch":
+            return batch_norm(values, *statistics, layer.gain, layer.shift, training, _MOMENTUM, SMALLEST_VARIANCE)
+        return values
+
+
+def negative_log_likelihood(log_risk: torch.Tensor, cohort: Cohort) -> torch.Tensor:
+    """Return minus the weighted log partial likelihood (Breslow) per weight of an event; what torch derives."""
+    import torch
+
+    at_risk = torch.logcumsumexp(log_risk + torch.from_numpy(np.log(cohort.weights)), 0)
+    mass = torch.from_numpy(np.where(cohort.happened, cohort.weights, 0.0))
+    return (mass * (at_risk[torch.from_numpy(cohort.last)] - log_risk)).sum() / mass.sum()
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let torch use one thread here: batches are small, and the order of additions stays the same."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _train_until_worse(training: Training, cohort: Cohort, validation: Cohort, settings: NetworkSettings) -> Floats:
+    best, least, best_epoch = training.parameters(), math.inf, 0
+    for epoch in range(1, settings.max_epochs + 1):
+        training.pass_over(cohort)
+        if validation.n_events < FEWEST_EVENTS:
+            continue
+        loss = training.loss(validation)
+        if loss < least:
+            best, least, best_epoch = training.parameters(), loss, epoch
+        if not math.isfinite(loss) or epoch - best_epoch >= settings.patience:
+            break
+    return best if math.isfinite(least) else training.parameters()
+
+
+def _network(parameters: Floats, patients: Patients, settings: NetworkSettings, cohort: Cohort) -> Network:
+    """Return the network with its baseline, or an empty one where a number is out of bounds."""
+    agreed, has_layer_norm = patients.agreed, settings.norm == "layer"
+    if not np.abs(parameters).max() <= LARGEST_WEIGHT:
+        return Network.empty()
+    log_risk = log_hazard_ratio(parameters, cohort.rows, settings.hidden, has_layer_norm)
+    baseline = cohort.baseline(log_risk, agreed.times)
+    if not baseline[-1] <= LARGEST_HAZARD:
+        return Network.empty()
+    return Network(
+        agreed.times,
+        agreed.centre,
+        agreed.spread,
+        np.array(settings.hidden, dtype=np.int32),
+        int(has_layer_norm),
+        parameters,
+        baseline,
+        patients=len(patients),
+    )

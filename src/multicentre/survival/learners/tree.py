@@ -1,0 +1,180 @@
+"""Survival trees on columns and times that were binned alike at all sites (histogram log-rank trees)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.federation.errors import ConfigurationError
+from multicentre.survival.agreement.patients import Patients
+from multicentre.survival.models.trees import Trees
+
+Floats = NDArray[np.float64]
+DEEPEST = 64
+
+
+@dataclass(frozen=True)
+class TreeSettings:
+    """How trees grow.
+
+    Parameters
+    ----------
+    max_depth : int, optional
+        Splits on the way to a leaf, at most; 64 where not given.
+    min_leaf : int, default 15
+        Fewest patients of a leaf, each counted once whatever the weight.
+    min_events : int, default 3
+        Fewest of them with an event, from 0.
+    n_columns : {"sqrt", "third", "all"} or int, default "sqrt"
+        Columns that are tried at every node: the square root of their number, a third, all, or so many.
+
+    Raises
+    ------
+    ConfigurationError
+        A setting is out of its range.
+
+    Examples
+    --------
+    >>> TreeSettings(n_columns="sqrt").number_of_columns(55), TreeSettings(n_columns="third").number_of_columns(55)
+    (7, 18)
+    """
+
+    max_depth: int | None = None
+    min_leaf: int = 15
+    min_events: int = 3
+    n_columns: Literal["sqrt", "third", "all"] | int = "sqrt"
+
+    def __post_init__(self) -> None:
+        for name, least in (("max_depth", 0), ("min_leaf", 1), ("min_events", 0), ("n_columns", 1)):
+            value = getattr(self, name)
+            if isinstance(value, int) and (isinstance(value, bool) or value < least):
+                raise ConfigurationError(f"{value} is too few", where=name, mend=f"Give a number from {least}.")
+        if isinstance(self.n_columns, str) and self.n_columns not in ("sqrt", "third", "all"):
+            raise ConfigurationError("there is no such share", where="n_columns", mend="Use 'sqrt', 'third' or 'all'.")
+
+    def number_of_columns(self, of: int) -> int:
+        """Return how many of so many columns are tried at a node, at least 1."""
+        if isinstance(self.n_columns, int):
+            return min(self.n_columns, of)
+        return max(1, {"sqrt": math.isqrt(of), "third": of // 3, "all": of}[self.n_columns])
+
+
+def fit_trees(
+    patients: Patients, weights: Floats, settings: TreeSettings | None = None, rng: np.random.Generator | None = None
+) -> Trees:
+    """Grow one tree for every row of weights; their curves are averaged with equal shares.
+
+    At a node the columns' bins are cut where the weighted log-rank statistic is largest, so that thresholds lie on the
+    edges that the sites agreed on. A leaf's curve is the weighted Kaplan-Meier estimate on the agreed grid.
+
+    Parameters
+    ----------
+    patients : Patients
+        Under an agreement with bins (``Needs(n_bins=64)``).
+    weights : array of shape (T, n) or (n,)
+        Weights of the patients, or how often a bootstrap drew each; scaled to sum to n. A patient of weight 0 takes
+        no part.
+    settings : TreeSettings, optional
+    rng : numpy.random.Generator, optional
+        Draws the columns that are tried at every node; not needed where all are.
+
+    Returns
+    -------
+    Trees
+        ``patients`` holds the number of the smallest leaf. Rows of weights under which there are too few patients or
+        events for a leaf give no tree; empty where all are such.
+
+    References
+    ----------
+    .. [1] M. LeBlanc, J. Crowley, "Survival trees by goodness of split", JASA 88 (1993), 457-467.
+    .. [2] H. Ishwaran, U. B. Kogalur, E. H. Blackstone, M. S. Lauer, "Random survival forests", Annals of Applied
+       Statistics 2 (2008), 841-860.
+
+    Examples
+    --------
+    >>> from multicentre.data.survival import SurvivalData
+    >>> from multicentre.survival.agreement.messages import Agreed
+    >>> agreed = Agreed(("x0",), "", 1, False, 4.0, 4.0, np.array([1.0, 2.0, 3.0, 4.0]), np.zeros(1), np.ones(1),
+    ...                 np.array([0.5]), np.array([0, 1]))
+    >>> data = SurvivalData([[0.0], [0.0], [1.0], [1.0]], [1.0, 2.0, 3.0, 4.0], [1, 1, 1, 1])
+    >>> tree = fit_trees(Patients(data, agreed, 0), np.ones(4), TreeSettings(min_leaf=2, min_events=1))
+    >>> tree.threshold[0], tree.curves.tolist(), tree.patients
+    (np.float64(0.5), [[0.5, 0.0, 0.0, 0.0], [1.0, 1.0, 0.5, 0.0]], 2)
+    """
+    from multicentre.survival.kernels.logrank_tree import grow_tree
+
+    settings, rng = settings or TreeSettings(), rng or np.random.default_rng(0)
+    agreed, rows = patients.agreed, _scaled(np.atleast_2d(weights))
+    seeds = rng.integers(2**62, size=len(rows))
+    grown = [
+        grow_tree(
+            patients.binned,
+            agreed.n_bins,
+            patients.bins,
+            patients.happened,
+            row,
+            len(agreed.times),
+            DEEPEST if settings.max_depth is None else settings.max_depth,
+            settings.min_leaf,
+            settings.min_events,
+            settings.number_of_columns(len(agreed.columns)),
+            seed,
+        )
+        for row, seed in zip(rows, seeds.tolist(), strict=True)
+    ]
+    trees = [_as_trees(patients, nodes, curves, fewest) for *nodes, curves, fewest in grown if fewest]
+    return Trees.joined(trees, np.full(len(trees), 1.0))
+
+
+def fit_forest(patients: Patients, n_trees: int, settings: TreeSettings, rng: np.random.Generator) -> Trees:
+    """Grow trees on bootstrap samples of the patients, one after the other, so that many patients fit into memory.
+
+    Parameters
+    ----------
+    patients : Patients
+        Under an agreement with bins.
+    n_trees : int
+    settings : TreeSettings
+    rng : numpy.random.Generator
+        Draws the samples, and the columns that are tried.
+
+    Returns
+    -------
+    Trees
+        As :func:`fit_trees` returns them; samples with too few patients or events give no tree.
+
+    Examples
+    --------
+    >>> from multicentre.data.survival import SurvivalData
+    >>> from multicentre.survival.agreement.messages import Agreed
+    >>> agreed = Agreed(("x0",), "", 1, False, 4.0, 4.0, np.array([2.0, 4.0]), np.zeros(1), np.ones(1), np.zeros(0),
+    ...                 np.array([0, 0]))
+    >>> data = SurvivalData(np.zeros((40, 1)), np.arange(40) / 10, np.ones(40))
+    >>> fit_forest(Patients(data, agreed, 0), 3, TreeSettings(), np.random.default_rng(0)).shares.round(2).tolist()
+    [0.33, 0.33, 0.33]
+    """
+    n = len(patients)
+    draws = (np.bincount(rng.integers(n, size=n), minlength=n).astype(np.float64) for _ in range(n_trees))
+    trees = [fit_trees(patients, draw, settings, rng) for draw in draws]
+    return Trees.joined(trees, np.ones(n_trees))
+
+
+def _scaled(weights: Floats) -> Floats:
+    """Return weights that sum to the number of patients; whole ones that do so already stay as they are."""
+    total = weights.sum(axis=1, keepdims=True)
+    factor = np.divide(weights.shape[1], total, out=np.zeros_like(total), where=total > 0)
+    return np.asarray(weights * factor, dtype=np.float64)
+
+
+def _as_trees(patients: Patients, nodes: list[NDArray[np.int32]], curves: Floats, fewest: int) -> Trees:
+    agreed = patients.agreed
+    column, cut, left, right, leaf = nodes
+    inner = column >= 0
+    threshold = np.zeros(len(column))
+    threshold[inner] = agreed.edges[agreed.first[column[inner]] + cut[inner]]
+    one = np.zeros(1, dtype=np.int32), np.ones(1)
+    return Trees(agreed.times, *one, column, threshold, left, right, leaf, curves, patients=fewest)

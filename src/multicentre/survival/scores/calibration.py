@@ -1,0 +1,180 @@
+"""Calibration: whether events happen as often as was predicted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import chi2, norm
+
+from multicentre.survival.times.curves import kaplan_meier
+from multicentre.survival.times.grid import count_by_bin, to_bins
+
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """Predicted and observed risks of groups of patients at one time.
+
+    Parameters
+    ----------
+    n_patients : array of shape (g,)
+        Patients of each group.
+    predicted : array of shape (g,)
+        Mean predicted chance of an event by then.
+    observed, lower, upper : arrays of shape (g,)
+        Kaplan-Meier estimate of that chance, and its 95 % interval; NaN in a group without patients.
+    """
+
+    n_patients: Floats
+    predicted: Floats
+    observed: Floats
+    lower: Floats
+    upper: Floats
+
+    @property
+    def error(self) -> float:
+        """Mean absolute difference of predicted and observed risk, groups weighing as many patients as they have."""
+        known = self.n_patients > 0
+        gaps = np.abs(self.predicted - self.observed)[known]
+        return float(np.average(gaps, weights=self.n_patients[known]))
+
+
+def calibrate_groups(
+    predicted: Floats, time: Floats, event: Flags, horizon: float, edges: Floats, *, level: float = 0.95
+) -> Calibration:
+    """Compare predicted with observed risks at a time, in groups of similar predictions.
+
+    Parameters
+    ----------
+    predicted : array of shape (n,)
+        Each patient's chance of an event by `horizon`, 1 - S.
+    time, event : arrays of shape (n,)
+    horizon : float
+    edges : array of shape (g - 1,)
+        Predictions that part the groups, increasing; a group holds its upper edge.
+    level : float, default 0.95
+        Confidence of the intervals.
+
+    Examples
+    --------
+    >>> time, event = np.array([1.0, 9.0, 9.0, 9.0]), np.array([True, False, False, False])
+    >>> found = calibrate_groups(np.array([0.6, 0.6, 0.1, 0.1]), time, event, 5.0, np.array([0.5]))
+    >>> found.predicted.tolist(), found.observed.tolist()
+    ([0.1, 0.6], [0.0, 0.5])
+    """
+    groups = np.searchsorted(edges, predicted, side="left")
+    grid = np.unique(np.append(time[time <= horizon], horizon))
+    tables = np.zeros((2, len(edges) + 1, len(grid)))
+    for group in range(len(edges) + 1):
+        inside = groups == group
+        tables[:, group] = count_by_bin(to_bins(time[inside], grid), event[inside], len(grid))
+    n_patients = np.bincount(groups, minlength=len(edges) + 1).astype(np.float64)
+    totals = np.bincount(groups, weights=predicted, minlength=len(edges) + 1).astype(np.float64)
+    return calibration_from_counts(n_patients, totals, tables[0], tables[1], level=level)
+
+
+def calibration_from_counts(
+    n_patients: Floats, predicted: Floats, events: Floats, at_risk: Floats, *, level: float = 0.95
+) -> Calibration:
+    """Return predicted and observed risks of groups from counts.
+
+    Parameters
+    ----------
+    n_patients, predicted : arrays of shape (g,)
+        Patients, and the sum of their predicted chances.
+    events, at_risk : arrays of shape (g, K)
+        Events and patients at risk on a grid that ends at the horizon.
+    level : float, default 0.95
+        Confidence of the intervals: Greenwood's variance, on the scale of log(-log S).
+
+    Examples
+    --------
+    >>> counts = np.array([[1.0]]), np.array([[4.0]])
+    >>> found = calibration_from_counts(np.array([4.0]), np.array([1.0]), *counts)
+    >>> found.observed.tolist(), found.lower.round(3).tolist(), found.upper.round(3).tolist()
+    ([0.25], [0.039], [0.872])
+    """
+    surviving = np.array([kaplan_meier(*rows)[-1] for rows in zip(events, at_risk, strict=True)])
+    left = at_risk * (at_risk - events)
+    greenwood = np.divide(events, left, out=np.zeros_like(events), where=left > 0).sum(axis=1)
+    half = norm.ppf(0.5 + level / 2) * np.sqrt(greenwood)
+    inside = (surviving > 0) & (surviving < 1)
+    logs = np.log(np.where(inside, surviving, 0.5))
+    reach = half / np.abs(logs)
+    bounds = [np.where(inside, 1 - np.exp(logs * np.exp(side * reach)), 1 - surviving) for side in (-1, 1)]
+    known = n_patients > 0
+    means = np.divide(predicted, n_patients, out=np.full_like(predicted, np.nan), where=known)
+    shown = [np.where(known, values, np.nan) for values in (1 - surviving, *bounds)]
+    return Calibration(n_patients, means, *shown)
+
+
+@dataclass(frozen=True, eq=False)
+class DCalibration:
+    """Whether the predicted chance to outlive one's own event time is spread evenly, as it is under a true model.
+
+    Parameters
+    ----------
+    counts : array of shape (b,)
+        Patients by bin of S(event time), from 0 to 1; censored ones are spread over where their event may be.
+    statistic : float
+        Pearson's chi-squared against equal counts.
+    p_value : float
+        Small where the curves do not fit.
+    """
+
+    counts: Floats
+    statistic: float
+    p_value: float
+
+
+def d_calibration(low: Floats, high: Floats, n_bins: int = 10) -> DCalibration:
+    """Test whether survival curves are calibrated over all times (Haider, Hoehn, Davis and Greiner, JMLR 2020).
+
+    Parameters
+    ----------
+    low, high : arrays of shape (n,)
+        Between which values S lies at each patient's event time. With an event, S itself twice, or the values after and
+        before the step that the event falls on; where follow-up ended at c, 0 and S(c).
+    n_bins : int, default 10
+
+    Examples
+    --------
+    >>> found = d_calibration(np.array([0.2, 0.0]), np.array([0.2, 0.5]), 2)
+    >>> found.counts.tolist(), found.statistic
+    ([2.0, 0.0], 2.0)
+    """
+    return compare_with_even(spread_over_bins(low, high, n_bins))
+
+
+def spread_over_bins(low: Floats, high: Floats, n_bins: int) -> Floats:
+    """Spread each patient evenly over an interval within 0 to 1, and sum by bin, shape (b,).
+
+    Examples
+    --------
+    >>> spread_over_bins(np.array([0.0, 0.25]), np.array([0.75, 0.25]), 2).round(3).tolist()
+    [1.667, 0.333]
+    """
+    widths = high - low
+    points = widths <= 1e-12
+    places = np.minimum((low[points] * n_bins).astype(np.int64), n_bins - 1)
+    counts = np.bincount(places, minlength=n_bins).astype(np.float64)
+    edges = np.linspace(0.0, 1.0, n_bins + 1)
+    reached = np.clip((edges - low[~points, None]) / widths[~points, None], 0.0, 1.0)
+    return np.asarray(counts + np.diff(reached, axis=1).sum(axis=0), dtype=np.float64)
+
+
+def compare_with_even(counts: Floats) -> DCalibration:
+    """Return Pearson's test of equal counts.
+
+    Examples
+    --------
+    >>> compare_with_even(np.array([5.0, 5.0])).p_value
+    1.0
+    """
+    expected = counts.sum() / len(counts)
+    statistic = float((np.square(counts - expected) / expected).sum()) if expected > 0 else 0.0
+    return DCalibration(counts, statistic, float(chi2.sf(statistic, len(counts) - 1)))

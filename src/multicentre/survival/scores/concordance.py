@@ -1,0 +1,200 @@
+"""Concordance: how often the patient of higher risk has the earlier event."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.federation.errors import DataError
+from multicentre.survival.scores.censoring import Censoring
+
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+Places = NDArray[np.int64]
+
+
+def concordance_index(time: Floats, event: Flags, risk: Floats, *, tied_tol: float = 1e-8) -> float:
+    """Return Harrell's concordance index: the share of comparable pairs that the risks put in order.
+
+    Two patients are comparable when one has an event and the other is followed for longer, or is censored at the same
+    time (Harrell, Lee and Mark, Statistics in Medicine 1996). Tied risks count a half.
+
+    Parameters
+    ----------
+    time : array of shape (n,)
+    event : array of bool of shape (n,)
+    risk : array of shape (n,)
+        Higher for an earlier event.
+    tied_tol : float, default 1e-8
+        Risks that differ by no more are tied.
+
+    Returns
+    -------
+    float
+        From 0 to 1; 0.5 by chance.
+
+    Raises
+    ------
+    DataError
+        No two patients can be compared.
+
+    Examples
+    --------
+    >>> concordance_index(np.array([1.0, 2.0, 3.0]), np.array([True, True, False]), np.array([0.9, 0.1, 0.4]))
+    0.6666666666666666
+    """
+    return _weighted_share(pairs_of_events(time, event, risk, tied_tol), np.ones(len(time)))
+
+
+def uno_concordance(
+    time: Floats,
+    event: Flags,
+    risk: Floats,
+    censoring: Censoring,
+    *,
+    horizon: float | None = None,
+    tied_tol: float = 1e-8,
+) -> float:
+    """Return Uno's concordance, in which censoring does not favour pairs of early events.
+
+    An event at t < `horizon` weighs 1 / G(t)^2 (Uno, Cai, Pencina, D'Agostino and Wei, Statistics in Medicine 2011).
+
+    Parameters
+    ----------
+    time, event, risk : arrays of shape (n,)
+        As in :func:`concordance_index`.
+    censoring : Censoring
+        Of the training patients; follow-up ends with theirs.
+    horizon : float, optional
+        Only earlier events count.
+    tied_tol : float, default 1e-8
+
+    Returns
+    -------
+    float
+        From 0 to 1; 0.5 by chance.
+
+    Raises
+    ------
+    DataError
+        No two patients can be compared.
+
+    Examples
+    --------
+    >>> time, event = np.array([1.0, 2.0, 3.0]), np.array([True, True, False])
+    >>> uno_concordance(time, event, np.array([0.9, 0.1, 0.4]), Censoring.estimate(time, event))
+    0.6666666666666666
+    """
+    time, event = censoring.cut(time, event)
+    counts = event if horizon is None else event & (time < horizon)
+    weights = np.where(counts, censoring.weights(time) ** 2, 0.0)
+    return _weighted_share(pairs_of_events(time, event, risk, tied_tol), weights)
+
+
+def concordance_with_error(time: Floats, event: Flags, risk: Floats, *, tied_tol: float = 1e-8) -> tuple[float, float]:
+    """Return Harrell's concordance index and its standard error; arguments as in :func:`concordance_index`.
+
+    The error is the infinitesimal jackknife of a ratio of U-statistics: the root of the sum over patients of
+    (won - C comparable)^2, over the number of pairs; won and comparable are the pairs that a patient is in.
+
+    Raises
+    ------
+    DataError
+        No two patients can be compared.
+
+    Examples
+    --------
+    >>> time, event = np.array([1.0, 2.0, 3.0]), np.array([True, True, False])
+    >>> share, error = concordance_with_error(time, event, np.array([0.9, 0.1, 0.4]))
+    >>> round(share, 3), round(error, 3)
+    (0.667, 0.272)
+    """
+    sums = sum_pairs(time, event, risk, tied_tol)
+    _check_comparable(sums[0])
+    return share_of_pairs(*sums)
+
+
+def sum_pairs(
+    time: Floats, event: Flags, risk: Floats, tied_tol: float = 1e-8
+) -> tuple[float, float, float, float, float]:
+    """Return the sums over patients behind :func:`share_of_pairs`.
+
+    Examples
+    --------
+    >>> sum_pairs(np.array([1.0, 2.0]), np.array([True, False]), np.array([0.9, 0.1]))
+    (1.0, 1.0, 2.0, 2.0, 2.0)
+    """
+    from multicentre.survival.kernels.pairs import count_pairs, count_partners
+
+    happened = np.ascontiguousarray(event, dtype=np.bool_)
+    order, place, low, high = _places(time, risk, tied_tol)
+    earlier = count_pairs(time, happened, order, place, low, high)
+    later = count_partners(time, happened, order, place, low, high)
+    both = np.add(earlier, later, dtype=np.float64)
+    won, comparable = both[:, 0] + 0.5 * both[:, 1], both[:, 2]
+    pairs = float(comparable.sum() / 2), float(won.sum() / 2)
+    return *pairs, float(won @ won), float(won @ comparable), float(comparable @ comparable)
+
+
+def share_of_pairs(
+    comparable: float, won: float, won_squared: float, crossed: float, comparable_squared: float
+) -> tuple[float, float]:
+    """Return the share of comparable pairs that are won, and its standard error; NaN twice without such pairs.
+
+    Parameters
+    ----------
+    comparable, won : float
+        Numbers of pairs, tied ones half won.
+    won_squared, crossed, comparable_squared : float
+        Sums over patients of squares and products of the numbers of pairs that each is in.
+
+    Examples
+    --------
+    >>> share_of_pairs(1.0, 1.0, 2.0, 2.0, 2.0)
+    (1.0, 0.0)
+    """
+    if comparable < 0.5:
+        return float("nan"), float("nan")
+    share = won / comparable
+    squares = won_squared - 2 * share * crossed + share**2 * comparable_squared
+    return float(share), float(np.sqrt(max(squares, 0.0)) / comparable)
+
+
+def pairs_of_events(time: Floats, event: Flags, risk: Floats, tied_tol: float = 1e-8) -> NDArray[np.int64]:
+    """Count each event's comparable patients: of lower risk, of tied risk, and all, shape (n, 3).
+
+    Examples
+    --------
+    >>> pairs_of_events(np.array([1.0, 2.0]), np.array([True, True]), np.array([0.5, 0.5])).tolist()
+    [[0, 1, 1], [0, 0, 0]]
+    """
+    from multicentre.survival.kernels.pairs import count_pairs
+
+    happened = np.ascontiguousarray(event, dtype=np.bool_)
+    order, place, low, high = _places(time, risk, tied_tol)
+    return np.asarray(count_pairs(time, happened, order, place, low, high), dtype=np.int64)
+
+
+def _places(time: Floats, risk: Floats, tied_tol: float) -> tuple[Places, Places, Places, Places]:
+    order = np.argsort(-time, kind="stable")
+    upwards = np.argsort(risk, kind="stable")
+    place = np.empty(len(risk), dtype=np.int64)
+    place[upwards] = np.arange(len(risk))
+    low = np.searchsorted(risk[upwards], risk - tied_tol, side="left")
+    high = np.searchsorted(risk[upwards], risk + tied_tol, side="right")
+    return order.astype(np.int64), place, low.astype(np.int64), high.astype(np.int64)
+
+
+def _weighted_share(pairs: NDArray[np.int64], weights: Floats) -> float:
+    comparable = float(weights @ pairs[:, 2])
+    _check_comparable(comparable)
+    return float(weights @ (pairs[:, 0] + 0.5 * pairs[:, 1])) / comparable
+
+
+def _check_comparable(pairs: float) -> None:
+    if pairs <= 0:
+        raise DataError(
+            "no two patients can be compared",
+            where="time and event",
+            mend="Give patients with events, some of whom are followed for longer than others.",
+        )

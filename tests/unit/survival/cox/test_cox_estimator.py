@@ -1,0 +1,234 @@
+"""The estimator of the Cox model: odd data, odd parameters, and what a fit offers afterwards."""
+
+import numpy as np
+import pytest
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+
+import multicentre as mc
+from multicentre.exhibits import Forest, Table, read_exhibit
+from multicentre.federation.errors import ConfigurationError, DataError
+from multicentre.survival.cox.checks import SeparationWarning
+from multicentre.survival.cox.estimator import FedCox
+
+OPEN = mc.Policy(min_patients=0, exact_times=True)
+TIMES = ["stratified", "grid", "exact"]
+
+
+def simulate(sizes=(60, 70, 80), seed=0, effect=0.7):
+    rng, sites = np.random.default_rng(seed), {}
+    for number, size in enumerate(sizes):
+        X = rng.normal(size=(size, 3)) * [1.0, 10.0, 1.0] + [0.0, 50.0, 0.0]
+        time, end = rng.exponential(np.exp(-effect * X[:, 0])), rng.uniform(0.2, 3.0, size=size)
+        sites[f"site-{number}"] = mc.data.SurvivalData(X, np.minimum(time, end), time <= end, columns=["a", "b", "c"])
+    return sites
+
+
+def with_column(sites, make):
+    """Return sites whose last column is another."""
+    found = {}
+    for site, data in sites.items():
+        X = data.X.copy()
+        X[:, 2] = make(data)
+        found[site] = mc.data.SurvivalData(X, data.time, data.event, columns=data.columns)
+    return found
+
+
+def fitted(sites, *args, **options):
+    with mc.Federation.in_process(sites, policy=OPEN) as federation:
+        return FedCox(*args, **options).fit(federation)
+
+
+@pytest.mark.parametrize("times", TIMES)
+def test_a_constant_column_has_no_coefficient_and_no_error(times):
+    sites = simulate()
+    with pytest.warns(UserWarning, match="^c: no information"):
+        model = fitted(with_column(sites, lambda data: np.full(len(data), 3.0)), times)
+    assert model.coefficients_[2] == 0.0
+    assert np.isnan([model.standard_errors_[2], model.p_values_[2], *model.hazard_ratios_[2, 1:]]).all()
+    without = {site: mc.data.SurvivalData(d.X[:, :2], d.time, d.event, columns=["a", "b"]) for site, d in sites.items()}
+    alone = fitted(without, times)
+    np.testing.assert_allclose(model.coefficients_[:2], alone.coefficients_, rtol=0, atol=1e-9)
+    assert model.tests_["wald"].degrees_of_freedom == 2
+
+
+@pytest.mark.parametrize("times", TIMES)
+def test_columns_that_depend_on_each_other_need_a_ridge(times):
+    sites = with_column(simulate(), lambda data: 2.0 * data.X[:, 0] - data.X[:, 1])
+    with pytest.raises(DataError, match=r"depend on each other: a, b, c.*ridge=1.0"):
+        fitted(sites, times)
+    assert np.isfinite(fitted(sites, times, ridge=1.0).standard_errors_).all()
+
+
+@pytest.mark.parametrize("times", TIMES)
+def test_separation_is_warned_of(times):
+    sites = with_column(simulate(), lambda data: (data.event == 1).astype(float))
+    with pytest.warns(SeparationWarning, match="^c: the likelihood may rise"):
+        fitted(sites, times)
+    assert abs(fitted(sites, times, ridge=5.0).coefficients_[2]) < 10
+
+
+@pytest.mark.parametrize("times", TIMES)
+def test_sites_without_an_event_and_with_one_take_part(times):
+    sites = simulate()
+    first, second, third = sites.values()
+    none = mc.data.SurvivalData(second.X, second.time, np.zeros(70), columns=second.columns)
+    one = mc.data.SurvivalData(third.X, third.time, np.arange(80) == 7, columns=third.columns)
+    model = fitted({"all": first, "none": none, "one": one}, times)
+    assert np.isfinite(model.standard_errors_).all()
+    assert model.n_patients_ == 210
+
+
+@pytest.mark.parametrize("times", TIMES)
+def test_one_site_alone_works(times):
+    data = simulate((200,))
+    model = fitted(data, times, n_times=256)
+    exact = fitted(data, "exact")
+    np.testing.assert_allclose(model.coefficients_, exact.coefficients_, atol=0.3 * exact.standard_errors_.max())
+
+
+def test_no_event_anywhere_is_an_error():
+    sites = {site: mc.data.SurvivalData(d.X, d.time, np.zeros(len(d))) for site, d in simulate().items()}
+    with pytest.raises(DataError, match="no patient of any site has an event"):
+        fitted(sites)
+
+
+def test_missing_values_are_filled_with_the_means_of_all():
+    sites = simulate()
+    X = np.concatenate([data.X for data in sites.values()])
+    known = np.random.default_rng(5).random(len(X)) < 0.8
+    means = X[known, 0].mean()
+    start, gaps, full = 0, {}, {}
+    for site, data in sites.items():
+        here = known[start : start + len(data)]
+        start += len(data)
+        for held, value in ((gaps, np.nan), (full, means)):
+            rows = data.X.copy()
+            rows[~here, 0] = value
+            held[site] = mc.data.SurvivalData(rows, data.time, data.event, columns=data.columns)
+    found, filled = fitted(gaps), fitted(full)
+    np.testing.assert_allclose(found.coefficients_, filled.coefficients_, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("times", TIMES)
+def test_a_fit_that_is_saved_says_the_same(times, tmp_path):
+    sites = simulate()
+    model = fitted(sites, times, robust=True)
+    model.save(tmp_path)
+    loaded = FedCox.load(tmp_path)
+    X = sites["site-0"].X
+    np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
+    np.testing.assert_array_equal(loaded.summary(), model.summary())
+    assert loaded.tests_ == model.tests_
+    with pytest.raises(NotFittedError):
+        loaded.by_site()
+
+
+def test_predictions_follow_the_hazard():
+    model = fitted(simulate(effect=1.0), "exact")
+    rows = np.array([[-1.0, 50.0, 0.0], [1.0, 50.0, 0.0]])
+    risk = model.predict(rows)
+    assert risk[0] < risk[1]
+    curves = model.predict_survival_function(rows, return_array=True)
+    assert (np.diff(curves, axis=1) <= 0).all()
+    ratio = np.log(curves[1, 50]) / np.log(curves[0, 50])
+    assert ratio == pytest.approx(np.exp(2 * model.coefficients_[0]))
+
+
+def test_many_exact_times_are_thinned_to_what_a_model_may_hold(monkeypatch):
+    monkeypatch.setattr("multicentre.survival.cox.closing.MOST_TIMES", 20)
+    whole = fitted(simulate(), "exact")
+    assert len(whole.times_) == 20
+    assert whole.times_[-1] == whole.agreed_.times[-1]
+
+
+@pytest.mark.parametrize("one_round", [False, True])
+def test_estimates_by_site_and_together(one_round):
+    sites = simulate((150, 160, 170))
+    none = mc.data.SurvivalData(np.zeros((30, 3)), np.ones(30), np.zeros(30), columns=["a", "b", "c"])
+    with mc.Federation.in_process({**sites, "none": none}, policy=OPEN) as federation:
+        model = FedCox(one_round=one_round).fit(federation)
+        effects = model.by_site()
+    assert effects.sites == (*sites, "none")
+    assert np.isnan(effects.coefficients[3]).all()
+    alone = fitted({"only": sites["site-1"]}, "exact")
+    np.testing.assert_allclose(effects.coefficients[1], alone.coefficients_, atol=1e-9)
+    np.testing.assert_allclose(effects.standard_errors[1], alone.standard_errors_, rtol=1e-9)
+    np.testing.assert_allclose(effects.combined.fixed, model.coefficients_, atol=0.3 * model.standard_errors_.max())
+    assert effects.combined.n_sites.tolist() == [3.0, 3.0, 3.0]
+
+
+def test_a_site_gives_no_estimate_of_columns_that_depend_on_each_other_there():
+    sites = simulate((100, 110, 120))
+    twins = with_column({"site-1": sites["site-1"]}, lambda data: 3.0 * data.X[:, 0])
+    with mc.Federation.in_process({**sites, **twins}, policy=OPEN) as federation:
+        effects = FedCox().fit(federation).by_site()
+    assert np.isnan(effects.standard_errors[1]).tolist() == [True, False, True]
+    assert np.isfinite(effects.standard_errors[[0, 2]]).all()
+
+
+def test_exhibits_show_ratios_and_sites():
+    sites = simulate()
+    with mc.Federation.in_process(sites, policy=OPEN) as federation:
+        model = FedCox().fit(federation)
+        asked = model.forest("a", model.by_site())
+    shown = model.exhibits(sites, {})
+    assert [type(each) for each in shown] == [Table, Forest, Forest, Forest]
+    assert shown[2] == asked
+    assert asked.rows[:3] == list(sites)
+    assert asked.n_pooled == 2
+    assert asked.estimates[3] == pytest.approx(model.hazard_ratios_[0, 0])
+    assert all(read_exhibit(each.to_dict()) == each for each in shown)
+    assert [type(each) for each in model.exhibits({}, {})] == [Table, Forest]
+    with pytest.raises(ConfigurationError, match="no such column"):
+        model.forest("z", model._effects_of(sites))
+
+
+def test_hazards_that_cross_fail_the_test_of_proportionality():
+    rng, sites = np.random.default_rng(0), {}
+    for site in range(3):
+        X = rng.normal(size=(300, 2))
+        group = X[:, 0] > 0
+        time = np.where(group, rng.exponential(1.0, 300) ** 0.4, rng.exponential(1.0, 300) ** 2.0)
+        sites[f"site-{site}"] = mc.data.SurvivalData(np.column_stack([group, X[:, 1]]), time, np.ones(300))
+    for times in TIMES:
+        with mc.Federation.in_process(sites, policy=OPEN) as federation:
+            model = FedCox(times, robust=True).fit(federation)
+            tests = model.check_proportionality()
+        assert tests["x0"].p_value < 1e-6
+        assert tests["x1"].p_value > 1e-3
+        assert tests["global"].degrees_of_freedom == 2
+    with pytest.raises(ConfigurationError, match="km, rank"):
+        model.check_proportionality("square")
+
+
+def test_too_few_rounds_are_warned_of():
+    with pytest.warns(ConvergenceWarning, match="max_rounds=1"):
+        model = fitted(simulate(), max_rounds=1)
+    assert not model.converged_
+
+
+def test_a_lead_is_named_among_the_sites():
+    assert fitted(simulate(), one_round=True, lead="site-2").converged_
+    with pytest.raises(ConfigurationError, match="no such site"):
+        fitted(simulate(), one_round=True, lead="paris")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("times", "days"),
+        ("ties", "exact"),
+        ("ridge", -1.0),
+        ("n_times", 0),
+        ("cause", 1.5),
+        ("robust", 1),
+        ("one_round", "yes"),
+        ("level", 1.0),
+        ("max_rounds", True),
+        ("tol", np.nan),
+        ("horizon", 0.0),
+    ],
+)
+def test_odd_parameters_are_refused(name, value):
+    with pytest.raises(ConfigurationError, match=name):
+        fitted(simulate(), **{"times": "grid", name: value})

@@ -1,0 +1,180 @@
+"""Grouping of times, residuals, tests and heterogeneity of the Cox model, each beside its own slow formula."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from multicentre.survival.cox.maths.grouping import join_times
+from multicentre.survival.cox.maths.heterogeneity import combine
+from multicentre.survival.cox.maths.inference import covariance, dependent_columns, transform_times
+from multicentre.survival.cox.maths.residuals import risk_means, schoenfeld_sums, score_products, score_residuals
+from multicentre.survival.kernels.cox import derive, sum_terms
+from multicentre.survival.kernels.risk_sets import RiskSets
+
+EVERYONE = slice(None)
+
+
+@st.composite
+def site(draw):
+    n_times, n = draw(st.integers(1, 12)), draw(st.integers(1, 80))
+    rng = np.random.default_rng(draw(st.integers(0, 9999)))
+    bins = rng.integers(0, n_times + 1, size=n)
+    return bins, (rng.random(n) < draw(st.sampled_from([0.0, 0.1, 0.6, 1.0]))) & (bins < n_times), n_times
+
+
+@given(site(), st.integers(0, 15))
+def test_joined_times_hold_none_or_enough_of_either(drawn, least):
+    bins, happened, n_times = drawn
+    joined = join_times(bins, happened, n_times, least)
+    assert joined.reached.min() >= 1
+    assert joined.reached.max() <= n_times
+    order = np.argsort(np.minimum(bins, n_times - 1), kind="stable")
+    for of in (joined.happened, ~joined.happened):
+        assert (np.diff(joined.reached[order][of[order]]) >= 0).all()
+    assert joined.happened.sum() in (0, happened.sum())
+    for of in (joined.happened, ~joined.happened):
+        counts = np.bincount(joined.reached[of])
+        together = of.sum() < least or least <= 1
+        assert together or counts[counts > 0].min(initial=len(bins)) >= min(least, of.sum())
+    if least <= 1:
+        np.testing.assert_array_equal(joined.reached, np.minimum(bins, n_times - 1) + 1)
+        np.testing.assert_array_equal(joined.happened, happened)
+
+
+def test_a_site_with_few_events_counts_as_one_without():
+    joined = join_times(np.arange(20) % 4, np.arange(20) < 3, 4, 5)
+    assert not joined.happened.any()
+    assert joined.cells.min() >= 5
+
+
+def test_few_without_the_event_are_told_to_the_guard():
+    assert join_times(np.arange(20) % 4, np.arange(20) >= 3, 4, 5).cells.min() == 3
+
+
+def sample(*, tied, n=50):
+    rng = np.random.default_rng(3)
+    X, time = rng.normal(size=(n, 2)), rng.exponential(size=n)
+    patients = RiskSets.at_own_times(X, np.ceil(4 * time) if tied else time, rng.random(n) < 0.7)
+    return patients, np.array([0.5, -0.3])
+
+
+def means_of(patients, b, ties):
+    theta = np.exp(patients.rows @ b)
+    return theta, risk_means(patients.events, patients.sums(theta, ties), sum_terms(patients.tables(theta, ties)))
+
+
+@pytest.mark.parametrize("ties", ["breslow", "efron"])
+def test_score_residuals_sum_to_the_gradient(ties):
+    patients, b = sample(tied=True)
+    theta, means = means_of(patients, b, ties)
+    total = score_residuals(patients, theta, means, EVERYONE).sum(axis=0)
+    np.testing.assert_allclose(total, derive(patients, b, ties).gradient, atol=1e-12)
+
+
+def test_a_score_residual_is_how_the_gradient_changes_with_a_patients_weight():
+    patients, b = sample(tied=True)
+    theta, means = means_of(patients, b, "breslow")
+    found = score_residuals(patients, theta, means, EVERYONE)
+    np.testing.assert_allclose(found.T @ found, score_products(patients, theta, means), rtol=1e-12)
+    for who in range(0, 50, 7):
+        slopes = []
+        for change in (1e-5, -1e-5):
+            weights = np.ones(50)
+            weights[who] += change
+            sets = RiskSets(patients.rows, patients.reached, patients.happened, patients.n_times, weights)
+            slopes.append(derive(sets, b, "breslow").gradient)
+        np.testing.assert_allclose((slopes[0] - slopes[1]) / 2e-5, found[who], atol=1e-6)
+
+
+def test_efrons_residuals_follow_their_own_formula():
+    """Term by term: Therneau and Grambsch (2000), section 4.2, one patient and one term at a time."""
+    patients, b = sample(tied=True, n=25)
+    theta, means = means_of(patients, b, "efron")
+    X, reached, happened = patients.rows, patients.reached, patients.happened
+    slow = np.zeros_like(X)
+    for k in range(patients.n_times):
+        at_risk, tied = reached > k, happened & (reached == k + 1)
+        for share in np.arange(tied.sum()) / tied.sum():
+            mass = theta * (at_risk - share * tied)
+            mean = mass @ X / mass.sum()
+            slow -= (mass / mass.sum())[:, None] * (X - mean)
+            slow[tied] += (X[tied] - mean) / tied.sum()
+    np.testing.assert_allclose(score_residuals(patients, theta, means, EVERYONE), slow, atol=1e-12)
+
+
+def test_schoenfelds_residuals_weighted_by_one_are_the_plain():
+    patients, b = sample(tied=False)
+    _, means = means_of(patients, b, "breslow")
+    plain, weighted = schoenfeld_sums(patients, means.mean, np.ones(50))
+    np.testing.assert_allclose(plain, derive(patients, b, "breslow").gradient, atol=1e-12)
+    np.testing.assert_allclose(plain, weighted)
+
+
+@pytest.mark.parametrize("ties", ["breslow", "efron"])
+def test_derivatives_are_slopes_of_the_value(ties):
+    patients, b = sample(tied=True)
+    found, steps = derive(patients, b, ties), 1e-5 * np.eye(2)
+    ups, downs = ([derive(patients, b + sign * h, ties) for h in steps] for sign in (1, -1))
+    slopes = [(u.value - d.value) / 2e-5 for u, d in zip(ups, downs, strict=True)]
+    bends = [(d.gradient - u.gradient) / 2e-5 for u, d in zip(ups, downs, strict=True)]
+    np.testing.assert_allclose(found.gradient, slopes, atol=1e-6)
+    np.testing.assert_allclose(found.information, bends, atol=1e-5)
+
+
+def test_sums_in_blocks_are_sums_at_once(monkeypatch):
+    patients, b = sample(tied=True)
+    theta, whole = np.exp(patients.rows @ b), derive(patients, b, "efron")
+    sums = patients.sums(theta, "efron")
+    monkeypatch.setattr("multicentre.survival.kernels.risk_sets.CHUNK", 3)
+    np.testing.assert_allclose(derive(patients, b, "efron").information, whole.information, rtol=1e-12)
+    np.testing.assert_allclose(patients.sums(theta, "efron").risk, sums.risk, rtol=1e-12)
+    risk = np.array([(theta * (patients.reached > k)) @ patients.rows for k in range(patients.n_times)])
+    np.testing.assert_allclose(sums.risk, risk, rtol=1e-12, atol=1e-12)
+
+
+def test_columns_that_add_up_to_another_are_found():
+    rows = np.random.default_rng(0).normal(size=(40, 4))
+    rows[:, 3] = rows[:, 0] - 2.0 * rows[:, 1]
+    assert dependent_columns(rows.T @ rows).tolist() == [0, 1, 3]
+    assert dependent_columns(rows[:, :3].T @ rows[:, :3]).tolist() == []
+
+
+def test_a_ridge_narrows_and_a_sandwich_replaces():
+    information = np.diag([4.0, 9.0])
+    both = np.array([True, True])
+    np.testing.assert_allclose(np.diagonal(covariance(information, 0.0, both)), [1 / 4, 1 / 9])
+    np.testing.assert_allclose(np.diagonal(covariance(information, 1.0, both)), [4 / 25, 9 / 100])
+    np.testing.assert_allclose(np.diagonal(covariance(information, 0.0, both, 2 * information)), [2 / 4, 2 / 9])
+
+
+def test_times_are_transformed_from_0_to_1():
+    times, events, at_risk = np.array([1.0, 2.0, 8.0]), np.array([1.0, 0.0, 2.0]), np.array([4.0, 3.0, 2.0])
+    found = {kind: transform_times(times, events, at_risk, kind).tolist() for kind in ("km", "rank", "identity", "log")}
+    assert found["km"] == [0.0, 1.0, 1.0]
+    assert found["rank"] == pytest.approx([0.0, 0.5 / 1.5, 1.0])
+    assert found["identity"] == pytest.approx([0.0, 1 / 7, 1.0])
+    assert found["log"] == pytest.approx([0.0, 1 / 3, 1.0])
+
+
+def test_dersimonian_and_lairds_worked_out_by_hand():
+    estimates, errors = np.array([0.1, 0.5, 0.9]), np.array([0.1, 0.2, 0.2])
+    weights = 1 / errors**2
+    fixed = weights @ estimates / weights.sum()
+    q = weights @ (estimates - fixed) ** 2
+    tau = (q - 2) / (weights.sum() - weights @ weights / weights.sum())
+    again = 1 / (errors**2 + tau)
+    found = combine(np.append(estimates, np.nan)[:, None], np.append(errors, np.nan)[:, None])
+    assert found.q[0] == pytest.approx(q)
+    assert found.random[0] == pytest.approx(again @ estimates / again.sum())
+    assert found.random_error[0] == pytest.approx(again.sum() ** -0.5)
+    assert found.i_squared[0] == pytest.approx((q - 2) / q)
+    assert found.n_sites[0] == 3
+
+
+def test_one_site_and_none_are_combined_without_a_fuss():
+    found = combine(np.array([[0.3, np.nan]]), np.array([[0.1, np.nan]]))
+    assert found.random.tolist()[0] == pytest.approx(0.3)
+    assert np.isnan(found.random[1])
+    assert np.isnan(found.q_p_value).all()
+    assert found.tau_squared.tolist() == [0.0, 0.0]

@@ -1,0 +1,52 @@
+"""Recalibrated curves: ranks are kept, bytes are checked, nothing nests."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from multicentre.federation.errors import MessageError
+from multicentre.survival.models import KINDS, CoxModel, Mixture
+from multicentre.survival.models.packing import pack, unpack
+from multicentre.survival.models.recalibrated import Recalibrated
+
+TIMES = np.array([1.0, 2.0, 5.0])
+INNER = CoxModel(TIMES, np.array([1.0, -0.5]), np.zeros(2), np.array([0.1, 0.2, 0.4]))
+MODEL = Recalibrated.of(INNER, 2, 0.7, -0.8, 0.1, np.array([0.05, 0.3, 0.5]))
+X = np.random.default_rng(0).normal(size=(20, 2))
+
+
+def test_curves_are_proportional_hazards_on_the_risk_and_ranks_are_kept():
+    risk = -INNER.restricted_mean(X) / 5.0
+    wanted = np.exp(-MODEL.baseline * np.exp(0.7 * (risk + 0.8) / 0.1)[:, None])
+    np.testing.assert_allclose(MODEL.survival(X), wanted, rtol=1e-12)
+    assert np.array_equal(np.argsort(MODEL.restricted_mean(X)), np.argsort(INNER.restricted_mean(X)))
+
+
+def test_a_packed_model_comes_back():
+    again = unpack(pack(MODEL), KINDS, 2)
+    assert np.array_equal(again.survival(X), MODEL.survival(X))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"baseline": np.array([0.3, 0.2, 0.5])},
+        {"baseline": np.array([-0.1, 0.2, 0.5])},
+        {"spread": 0.0},
+        {"n_columns": 3},
+        {"times": np.array([1.0, 2.0, 6.0])},
+        {"slope": float("nan")},
+        {"packed": np.frombuffer(pack(MODEL), dtype=np.uint8)},
+        {"packed": np.zeros(3, dtype=np.uint8)},
+    ],
+)
+def test_what_makes_no_model_is_refused(changes):
+    with pytest.raises(MessageError):
+        replace(MODEL, **changes).valid(2)
+
+
+def test_a_mixture_of_recalibrated_models_is_not_recalibrated_again():
+    mixture = Mixture.of([MODEL, INNER], np.ones(2), 2)
+    with pytest.raises(MessageError, match="recalibrated again"):
+        Recalibrated.of(mixture, 2, 0.7, -0.8, 0.1, MODEL.baseline).valid(2)
