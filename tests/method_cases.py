@@ -85,14 +85,8 @@ def scores_of(fit: Any) -> dict[str, np.ndarray]:
     benefits = {f"net benefit by {time:g}": found for time, found in fit.net_benefit_.items()}
     observed = {f"observed by {time:g}": found.observed for time, found in fit.calibration_.items()}
     shares = np.array([fit.concordance_, fit.concordance_error_, fit.ibs_, fit.ibs_error_, fit.mean_auc_])
-    return {
-        "shares": shares,
-        "brier": fit.brier_,
-        "reference": fit.brier_reference_,
-        "spread": spread,
-        **observed,
-        **benefits,
-    }
+    curves = {"brier": fit.brier_, "reference": fit.brier_reference_, "spread": fit.d_calibration_.counts}
+    return {"shares": shares, **curves, **observed, **benefits}
 
 
 def curves_of(fit: Any) -> np.ndarray:
