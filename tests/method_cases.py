@@ -193,6 +193,22 @@ CASES = {
         lambda: mc.survival.FedCox("grid", n_times=32, robust=True), timed_sites, cox_numbers, policy=EXACT
     ),
     "fed-cox, one round": Case(lambda: mc.survival.FedCox(one_round=True), timed_sites, cox_numbers, policy=EXACT),
+    "fed-hazard-boost": Case(
+        lambda: mc.survival.FedHazardBoost(
+            n_trees=6, n_times=6, n_bins=8, min_child_hessian=2.0, subsample=0.8, validation=0.2
+        ),
+        timed_sites,
+        lambda fit: {**real_arrays(fit), "curves": curves_of(fit)},
+        masked_error=1e-12,
+        policy=EXACT,
+    ),
+    "fed-rsf": Case(
+        lambda: mc.survival.FedRSF(n_trees=8, n_times=6, n_bins=8, min_leaf=10),
+        timed_sites,
+        lambda fit: {**real_arrays(fit), "curves": curves_of(fit)},
+        masked_error=1e-12,
+        policy=EXACT,
+    ),
     "fed-surf": Case(
         lambda: mc.survival.FedSurF(12, n_local_trees=8, sampling="ibs"),
         timed_sites,

@@ -113,7 +113,7 @@ def test_a_lost_site_within_the_quorum(name, secure, part):
 
 def test_two_fits_on_one_federation_are_the_same(name):
     case = CASES[name]
-    with federate(case.sites()) as federation:
+    with federate(case.sites(), policy=case.policy) as federation:
         one, two = (case.numbers(case.make().fit(federation)) for _ in range(2))
     assert_same_bits(one, two)
 

@@ -125,7 +125,7 @@ def _sums(
     """Return slopes and curvatures by cell of every leaf at the frontier.
 
     Under a mask only the lighter of two siblings is asked for, and the other's sums are those of both less its own. In
-    clear a site joins the bins of each by itself, so that both are asked for. Sums during which a site was lost may hold
+    clear a site joins the bins of each by itself, so that both are asked for. Sums in which a site was lost may hold
     its patients or not: they are asked for anew, both siblings, so that all sums of a level are of the same patients.
     """
     while True:

@@ -1,5 +1,6 @@
 """Recalibrated curves: ranks are kept, bytes are checked, nothing nests."""
 
+import hashlib
 from dataclasses import replace
 
 import numpy as np
@@ -50,3 +51,38 @@ def test_a_mixture_of_recalibrated_models_is_not_recalibrated_again():
     mixture = Mixture.of([MODEL, INNER], np.ones(2), 2)
     with pytest.raises(MessageError, match="recalibrated again"):
         Recalibrated.of(mixture, 2, 0.7, -0.8, 0.1, MODEL.baseline).valid(2)
+
+
+def test_models_nested_without_end_are_refused():
+    nested = MODEL
+    for _ in range(400):
+        nested = Recalibrated.of(Mixture.of([nested, INNER], np.ones(2), 2), 2, 0.7, -0.8, 0.1, MODEL.baseline)
+    for outer in (nested, Mixture.of([nested], np.ones(1), 2)):
+        with pytest.raises(MessageError):
+            unpack(pack(outer), KINDS, 2)
+
+
+def test_a_thousand_mutated_byte_strings_neither_crash_nor_load():
+    rng, blob = np.random.default_rng(0), pack(MODEL)
+    for _ in range(1000):
+        changed = bytearray(blob)
+        for place in rng.integers(0, len(blob), rng.integers(1, 4)):
+            changed[place] ^= int(rng.integers(1, 256))
+        cut = bytes(changed[: int(rng.integers(1, len(blob) + 1))] if rng.random() < 0.2 else changed)
+        with pytest.raises(MessageError):
+            unpack(cut, KINDS, 2)
+
+
+def test_mutated_bytes_with_a_right_digest_make_a_model_or_are_refused():
+    rng, blob = np.random.default_rng(1), pack(MODEL)
+    refused = 0
+    for _ in range(1000):
+        body = bytearray(blob[36:])
+        body[int(rng.integers(len(body)))] ^= int(rng.integers(1, 256))
+        try:
+            curves = unpack(blob[:4] + hashlib.sha256(body).digest() + bytes(body), KINDS, 2).survival(X)
+        except MessageError:
+            refused += 1
+        else:
+            assert ((curves >= 0) & (curves <= 1)).all()
+    assert refused > 500

@@ -1,0 +1,174 @@
+"""FedRSF: a random survival forest that is the same however patients are split."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.estimator import Arrays
+from multicentre.exhibits import Bars, Exhibit
+from multicentre.federation.coordinator import Federation
+from multicentre.federation.errors import ConfigurationError
+from multicentre.federation.steps import SitePart
+from multicentre.survival.agreement.rounds import Needs, agree, steps_of_agreement
+from multicentre.survival.fitted import SurvivalEstimator
+from multicentre.survival.learners.tree import TreeSettings
+from multicentre.survival.rsf.limits import MOST_TREES
+from multicentre.survival.rsf.rounds import Plan, as_trees, count_leaves, grow_forest
+from multicentre.survival.rsf.site import ForestSite
+
+Floats = NDArray[np.float64]
+MOST_TIMES = 256
+N_SHOWN = 15
+
+
+class FedRSF(SurvivalEstimator):
+    """Random survival forest on the patients of all sites, grown from sums of counts.
+
+    Trees are grown level by level, all at once. At a leaf the coordinator draws the columns to try; sites count their
+    patients by bin and time; from the totals the coordinator finds the cut with the largest log-rank statistic. Whole
+    numbers add up alike in any order: the forest is the same however patients are split, masked or not.
+
+    Parameters
+    ----------
+    n_trees : int, default 100
+    n_columns : {"sqrt", "third", "all"} or int, default "third"
+        Columns that are tried at a node.
+    max_depth : int, optional
+        Splits on the way to a leaf, at most; by default until leaves are too small.
+    min_leaf : int, default 15
+        Fewest patients of a leaf, over all sites, each counted once however often it was drawn.
+    min_events : int, default 3
+        Fewest of them with an event.
+    n_bins : int, default 32
+        Bins of every column, from 2 to 256.
+    n_times : int, default 64
+        Times of the grid, at most 256; they lie at quantiles of the events, the last at the horizon. Leaves have their
+        curves on it.
+    n_split_times : int, default 16
+        Neighbouring times are joined to so many groups for the log-rank statistics.
+    cause : int, default 1
+        Events that count. Those of other causes end the follow-up.
+    horizon : float, optional
+        Last time; by default the one by which 95 % of the follow-ups ended.
+    random_state : int, default 0
+        Seed of the samples and of the columns that are tried.
+
+    Attributes
+    ----------
+    model_ : Trees
+    importances_ : array of shape (d,)
+        Share of the log-rank statistics of all splits that each column made.
+
+    Notes
+    -----
+    How often a tree's sample holds a patient is a Poisson number of mean 1, drawn from a hash of the patient's
+    identifier, or of the record where there is none, with the seed and the tree's number. It does not depend on the
+    site; patients with equal records share their numbers.
+
+    Counts by bin and time rest on single patients. They leave a site as masked summands, or where its policy asks for
+    no minimum of patients; otherwise the site refuses.
+
+    References
+    ----------
+    .. [1] H. Ishwaran, U. B. Kogalur, E. H. Blackstone, M. S. Lauer, "Random survival forests", Annals of Applied
+       Statistics 2 (2008), 841-860.
+
+    Examples
+    --------
+    >>> import multicentre as mc
+    >>> rng = np.random.default_rng(0)
+    >>> def site(n):
+    ...     X = rng.normal(size=(n, 2))
+    ...     return mc.data.SurvivalData(X, rng.exponential(np.exp(-X[:, 0])), rng.random(n) < 0.7)
+    >>> federation = mc.Federation.in_process({name: site(80) for name in ("lyon", "nice", "lille")}, secure_sum=True)
+    >>> model = FedRSF(n_trees=10, n_columns="all").fit(federation)
+    >>> model.importances_.argmax()
+    np.int64(0)
+    """
+
+    site_part: ClassVar[type[SitePart]] = ForestSite
+    importances_: Floats
+
+    def __init__(
+        self,
+        n_trees: int = 100,
+        *,
+        n_columns: Literal["sqrt", "third", "all"] | int = "third",
+        max_depth: int | None = None,
+        min_leaf: int = 15,
+        min_events: int = 3,
+        n_bins: int = 32,
+        n_times: int = 64,
+        n_split_times: int = 16,
+        cause: int = 1,
+        horizon: float | None = None,
+        random_state: int = 0,
+    ) -> None:
+        self.n_trees = n_trees
+        self.n_columns = n_columns
+        self.max_depth = max_depth
+        self.min_leaf = min_leaf
+        self.min_events = min_events
+        self.n_bins = n_bins
+        self.n_times = n_times
+        self.n_split_times = n_split_times
+        self.cause = cause
+        self.horizon = horizon
+        self.random_state = random_state
+
+    def asked_steps(self) -> frozenset[str]:
+        """Return the names of the steps that a fit with these parameters may ask of a site."""
+        return steps_of_agreement(self._needs()) | {"count_samples", "count_splits", "count_leaves"}
+
+    def exhibits(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Exhibit]:
+        """Return the columns' importances."""
+        order = np.argsort(-self.importances_, kind="stable")[:N_SHOWN].tolist()
+        names = [self.columns_[k] for k in order]
+        shares = {"share": [float(self.importances_[k]) for k in order]}
+        caption = "Share of the log-rank statistics of all splits that each column made."
+        return [Bars("Importance of the columns", caption, "model", "share", names, shares, {})]
+
+    def _needs(self) -> Needs:
+        return Needs(n_times=self.n_times, horizon=self.horizon, n_bins=self.n_bins, cause=self.cause)
+
+    def _fit(self, federation: Federation) -> None:
+        settings = self._checked()
+        agreed = agree(federation, ForestSite, self._needs())
+        n_groups = min(int(self.n_split_times), len(agreed.times))
+        plan = Plan(int(self.n_trees), settings, n_groups, int(self.random_state))
+        forest, self.history_ = grow_forest(federation, agreed, plan)
+        self.agreed_ = agreed
+        self.importances_ = forest.gain / max(float(forest.gain.sum()), 1e-300)
+        self.model_ = as_trees(forest, count_leaves(federation, agreed, plan, forest), agreed)
+
+    def _checked(self) -> TreeSettings:
+        checks = {
+            "n_trees": _whole(self.n_trees, 1, MOST_TREES),
+            "n_bins": _whole(self.n_bins, 2, 256),
+            "n_times": _whole(self.n_times, 1, MOST_TIMES),
+            "n_split_times": _whole(self.n_split_times, 1, MOST_TIMES),
+            "cause": _whole(self.cause, 1, 127),
+            "horizon": self.horizon is None or 0 < self.horizon < np.inf,
+            "random_state": _whole(self.random_state, 0, 2**62),
+        }
+        for name, good in checks.items():
+            if not good:
+                what = f"{getattr(self, name)!r} is out of range"
+                raise ConfigurationError(what, where=name, mend="See the parameter's documentation.")
+        return TreeSettings(self.max_depth, self.min_leaf, self.min_events, self.n_columns)
+
+    def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        arrays, facts = super()._state()
+        return {**arrays, "importances": self.importances_}, facts
+
+    def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
+        super()._restore(arrays, facts)
+        self.importances_ = arrays["importances"]
+
+
+def _whole(value: object, least: int, most: int) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and least <= int(value) <= most
