@@ -61,17 +61,13 @@ FITS: dict[str, tuple[Make, bool, float | None]] = {
     "FedHazardBoost, default (200 trees of depth 2)": (lambda: mc.survival.FedHazardBoost(), False, None),
     "FedRSF, 100 trees": (lambda: mc.survival.FedRSF(100), False, None),
     "FedRSF, masked": (lambda: mc.survival.FedRSF(100), True, None),
-    "FedCox, stratified": (lambda: mc.survival.FedCox(), False, 5.0),
-    "FedCox, on a grid": (lambda: mc.survival.FedCox("grid"), False, 5.0),
+    "FedCox, stratified": (lambda: mc.survival.FedCox(ridge=1.0), False, 5.0),
+    "FedCox, on a grid": (lambda: mc.survival.FedCox("grid", ridge=1.0), False, 5.0),
 }
 LARGE: dict[str, Make] = {
     "FedHazardBoost, 50 trees of depth 3": lambda: mc.survival.FedHazardBoost(50, max_depth=3),
-    "FedCox, stratified": lambda: mc.survival.FedCox(),
-    "FedCox, on a grid": lambda: mc.survival.FedCox("grid"),
-}
-COMPILED = {
-    "descent": "find_leaves(X, i4(0), *tree, leaf); average_curves(X, i4(0), *tree, leaf, ones, curves); "
-    "average_numbers(X, i4(0), *tree, leaf, ones, ones)",
+    "FedCox, stratified": lambda: mc.survival.FedCox(ridge=1.0),
+    "FedCox, on a grid": lambda: mc.survival.FedCox("grid", ridge=1.0),
 }
 
 

@@ -1,0 +1,1 @@
+"""Boosting of classes over sites: AdaBoost.F, DistBoost.F and PreWeak.F."""

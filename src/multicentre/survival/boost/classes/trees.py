@@ -1,0 +1,182 @@
+"""Trees that name a class, as checked arrays; how one is grown, and how several decide."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.tree import DecisionTreeClassifier
+
+from multicentre.federation.errors import MessageError
+from multicentre.federation.messages import array
+from multicentre.federation.steps import Release
+from multicentre.survival.models.trees import Trees
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Places = NDArray[np.int32]
+LARGEST = 1e300
+
+
+@dataclass(frozen=True)
+class ClassTrees(Release):
+    """One tree or several; each names a class.
+
+    All nodes stand one after the other, tree by tree; a node comes before its children. At an inner node a patient goes
+    left when the column's value is at most the threshold. A leaf has column -1, no children (-1) and a class; an inner
+    node has class -1.
+
+    Parameters
+    ----------
+    roots : array of shape (T,)
+    column, left, right, label : array of shape (m,)
+    threshold : array of shape (m,)
+    """
+
+    roots: Places = array("first node of every tree", ("T",), dtype="i4")
+    column: Places = array("column of a node's split", ("m",), dtype="i4")
+    threshold: Floats = array("threshold of a node's split, on an edge that all sites share", ("m",))
+    left: Places = array("child for values up to the threshold", ("m",), dtype="i4")
+    right: Places = array("child for values above", ("m",), dtype="i4")
+    label: Places = array("class at a leaf", ("m",), dtype="i4")
+
+    @classmethod
+    def none(cls) -> ClassTrees:
+        """Return no tree: the answer of a site that could not grow one."""
+        nothing = np.zeros(0, dtype=np.int32)
+        return ClassTrees(nothing, nothing, np.zeros(0), nothing, nothing, nothing, patients=0)
+
+    @classmethod
+    def joined(cls, parts: Sequence[ClassTrees]) -> ClassTrees:
+        """Return the trees of several, one after the other."""
+        starts = np.cumsum([0, *(len(part.column) for part in parts)])[:-1].tolist()
+        moved = [part.moved_down(start) for part, start in zip(parts, starts, strict=True)]
+        if not moved:
+            return cls.none()
+        arrays: dict[str, Any] = {
+            name: np.concatenate([getattr(part, name) for part in moved]) for name in ClassTrees.declarations()
+        }
+        return ClassTrees(**arrays)
+
+    def moved_down(self, by: int) -> ClassTrees:
+        """Return the same trees with all nodes so many places later."""
+        left, right = (np.where(child < 0, child, child + by).astype(np.int32) for child in (self.left, self.right))
+        roots = (self.roots + by).astype(np.int32)
+        return ClassTrees(roots, self.column, self.threshold, left, right, self.label)
+
+    def take(self, start: int, end: int) -> ClassTrees:
+        """Return the trees from `start` up to `end`."""
+        bounds = np.append(self.roots, len(self.column))
+        nodes = slice(bounds[start], bounds[end])
+        part = ClassTrees(
+            self.roots[start:end],
+            self.column[nodes],
+            self.threshold[nodes],
+            self.left[nodes],
+            self.right[nodes],
+            self.label[nodes],
+        )
+        return part.moved_down(-int(bounds[start]))
+
+    @property
+    def n_trees(self) -> int:
+        """Number of trees."""
+        return len(self.roots)
+
+    def labels(self, rows: Floats) -> Places:
+        """Return the class that every tree names for every patient, shape (n, T)."""
+        from multicentre.survival.kernels.descent import find_leaves
+
+        return find_leaves(rows, self.roots, self.column, self.threshold, self.left, self.right, self.label)
+
+    def valid(self, n_columns: int, n_classes: int) -> Self:
+        """Return the trees if they are as declared, of so many columns and classes.
+
+        Raises
+        ------
+        MessageError
+            They are not. No array is trusted before.
+        """
+        self.checked()
+        leaves = self.column < 0
+        rows = np.where(leaves, np.cumsum(leaves) - 1, -1).astype(np.int32)
+        shares = np.full(self.n_trees, 1.0 / max(self.n_trees, 1))
+        nodes = (self.column, self.threshold, self.left, self.right, rows)
+        Trees(np.ones(1), self.roots, shares, *nodes, np.ones((int(leaves.sum()), 1))).valid(n_columns)
+        named = self.label[leaves]
+        if (named < 0).any() or (named >= n_classes).any() or (self.label[~leaves] != -1).any():
+            raise MessageError("a leaf names no class", where="ClassTrees.label")
+        return self
+
+
+def grow_tree(
+    codes: Floats, y: Integers, weights: Floats, edges: Floats, *, max_depth: int, min_leaf: int, seed: int
+) -> ClassTrees:
+    """Grow a classification tree (Gini) on binned columns, with thresholds on the bins' public edges.
+
+    Parameters
+    ----------
+    codes : array of shape (n, d)
+        Bin of every value: the number of edges below it.
+    y : array of shape (n,)
+    weights : array of shape (n,)
+        Above or equal to 0.
+    edges : array of shape (d, b)
+    max_depth, min_leaf : int
+        Splits on the way to a leaf, at most, and patients of a leaf, at least.
+    seed : int
+        Of the order in which columns are tried.
+
+    Examples
+    --------
+    >>> codes, edges = np.array([[0.0], [0.0], [2.0], [2.0]]), np.array([[0.5, 1.5]])
+    >>> tree = grow_tree(codes, np.array([1, 1, 0, 0]), np.ones(4), edges, max_depth=1, min_leaf=1, seed=0)
+    >>> tree.threshold[0], tree.labels(np.array([[0.1], [9.0]])).tolist(), tree.patients
+    (np.float64(1.5), [[1], [0]], 2)
+    """
+    found = DecisionTreeClassifier(max_depth=max_depth, min_samples_leaf=min_leaf, random_state=seed)
+    tree = found.fit(codes, y, sample_weight=weights).tree_
+    inner = tree.children_left >= 0
+    column = np.where(inner, tree.feature, -1).astype(np.int32)
+    threshold = np.zeros(len(column))
+    threshold[inner] = edges[column[inner], np.floor(tree.threshold[inner]).astype(np.int64)]
+    best = found.classes_[np.argmax(tree.value[:, 0, :], axis=1)]
+    label = np.where(inner, -1, best).astype(np.int32)
+    left, right = (np.where(inner, child, -1).astype(np.int32) for child in (tree.children_left, tree.children_right))
+    fewest = int(tree.n_node_samples[~inner].min())
+    return ClassTrees(np.zeros(1, dtype=np.int32), column, threshold, left, right, label, patients=fewest)
+
+
+def most_votes(labels: Places, votes: Floats, n_classes: int) -> Floats:
+    """Return the votes for each class, shape (n, k).
+
+    Parameters
+    ----------
+    labels : array of shape (n, T)
+    votes : array of shape (T,)
+    n_classes : int
+
+    Examples
+    --------
+    >>> most_votes(np.array([[0, 1, 1]]), np.array([3.0, 1.0, 1.0]), 2).tolist()
+    [[3.0, 2.0]]
+    """
+    found = np.zeros((len(labels), n_classes))
+    rows = np.arange(len(labels))
+    for column, vote in zip(labels.T, votes.tolist(), strict=True):
+        found[rows, column] += vote
+    return found
+
+
+def plurality(labels: Places, n_classes: int) -> Integers:
+    """Return the class that most trees name, the lowest of several, shape (n,).
+
+    Examples
+    --------
+    >>> plurality(np.array([[1, 0], [1, 1]]), 2).tolist()
+    [0, 1]
+    """
+    return np.asarray(np.argmax(most_votes(labels, np.ones(labels.shape[1]), n_classes), axis=1), dtype=np.int64)

@@ -1,0 +1,251 @@
+"""What boosting of survival models sends: asks of the coordinator, releases of the sites, and what they remember.
+
+Hypotheses leave a site as models (:mod:`multicentre.survival.models`), arrays that were checked; everything else that
+leaves is a term of a sum over sites.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.federation.messages import Message, array, count, flag, number, text, texts
+from multicentre.federation.steps import Release
+from multicentre.survival.agreement.messages import PATIENTS, Agreed
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Bytes = NDArray[np.uint8]
+LARGEST_LOSS = 16.0
+LARGEST_SUM = 2.0**34
+
+
+@dataclass(frozen=True)
+class Memory(Agreed):
+    """What a site remembers between rounds; it never leaves."""
+
+    log_weights: Floats = array("log weight of every patient, minus infinity without part", ("n",), finite=False)
+    n_folds: int = count("folds into which the patients were split; 0 before")
+    folds: Integers = array("fold of every patient, from 1", ("n",), dtype="i8")
+    held: int = count("fold that is held out; 0 for none")
+    loss: str = text("loss by which hypotheses are judged")
+    staying: Floats = array("chance of not being censored, on the grid", ("K",))
+    packed: Bytes = array("learners to be judged, as bytes", ("b",), dtype="u1")
+    lengths: Integers = array("bytes of each", ("m",), dtype="i8")
+    shares: Floats = array("share of each learner in each hypothesis", ("u", "w"))
+    curves: Floats = array("votes times curves of the patients held out", ("h", "K"))
+    votes: float = number("sum of the votes")
+    risks: Floats = array("risk by an ensemble that did not see the patient; 0 before", ("n",))
+    stopped: bool = flag("the site's own boosting has ended")
+
+
+@dataclass(frozen=True)
+class Begin(Message):
+    """A pass of boosting begins: everyone who is not held out weighs the same."""
+
+    seed: int = count("seed of the folds")
+    n_folds: int = count("folds into which patients are split; 0 for none")
+    held: int = count("fold that is held out; 0 for none")
+    loss: str = text("loss by which hypotheses are judged")
+    staying: Floats = array("chance of not being censored, on the grid", ("K",))
+
+
+@dataclass(frozen=True)
+class Scale(Message):
+    """By what the sites' weights are scaled."""
+
+    log_total: float = number("logarithm of the sum of the weights over all sites")
+    log_cap: float = number("logarithm of the largest weight; infinity for none", finite=False)
+
+
+@dataclass(frozen=True)
+class Fit(Scale):
+    """A hypothesis is wanted."""
+
+    seed: int = count("seed of the sites' random streams")
+    round: int = count("number of the round")
+    resample: bool = flag("patients are drawn by their weights; otherwise they are weighted")
+    alone: bool = flag("the site then reweighs its patients by its own hypothesis")
+    rate: float = number("learning rate of the site's own boosting")
+    by_largest: bool = flag("in it, the site's largest loss counts as 1; otherwise the loss's unit")
+
+
+@dataclass(frozen=True)
+class FitCox(Fit):
+    """A Cox model is wanted."""
+
+    ridge: float = number("ridge penalty")
+    ties: str = text("how ties are handled")
+    min_events: int = count("fewest events")
+
+
+@dataclass(frozen=True)
+class FitTree(Fit):
+    """A survival tree is wanted."""
+
+    max_depth: int = count("splits on the way to a leaf; 0 for 64")
+    min_leaf: int = count("fewest patients of a leaf")
+    min_events: int = count("fewest of them with an event")
+    n_columns: str = text("columns tried at a node: sqrt, third, all or a number")
+
+
+@dataclass(frozen=True)
+class FitNetwork(Fit):
+    """A network is wanted."""
+
+    hidden: Integers = array("widths of the hidden layers", ("l",), dtype="i8")
+    norm: str = text("normalisation in training")
+    training: Floats = array("dropout, learning rate, weight decay, batch, epochs, patience, validation", (7,))
+
+
+@dataclass(frozen=True)
+class Hypotheses(Message):
+    """Learners of all sites, and the hypotheses that are mixed from them."""
+
+    packed: Bytes = array("the learners as bytes", ("b",), dtype="u1")
+    lengths: Integers = array("bytes of each", ("m",), dtype="i8")
+    shares: Floats = array("share of each learner in each hypothesis", ("q", "l"))
+
+
+@dataclass(frozen=True)
+class Errors(Release):
+    """What a site adds to the errors of the hypotheses."""
+
+    losses: Floats = array("weighted losses of every hypothesis", ("q",), bound=LARGEST_LOSS)
+    total: float = number("sum of the weights", bound=2.0)
+
+
+@dataclass(frozen=True)
+class Search(Message):
+    """Where the largest loss of every hypothesis is looked for."""
+
+    low: Floats = array("lower end of the bins, by hypothesis", ("q",))
+    width: float = number("width of a bin")
+
+
+@dataclass(frozen=True)
+class Marks(Release):
+    """Where a site's largest losses lie."""
+
+    marks: Floats = array("1 in the bin of the site's largest loss, by hypothesis", ("q", 64), bound=1)
+
+
+@dataclass(frozen=True)
+class Chosen(Scale):
+    """The hypothesis of the round."""
+
+    index: int = count("its place among the hypotheses")
+    vote: float = number("its vote in the ensemble")
+    factor: float = number("its vote in the weights; 0 leaves them as they are")
+    scale: float = number("loss that counts as 1")
+
+
+@dataclass(frozen=True)
+class Weighed(Release):
+    """What a site adds to the total weight, and to the ensemble's error."""
+
+    total: float = number("sum of the new weights", bound=2.0)
+    n_held: float = number("patients held out", unit="patients", bound=PATIENTS)
+    brier: float = number("integrated Brier scores of the patients held out", bound=PATIENTS * LARGEST_LOSS)
+
+
+@dataclass(frozen=True)
+class Ensemble(Message):
+    """Where the coordinator stands."""
+
+    packed: Bytes = array("the hypotheses so far, as bytes", ("b",), dtype="u1")
+    lengths: Integers = array("bytes of each", ("m",), dtype="i8")
+    sizes: Integers = array("learners in each", ("m",), dtype="i8")
+    votes: Floats = array("vote of each", ("m",))
+    errors: Floats = array("error of each", ("m",))
+    names: tuple[str, ...] = texts("where each comes from")
+    dropped: tuple[str, ...] = texts("learners that were not valid, as site and round")
+    log_total: float = number("logarithm of the total weight")
+    brier: float = number("least mean Brier score of the patients held out", finite=False)
+    last: float = number("the mean Brier score of the last round", finite=False)
+    best: int = count("hypotheses by which the least was reached")
+    stopped: str = text("why the rounds ended early")
+
+
+@dataclass(frozen=True)
+class Pool(Message):
+    """Learners that sites fitted on their own."""
+
+    packed: Bytes = array("the learners as bytes", ("b",), dtype="u1")
+    lengths: Integers = array("bytes of each", ("m",), dtype="i8")
+    names: tuple[str, ...] = texts("where each comes from")
+    dropped: tuple[str, ...] = texts("learners that were not valid, as site and round")
+
+
+@dataclass(frozen=True)
+class Censorings(Release):
+    """Patients who left, by time of the grid."""
+
+    censored: Floats = array(
+        "patients whose follow-up ended, by bin, the last beyond the horizon", ("b",), unit="patients", bound=PATIENTS
+    )
+    events: Floats = array("patients with an event, by bin", ("K",), unit="patients", bound=PATIENTS)
+
+
+@dataclass(frozen=True)
+class Coefficients(Message):
+    """A proportional-hazards model on columns, or on the ensembles' risks."""
+
+    coefficients: Floats = array("log hazard ratios of the standardised covariates", ("d",))
+    on_risks: bool = flag("the covariate is the risk by an ensemble that did not see the patient")
+    left_out: int = count("fold that is left out; 0 for none")
+    centre: float = number("risk that becomes 0")
+    spread: float = number("by which risks are divided")
+
+
+@dataclass(frozen=True)
+class Hazards(Release):
+    """What a site adds to Breslow's partial likelihood."""
+
+    events: Floats = array("patients with an event, by time", ("K",), unit="patients", bound=PATIENTS)
+    event_sum: Floats = array("covariates of patients with an event, summed", ("d",), bound=2.0**34)
+    risk: Floats = array("hazard ratios of those at risk, summed", ("K",), bound=LARGEST_SUM)
+    risk_sum: Floats = array("hazard ratios times covariates of those at risk, summed", ("K", "d"), bound=LARGEST_SUM)
+
+
+@dataclass(frozen=True)
+class Curvature(Coefficients):
+    """Coefficients, and the hazard that they give the baseline."""
+
+    hazard: Floats = array("hazard of the baseline, by time", ("K",))
+
+
+@dataclass(frozen=True)
+class Moments(Release):
+    """What a site adds to the second derivatives."""
+
+    moments: Floats = array("products of covariates, weighted by their hazards", ("d", "d"), bound=LARGEST_SUM)
+
+
+@dataclass(frozen=True)
+class RiskMoments(Release):
+    """What a site adds to mean and deviation of the risks."""
+
+    n_patients: float = number("patients", unit="patients", bound=PATIENTS)
+    total: float = number("sum of the risks over the horizon", bound=PATIENTS)
+    squares: float = number("sum of their squares", bound=PATIENTS)
+
+
+@dataclass(frozen=True)
+class Calibration(Message):
+    """A recalibration, to be judged on the fold held out."""
+
+    slope: float = number("log hazard ratio of a standardised risk")
+    centre: float = number("risk that becomes 0")
+    spread: float = number("by which risks are divided")
+    baseline: Floats = array("cumulative hazard where the standardised risk is 0", ("K",))
+
+
+@dataclass(frozen=True)
+class BrierSum(Release):
+    """What a site adds to the Brier score of recalibrated curves."""
+
+    n_held: float = number("patients held out", unit="patients", bound=PATIENTS)
+    brier: float = number("integrated Brier scores of the patients held out", bound=PATIENTS * LARGEST_LOSS)

@@ -1,0 +1,228 @@
+"""What a fit's parameters come to: modes, candidates, and what sites are asked to fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from multicentre.federation.errors import ConfigurationError
+from multicentre.federation.steps import Step
+from multicentre.survival.agreement.site import MOST_TIMES
+from multicentre.survival.boost import messages as sent
+from multicentre.survival.boost.hypotheses import LOSSES
+from multicentre.survival.boost.maths.votes import Rule
+from multicentre.survival.boost.site import BoostSite
+from multicentre.survival.learners.networks import NetworkSettings
+from multicentre.survival.learners.tree import TreeSettings
+
+CANDIDATES = ("best", "committee", "all", "pool")
+NORMS = ("max", "tau")
+
+
+class Mode(NamedTuple):
+    """What a mode stands for, where a parameter does not say otherwise."""
+
+    candidates: str
+    loss: str
+    norm: str
+    learning_rate: float
+    weight_cap: float | None
+    recalibrate: bool | str
+    equal: bool = False
+
+
+MODES = {
+    "robust": Mode("all", "rmst", "tau", 0.1, 20.0, "auto"),
+    "paper": Mode("best", "median", "max", 1.0, None, False),
+    "as_published": Mode("best", "median", "tau", 1.0, None, False, equal=True),
+}
+TREE = {"max_depth": None, "min_leaf": 15, "min_events": 3, "n_columns": "sqrt"}
+COX = {"ridge": 1.0, "ties": "breslow", "min_events": 3}
+TRAINING = {
+    "dropout": 0.1,
+    "learning_rate": 0.003,
+    "weight_decay": 0.0001,
+    "batch_size": 256,
+    "max_epochs": 100,
+    "patience": 8,
+    "validation": 0.2,
+}
+NETWORK = {"hidden": (32, 32), "norm": "batch", **TRAINING}
+KNOWN: dict[str, dict[str, Any]] = {"cox": COX, "tree": TREE, "deepsurv": NETWORK}
+STEPS: dict[str, Step[BoostSite, Any, Any]] = {
+    "cox": BoostSite.fit_cox,
+    "tree": BoostSite.fit_tree,
+    "deepsurv": BoostSite.fit_network,
+}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the rounds need of the parameters.
+
+    Parameters
+    ----------
+    weak_learner : str
+    settings : mapping
+        Of the weak learner, complete.
+    candidates, loss, norm : str
+    rule : Rule
+    weight_cap : float, optional
+        Largest weight, as a multiple of the mean.
+    resample : bool
+    recalibrate : bool or "auto"
+    n_rounds, n_folds, seed : int
+    patience : int, optional
+    """
+
+    weak_learner: str
+    settings: Mapping[str, Any]
+    candidates: str
+    loss: str
+    norm: str
+    rule: Rule
+    weight_cap: float | None
+    resample: bool
+    recalibrate: bool | str
+    n_rounds: int
+    n_folds: int
+    patience: int | None
+    seed: int
+
+    @property
+    def needs_censoring(self) -> bool:
+        """Whether something is judged by Brier scores."""
+        return self.loss == "brier" or self.recalibrate == "auto" or self.patience is not None
+
+    @property
+    def with_cox(self) -> bool:
+        """Whether proportional hazards of all sites' patients are a candidate."""
+        return self.candidates == "all"
+
+    def log_cap(self, n_patients: float) -> float:
+        """Return the logarithm of the largest weight."""
+        return float("inf") if self.weight_cap is None else float(np.log(self.weight_cap / n_patients))
+
+    def ask_for(self, scale: sent.Scale, number: int, *, alone: bool) -> sent.Fit:
+        """Return the ask for a hypothesis in a round."""
+        common = {
+            "log_total": scale.log_total,
+            "log_cap": scale.log_cap,
+            "seed": self.seed,
+            "round": number,
+            "resample": self.resample,
+            "alone": alone,
+            "rate": self.rule.rate,
+            "by_largest": self.norm == "max",
+        }
+        return _ASKS[self.weak_learner](common, self.settings)
+
+
+def make_plan(params: Mapping[str, Any]) -> Plan:
+    """Return the plan of an estimator's parameters.
+
+    Raises
+    ------
+    ConfigurationError
+        A parameter is none of those there are, or out of its range.
+    """
+    _whole(params["n_times"], 1, MOST_TIMES, "n_times")
+    mode = MODES[_one_of(params["mode"], tuple(MODES), "mode")]
+    learner = _one_of(params["weak_learner"], tuple(KNOWN), "weak_learner")
+    rate = _between(_given(params, "learning_rate", mode), 0.0, 1.0, "learning_rate")
+    cap = _given(params, "weight_cap", mode)
+    recalibrate = _given(params, "recalibrate", mode)
+    if recalibrate not in (True, False, "auto"):
+        raise ConfigurationError(f"{recalibrate!r} is unknown", where="recalibrate", mend='Use True, False or "auto".')
+    return Plan(
+        weak_learner=learner,
+        settings=_settings(learner, params["settings"] or {}),
+        candidates=_one_of(_given(params, "candidates", mode), CANDIDATES, "candidates"),
+        loss=_one_of(_given(params, "loss", mode), LOSSES, "loss"),
+        norm=_one_of(_given(params, "norm", mode), NORMS, "norm"),
+        rule=Rule(rate, equal=mode.equal),
+        weight_cap=None if cap is None else _between(cap, 1.0, 1e9, "weight_cap"),
+        resample=bool(params["resample"]),
+        recalibrate=recalibrate,
+        n_rounds=_whole(params["n_rounds"], 1, 10_000, "n_rounds"),
+        n_folds=_whole(params["n_folds"], 2, 10, "n_folds"),
+        patience=None if params["patience"] is None else _whole(params["patience"], 1, 10_000, "patience"),
+        seed=_whole(params["random_state"], 0, 2**31, "random_state"),
+    )
+
+
+def _settings(learner: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    known = KNOWN[learner]
+    strangers = sorted(set(given) - set(known))
+    if strangers:
+        raise ConfigurationError(
+            f"{learner} has no setting {', '.join(strangers)}", where="settings", mend=f"There are {', '.join(known)}."
+        )
+    settings = {**known, **given}
+    _check_settings(learner, settings)
+    return settings
+
+
+def _check_settings(learner: str, settings: Mapping[str, Any]) -> None:
+    if learner == "tree":
+        TreeSettings(**settings)
+    elif learner == "deepsurv":
+        NetworkSettings(**settings)
+    else:
+        _one_of(settings["ties"], ("breslow", "efron"), "ties")
+        _whole(settings["min_events"], 0, 2**31, "min_events")
+        if not float(settings["ridge"]) >= 0:
+            raise ConfigurationError(f"{settings['ridge']!r} is below 0", where="ridge", mend="Give a number from 0.")
+
+
+def _cox_ask(common: Mapping[str, Any], settings: Mapping[str, Any]) -> sent.Fit:
+    own: dict[str, Any] = {
+        "ridge": float(settings["ridge"]),
+        "ties": str(settings["ties"]),
+        "min_events": int(settings["min_events"]),
+    }
+    return sent.FitCox(**common, **own)
+
+
+def _tree_ask(common: Mapping[str, Any], settings: Mapping[str, Any]) -> sent.Fit:
+    least: dict[str, Any] = {name: int(settings[name]) for name in ("min_leaf", "min_events")}
+    depth = int(settings["max_depth"] or 0)
+    return sent.FitTree(**common, **least, max_depth=depth, n_columns=str(settings["n_columns"]))
+
+
+def _network_ask(common: Mapping[str, Any], settings: Mapping[str, Any]) -> sent.Fit:
+    hidden = np.array(settings["hidden"], dtype=np.int64)
+    training = np.array([float(settings[name]) for name in TRAINING])
+    return sent.FitNetwork(**common, hidden=hidden, norm=str(settings["norm"]), training=training)
+
+
+_ASKS: dict[str, Callable[[Mapping[str, Any], Mapping[str, Any]], sent.Fit]] = {
+    "cox": _cox_ask,
+    "tree": _tree_ask,
+    "deepsurv": _network_ask,
+}
+
+
+def _given(params: Mapping[str, Any], name: str, mode: Mode) -> Any:
+    return getattr(mode, name) if params[name] is None else params[name]
+
+
+def _one_of(value: Any, known: tuple[str, ...], where: str) -> str:
+    if value not in known:
+        raise ConfigurationError(f"{value!r} is unknown", where=where, mend=f"Use one of {', '.join(known)}.")
+    return str(value)
+
+
+def _between(value: Any, low: float, high: float, where: str) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not low < value <= high:
+        raise ConfigurationError(f"{value!r} is out of its range", where=where, mend=f"Above {low:g}, to {high:g}.")
+    return float(value)
+
+
+def _whole(value: Any, low: int, high: int, where: str) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        raise ConfigurationError(f"{value!r} is out of its range", where=where, mend=f"From {low} to {high}.")
+    return value

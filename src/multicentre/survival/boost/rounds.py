@@ -1,0 +1,287 @@
+"""A pass of boosting: sites fit hypotheses, sums of errors choose one, and sites reweigh their patients by it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.federation.coordinator import Federation
+from multicentre.federation.errors import DataError, MessageError
+from multicentre.federation.rounds import History
+from multicentre.survival.agreement.messages import Agreed, OfCause
+from multicentre.survival.boost import calibration
+from multicentre.survival.boost import messages as sent
+from multicentre.survival.boost.hypotheses import LEARNERS, count_learners, pack_learners
+from multicentre.survival.boost.maths.largest import N_BINS, N_DIGITS, go_to_highest
+from multicentre.survival.boost.maths.votes import Verdict, decide
+from multicentre.survival.boost.plan import STEPS, Plan
+from multicentre.survival.boost.site import BoostSite
+from multicentre.survival.models import KINDS, Mixture, SurvivalModel
+from multicentre.survival.models.packing import join, split
+from multicentre.survival.times.curves import kaplan_meier
+
+Floats = NDArray[np.float64]
+COMMITTEE = "committee of all sites"
+EVERYONE = "proportional hazards of all sites"
+NO_BETTER = "no better on the patients held out"
+
+
+class Offer(NamedTuple):
+    """The learners of a round, where each comes from, and the sites whose learner was left out."""
+
+    learners: Sequence[SurvivalModel]
+    names: Sequence[str]
+    dropped: Sequence[str]
+
+
+class Judgement(NamedTuple):
+    """The verdict of a round, the hypotheses as mixtures of learners, and the loss that counts as 1."""
+
+    verdict: Verdict
+    shares: Floats
+    largest: float
+
+
+@dataclass(frozen=True)
+class Pass:
+    """What one pass of boosting found.
+
+    Parameters
+    ----------
+    ensemble : Ensemble
+    history : list of dict
+    model : Mixture
+    n_kept : int
+        Hypotheses in the model: all, or those up to the round that did best on the patients held out.
+    """
+
+    ensemble: sent.Ensemble
+    history: History
+    model: Mixture
+    n_kept: int
+
+
+def find_staying(federation: Federation, agreed: Agreed) -> Floats:
+    """Return the chance of not being censored, on the grid, from counts of all sites (reverse Kaplan-Meier)."""
+    counts = federation.once(
+        "censored", sent.Censorings, lambda: federation.sum(BoostSite.count_censored, OfCause(agreed.cause))
+    )
+    leaving = counts.censored.copy()
+    leaving[:-1] += counts.events
+    at_risk = np.cumsum(leaving[::-1])[::-1][:-1]
+    return np.clip(kaplan_meier(counts.censored[:-1], at_risk - counts.events), 0.0, 1.0)
+
+
+def boost(
+    federation: Federation, plan: Plan, agreed: Agreed, staying: Floats, *, name: str, n_folds: int, held: int
+) -> Pass:
+    """Run one pass.
+
+    Parameters
+    ----------
+    federation : Federation
+    plan : Plan
+    agreed : Agreed
+    staying : array of shape (K,)
+    name : str
+        Tells the passes of one fit apart.
+    n_folds, held : int
+        Patients are split into so many folds, of which one is held out; 0 for none.
+
+    Raises
+    ------
+    DataError
+        No site could fit a hypothesis.
+    """
+    begin = sent.Begin(plan.seed, n_folds, held, plan.loss, staying)
+    pool = federation.once(f"{name}-pool", sent.Pool, lambda: _gather_pool(federation, plan, agreed, begin))
+    rounds = federation.rounds(
+        plan.n_rounds, sent.Ensemble, lambda: _start(federation, begin, pool, agreed), name=f"{name}-rounds"
+    )
+    fixed = _read_pool(pool, agreed)
+    for number in rounds:
+        before = rounds.state
+        scale = sent.Scale(before.log_total, plan.log_cap(agreed.n_patients))
+        offer = fixed if plan.candidates == "pool" else _fit(federation, plan, agreed, scale, number, fixed)
+        judged = _judge(federation, plan, offer, scale, is_first=not len(before.votes))
+        after = replace(before, dropped=(*before.dropped, *offer.dropped), stopped=judged.verdict.stop)
+        if judged.verdict.kept:
+            after = _join(federation, plan, after, offer, judged, scale, len(agreed.columns))
+        rounds.state = after
+        rounds.record(error=judged.verdict.error, vote=judged.verdict.vote, n_candidates=len(judged.shares))
+        if np.isfinite(after.last):
+            rounds.record(brier=after.last)
+        if after.stopped:
+            rounds.stop()
+    return _assemble(rounds.state, rounds.history, plan, agreed)
+
+
+def _gather_pool(federation: Federation, plan: Plan, agreed: Agreed, begin: sent.Begin) -> sent.Pool:
+    """Begin the pass; gather what stays the same in all its rounds: the pool, or proportional hazards of all sites."""
+    federation.ask(BoostSite.begin, begin)
+    learners: list[SurvivalModel] = []
+    names: list[str] = []
+    dropped: list[str] = []
+    if plan.with_cox:
+        learners, names, dropped = _hazards_of_all(federation, agreed)
+    if plan.candidates == "pool":
+        scale = sent.Scale(0.0, plan.log_cap(agreed.n_patients))
+        for number in range(1, -(-plan.n_rounds // len(federation)) + 1):
+            found = _ask_sites(federation, plan, agreed, scale, number, alone=not plan.rule.equal)
+            learners, names = [*learners, *found.learners], [*names, *found.names]
+            dropped += found.dropped
+    return sent.Pool(*join(learners), tuple(names), tuple(dropped))
+
+
+def _hazards_of_all(federation: Federation, agreed: Agreed) -> tuple[list[SurvivalModel], list[str], list[str]]:
+    model = calibration.fit_columns(federation, agreed)
+    if model is None:
+        return [], [], [f"{EVERYONE}: no finite maximum"]
+    return [model], [EVERYONE], []
+
+
+def _read_pool(pool: sent.Pool, agreed: Agreed) -> Offer:
+    return Offer(split(pool.packed, pool.lengths, LEARNERS, len(agreed.columns)), pool.names, ())
+
+
+def _start(federation: Federation, begin: sent.Begin, pool: sent.Pool, agreed: Agreed) -> sent.Ensemble:
+    federation.ask(BoostSite.begin, begin)
+    n_learners = len(pool.names)
+    if n_learners:
+        fixed = _read_pool(pool, agreed).learners
+        federation.ask(BoostSite.receive, sent.Hypotheses(*pack_learners(fixed), np.eye(n_learners)))
+    bytes_, whole, none, unknown = np.zeros(0, np.uint8), np.zeros(0, np.int64), np.zeros(0), float("inf")
+    return sent.Ensemble(bytes_, whole, whole, none, none, (), pool.dropped, 0.0, unknown, unknown, 0, "")
+
+
+def _fit(federation: Federation, plan: Plan, agreed: Agreed, scale: sent.Scale, number: int, fixed: Offer) -> Offer:
+    """Ask every site for a learner, and send all of them to all sites."""
+    found = _ask_sites(federation, plan, agreed, scale, number, alone=False)
+    offer = Offer([*found.learners, *fixed.learners], [*found.names, *fixed.names], found.dropped)
+    if offer.learners:
+        shares = mix(len(found.learners), len(offer.learners), plan.candidates)
+        federation.ask(BoostSite.receive, sent.Hypotheses(*pack_learners(offer.learners), shares))
+    return offer
+
+
+def _ask_sites(
+    federation: Federation, plan: Plan, agreed: Agreed, scale: sent.Scale, number: int, *, alone: bool
+) -> Offer:
+    answers = federation.ask(STEPS[plan.weak_learner], plan.ask_for(scale, number, alone=alone))
+    valid = {site: model for site, model in answers.items() if _is_valid(model, agreed)}
+    dropped = [f"{site}, round {number}" for site in answers if site not in valid]
+    return Offer(list(valid.values()), list(valid), dropped)
+
+
+def _is_valid(model: SurvivalModel, agreed: Agreed) -> bool:
+    """Tell whether a site's model is one of these columns and this grid; what is not is passed over."""
+    if model.is_empty or count_learners(model) != 1 or not np.array_equal(model.times, agreed.times):
+        return False
+    try:
+        model.valid(len(agreed.columns))
+    except MessageError:
+        return False
+    return True
+
+
+def mix(n_sites: int, n_learners: int, candidates: str) -> Floats:
+    """Return the hypotheses as mixtures of learners, shape (q, m): each alone, their committee, or both.
+
+    Learners beyond those of the sites are candidates alone, and sit on no committee.
+
+    Examples
+    --------
+    >>> mix(2, 3, "all").tolist()
+    [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.5, 0.5, 0.0], [0.0, 0.0, 1.0]]
+    """
+    alone = np.eye(n_learners)
+    committee = np.zeros((min(n_sites, 1), n_learners))
+    committee[:, :n_sites] = 1.0 / max(n_sites, 1)
+    parts = {
+        "best": [alone],
+        "pool": [alone],
+        "committee": [committee],
+        "all": [alone[:n_sites], committee, alone[n_sites:]],
+    }
+    return np.vstack(parts[candidates])
+
+
+def _judge(federation: Federation, plan: Plan, offer: Offer, scale: sent.Scale, *, is_first: bool) -> Judgement:
+    """Sum the errors over sites and choose; a hypothesis mixes some of the learners offered."""
+    if not offer.learners:
+        return Judgement(decide(np.zeros(0), np.zeros(0), 1.0, plan.rule, is_first=is_first), np.zeros((0, 0)), 1.0)
+    n_sites = sum(name != EVERYONE for name in offer.names)
+    shares = mix(n_sites, len(offer.learners), plan.candidates)
+    errors = federation.sum(BoostSite.judge, scale)
+    largest = _largest_losses(federation, len(shares)) if plan.norm == "max" else np.ones(len(shares))
+    verdict = decide(errors.losses, largest, errors.total, plan.rule, is_first=is_first)
+    return Judgement(verdict, shares, float(largest[verdict.index]))
+
+
+def _largest_losses(federation: Federation, n_hypotheses: int) -> Floats:
+    """Return the largest loss of every hypothesis over all sites, to 48 binary digits, shape (q,)."""
+    low, width = np.zeros(n_hypotheses), 1.0
+    for _ in range(N_DIGITS):
+        width /= N_BINS
+        marks = federation.sum(BoostSite.mark_largest, sent.Search(low, width)).marks
+        low = go_to_highest(low, width, marks)
+    return low + width
+
+
+def _join(
+    federation: Federation,
+    plan: Plan,
+    before: sent.Ensemble,
+    offer: Offer,
+    judged: Judgement,
+    scale: sent.Scale,
+    n_columns: int,
+) -> sent.Ensemble:
+    """Take the chosen hypothesis into the ensemble, and have the sites reweigh by it."""
+    verdict, mixed = judged.verdict, judged.shares[judged.verdict.index]
+    factor = 0.0 if plan.rule.equal else verdict.vote
+    chosen = sent.Chosen(scale.log_total, scale.log_cap, verdict.index, verdict.vote, factor, judged.largest)
+    weighed = federation.sum(BoostSite.reweigh, chosen)
+    taken = np.flatnonzero(mixed).tolist()
+    name = offer.names[taken[0]] if len(taken) == 1 else COMMITTEE
+    packed, lengths = join([_mixed([offer.learners[place] for place in taken], mixed[taken], n_columns)])
+    brier = weighed.brier / weighed.n_held if weighed.n_held else float("inf")
+    improved = brier < before.brier
+    after = replace(
+        before,
+        packed=np.concatenate([before.packed, packed]),
+        lengths=np.concatenate([before.lengths, lengths]),
+        sizes=np.append(before.sizes, len(taken)),
+        votes=np.append(before.votes, verdict.vote),
+        errors=np.append(before.errors, verdict.error),
+        names=(*before.names, name),
+        log_total=float(np.log(weighed.total)) if weighed.total > 0 else 0.0,
+        last=brier,
+        brier=brier if improved else before.brier,
+        best=len(before.votes) + 1 if improved else before.best,
+    )
+    waited = len(after.votes) - after.best
+    ends = not after.stopped and weighed.n_held and plan.patience is not None and waited >= plan.patience
+    return replace(after, stopped=NO_BETTER) if ends else after
+
+
+def _mixed(learners: Sequence[SurvivalModel], shares: Floats, n_columns: int) -> SurvivalModel:
+    return learners[0] if len(learners) == 1 else Mixture.of(learners, shares, n_columns)
+
+
+def _assemble(state: sent.Ensemble, history: History, plan: Plan, agreed: Agreed) -> Pass:
+    """Return the ensemble's mixture."""
+    n_kept = state.best if plan.patience is not None and state.best else len(state.votes)
+    if not n_kept:
+        raise DataError(
+            state.stopped or "no hypothesis was kept",
+            where="; ".join(state.dropped[:5]) or "sites",
+            mend="A site needs events and enough patients: lower min_events or min_leaf in settings, or join sites.",
+        )
+    end = int(state.lengths[:n_kept].sum())
+    hypotheses = split(state.packed[:end], state.lengths[:n_kept], KINDS, len(agreed.columns))
+    return Pass(state, history, Mixture.of(hypotheses, state.votes[:n_kept], len(agreed.columns)), n_kept)

@@ -1,0 +1,366 @@
+"""Boosting of survival models beside the patients: all that a coordinator can ask of a site, and all that it answers.
+
+A site's own model leaves as arrays of which no leaf and no curve rests on a few patients. What is said of the models of
+all sites, of weights, risks and times are terms of sums over sites.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, TypeVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.federation.errors import ConfigurationError, MessageError
+from multicentre.federation.messages import Message
+from multicentre.federation.steps import Acknowledgement, step
+from multicentre.survival.agreement import messages as agreeing
+from multicentre.survival.agreement.patients import Patients
+from multicentre.survival.agreement.site import SurvivalPart, check_grid_is_coarse
+from multicentre.survival.boost import limits
+from multicentre.survival.boost import messages as sent
+from multicentre.survival.boost.hypotheses import Opinions, check_shares, read_learners
+from multicentre.survival.boost.maths.joining import joined_bins
+from multicentre.survival.boost.maths.largest import mark_bin
+from multicentre.survival.boost.maths.losses import brier_losses, brier_tables
+from multicentre.survival.boost.maths.votes import Rule, decide
+from multicentre.survival.boost.maths.weights import (
+    effective_number,
+    normalised,
+    resample,
+    reweigh,
+    scale_weights,
+    share_out,
+    split_in_folds,
+)
+from multicentre.survival.kernels.risk_sets import RiskSets, weighted_products
+from multicentre.survival.learners.cox import fit_cox
+from multicentre.survival.learners.tree import TreeSettings, fit_trees
+from multicentre.survival.models import CoxModel, SurvivalModel, Trees
+from multicentre.survival.models.network import Network
+from multicentre.survival.models.recalibrated import recalibrate_curves
+from multicentre.survival.times.curves import restricted_mean
+
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+Integers = NDArray[np.int64]
+M = TypeVar("M", bound=SurvivalModel)
+Learn = Callable[[Patients, Floats, np.random.Generator], M]
+FOLDS = 1
+HYPOTHESES = 2
+
+
+class BoostSite(SurvivalPart):
+    """The site part of boosting."""
+
+    method: ClassVar[str] = "fed-surv-boost"
+    remembers: ClassVar[type[Message]] = sent.Memory
+    _losses: Floats | None = None
+    _opinions: Opinions | None = None
+    _learning: Patients | None = None
+
+    @step(releases=Acknowledgement, when="once")
+    def begin(self, ask: sent.Begin) -> Acknowledgement:
+        """Begin a pass of boosting: split patients into folds, and weigh all who are not held out alike."""
+        memory = self.memory
+        check_grid_is_coarse(memory.times)
+        limits.check_begin(ask, memory)
+        folds = memory.folds
+        if ask.n_folds and not memory.n_folds:
+            rng = self.generator(ask.seed, FOLDS, self._own)
+            folds = split_in_folds(self.patients.happened.astype(np.int64), ask.n_folds, rng)
+        held = (folds == ask.held) & (ask.held > 0)
+        self._keep(
+            log_weights=np.where(held, -np.inf, -np.log(memory.n_patients)),
+            n_folds=ask.n_folds or memory.n_folds,
+            folds=folds,
+            held=ask.held,
+            loss=ask.loss,
+            staying=ask.staying,
+            curves=np.zeros((int(held.sum()), len(memory.times))),
+            votes=0.0,
+            stopped=False,
+        )
+        return Acknowledgement()
+
+    @step(releases=CoxModel, when="every round")
+    def fit_cox(self, ask: sent.FitCox) -> CoxModel:
+        """Fit a Cox model to the site's weighted patients: the coordinator needs the model itself, not a sum."""
+
+        def learn(patients: Patients, weights: Floats, _: np.random.Generator) -> CoxModel:
+            ties = limits.known_ties(ask.ties)
+            return fit_cox(patients, weights, ridge=ask.ridge, ties=ties, min_events=ask.min_events)
+
+        return self._fit(ask, CoxModel, learn)
+
+    @step(releases=Trees, when="every round")
+    def fit_tree(self, ask: sent.FitTree) -> Trees:
+        """Grow a tree on the site's weighted patients: the coordinator needs the tree itself, not a sum."""
+        least = limits.fewest_in_leaf(ask.min_leaf, self.least_behind)
+        settings = TreeSettings(ask.max_depth or None, least, ask.min_events, limits.known_columns(ask.n_columns))
+
+        def learn(patients: Patients, weights: Floats, rng: np.random.Generator) -> Trees:
+            return fit_trees(patients, weights[None], settings, rng)
+
+        return self._fit(ask, Trees, learn)
+
+    @step(releases=Network, when="every round")
+    def fit_network(self, ask: sent.FitNetwork) -> Network:
+        """Train a network on the site's weighted patients: the coordinator needs the network itself, not a sum."""
+        from multicentre.survival.learners.networks import fit_network
+
+        settings = limits.network_settings(ask)
+
+        def learn(patients: Patients, weights: Floats, rng: np.random.Generator) -> Network:
+            return fit_network(patients, weights, settings, int(rng.integers(2**31)))
+
+        return self._fit(ask, Network, learn)
+
+    @step(releases=Acknowledgement, when="every round")
+    def receive(self, ask: sent.Hypotheses) -> Acknowledgement:
+        """Take in the hypotheses of all sites, checked before use; nothing leaves."""
+        opinions = Opinions(self._read(ask), self.patients)
+        check_shares(ask.shares, len(opinions))
+        self._keep(packed=ask.packed, lengths=ask.lengths, shares=ask.shares)
+        self._opinions, self._losses = opinions, None
+        return Acknowledgement()
+
+    @step(releases=sent.Errors, when="every round", summed=True)
+    def judge(self, ask: sent.Scale) -> sent.Errors:
+        """Sum the weighted losses of every hypothesis."""
+        weights = np.exp(self._scaled(ask))
+        return sent.Errors(weights @ self.losses, float(weights.sum()), patients=self._behind_weights(weights))
+
+    @step(releases=sent.Marks, when="every round", summed=True)
+    def mark_largest(self, ask: sent.Search) -> sent.Marks:
+        """Mark where the largest loss lies: under a mask the site's largest, else the least that a minimum have."""
+        limits.check_positive(ask.width, "width")
+        losses = self.losses[np.isfinite(self.memory.log_weights)]
+        rank = 1 if self.masked else max(1, self.least_behind)
+        if len(losses) < rank:
+            return sent.Marks(np.zeros((losses.shape[1], 64)), patients=0)
+        largest = np.partition(losses, len(losses) - rank, axis=0)[len(losses) - rank]
+        return sent.Marks(mark_bin(largest, ask.low, ask.width), patients=self.behind(np.array([rank])))
+
+    @step(releases=sent.Weighed, when="every round", summed=True)
+    def reweigh(self, ask: sent.Chosen) -> sent.Weighed:
+        """Reweigh the patients by the round's hypothesis; those held out see what the ensemble says of them."""
+        limits.check_chosen(ask, len(self.memory.shares))
+        losses = np.clip(self.losses[:, ask.index] / ask.scale, 0.0, 1.0)
+        log_weights = reweigh(self._scaled(ask), losses, ask.factor)
+        self._keep(log_weights=log_weights)
+        brier = self._follow(ask)
+        weights, n_held = np.exp(log_weights), len(self.memory.curves)
+        behind = self.behind(np.array([np.floor(effective_number(weights) + 1e-6), n_held]))
+        return sent.Weighed(float(weights.sum()), float(n_held), brier, patients=behind)
+
+    @step(releases=sent.Censorings, when="once", summed=True)
+    def count_censored(self, ask: agreeing.OfCause) -> sent.Censorings:
+        """Count ends of follow-up and events by time, for the chance of not being censored."""
+        patients, n_times = self.patients, len(self.memory.times)
+        censored = np.bincount(patients.bins[~patients.happened], minlength=n_times + 1).astype(np.float64)
+        events = np.bincount(patients.bins[patients.happened], minlength=n_times)[:n_times].astype(np.float64)
+        censored, events = self.joined(censored), self.joined(events)
+        return sent.Censorings(censored, events, patients=self.behind(np.concatenate([censored, events])))
+
+    @step(releases=sent.Hazards, when="every round", summed=True)
+    def sum_hazards(self, ask: sent.Coefficients) -> sent.Hazards:
+        """Sum events and hazard ratios by time, for proportional hazards on columns or on the ensembles' risks."""
+        sets, behind = self._risk_sets(ask)
+        ratios = limits.ratios(sets.rows, ask.coefficients)
+        by_time = sets.sums(ratios, "breslow").risk
+        return sent.Hazards(sets.events, sets.event_sum, sets.at_risk(ratios), by_time, patients=behind)
+
+    @step(releases=sent.Moments, when="every round", summed=True)
+    def sum_moments(self, ask: sent.Curvature) -> sent.Moments:
+        """Sum products of covariates, weighted by their hazards, for the second derivatives."""
+        sets, behind = self._risk_sets(ask)
+        limits.check_hazard(ask.hazard, sets.n_times)
+        ratios = limits.ratios(sets.rows, ask.coefficients)
+        own = sets.own_hazards(ratios, ask.hazard, np.zeros_like(ask.hazard))
+        return sent.Moments(weighted_products(sets.rows, own), patients=behind)
+
+    @step(releases=sent.RiskMoments, when="once", summed=True)
+    def sum_risks(self, ask: sent.Coefficients) -> sent.RiskMoments:
+        """Sum the ensembles' risks, for their mean and deviation."""
+        chosen = self._calibrating(ask.left_out)
+        risks = self.memory.risks[chosen]
+        behind = self.behind(_sizes(chosen))
+        return sent.RiskMoments(float(len(risks)), float(risks.sum()), float((risks**2).sum()), patients=behind)
+
+    @step(releases=sent.BrierSum, when="once", summed=True)
+    def judge_calibrated(self, ask: sent.Calibration) -> sent.BrierSum:
+        """Sum the Brier scores of recalibrated curves over the patients held out."""
+        memory, held = self.memory, self._held
+        limits.check_calibration(ask, len(memory.times))
+        curves = recalibrate_curves(memory.risks[held], ask.slope, ask.centre, ask.spread, ask.baseline)
+        return sent.BrierSum(float(held.sum()), self._brier(curves), patients=self.behind(_sizes(held)))
+
+    def first_memory(self, agreed: agreeing.Agreed) -> sent.Memory:
+        """Return the agreement, and that no boosting has begun."""
+        n_patients, n_times = len(self.data), len(agreed.times)
+        nothing, bytes_ = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.uint8)
+        known = {name: getattr(agreed, name) for name in agreeing.Agreed.declarations()}
+        return sent.Memory(
+            **known,
+            log_weights=np.zeros(n_patients),
+            n_folds=0,
+            folds=np.zeros(n_patients, dtype=np.int64),
+            held=0,
+            loss="rmst",
+            staying=np.ones(n_times),
+            packed=bytes_,
+            lengths=nothing,
+            shares=np.zeros((0, 0)),
+            curves=np.zeros((0, n_times)),
+            votes=0.0,
+            risks=np.zeros(n_patients),
+            stopped=False,
+        )
+
+    @property
+    def memory(self) -> sent.Memory:
+        """What the site remembers.
+
+        Raises
+        ------
+        ConfigurationError
+            The site has agreed on nothing.
+        """
+        return cast("sent.Memory", self.agreed)
+
+    @property
+    def learning(self) -> Patients:
+        """The patients as a model that leaves in clear may see them: columns in which few differ are flat."""
+        if not self.memory.masked:
+            return self.patients
+        if self._learning is None:
+            self._learning = Patients(self.data, self.memory, self.least_behind)
+        return self._learning
+
+    @property
+    def losses(self) -> Floats:
+        """Loss of every patient under every hypothesis received, over the loss's unit, shape (n, q)."""
+        if self._losses is None:
+            memory = self.memory
+            self._losses = self.opinions.losses(memory.shares, memory.loss, memory.staying)
+        return self._losses
+
+    @property
+    def opinions(self) -> Opinions:
+        """What the learners received say of the patients.
+
+        Raises
+        ------
+        ConfigurationError
+            None were received.
+        """
+        memory = self.memory
+        if not len(memory.lengths):
+            raise ConfigurationError("no hypotheses were sent", where="receive", mend="Begin the fit anew.")
+        if self._opinions is None:
+            self._opinions = Opinions(self._read(memory), self.patients)
+        return self._opinions
+
+    @property
+    def _held(self) -> Flags:
+        return np.asarray((self.memory.folds == self.memory.held) & (self.memory.held > 0))
+
+    @property
+    def _own(self) -> int:
+        return int(self.data.digest()[:16], 16)
+
+    def _keep(self, **changes: Any) -> None:
+        self.state = replace(self.memory, **changes)
+
+    def _read(self, sent_: sent.Hypotheses | sent.Memory) -> Sequence[SurvivalModel]:
+        return read_learners(sent_.packed, sent_.lengths, self.memory.times, len(self.memory.columns))
+
+    def _scaled(self, ask: sent.Scale) -> Floats:
+        return scale_weights(self.memory.log_weights, ask.log_total, ask.log_cap)
+
+    def _fit(self, ask: sent.Fit, kind: type[M], learn: Learn[M]) -> M:
+        """Fit a model to patients drawn or weighted; none where there are too few, or it is not valid."""
+        if self.memory.stopped:
+            return kind.empty()
+        rng = self.generator(ask.seed, HYPOTHESES, ask.round, self.memory.held, self._own)
+        weights = normalised(self._scaled(ask))
+        drawn = resample(weights, rng) if ask.resample else weights
+        behind = int((drawn > 0).sum() if ask.resample else effective_number(drawn) + 1e-6)
+        model = kind.empty() if not behind else learn(self.learning, drawn, rng)
+        behind = min(behind, cast("int", model.patients)) if kind is Trees else behind
+        if behind < limits.fewest_in_leaf(1, self.least_behind) or not self._is_valid(model):
+            model, behind = kind.empty(), 0
+        if ask.alone and not self._boost_alone(model, ask):
+            return kind.empty()
+        return replace(model, patients=behind)
+
+    def _is_valid(self, model: SurvivalModel) -> bool:
+        try:
+            model.valid(len(self.memory.columns))
+        except MessageError:
+            return False
+        return bool(np.isfinite(model.restricted_mean(self.learning.rows)).all())
+
+    def _boost_alone(self, model: SurvivalModel, ask: sent.Fit) -> bool:
+        """Reweigh by the site's own model, as if there were no other site, and tell whether the model is kept."""
+        if model.is_empty:
+            self._keep(stopped=True)
+            return False
+        memory, log_weights = self.memory, self._scaled(ask)
+        opinion = Opinions([model], self.patients)
+        losses = opinion.losses(np.ones((1, 1)), memory.loss, memory.staying)[:, 0]
+        weights = normalised(log_weights)
+        largest = float(losses[weights > 0].max()) if ask.by_largest else 1.0
+        rule, total = Rule(limits.checked_rate(ask.rate)), float(weights.sum())
+        verdict = decide(np.array([weights @ losses]), np.array([largest]), total, rule, is_first=ask.round == 1)
+        if verdict.kept and largest > 0:
+            log_weights = reweigh(log_weights, np.clip(losses / largest, 0.0, 1.0), verdict.vote)
+        self._keep(log_weights=share_out(log_weights, memory.n_patients), stopped=bool(verdict.stop))
+        return verdict.kept
+
+    def _follow(self, ask: sent.Chosen) -> float:
+        """Add the hypothesis to the ensemble of the patients held out; return the sum of their Brier scores."""
+        memory, held = self.memory, self._held
+        if not len(memory.curves):
+            return 0.0
+        found, row = self.opinions.curves(memory.shares[ask.index])
+        curves, votes = memory.curves + ask.vote * found[row[held]], memory.votes + ask.vote
+        risks = memory.risks.copy()
+        risks[held] = -restricted_mean(curves / votes, memory.times) / memory.times[-1]
+        self._keep(curves=curves, votes=votes, risks=risks)
+        return self._brier(curves / votes)
+
+    def _brier(self, curves: Floats) -> float:
+        memory, held, patients = self.memory, self._held, self.patients
+        tables = brier_tables(curves, memory.times, memory.staying)
+        row = np.arange(len(curves))
+        return float(brier_losses(tables, row, patients.bins[held], patients.happened[held], memory.staying).sum())
+
+    def _calibrating(self, left_out: int) -> Flags:
+        limits.check_folds(self.memory, left_out)
+        return np.asarray(self.memory.folds != left_out)
+
+    def _risk_sets(self, ask: sent.Coefficients) -> tuple[RiskSets, int]:
+        """Return the patients' risk sets on the grid and how many stand behind each cell."""
+        memory, patients = self.memory, self.patients
+        chosen = self._calibrating(ask.left_out) if ask.on_risks else ~self._held
+        limits.check_positive(ask.spread, "spread")
+        rows = ((memory.risks - ask.centre) / ask.spread)[:, None] if ask.on_risks else patients.standardised
+        limits.check_coefficients(ask.coefficients, rows.shape[1])
+        bins, happened, n_times = patients.bins[chosen], patients.happened[chosen], len(memory.times)
+        if not self.masked and self.least_behind > 1:
+            bins, happened = joined_bins(bins, happened, n_times, self.least_behind)
+        cells = [np.bincount(bins, minlength=n_times + 1), np.bincount(bins[happened], minlength=1), _sizes(chosen)]
+        sets = RiskSets(rows[chosen], np.minimum(bins + 1, n_times), happened, n_times)
+        return sets, self.behind(np.concatenate(cells))
+
+    def _behind_weights(self, weights: Floats) -> int:
+        return self.behind(np.array([np.floor(effective_number(weights) + 1e-6)]))
+
+
+def _sizes(chosen: Flags) -> Integers:
+    """Return how many are chosen, and how many are not."""
+    return np.array([int(chosen.sum()), int((~chosen).sum())])

@@ -1,0 +1,223 @@
+"""What a site lets a coordinator do while models are boosted, and what its answers rest on."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from boosting_sites import federate, simulate, split
+from multicentre.federation.errors import ConfigurationError, MulticentreError
+from multicentre.survival.agreement.rounds import Needs, agree
+from multicentre.survival.boost import messages as sent
+from multicentre.survival.boost.hypotheses import pack_learners
+from multicentre.survival.boost.site import BoostSite
+from multicentre.survival.models import Mixture, Trees
+from multicentre.survival.models.packing import join
+
+SCALE = sent.Scale(0.0, float("inf"))
+TREE = sent.FitTree(0.0, float("inf"), 0, 1, True, False, 0.1, False, 0, 3, 1, "all")
+
+
+def prepared(data, *, least=10, masked=False, n_bins=16):
+    """Return a site part that has agreed and begun."""
+    with federate({"lyon": data}) as federation:
+        agreed = agree(federation.begin(BoostSite), BoostSite, Needs(20, n_bins=n_bins))
+    part = BoostSite("lyon", data)
+    part.least_behind = least
+    part.agree(replace(agreed, masked=masked))
+    part.begin(sent.Begin(0, 3, 0, "rmst", np.ones(len(agreed.times))))
+    return part
+
+
+def leaf_sizes(tree, part, drawn=None):
+    leaves = tree.leaves(part.patients.rows)[:, 0]
+    return np.bincount(leaves, weights=drawn, minlength=len(tree.curves))
+
+
+def test_no_leaf_rests_on_fewer_than_fifteen_or_the_policys_minimum():
+    data = simulate(300)
+    for least, wanted in ((10, 15), (40, 40)):
+        tree = prepared(data, least=least).fit_tree(replace(TREE, resample=False))
+        assert tree.patients >= wanted
+        assert leaf_sizes(tree, prepared(data)).min() >= wanted
+    assert prepared(data, least=0).fit_tree(replace(TREE, resample=False)).patients < 15
+
+
+def test_a_bootstraps_leaf_counts_the_patients_that_it_drew_once_each():
+    part = prepared(simulate(300))
+    tree = part.fit_tree(TREE)
+    assert 15 <= tree.patients <= leaf_sizes(tree, part).min()
+
+
+def test_thresholds_lie_on_shared_edges_and_curves_on_the_grid():
+    part = prepared(simulate(300))
+    tree = part.fit_tree(TREE)
+    for column, threshold in zip(tree.column, tree.threshold, strict=True):
+        assert column < 0 or threshold in part.agreed.edges_of(column)
+    assert np.array_equal(tree.times, part.agreed.times)
+    assert not np.isin(part.data.time, tree.times).all()
+
+
+def test_too_few_patients_give_no_model():
+    assert prepared(simulate(14)).fit_tree(TREE).is_empty
+    part = prepared(simulate(60))
+    part.state = replace(part.memory, log_weights=np.where(np.arange(60) < 10, 0.0, -np.inf))
+    assert part.fit_tree(TREE).is_empty
+
+
+def test_weights_that_rest_on_a_few_say_so_in_clear_and_not_under_a_mask():
+    part = prepared(simulate(100))
+    tree = part.fit_tree(TREE)
+    part.receive(sent.Hypotheses(*pack_learners([tree]), np.ones((1, 1))))
+    part.state = replace(part.memory, log_weights=np.where(np.arange(100) < 4, 0.0, -30.0))
+    assert part.judge(SCALE).patients == 4
+    part.masked = True
+    assert part.judge(SCALE).patients == 100
+
+
+def test_the_largest_loss_in_clear_is_one_that_the_policys_minimum_reach():
+    part = prepared(simulate(100))
+    part.receive(sent.Hypotheses(*pack_learners([part.fit_tree(TREE)]), np.ones((1, 1))))
+    losses = np.sort(part.losses[:, 0])
+    ask = sent.Search(np.zeros(1), 1 / 64)
+    found = part.mark_largest(ask)
+    assert np.flatnonzero(found.marks[0]).tolist() == [int(losses[-10] * 64)]
+    assert found.patients == 10
+    part.masked = True
+    assert np.flatnonzero(part.mark_largest(ask).marks[0]).tolist() == [int(losses[-1] * 64)]
+
+
+def test_held_out_patients_neither_train_nor_count():
+    part = prepared(simulate(90))
+    part.begin(sent.Begin(0, 3, 2, "rmst", np.ones(len(part.agreed.times))))
+    held = part.memory.folds == 2
+    assert held.sum() == 30
+    part.receive(sent.Hypotheses(*pack_learners([part.fit_tree(TREE)]), np.ones((1, 1))))
+    others = ~held
+    wanted = part.losses[others, 0].mean() * (60 / 90)
+    assert part.judge(SCALE).losses[0] == pytest.approx(wanted)
+    weighed = part.reweigh(sent.Chosen(0.0, float("inf"), 0, 2.0, 0.5, 1.0))
+    assert weighed.n_held == 30
+    assert np.isinf(part.memory.log_weights[held]).all()
+    assert (part.memory.risks[others] == 0).all()
+    assert (part.memory.risks[held] < 0).all()
+
+
+def test_tables_of_times_in_clear_rest_on_the_policys_minimum():
+    part = prepared(simulate(200))
+    ask = sent.Coefficients(np.zeros(3), False, 0, 0.0, 1.0)
+    sums = part.sum_hazards(ask)
+    assert sums.patients >= 10
+    assert sums.events[sums.events > 0].min() >= 10
+    fewer = np.diff(sums.risk)
+    assert np.abs(fewer[fewer != 0]).min() >= 10
+    part.masked = True
+    events = part.sum_hazards(ask).events
+    assert events[events > 0].min() < 10
+
+
+def forged(part):
+    """Return asks that no honest coordinator sends, by step."""
+    tree = part.fit_tree(TREE)
+    packed, lengths = pack_learners([tree])
+    other = replace(tree, times=tree.times + 1.0)
+    mixture = Mixture.of([tree, tree], np.ones(2), 3)
+    n_times = len(part.agreed.times)
+    begin = sent.Begin(0, 3, 0, "rmst", np.ones(n_times))
+    chosen = sent.Chosen(0.0, float("inf"), 0, 1.0, 1.0, 1.0)
+    curvature = sent.Curvature(np.zeros(3), False, 0, 0.0, 1.0, np.zeros(n_times))
+    return [
+        ("begin", replace(begin, n_folds=5)),
+        ("begin", replace(begin, n_folds=3, held=4)),
+        ("begin", replace(begin, loss="accuracy")),
+        ("begin", replace(begin, staying=np.full(n_times, 2.0))),
+        ("begin", replace(begin, staying=np.ones(n_times + 1))),
+        ("receive", sent.Hypotheses(packed[:-1], lengths, np.ones((1, 1)))),
+        ("receive", sent.Hypotheses(packed, lengths, np.ones((1, 2)))),
+        ("receive", sent.Hypotheses(packed, lengths, np.full((1, 1), 2.0))),
+        ("receive", sent.Hypotheses(*join([other]), np.ones((1, 1)))),
+        ("receive", sent.Hypotheses(*join([mixture]), np.ones((1, 1)))),
+        ("reweigh", replace(chosen, index=1)),
+        ("reweigh", replace(chosen, factor=-1.0)),
+        ("reweigh", replace(chosen, factor=1e6)),
+        ("reweigh", replace(chosen, scale=0.0)),
+        ("mark_largest", sent.Search(np.zeros(1), 0.0)),
+        ("fit_tree", replace(TREE, n_columns="many")),
+        ("fit_tree", replace(TREE, alone=True, rate=2.0)),
+        ("sum_hazards", sent.Coefficients(np.zeros(2), False, 0, 0.0, 1.0)),
+        ("sum_hazards", sent.Coefficients(np.full(3, 1e9), False, 0, 0.0, 1.0)),
+        ("sum_hazards", sent.Coefficients(np.zeros(1), True, 4, 0.0, 1.0)),
+        ("sum_hazards", sent.Coefficients(np.zeros(1), True, 0, 0.0, 0.0)),
+        ("sum_moments", replace(curvature, hazard=-np.ones(n_times))),
+        ("sum_moments", replace(curvature, hazard=np.ones(1))),
+        ("judge_calibrated", sent.Calibration(1.0, 0.0, 1.0, -np.ones(n_times))),
+    ]
+
+
+@pytest.mark.parametrize("number", range(24))
+def test_what_no_honest_coordinator_sends_is_refused(number):
+    part = prepared(simulate(100))
+    asks = forged(part)
+    assert len(asks) == 24
+    part.receive(sent.Hypotheses(*pack_learners([part.fit_tree(TREE)]), np.ones((1, 1))))
+    before = part.state
+    step, ask = asks[number]
+    with pytest.raises(MulticentreError):
+        getattr(part, step)(ask)
+    assert part.state is before
+
+
+def test_a_site_that_received_nothing_cannot_judge():
+    with pytest.raises(ConfigurationError, match="no hypotheses"):
+        prepared(simulate(60)).judge(SCALE)
+
+
+def test_a_grid_that_is_too_fine_is_refused():
+    data = simulate(600)
+    with federate({"lyon": data}) as federation:
+        agreed = agree(federation.begin(BoostSite), BoostSite, Needs(times=np.arange(1.0, 300.0)))
+    part = BoostSite("lyon", data)
+    part.agree(agreed)
+    with pytest.raises(ConfigurationError, match="too fine"):
+        part.begin(sent.Begin(0, 0, 0, "rmst", np.ones(299)))
+
+
+def test_what_is_not_finite_stays_at_the_site(monkeypatch):
+    part = prepared(simulate(100))
+    good = part.fit_tree(TREE)
+    bad = replace(good, curves=np.full_like(good.curves, np.nan))
+    monkeypatch.setattr("multicentre.survival.boost.site.fit_trees", lambda *_: bad)
+    assert part.fit_tree(TREE).is_empty
+
+
+def test_learners_packed_as_one_forest_are_judged_one_by_one():
+    part = prepared(simulate(200))
+    trees = [part.fit_tree(replace(TREE, round=number)) for number in (1, 2, 3)]
+    shares = np.vstack([np.eye(3), np.full(3, 1 / 3)])
+    part.receive(sent.Hypotheses(*pack_learners(trees), shares))
+    together = part.losses
+    assert together.shape == (200, 4)
+    for place, tree in enumerate(trees):
+        part.receive(sent.Hypotheses(*join([tree]), np.ones((1, 1))))
+        assert np.array_equal(part.losses[:, 0], together[:, place])
+
+
+def test_the_state_of_a_site_comes_back_to_the_same_answers():
+    data = simulate(150)
+    part, again = prepared(data), BoostSite("lyon", data)
+    part.begin(sent.Begin(0, 3, 1, "brier", np.linspace(1, 0.2, len(part.agreed.times))))
+    part.receive(sent.Hypotheses(*pack_learners([part.fit_tree(TREE)]), np.ones((1, 1))))
+    part.reweigh(sent.Chosen(0.0, float("inf"), 0, 1.0, 1.0, 1.0))
+    again.state, again.least_behind = part.state, 10
+    for step, ask in (("judge", SCALE), ("reweigh", sent.Chosen(0.0, 0.0, 0, 1.0, 1.0, 1.0))):
+        one, two = getattr(part, step)(ask), getattr(again, step)(ask)
+        for name in type(one).declarations():
+            assert np.array_equal(getattr(one, name), getattr(two, name))
+    assert isinstance(again.fit_tree(TREE), Trees)
+
+
+def test_two_sites_of_one_policy_split_alike_each_time():
+    sites = split(simulate(120), 2)
+    folds = [prepared(sites["site-0"]).memory.folds for _ in range(2)]
+    assert np.array_equal(*folds)
+    assert not np.array_equal(folds[0], prepared(sites["site-1"]).memory.folds)
