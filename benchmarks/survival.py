@@ -1,8 +1,8 @@
 """Seconds and memory of the federated survival methods, each beside the same learners without a federation.
 
-Sections: support (SUPPORT at 8 sites: boosting, hazards, forest, Cox), predict (curves and risks of its patients), million
-(1,000,000 patients, 50 columns, 8 sites, every fit in a process of its own), compile (seconds that kernels take to compile
-into an empty cache, by module). Without arguments the first two are run.
+Sections: support (SUPPORT at 8 sites: boosting, hazards, forest, Cox), predict (curves and risks of its patients),
+million (1,000,000 patients, 50 columns, 8 sites, every fit in a process of its own), compile (seconds that the kernels'
+examples take with an empty cache of compiled code, by module). Without arguments the first two are run.
 
 "times trees" is the wall-clock time over that of growing 400 trees (50 on each site's patients), taken right before in
 the same run: it moves less with the machine and its load than seconds do. Where SUPPORT is not at hand (see
@@ -70,6 +70,24 @@ LARGE: dict[str, Make] = {
     "FedCox, on a grid": lambda: mc.survival.FedCox("grid", ridge=1.0),
 }
 
+KERNELS = (
+    "descent",
+    "hazard_histogram",
+    "hazard_rows",
+    "logrank",
+    "logrank_sums",
+    "logrank_tree",
+    "pairs",
+    "patient_draws",
+)
+EXAMPLES = """
+import doctest, importlib, time
+import numba
+began = time.process_time()
+doctest.testmod(importlib.import_module("multicentre.survival.kernels.{name}"))
+print(time.process_time() - began)
+"""
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -124,6 +142,7 @@ def time_fit(what: str, sites: Sites, n_runs: int) -> dict[str, Any]:
         cpu.append(worked)
         ratios.append(wall / alone)
         sent = sum(federation.traffic.bytes_from_sites.values()) / N_SITES / 2**20
+    print(f"{what}: {np.median(seconds):.2f} s, {np.median(ratios):.1f} times trees", file=sys.stderr, flush=True)
     return {
         "what": what,
         "median": float(np.median(seconds)),
@@ -194,8 +213,9 @@ def million(n_runs: int) -> list[dict[str, Any]]:
     rows = []
     for what in LARGE:
         command = [sys.executable, str(Path(__file__)), "--large", what]
-        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
         rows.append(json.loads(done.stdout))
+        print(done.stdout, end="", file=sys.stderr, flush=True)
     cells = [
         [
             row["what"],
@@ -235,6 +255,21 @@ def fit_large(what: str) -> dict[str, Any]:
     }
 
 
+def compile_kernels(n_runs: int) -> list[dict[str, Any]]:
+    """Time the examples of every module of kernels where nothing was compiled before; run once."""
+    rows = []
+    for name in KERNELS:
+        with tempfile.TemporaryDirectory() as empty:
+            command = [sys.executable, "-c", EXAMPLES.format(name=name)]
+            done = subprocess.run(
+                command, check=True, capture_output=True, text=True, env=os.environ | {"NUMBA_CACHE_DIR": empty}
+            )
+        rows.append({"module": name, "cpu s": float(done.stdout)})
+    cells = [[row["module"], f"{row['cpu s']:.1f}"] for row in rows]
+    show("Kernels compiled into an empty cache", ["module", "cpu s"], cells)
+    return rows
+
+
 def draw_sites(n_patients: int) -> Sites:
     """Return simulated sites, drawn one after the other so that drawing does not set the peak of memory."""
     size = n_patients // N_SITES
@@ -268,6 +303,7 @@ SECTIONS: dict[str, Callable[[int], list[dict[str, Any]]]] = {
     "support": support,
     "predict": predict,
     "million": million,
+    "compile": compile_kernels,
 }
 
 

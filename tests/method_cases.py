@@ -89,6 +89,35 @@ def scores_of(fit: Any) -> dict[str, np.ndarray]:
     return {"shares": shares, **curves, **observed, **benefits}
 
 
+def boosted_sites() -> dict[str, mc.data.SurvivalData]:
+    """Return three sites with whole days up to an event."""
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(270, 3))
+    time = np.ceil(20 * rng.exponential(np.exp(-X[:, 0] - np.abs(X[:, 1]))))
+    end = np.ceil(rng.uniform(5, 60, 270))
+    data = mc.data.SurvivalData(X, np.minimum(time, end), time <= end, unit="days")
+    return {f"site-{i}": data.take(np.arange(i, 270, 3)) for i in range(3)}
+
+
+def labelled_sites() -> dict[str, mc.data.TableData]:
+    """Return three sites with patients of three classes."""
+    rng = np.random.default_rng(6)
+    X = np.round(rng.normal(size=(240, 3)), 1)
+    y = (X[:, 0] + rng.normal(size=240) > 0).astype(int) + (X[:, 1] > 0.5)
+    data = mc.data.TableData(X, y, classes=["a", "b", "c"])
+    return {f"site-{i}": data.take(np.arange(i, 240, 3)) for i in range(3)}
+
+
+def boosted_numbers(fit: Any) -> dict[str, np.ndarray]:
+    """Return votes and curves of a boosted fit."""
+    return {"votes": fit.votes_, "curves": curves_of(fit)}
+
+
+def voted_numbers(fit: Any) -> dict[str, np.ndarray]:
+    """Return votes and shares of a boosted classifier."""
+    return {"votes": fit.votes_, "shares": fit.predict_proba(np.eye(3))}
+
+
 def curves_of(fit: Any) -> np.ndarray:
     """Return a fit's survival curves of three patients."""
     return fit.predict_survival_function(np.eye(3), return_array=True)
@@ -209,6 +238,26 @@ CASES = {
         masked_error=1e-12,
         policy=EXACT,
     ),
+    "fed-surv-boost": Case(
+        lambda: mc.survival.FedSurvBoost("tree", n_rounds=3, n_folds=2), boosted_sites, boosted_numbers, policy=EXACT
+    ),
+    "fed-surv-boost, paper": Case(
+        lambda: mc.survival.FedSurvBoost("cox", mode="paper", n_rounds=3),
+        boosted_sites,
+        boosted_numbers,
+        policy=EXACT,
+    ),
+    "fed-surv-boost, pool": Case(
+        lambda: mc.survival.FedSurvBoost(
+            "tree", candidates="pool", loss="brier", patience=2, recalibrate=False, n_rounds=4
+        ),
+        boosted_sites,
+        boosted_numbers,
+        policy=EXACT,
+    ),
+    "ada-boost-f": Case(lambda: mc.survival.AdaBoostF(4), labelled_sites, voted_numbers, policy=EXACT),
+    "dist-boost-f": Case(lambda: mc.survival.DistBoostF(3), labelled_sites, voted_numbers, policy=EXACT),
+    "pre-weak-f": Case(lambda: mc.survival.PreWeakF(4), labelled_sites, voted_numbers, policy=EXACT),
     "fed-surf": Case(
         lambda: mc.survival.FedSurF(12, n_local_trees=8, sampling="ibs"),
         timed_sites,

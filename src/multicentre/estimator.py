@@ -18,7 +18,7 @@ from sklearn.exceptions import NotFittedError
 
 from multicentre.exhibits import Exhibit
 from multicentre.federation.coordinator import Federation
-from multicentre.federation.errors import ConfigurationError, IntegrityError
+from multicentre.federation.errors import ConfigurationError, IntegrityError, MessageError
 from multicentre.federation.noise import Plan
 from multicentre.federation.rounds import History
 from multicentre.federation.steps import SitePart
@@ -200,7 +200,11 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-le
         model = kind(**description["parameters"])
         model.history_ = description["history"]
         model.privacy_ = description.get("privacy") and Guarantee(**description["privacy"])
-        model._restore(arrays, description["facts"])
+        try:
+            model._restore(arrays, description["facts"])
+        except (*_UNREADABLE, MessageError) as error:
+            what = f"the model is not what it says ({type(error).__name__})"
+            raise IntegrityError(what, where=str(folder)) from None
         return model
 
     def __getstate__(self) -> dict[str, Any]:

@@ -29,13 +29,7 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'multicentre.analytics' has no attribute {name!r}")
-    try:
-        home = importlib.import_module(f"multicentre.analytics.{_HOMES[name]}")
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("multicentre.analytics"):
-            raise AttributeError(f"module 'multicentre.analytics' has no attribute {name!r}") from None
-        raise
-    return getattr(home, name)
+    return getattr(importlib.import_module(f"multicentre.analytics.{_HOMES[name]}"), name)
 
 
 def __dir__() -> list[str]:

@@ -10,6 +10,7 @@ from multicentre.data.multiview import MultiViewData
 from multicentre.data.readers import read_multiview, read_table
 from multicentre.data.schema import MultiViewSchema, agree_schemas
 from multicentre.data.survival import SurvivalData
+from multicentre.data.tabledata import TableData
 
 __all__ = [
     "SYSTEMS",
@@ -19,6 +20,7 @@ __all__ = [
     "MultiViewSchema",
     "PatientEvents",
     "SurvivalData",
+    "TableData",
     "agree_schemas",
     "icd9_codes",
     "read_eicu",

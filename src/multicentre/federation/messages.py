@@ -143,11 +143,20 @@ def number(
     optional: bool = False,
     bound: float | None = None,
     sensitivity: float | None = None,
+    permission: str = "",
 ) -> Any:
     """Declare a real number."""
     return _declare(
         Declaration(
-            "number", what, unit=unit, finite=finite, optional=optional, bound=bound, sensitivity=sensitivity, norm="l1"
+            "number",
+            what,
+            unit=unit,
+            finite=finite,
+            optional=optional,
+            bound=bound,
+            sensitivity=sensitivity,
+            norm="l1",
+            permission=permission,
         )
     )
 

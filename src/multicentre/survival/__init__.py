@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from multicentre.survival.deep.estimator import FedDeepSurv
     from multicentre.survival.forest.estimator import FedSurF, LocalForests
     from multicentre.survival.hazard.estimator import FedHazardBoost
+    from multicentre.survival.rsf.estimator import FedRSF
     from multicentre.survival.stack.estimator import FedStack
+    from multicentre.survival.stack.held_out import split_held_out
 
 __all__ = [
     "AdaBoostF",
@@ -26,6 +28,7 @@ __all__ = [
     "FedSurvBoost",
     "LocalForests",
     "PreWeakF",
+    "split_held_out",
 ]
 
 _HOMES = {
@@ -40,19 +43,14 @@ _HOMES = {
     "FedSurF": "forest.estimator",
     "LocalForests": "forest.estimator",
     "FedDeepSurv": "deep.estimator",
+    "split_held_out": "stack.held_out",
 }
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'multicentre.survival' has no attribute {name!r}")
-    try:
-        home = importlib.import_module(f"multicentre.survival.{_HOMES[name]}")
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("multicentre.survival"):
-            raise AttributeError(f"module 'multicentre.survival' has no attribute {name!r}") from None
-        raise
-    return getattr(home, name)
+    return getattr(importlib.import_module(f"multicentre.survival.{_HOMES[name]}"), name)
 
 
 def __dir__() -> list[str]:

@@ -189,4 +189,5 @@ class SurvivalEstimator(FederatedEstimator):
 
     def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
         self.agreed_ = decode(Agreed, arrays["agreed"].tobytes())
+        self.agreed_.check(len(self.agreed_.columns))
         self.model_ = unpack(arrays["model"].tobytes(), KINDS, len(self.agreed_.columns))

@@ -99,6 +99,7 @@ def test_an_unknown_column_is_refused_before_anything_is_counted():
         fit(simulated(), "arm")
 
 
+@pytest.mark.filterwarnings("ignore::multicentre.federation.errors.DisclosureWarning")
 def test_odd_sites():
     rng = np.random.default_rng(0)
     time = rng.exponential(10.0, 60)

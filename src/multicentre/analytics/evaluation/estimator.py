@@ -18,12 +18,13 @@ from multicentre.analytics.evaluation.site import EvaluationSite
 from multicentre.estimator import Arrays, FederatedEstimator, Figure
 from multicentre.exhibits import Exhibit
 from multicentre.federation.coordinator import Federation
-from multicentre.federation.errors import DataError, SchemaMismatch
+from multicentre.federation.errors import DataError, IntegrityError, SchemaMismatch
 from multicentre.federation.messages import Nothing
 from multicentre.federation.steps import SitePart
 from multicentre.federation.wire import decode, encode
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.agreement.rounds import Needs, agree, steps_of_agreement
+from multicentre.survival.agreement.site import MOST_TIMES
 from multicentre.survival.agreement.sketch import LATEST
 from multicentre.survival.fitted import SurvivalEstimator
 from multicentre.survival.models import KINDS
@@ -53,16 +54,19 @@ class SurvivalEvaluation(FederatedEstimator, Concluded):
     horizon : float, optional
         Last time of Brier scores and areas; the model's own by default.
     n_bins : int, default 256
-        Bins of the predicted restricted mean, and of time, in which pairs of patients are compared.
+        Bins of the predicted restricted mean, and of time (of which there are 256 at most), in which pairs of patients
+        are compared.
     n_times : int, default 100
-        Times of Brier scores and areas, equidistant up to the horizon.
+        Times of Brier scores and areas, equidistant up to the horizon; those that `time_points` do not tell apart
+        become one.
     at : sequence of float, optional
         Times of calibration and of net benefit; a quarter, a half and three quarters of the horizon by default.
     n_groups : int, default 10
         Groups of predicted risk.
     time_points : sequence of float, optional
-        Times at which follow-up is counted, at most 4096; 2000 equal steps up to the horizon by default. A time is
-        moved up to the next of them.
+        Times at which follow-up is counted; by default 256, equal steps up to the horizon and those of `at`. A time
+        is moved up to the next of them. More than 256, at most 4096, need ``exact_times`` of every site's policy:
+        their counts show when follow-up ended.
     thresholds : sequence of float, optional
         Predicted risks above which one would treat, above 0 and below 1; 0.01, 0.02, ..., 0.99 by default.
     concordance : {"pooled", "within_sites"}, default "pooled"
@@ -100,8 +104,9 @@ class SurvivalEvaluation(FederatedEstimator, Concluded):
     -----
     With masked sums, or under policies without a minimum, Brier scores and their mean are those of the pooled patients
     with times moved up to `time_points`, to rounding: exactly the pooled ones where every time up to the horizon is one
-    of them (days, say). The concordance is that of 256 by 256 bins. In clear, counts of few patients are joined where
-    that leaves a sensible answer (censoring, calibration), and refused where not.
+    of them. The concordance is that of 256 by 256 bins. In clear, times are joined until enough patients leave at each,
+    in all sums alike; what still rests on few is joined where that leaves a sensible answer (censoring, calibration),
+    and refused where not. Where only one time of scoring is left, means over time are the values then.
 
     A model whose parameters were chosen to single patients out would show them in a sum: a total over sites tells what
     the model was made to ask. Approve the model, as any other code or query.
@@ -167,7 +172,8 @@ class SurvivalEvaluation(FederatedEstimator, Concluded):
             "calibration": "count_groups",
             "net_benefit": "sum_benefits",
         }
-        asked = {"judge", "count_follow_up"} | {of_measures[measure] for measure in self.measures}
+        judge = "judge_at_fine_times" if self._is_fine() else "judge"
+        asked = {judge, "count_follow_up"} | {of_measures[measure] for measure in self.measures}
         own = {"score_own"} if self.by_site else set()
         return steps_of_agreement(self._needs(np.array([1.0]))) | asked | own
 
@@ -222,10 +228,15 @@ class SurvivalEvaluation(FederatedEstimator, Concluded):
             setattr(bare, name, None if given is None else np.asarray(given).tolist())
         FederatedEstimator.save(bare, folder)
 
+    def _is_fine(self) -> bool:
+        if self.time_points is None:
+            return False
+        return settings.is_fine(settings.model_of(self.model), self.horizon, self.time_points)
+
     def _needs(self, grid: Floats) -> Needs:
         if self.concordance == "within_sites" or "concordance" not in self.measures:
             return Needs(times=grid, cause=self._cause)
-        return Needs(n_times=int(self.n_bins), horizon=LATEST, cause=self._cause)
+        return Needs(n_times=min(int(self.n_bins), MOST_TIMES), horizon=LATEST, cause=self._cause)
 
     def _fit(self, federation: Federation) -> None:
         settings.check_settings(self.get_params(deep=False), loops.MEASURES)
@@ -285,6 +296,8 @@ class SurvivalEvaluation(FederatedEstimator, Concluded):
         of_pairs = "OwnPairs" if self.concordance == "within_sites" else "Pairs"
         names = {"follow_up": "FollowUp", "concordance": of_pairs, "brier": "Errors", "auc": "Ranks"}
         names |= {"calibration": "Groups", "net_benefit": "Benefits"}
+        if set(blobs) != {"follow_up", *self.measures}:
+            raise IntegrityError("the sums are not those of the measures", where="model")
         sums = {name: decode(kinds[names[name]], blob) for name, blob in blobs.items()}
         self.model = unpack(judged.packed.tobytes(), KINDS, len(judged.fill))
         self.thresholds_ = settings.choose_thresholds(self.thresholds)

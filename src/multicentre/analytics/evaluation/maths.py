@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 
 from multicentre.survival.scores.concordance import share_of_pairs
+from multicentre.survival.times.joining import find_places
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -167,13 +168,15 @@ def reference_scores(survival: Floats, cases: Floats, controls: Floats, n_patien
 
 
 def mean_weights(times: Floats) -> Floats:
-    """Return the weight of each time in a mean over time by trapezia, shape (T,); they sum to 1.
+    """Return the weight of each time in a mean over time by trapezia, shape (T,); they sum to 1. A single one has all.
 
     Examples
     --------
     >>> mean_weights(np.array([0.0, 1.0, 4.0])).tolist()
     [0.125, 0.5, 0.375]
     """
+    if len(times) == 1:
+        return np.ones(1)
     steps = np.diff(times)
     return np.asarray((np.append(steps, 0.0) + np.append(0.0, steps)) / (2 * steps.sum()), dtype=np.float64)
 
@@ -188,3 +191,40 @@ def interval(value: float, standard_error: float, level: float = 0.95) -> tuple[
     """
     half = float(norm.ppf(0.5 + level / 2)) * standard_error
     return max(value - half, 0.0), min(value + half, 1.0)
+
+
+def inverse_of(staying: Floats) -> Floats:
+    """Return 1 / G, shape as given; 0 where G is 0.
+
+    Examples
+    --------
+    >>> inverse_of(np.array([0.5, 0.0])).tolist()
+    [2.0, 0.0]
+    """
+    return np.divide(1.0, staying, out=np.zeros_like(staying), where=staying > 0)
+
+
+def join_within(cells: Integers, bins: Integers, happened: NDArray[np.bool_], n_times: int, least: int) -> Integers:
+    """Return bins of times, joined so that of each cell's patients with an event so many are in each, shape (n,).
+
+    Those of a cell of too few are all in the last bin.
+
+    Parameters
+    ----------
+    cells, bins : arrays of shape (n,)
+    happened : array of shape (n,)
+    n_times : int
+    least : int
+
+    Examples
+    --------
+    >>> cells, bins = np.array([0, 0, 0, 1, 1]), np.array([0, 1, 1, 0, 3])
+    >>> join_within(cells, bins, np.ones(5, dtype=np.bool_), 4, 2).tolist()
+    [1, 1, 1, 3, 3]
+    """
+    joined = bins.copy()
+    for cell in np.unique(cells[happened]):
+        chosen = happened & (cells == cell)
+        found = find_places(np.bincount(bins[chosen], minlength=n_times)[None], least)
+        joined[chosen] = np.where(found < 0, n_times - 1, found)[bins[chosen]]
+    return joined

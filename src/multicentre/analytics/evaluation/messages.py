@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +41,15 @@ class Memory(Agreed):
     places: Integers = array("places on the grid of the times of scoring", ("T",), dtype="i8")
     at: Integers = array("places on the grid of the times of calibration", ("H",), dtype="i8")
     asked: tuple[str, ...] = texts("digests of what was asked, each step once")
+
+
+@dataclass(frozen=True)
+class FineTimes(Release):
+    """The answer to a grid of more than 256 times; it needs the permission that recorded times need."""
+
+    concerns_patients: ClassVar[bool] = False
+
+    n_times: Floats = array("number of times that were taken in", (1,), bound=PATIENTS, permission="exact_times")
 
 
 @dataclass(frozen=True)

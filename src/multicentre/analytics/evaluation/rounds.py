@@ -16,6 +16,7 @@ from multicentre.federation.errors import ConfigurationError, DisclosureRefused
 from multicentre.federation.messages import Message, Nothing
 from multicentre.federation.steps import Release, Step
 from multicentre.federation.wire import encode
+from multicentre.survival.agreement.site import MOST_TIMES
 from multicentre.survival.agreement.sketch import bin_edges
 from multicentre.survival.scores.censoring import Censoring
 
@@ -37,10 +38,14 @@ def hand_out(federation: Federation, judged: sent.Judged) -> None:
     ------
     ConfigurationError
         The run that is resumed judged another model, or other times.
+    RefusedByPolicy
+        There are more than 256 times, and a site's policy does not permit exact ones.
     """
 
     def ask() -> sent.Judged:
-        federation.ask(EvaluationSite.judge, judged)
+        is_fine = len(judged.grid) > MOST_TIMES
+        step: Step[Any, Any, Any] = EvaluationSite.judge_at_fine_times if is_fine else EvaluationSite.judge
+        federation.ask(step, judged)
         return judged
 
     if encode(federation.once("judged", sent.Judged, ask)) != encode(judged):

@@ -11,13 +11,14 @@ from sklearn.utils.validation import check_is_fitted
 
 from multicentre.analytics.evaluation.limits import MOST_CALIBRATED, MOST_GROUPS, MOST_SCORED, MOST_TIMES
 from multicentre.federation.errors import ConfigurationError
+from multicentre.survival.agreement.site import MOST_TIMES as MOST_UNPERMITTED
 from multicentre.survival.fitted import SurvivalEstimator
 from multicentre.survival.models.base import SurvivalModel
 from multicentre.survival.times.grid import check_grid
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
-N_STEPS = 2000
+N_STEPS = 256
 _RANGES = {"n_bins": (2, 2048), "n_times": (2, MOST_SCORED), "n_groups": (2, MOST_GROUPS)}
 
 
@@ -82,14 +83,26 @@ def choose_times(
         raise ConfigurationError(
             "the model says nothing of that time", where="horizon", mend=f"Stay within {model.times[-1]:.6g}."
         )
-    grid = np.linspace(0.0, end, N_STEPS + 1)[1:] if time_points is None else np.asarray(time_points, dtype=np.float64)
-    check_grid(grid)
-    grid = grid[grid <= end]
+    grid = _grid(end, time_points, at)
     if not 1 < len(grid) <= MOST_TIMES:
         what = f"{len(grid)} times up to the horizon"
         raise ConfigurationError(what, where="time_points", mend=f"Give 2 to {MOST_TIMES} of them.")
     wanted = np.arange(1, n_times + 1) / n_times * grid[-1]
     return grid, _places(grid, wanted), _places(grid, _calibrated(grid, at))
+
+
+def is_fine(model: SurvivalModel, horizon: float | None, time_points: ArrayLike | None) -> bool:
+    """Return whether there are more than 256 times up to the horizon, for which sites' policies are asked.
+
+    Examples
+    --------
+    >>> from multicentre.survival.models import CoxModel
+    >>> model = CoxModel(np.array([4.0, 8.0]), np.zeros(1), np.zeros(1), np.array([0.1, 0.2]))
+    >>> is_fine(model, None, None), is_fine(model, None, np.linspace(0.01, 8.0, 500))
+    (False, True)
+    """
+    end = float(model.times[-1] if horizon is None else horizon)
+    return len(_grid(end, time_points, None)) > MOST_UNPERMITTED
 
 
 def choose_thresholds(given: Sequence[float] | None) -> Floats:
@@ -109,6 +122,17 @@ def choose_thresholds(given: Sequence[float] | None) -> Floats:
     if chosen.ndim != 1 or not len(chosen) or chosen.min() <= 0 or chosen.max() >= 1 or (np.diff(chosen) <= 0).any():
         raise ConfigurationError("the thresholds do not increase within 0 and 1", where="thresholds", mend="Sort them.")
     return chosen
+
+
+def _grid(end: float, time_points: ArrayLike | None, at: Sequence[float] | None) -> Floats:
+    """Return the times that were given, or equal steps and the times of calibration, up to the last time."""
+    if time_points is None:
+        own = np.zeros(0) if at is None else np.unique(np.asarray(at, dtype=np.float64))[:MOST_CALIBRATED]
+        own = own[(own > 0) & (own <= end)]
+        return np.union1d(np.linspace(0.0, end, N_STEPS + 1 - len(own))[1:], own)
+    grid = np.asarray(time_points, dtype=np.float64)
+    check_grid(grid)
+    return grid[grid <= end]
 
 
 def _calibrated(grid: Floats, at: Sequence[float] | None) -> Floats:

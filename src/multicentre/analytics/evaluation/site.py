@@ -2,7 +2,9 @@
 
 A site computes the model's predictions for its own patients and keeps them. What leaves are counts and sums, as terms
 of sums over sites; only :meth:`EvaluationSite.score_own` answers for the site alone. Each step answers one ask a fit:
-other bins of the same patients would tell by their differences.
+other bins of the same patients would tell by their differences. In clear, patients of neighbouring times leave
+together, in every step alike: weights that a coordinator makes up for single times then tell of no fewer than the
+policy's.
 """
 
 from __future__ import annotations
@@ -18,20 +20,29 @@ from numpy.typing import NDArray
 
 from multicentre.analytics.evaluation import limits
 from multicentre.analytics.evaluation import messages as sent
-from multicentre.analytics.evaluation.maths import count_cells, count_touched, mean_weights, restricted_mean_edges
+from multicentre.analytics.evaluation.maths import (
+    count_cells,
+    count_touched,
+    inverse_of,
+    join_within,
+    mean_weights,
+    restricted_mean_edges,
+)
 from multicentre.analytics.evaluation.predictions import Predictions
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.messages import Message, Nothing
 from multicentre.federation.steps import Acknowledgement, step
 from multicentre.federation.wire import encode
 from multicentre.survival.agreement.messages import Agreed
-from multicentre.survival.agreement.site import SurvivalPart
+from multicentre.survival.agreement.patients import flatten_rare
+from multicentre.survival.agreement.site import SurvivalPart, check_grid_is_coarse
 from multicentre.survival.models import KINDS
 from multicentre.survival.models.packing import unpack
 from multicentre.survival.scores.brier import squared_errors
 from multicentre.survival.scores.calibration import calibrate_groups, spread_over_bins
 from multicentre.survival.scores.concordance import concordance_with_error, sum_pairs
 from multicentre.survival.times.grid import to_bins
+from multicentre.survival.times.joining import joined_bins
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -59,12 +70,22 @@ class EvaluationSite(SurvivalPart):
     @step(releases=Acknowledgement, when="once")
     def judge(self, ask: sent.Judged) -> Acknowledgement:
         """Take in the model to be judged and the times at which it is, once; nothing leaves."""
+        check_grid_is_coarse(ask.grid)
+        self._take_in(ask)
+        return Acknowledgement()
+
+    @step(releases=sent.FineTimes, when="once")
+    def judge_at_fine_times(self, ask: sent.Judged) -> sent.FineTimes:
+        """Take in the model and more than 256 times, which show when follow-up ended, and need permission."""
+        self._take_in(ask)
+        return sent.FineTimes(np.array([float(len(ask.grid))]))
+
+    def _take_in(self, ask: sent.Judged) -> None:
         limits.check_times(ask)
         limits.check_fill(ask.fill, len(self.agreed.columns))
         unpack(ask.packed.tobytes(), KINDS, len(self.agreed.columns))
         kept = self._answer_once("judge", ask)
         self.state = replace(kept, packed=ask.packed, fill=ask.fill, grid=ask.grid, places=ask.places, at=ask.at)
-        return Acknowledgement()
 
     @step(releases=sent.FollowUp, when="once", summed=True)
     def count_follow_up(self, ask: Nothing) -> sent.FollowUp:
@@ -86,6 +107,7 @@ class EvaluationSite(SurvivalPart):
     @step(releases=sent.Pairs, when="at the end", summed=True)
     def count_pairs(self, ask: sent.ByMean) -> sent.Pairs:
         """Count patients by predicted restricted mean and time, for the concordance over all sites."""
+        check_grid_is_coarse(self.agreed.times)
         self._answer_once("count_pairs", ask)
         rows = self._rows_of_means(ask.edges)
         n_rows, n_times = len(ask.edges) + 1, len(self.agreed.times)
@@ -106,7 +128,7 @@ class EvaluationSite(SurvivalPart):
         """Sum squared errors of the survival curves at each time, weighted for censoring."""
         self._answer_once("sum_errors", ask)
         memory, weights = self.memory, self._weights(ask.staying)
-        of_controls = _inverse(ask.staying[memory.places])
+        of_controls = inverse_of(ask.staying[memory.places])
         times, shares = memory.grid[memory.places], mean_weights(memory.grid[memory.places])
         errors, squares = np.zeros(len(times)), 0.0
         places, bins = memory.places.astype(np.float64), self.bins.astype(np.float64)
@@ -115,18 +137,20 @@ class EvaluationSite(SurvivalPart):
             errors += found.sum(axis=0)
             squares += float(np.square(found @ shares).sum())
         stretches = self.stretches
+        exact = np.searchsorted(memory.places, self._exact[0], side="left")
         cases = np.bincount(stretches, weights=weights, minlength=len(times) + 1)[:-1].cumsum()
         leaving = np.bincount(stretches, minlength=len(times) + 1).astype(np.float64)
         controls = len(self.data) - leaving[:-1].cumsum()
-        behind = self.behind(leaving)
+        behind = self.behind(np.concatenate([leaving, np.bincount(exact)]))
         return sent.Errors(float(len(self.data)), errors, squares, cases, controls, patients=behind)
 
     @step(releases=sent.Ranks, when="at the end", summed=True)
     def count_ranks(self, ask: sent.KnownByMean) -> sent.Ranks:
         """Count patients by predicted restricted mean and stretch of time, for areas under the curve."""
         self._answer_once("count_ranks", ask)
-        rows, weights = self._rows_of_means(ask.edges), self._weights(ask.staying)
+        rows = self._rows_of_means(ask.edges)
         shape = len(ask.edges) + 1, len(self.memory.places)
+        weights = self._weights(ask.staying, rows * (shape[1] + 1) + self.stretches)
         cases = count_cells(rows, self.stretches, shape, weights)
         leaving = count_cells(rows, self.stretches, (shape[0], shape[1] + 1))
         with_event = count_cells(rows[self.happened], self.stretches[self.happened], leaving.shape)
@@ -140,8 +164,7 @@ class EvaluationSite(SurvivalPart):
         limits.check_groups(ask.edges, len(self.memory.at))
         tables = [self._group(place, edges) for place, edges in enumerate(ask.edges)]
         n_patients, predicted, events, censored = (np.array(kind) for kind in zip(*tables, strict=True))
-        horizon = float(self.memory.grid[-1])
-        low, high = self.predictions.survival_at_event(self.data.time, self._of_cause, horizon)
+        low, high = self.predictions.survival_at_event(self._times, self.happened, float(self.memory.grid[-1]))
         totals = [n_patients, events.sum(axis=2), censored.sum(axis=2), count_touched(low, high, SPREAD_BINS)]
         events, censored = self.joined(events), self.joined(censored)
         behind = self._behind_times([*totals, events, censored])
@@ -153,11 +176,13 @@ class EvaluationSite(SurvivalPart):
         """Sum weights of patients between thresholds of predicted risk, for decision curves."""
         self._answer_once("sum_benefits", ask)
         limits.check_edges(ask.thresholds, "thresholds")
-        weights, inverse, n_bins = self._weights(ask.staying), _inverse(ask.staying), len(ask.thresholds) + 1
+        limits.check_staying(ask.staying, len(self.memory.grid))
+        inverse, n_bins = inverse_of(ask.staying), len(ask.thresholds) + 1
         cases, controls, cells = [], [], []
         for place, column in zip(self.memory.at.tolist(), self.risks.T, strict=True):
             rows, by_then = np.searchsorted(ask.thresholds, column, side="left"), self.bins <= place
             groups = (self.happened & by_then, ~by_then)
+            weights = self._weights(ask.staying, np.where(by_then, rows, n_bins))
             cases.append(np.bincount(rows[by_then], weights=weights[by_then], minlength=n_bins))
             controls.append(inverse[place] * np.bincount(rows[~by_then], minlength=n_bins))
             cells += [np.bincount(rows[group], minlength=n_bins) for group in groups]
@@ -175,8 +200,9 @@ class EvaluationSite(SurvivalPart):
         if fewest < least:
             return sent.OwnScores(patients=0)
         share, error = concordance_with_error(self.data.time, self._of_cause, -self.predictions.restricted_means)
-        between = np.searchsorted(self.memory.at, self.bins, side="left") * 2
-        between += self.happened & (self.bins <= self.memory.at[-1])
+        bins, happened = self._exact
+        between = np.searchsorted(self.memory.at, bins, side="left") * 2
+        between += happened & (bins <= self.memory.at[-1])
         cells = np.bincount(between)
         fewest_between = int(cells[cells > 0].min())
         behind = {"concordance": fewest, "standard_error": fewest}
@@ -200,9 +226,9 @@ class EvaluationSite(SurvivalPart):
 
     @cached_property
     def predictions(self) -> Predictions:
-        """What the model predicts for the site's patients."""
+        """What the model predicts for the site's patients, whose columns are those of the agreement."""
         model = unpack(self.memory.packed.tobytes(), KINDS, len(self.agreed.columns))
-        shown = self._shown()
+        shown = flatten_rare(self.data.X, 0 if self.agreed.masked else self.least_behind)
         return Predictions(model, np.where(np.isnan(shown), self.memory.fill, shown))
 
     @cached_property
@@ -210,20 +236,40 @@ class EvaluationSite(SurvivalPart):
         """Predicted risk at each time of calibration, shape (n, H)."""
         return self.predictions.risks(self.memory.grid[self.memory.at])
 
-    @cached_property
+    @property
     def bins(self) -> Integers:
-        """Bin of every patient's time on the grid, shape (n,)."""
-        return to_bins(self.data.time, self.memory.grid)
+        """Bin of every patient's time on the grid, shape (n,); in clear, neighbouring bins of few are joined."""
+        return self._followed[0]
 
-    @cached_property
+    @property
     def happened(self) -> Flags:
-        """Whether the event happened up to the last time of the grid, shape (n,)."""
-        return np.asarray(self._of_cause & (self.bins < len(self.memory.grid)), dtype=np.bool_)
+        """Whether the event happened up to the last time of the grid, shape (n,); in clear, to none of too few."""
+        return self._followed[1]
 
-    @cached_property
+    @property
     def stretches(self) -> Integers:
         """In which stretch between the times of scoring every patient's time is, shape (n,)."""
         return np.searchsorted(self.memory.places, self.bins, side="left").astype(np.int64)
+
+    @property
+    def _followed(self) -> tuple[Integers, Flags]:
+        return self._exact if self.masked else self._joined
+
+    @cached_property
+    def _exact(self) -> tuple[Integers, Flags]:
+        bins = to_bins(self.data.time, self.memory.grid)
+        return bins, np.asarray(self._of_cause & (bins < len(self.memory.grid)), dtype=np.bool_)
+
+    @cached_property
+    def _joined(self) -> tuple[Integers, Flags]:
+        return joined_bins(*self._exact, len(self.memory.grid), self.least_behind)
+
+    @property
+    def _times(self) -> Floats:
+        """Times of the patients, shape (n,); in clear those of their bins, infinite beyond the grid."""
+        if self.masked or self.least_behind <= 1:
+            return self.data.time
+        return np.append(self.memory.grid, np.inf)[self.bins]
 
     @property
     def _of_cause(self) -> Flags:
@@ -252,11 +298,17 @@ class EvaluationSite(SurvivalPart):
             return 1
         return self.behind(np.concatenate([np.ravel(table) for table in cells]))
 
-    def _weights(self, staying: Floats) -> Floats:
-        """Return 1 / G at the time of each patient with an event, 0 for the others; shape (n,)."""
+    def _weights(self, staying: Floats, cells: Integers | None = None) -> Floats:
+        """Return 1 / G at the time of each patient with an event, 0 for the others; shape (n,).
+
+        In clear, of the patients of one cell so many have the same weight, or none: weights of single times would
+        count the events of each.
+        """
         limits.check_staying(staying, len(self.memory.grid))
         places = np.minimum(self.bins, len(staying) - 1)
-        return np.where(self.happened, _inverse(staying)[places], 0.0)
+        if cells is not None and not self.masked and self.least_behind > 1:
+            places = join_within(cells, places, self.happened, len(staying), self.least_behind)
+        return np.where(self.happened, inverse_of(staying)[places], 0.0)
 
     def _rows_of_means(self, edges: Floats) -> Integers:
         limits.check_edges(edges, "edges")
@@ -284,7 +336,3 @@ class EvaluationSite(SurvivalPart):
         if told not in self.state.asked:
             self.state = replace(self.state, asked=(*self.state.asked, told))
         return self.state
-
-
-def _inverse(staying: Floats) -> Floats:
-    return np.divide(1.0, staying, out=np.zeros_like(staying), where=staying > 0)

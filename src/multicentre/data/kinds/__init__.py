@@ -11,14 +11,22 @@ from multicentre.data.kinds.arrays import ARRAYS
 from multicentre.data.kinds.events import EVENTS
 from multicentre.data.kinds.kind import Kind, PatientData
 from multicentre.data.kinds.survival import SURVIVAL
+from multicentre.data.kinds.tables import TABLES
 from multicentre.data.kinds.views import VIEWS
 from multicentre.data.multiview import MultiViewData
 from multicentre.data.survival import SurvivalData
+from multicentre.data.tabledata import TableData
 from multicentre.federation.errors import ConfigurationError
 
 __all__ = ["KINDS", "Kind", "PatientData", "kind_of"]
 
-KINDS: dict[type, Kind[Any]] = {MultiViewData: VIEWS, EventTensor: EVENTS, SurvivalData: SURVIVAL, np.ndarray: ARRAYS}
+KINDS: dict[type, Kind[Any]] = {
+    MultiViewData: VIEWS,
+    EventTensor: EVENTS,
+    SurvivalData: SURVIVAL,
+    TableData: TABLES,
+    np.ndarray: ARRAYS,
+}
 
 
 def kind_of(*data: object) -> Kind[Any]:

@@ -59,7 +59,11 @@ FED_SURF, FED_SURF_IBS, FED_SURF_C = "FedSurF", "FedSurF-IBS", "FedSurF-C"
 UNION, FED_AVG = "forests of all sites", "DeepSurv under FedAvg"
 LEARNERS: dict[Learner, str] = {"cox": "Cox", "tree": "tree", "deepsurv": "DeepSurv"}
 MODES: tuple[Mode, ...] = ("as_published", "paper", "robust")
-DEPTHS: tuple[Settings, ...] = ({"max_depth": 2}, {"max_depth": 3}, {"max_depth": 4})
+DEPTHS: tuple[Settings, ...] = (
+    {"max_depth": 2},
+    {"max_depth": 4, "learning_rate": 0.02, "n_times": 32, "min_child_hessian": 40.0},
+    {"max_depth": 5},
+)
 LEAVES: tuple[Settings, ...] = ({"min_leaf": 15}, {"min_leaf": 30})
 
 

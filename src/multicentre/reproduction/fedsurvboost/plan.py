@@ -60,12 +60,12 @@ FULL = Plan(
     samples=("metabric", "support-leaky", "support", "simulated"),
     n_sites=(1, 4, 8),
     n_splits=4,
-    n_large_splits=2,
-    n_repeats=3,
+    n_large_splits=1,
+    n_repeats=2,
     n_rounds=50,
-    n_network_rounds=8,
+    n_network_rounds=4,
     n_trees=200,
-    n_shifted_splits=3,
+    n_shifted_splits=2,
 )
 QUICK = Plan(
     samples=("metabric", "simulated"),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from multicentre.federation.errors import MessageError
 from multicentre.federation.messages import Message, array, count, flag, number, text, texts
 from multicentre.federation.steps import Release
 
@@ -14,6 +15,8 @@ Floats = NDArray[np.float64]
 PATIENTS = 2.0**24
 TOTAL = 2.0**36
 LARGEST = 1e12
+MOST_TIMES = 2**17
+MOST_EDGES = 255
 
 
 @dataclass(frozen=True)
@@ -114,6 +117,22 @@ class Agreed(Message):
     spread: Floats = array("standard deviation of every column, 1 for a constant one", ("d",))
     edges: Floats = array("thresholds between the bins of the columns, column by column", ("q",))
     first: NDArray[np.int64] = array("place of every column's first threshold, and the end", ("e",), dtype="i8")
+
+    def check(self, n_columns: int) -> None:
+        """Raise MessageError unless scales and thresholds fit so many columns, and the grid increases.
+
+        What is counted by bin is written where bins say: nothing here is trusted before.
+        """
+        lengths = [len(self.columns), len(self.centre), len(self.spread), len(self.first) - 1]
+        if lengths != [n_columns] * 4 or not (self.spread > 0).all():
+            raise MessageError(f"it is not for {n_columns} columns", where="Agreed")
+        if not 0 < len(self.times) <= MOST_TIMES or self.times[0] < 0 or (np.diff(self.times) <= 0).any():
+            raise MessageError("the grid's times do not increase, or are too many", where="Agreed.times")
+        steps = np.diff(self.first)
+        if self.first[0] != 0 or self.first[-1] != len(self.edges) or (steps < 0).any() or (steps > MOST_EDGES).any():
+            raise MessageError("thresholds do not fit the columns", where="Agreed.first")
+        if any((np.diff(self.edges_of(column)) <= 0).any() for column in range(n_columns)):
+            raise MessageError("thresholds do not increase", where="Agreed.edges")
 
     def edges_of(self, column: int) -> Floats:
         """Return the thresholds of one column."""

@@ -125,7 +125,10 @@ def _describe(federation: Federation, part: type[SurvivalPart]) -> tuple[tuple[s
 def _check_sizes(sizes: sent.Sizes, columns: tuple[str, ...]) -> None:
     if sizes.n_events < 0.5:
         raise DataError(
-            "no patient of any site has an event", where="event", mend="Write 1 where the event happened, 0 where not."
+            "no patient of any site has an event",
+            where="event",
+            mend="Write 1 where the event happened, 0 where not. Unmasked, a site does not count the events of fewer "
+            "patients than its policy wants: ask for secure_sum=True.",
         )
     empty = [name for name, present in zip(columns, sizes.present, strict=True) if present < 0.5]
     if empty:

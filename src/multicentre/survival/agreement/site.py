@@ -8,20 +8,22 @@ differ from its commonest value is flat: nothing then rests on a handful.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from typing import ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.data.survival import SurvivalData
-from multicentre.federation.errors import ConfigurationError, SchemaMismatch
+from multicentre.federation.errors import ConfigurationError, MessageError, SchemaMismatch
 from multicentre.federation.messages import Message, Nothing
 from multicentre.federation.steps import Acknowledgement, SitePart, step
 from multicentre.federation.wire import encode
 from multicentre.survival.agreement import messages as sent
-from multicentre.survival.agreement.patients import Patients, drop_scarce, flatten_rare
-from multicentre.survival.agreement.sketch import N_COLUMN_BINS, N_TIME_BINS, column_edges, join_small, time_edges
+from multicentre.survival.agreement.patients import Patients, hidden_columns, rare_value, shown_column
+from multicentre.survival.agreement.sketch import N_COLUMN_BINS, N_TIME_BINS, column_edges, time_edges
 from multicentre.survival.times.grid import to_bins
+from multicentre.survival.times.joining import join_small
 
 Floats = NDArray[np.float64]
 A = TypeVar("A", bound=sent.Agreed)
@@ -37,6 +39,7 @@ class SurvivalPart(SitePart):
     data: SurvivalData
     state: sent.Agreed | None = None
     _patients: Patients | None = None
+    _fewest: int | None = None
     _asked: dict[str, bytes]
 
     def __init__(self, site: str, data: SurvivalData) -> None:
@@ -51,46 +54,48 @@ class SurvivalPart(SitePart):
     @step(releases=sent.Sizes, when="once", summed=True)
     def sum_sizes(self, ask: sent.OfCause) -> sent.Sizes:
         """Count patients and events, and sum the columns, for their means."""
-        X = self._shown()
-        known = ~np.isnan(X)
-        n_events = float((self.data.event == ask.cause).sum())
-        total = np.where(known, X, 0.0).sum(axis=0)
-        return sent.Sizes(float(len(X)), n_events, known.sum(axis=0).astype(float), total, patients=len(X))
+        self.ask_only_once("sum_sizes", ask)
+        n_events = float(self.joined(np.array([(self.data.event == ask.cause).sum()], dtype=np.float64))[0])
+        found = np.array([(len(values), values.sum()) for values in self._shown()], dtype=np.float64)
+        n_patients = len(self.data)
+        return sent.Sizes(float(n_patients), n_events, found[:, 0], found[:, 1], patients=n_patients)
 
     @step(releases=sent.Squares, when="once", summed=True)
     def sum_squares(self, ask: sent.About) -> sent.Squares:
         """Sum squared differences from the means, for the standard deviations."""
         self.ask_only_once("sum_squares", ask)
-        X = self._shown()
-        return sent.Squares(np.nansum((X - ask.centre) ** 2, axis=0), patients=len(X))
+        self._check_sides(ask.centre)
+        squares = [np.square(values - mean).sum() for values, mean in zip(self._shown(), ask.centre, strict=True)]
+        return sent.Squares(np.array(squares, dtype=np.float64), patients=len(self.data))
 
     @step(releases=sent.TimeCounts, when="once", summed=True)
     def count_times(self, ask: sent.OfCause) -> sent.TimeCounts:
         """Count patients by public bin of their times, for a grid that all sites share."""
         bins = to_bins(self.data.time, time_edges())
-        leaving = np.bincount(bins, minlength=N_TIME_BINS + 1).astype(float)
-        events = np.bincount(bins[self.data.event == ask.cause], minlength=N_TIME_BINS + 1).astype(float)
-        joined = [self.joined(counts) for counts in (events, leaving)]
+        of_cause = bins[self.data.event == ask.cause]
+        both = [np.bincount(each, minlength=N_TIME_BINS + 1).astype(np.float64) for each in (of_cause, bins)]
+        joined = [counts if self.masked else join_small(counts, self.least_behind, middle=True) for counts in both]
         return sent.TimeCounts(*joined, patients=self.behind(np.concatenate(joined)))
 
     @step(releases=sent.ColumnCounts, when="once", summed=True)
     def count_columns(self, ask: sent.Scale) -> sent.ColumnCounts:
         """Count patients by public bin of every column, for thresholds that all sites share."""
         self.ask_only_once("count_columns", ask)
-        X, edges = self._shown(), column_edges(ask.centre, ask.spread)
-        counts = np.zeros((X.shape[1], N_COLUMN_BINS))
-        for column, values in enumerate(X.T):
-            known = values[~np.isnan(values)]
-            counts[column] = np.bincount(np.searchsorted(edges[column], known), minlength=N_COLUMN_BINS)
-        joined = self.joined(counts)
+        self._check_sides(ask.centre, ask.spread)
+        edges = column_edges(ask.centre, ask.spread)
+        counts = np.zeros((len(edges), N_COLUMN_BINS))
+        for column, values in enumerate(self._shown()):
+            counts[column] = np.bincount(np.searchsorted(edges[column], values), minlength=N_COLUMN_BINS)
+        joined = counts if self.masked else join_small(counts, self.least_behind, middle=True)
         return sent.ColumnCounts(joined, patients=self.behind(joined))
 
     @step(releases=sent.OddUnits, when="once", summed=True)
     def compare_units(self, ask: sent.Typical) -> sent.OddUnits:
         """Tell whether the site's follow-up differs tenfold from the median of all, as days and months would."""
         self.ask_only_once("compare_units", ask)
-        own = float(np.median(self.data.time))
-        is_odd = not ask.time / TENFOLD < own < ask.time * TENFOLD
+        # To half a power of ten: asking again and again would tell no more of the median.
+        own = 10.0 ** (round(2 * np.log10(max(float(np.median(self.data.time)), 1e-300))) / 2)
+        is_odd = not ask.time / TENFOLD <= own <= ask.time * TENFOLD
         if is_odd:
             log = logging.getLogger(f"multicentre.site.{self.site}")
             log.warning("the median follow-up differs tenfold from that of all sites: is it in %r?", self.data.unit)
@@ -104,9 +109,10 @@ class SurvivalPart(SitePart):
 
     @step(releases=Acknowledgement, when="once")
     def agree(self, ask: sent.Agreed) -> Acknowledgement:
-        """Take in what was agreed, once; nothing leaves."""
+        """Take in what was agreed, once, when it is all in order; nothing leaves."""
         if ask.columns != self.data.columns:
             raise SchemaMismatch("the columns are not those agreed", where="columns", mend="Name the same everywhere.")
+        ask.check(len(self.data.columns))
         if self.state is not None and not _is_same(self.state, ask):
             raise ConfigurationError(
                 "the site has agreed on something else in this fit", where="agree", mend="Begin a new fit."
@@ -166,30 +172,46 @@ class SurvivalPart(SitePart):
         """Return counts as they may leave: under a mask as they are, else none of fewer patients than the policy's."""
         return counts if self.masked else join_small(counts, self.least_behind)
 
-    def _shown(self) -> Floats:
-        if self.masked:
-            return self.data.X
-        return flatten_rare(drop_scarce(self.data.X, self.least_behind), self.least_behind)
+    def _check_sides(self, *arrays: Floats) -> None:
+        for values in arrays:
+            if len(values) != len(self.data.columns):
+                raise MessageError(f"{len(self.data.columns)} columns are here", where=self.method)
+
+    def _shown(self) -> Iterator[Floats]:
+        """Yield the known values of every column as they may leave."""
+        hidden = {} if self.masked else hidden_columns(self.data.X, self.least_behind)
+        for column in range(self.data.X.shape[1]):
+            values = shown_column(self.data.X, column, hidden)
+            yield values[~np.isnan(values)]
 
     def _fewest_in_column(self) -> int:
         if self.state is None or not self.agreed.masked:
             return len(self.data)
-        return fewest_different(self.data.X)
+        if self._fewest is None:
+            self._fewest = fewest_different(self.data.X)
+        return self._fewest
 
 
 def fewest_different(X: Floats) -> int:
-    """Return how many patients differ from a column's commonest value, in the column where they are fewest but some.
+    """Return how many patients stand out in the column where they are fewest but some.
+
+    They differ from the column's commonest value, or lack a value that others have, or have one that others lack.
 
     Examples
     --------
     >>> fewest_different(np.array([[0.0, 1.0], [0.0, 2.0], [1.0, 3.0]]))
     1
+    >>> fewest_different(np.array([[np.nan], [np.nan], [np.nan], [5.0], [5.0]]))
+    2
     """
     fewest = len(X)
     for values in X.T:
-        _, counts = np.unique(values[~np.isnan(values)], return_counts=True)
-        if len(counts) > 1:
-            fewest = min(fewest, int(counts.sum() - counts.max()))
+        known = values[~np.isnan(values)]
+        if 0 < len(known) < len(values):
+            fewest = min(fewest, len(known), len(values) - len(known))
+        common = rare_value(known, fewest)
+        if common is not None:
+            fewest = int(np.count_nonzero(known != common))
     return fewest
 
 

@@ -44,33 +44,6 @@ def rounded(values: Floats, unit: Floats) -> Floats:
     return np.asarray(np.round(values * 10.0**digits) / 10.0**digits, dtype=np.float64)
 
 
-def join_small(counts: Floats, least: int) -> Floats:
-    """Move counts to later bins until each holds at least `least`, or none; along the last axis.
-
-    What remains at the end joins the last bin that holds some, or goes where the whole row is too few.
-
-    Examples
-    --------
-    >>> join_small(np.array([3.0, 8.0, 0.0, 12.0, 2.0]), 10).tolist()
-    [0.0, 11.0, 0.0, 14.0, 0.0]
-    """
-    if least <= 1:
-        return counts
-    flat = counts.reshape(-1, counts.shape[-1])
-    return np.array([_joined(row, least) for row in flat]).reshape(counts.shape)
-
-
-def _joined(row: Floats, least: int) -> Floats:
-    joined, waiting, last = np.zeros_like(row), 0.0, -1
-    for place in np.flatnonzero(row):
-        waiting += row[place]
-        if waiting >= least:
-            joined[place], waiting, last = waiting, 0.0, int(place)
-    if last >= 0:
-        joined[last] += waiting
-    return joined
-
-
 def horizon_of(leaving: Floats, share: float = 0.95) -> float:
     """Return the time by which a share of the follow-ups ended, from counts by bin, the last bin being all later ones.
 
@@ -112,7 +85,7 @@ def bin_edges(counts: Floats, edges: Floats, n_bins: int) -> Floats:
     >>> edges = column_edges(np.array([0.5]), np.array([0.5]))[0]
     >>> counts = np.bincount(np.searchsorted(edges, [0.0, 0.0, 1.0]), minlength=N_COLUMN_BINS).astype(float)
     >>> thresholds = bin_edges(counts, edges, 64)
-    >>> len(thresholds), 0.0 < thresholds[0] < 1.0
+    >>> len(thresholds), bool(0.0 < thresholds[0] < 1.0)
     (1, True)
     """
     occupied = np.flatnonzero(counts)

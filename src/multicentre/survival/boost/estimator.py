@@ -102,9 +102,9 @@ class FedSurvBoost(SurvivalEstimator):
     Notes
     -----
     Sites' models leave in clear, as arrays: their leaves and curves rest on at least 15 patients (or the policy's
-    minimum), columns in which few patients differ are flat for them, and no time leaves that is not on the grid. The
-    winner's name shows in which site's patients its model was fitted. A coordinator who forged hypotheses could learn
-    from differences of error sums; masked sums hide each site's part.
+    minimum), columns in which few patients differ are flat for them, and curves fall only at times of the grid at which
+    the minimum have an event, neighbours joined. The winner's name shows in which site's patients its model was fitted.
+    A coordinator who forged hypotheses could learn from differences of error sums; masked sums hide each site's part.
 
     References
     ----------

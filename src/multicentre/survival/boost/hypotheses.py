@@ -155,5 +155,6 @@ class Opinions:
     def _own_curves(self, place: int) -> tuple[Floats, Integers]:
         model, leaf = self._learners[place]
         if isinstance(model, Trees) and leaf is not None:
-            return model.curves, leaf
+            reached, row = np.unique(leaf, return_inverse=True)
+            return model.curves[reached], row
         return model.survival(self.patients.rows), np.arange(len(self.patients))

@@ -11,6 +11,7 @@ from multicentre.federation.errors import ConfigurationError
 from multicentre.survival.boost import messages as sent
 from multicentre.survival.boost.hypotheses import unit_of_loss
 from multicentre.survival.kernels.risk_sets import Ties
+from multicentre.survival.learners.tree import DEEPEST, TreeSettings
 
 if TYPE_CHECKING:
     from multicentre.survival.learners.networks import NetworkSettings
@@ -21,6 +22,8 @@ MOST_FOLDS = 10
 LARGEST_VOTE = 50.0
 LARGEST_PREDICTOR = 20.0
 LARGEST_COEFFICIENT = 100.0
+LARGEST_NUMBER = 2**31 - 1
+MOST_EPOCHS = 10_000
 
 
 def fewest_in_leaf(asked: int, least_behind: int) -> int:
@@ -93,11 +96,27 @@ def check_calibration(ask: sent.Calibration, n_times: int) -> None:
         raise _refusal("the baseline does not fit the grid", "baseline", "Begin a new fit.")
 
 
+def check_search(ask: sent.Search, n_hypotheses: int) -> None:
+    """Raise ConfigurationError unless there is a lower end for every hypothesis, and bins have a width."""
+    if ask.low.shape != (n_hypotheses,):
+        raise _refusal("the bins do not fit the hypotheses", "low", "Begin a new fit.")
+    check_positive(ask.width, "width")
+
+
 def known_ties(ties: str) -> Ties:
     """Return how ties are handled, or raise ConfigurationError."""
     if ties not in ("breslow", "efron"):
         raise _refusal(f"{ties!r} handles no ties", "ties", "Use 'breslow' or 'efron'.")
     return cast("Ties", ties)
+
+
+def tree_settings(ask: sent.FitTree, least_behind: int) -> TreeSettings:
+    """Return a tree's settings from a message, no leaf below the policy's, or raise ConfigurationError."""
+    for name, most in {"max_depth": DEEPEST, "min_leaf": LARGEST_NUMBER, "min_events": LARGEST_NUMBER}.items():
+        if getattr(ask, name) > most:
+            raise _refusal(f"{getattr(ask, name)} is too many", name, f"Give at most {most}.")
+    least = fewest_in_leaf(ask.min_leaf, least_behind)
+    return TreeSettings(ask.max_depth or None, least, ask.min_events, known_columns(ask.n_columns))
 
 
 def known_columns(n_columns: str) -> Literal["sqrt", "third", "all"] | int:
@@ -108,7 +127,8 @@ def known_columns(n_columns: str) -> Literal["sqrt", "third", "all"] | int:
     >>> known_columns("7"), known_columns("sqrt")
     (7, 'sqrt')
     """
-    return int(n_columns) if n_columns.isdecimal() else cast("Literal['sqrt', 'third', 'all']", n_columns)
+    is_number = n_columns.isdecimal() and len(n_columns) < len(str(LARGEST_NUMBER))
+    return int(n_columns) if is_number else cast("Literal['sqrt', 'third', 'all']", n_columns)
 
 
 def network_settings(ask: sent.FitNetwork) -> NetworkSettings:
@@ -116,6 +136,8 @@ def network_settings(ask: sent.FitNetwork) -> NetworkSettings:
     from multicentre.survival.learners.networks import NetworkSettings
 
     dropout, rate, decay, batch, epochs, patience, validation = ask.training.tolist()
+    if epochs > MOST_EPOCHS:
+        raise _refusal(f"{epochs:g} passes are too many", "max_epochs", f"Give at most {MOST_EPOCHS}.")
     hidden = tuple(int(width) for width in ask.hidden)
     whole = (int(batch), int(epochs), int(patience))
     norm = cast("Literal['none', 'layer', 'batch']", ask.norm)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, ClassVar, TypeVar, cast
 
 import numpy as np
@@ -22,7 +23,6 @@ from multicentre.survival.agreement.site import SurvivalPart, check_grid_is_coar
 from multicentre.survival.boost import limits
 from multicentre.survival.boost import messages as sent
 from multicentre.survival.boost.hypotheses import Opinions, check_shares, read_learners
-from multicentre.survival.boost.maths.joining import joined_bins
 from multicentre.survival.boost.maths.largest import mark_bin
 from multicentre.survival.boost.maths.losses import brier_losses, brier_tables
 from multicentre.survival.boost.maths.votes import Rule, decide
@@ -37,11 +37,12 @@ from multicentre.survival.boost.maths.weights import (
 )
 from multicentre.survival.kernels.risk_sets import RiskSets, weighted_products
 from multicentre.survival.learners.cox import fit_cox
-from multicentre.survival.learners.tree import TreeSettings, fit_trees
+from multicentre.survival.learners.tree import fit_trees
 from multicentre.survival.models import CoxModel, SurvivalModel, Trees
 from multicentre.survival.models.network import Network
 from multicentre.survival.models.recalibrated import recalibrate_curves
 from multicentre.survival.times.curves import restricted_mean
+from multicentre.survival.times.joining import joined_bins
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -98,8 +99,7 @@ class BoostSite(SurvivalPart):
     @step(releases=Trees, when="every round")
     def fit_tree(self, ask: sent.FitTree) -> Trees:
         """Grow a tree on the site's weighted patients: the coordinator needs the tree itself, not a sum."""
-        least = limits.fewest_in_leaf(ask.min_leaf, self.least_behind)
-        settings = TreeSettings(ask.max_depth or None, least, ask.min_events, limits.known_columns(ask.n_columns))
+        settings = limits.tree_settings(ask, self.least_behind)
 
         def learn(patients: Patients, weights: Floats, rng: np.random.Generator) -> Trees:
             return fit_trees(patients, weights[None], settings, rng)
@@ -136,7 +136,7 @@ class BoostSite(SurvivalPart):
     @step(releases=sent.Marks, when="every round", summed=True)
     def mark_largest(self, ask: sent.Search) -> sent.Marks:
         """Mark where the largest loss lies: under a mask the site's largest, else the least that a minimum have."""
-        limits.check_positive(ask.width, "width")
+        limits.check_search(ask, len(self.memory.shares))
         losses = self.losses[np.isfinite(self.memory.log_weights)]
         rank = 1 if self.masked else max(1, self.least_behind)
         if len(losses) < rank:
@@ -233,7 +233,7 @@ class BoostSite(SurvivalPart):
 
     @property
     def learning(self) -> Patients:
-        """The patients as a model that leaves in clear may see them: columns in which few differ are flat."""
+        """The patients as a model that leaves in clear may see them: columns in which few differ flat, times joined."""
         if not self.memory.masked:
             return self.patients
         if self._learning is None:
@@ -268,7 +268,7 @@ class BoostSite(SurvivalPart):
     def _held(self) -> Flags:
         return np.asarray((self.memory.folds == self.memory.held) & (self.memory.held > 0))
 
-    @property
+    @cached_property
     def _own(self) -> int:
         return int(self.data.digest()[:16], 16)
 

@@ -47,6 +47,9 @@ def sum_scores(federation: Federation, agreed: Agreed, fit: Fit, plan: Plan) -> 
         ask = sent.At(fit.coefficients, plan.ties == "efron")
         return federation.once("scores", sent.Products, lambda: federation.sum(CoxSite.sum_own_scores, ask)).products
     means = _means(agreed, fit, plan, np.zeros(len(agreed.times)))
+    if plan.times == "exact":
+        exact = federation.once("scores", sent.ExactProducts, lambda: federation.sum(CoxSite.sum_exact_scores, means))
+        return exact.products
     return federation.once("scores", sent.Products, lambda: federation.sum(CoxSite.sum_scores, means)).products
 
 
@@ -64,18 +67,19 @@ def sum_residuals(
     values = transform_times(agreed.times, counts.events, counts.risk, transform)
     if plan.times == "stratified":
         return federation.sum(CoxSite.sum_own_residuals, sent.Transform(fit.coefficients, efron, values))
-    return federation.sum(CoxSite.sum_residuals, _means(agreed, fit, plan, values))
+    means = _means(agreed, fit, plan, values)
+    if plan.times == "exact":
+        return federation.sum(CoxSite.sum_exact_residuals, means)
+    return federation.sum(CoxSite.sum_residuals, means)
 
 
 def _means(agreed: Agreed, fit: Fit, plan: Plan, values: Floats) -> sent.Means:
     totals = fit.totals
     found = risk_means(totals.events, totals.sums, sum_terms(totals.tables))
-    exact, efron = plan.times == "exact", plan.ties == "efron"
     return sent.Means(
         fit.coefficients,
-        efron,
+        plan.ties == "efron",
         fit.totals.shift,
-        exact,
         found.first,
         found.first_tied,
         found.mean,

@@ -33,6 +33,12 @@ from multicentre.survival.cox.totals import Plan, Times
 from multicentre.survival.kernels.risk_sets import Ties
 
 Floats = NDArray[np.float64]
+_STEPS: dict[Times, tuple[str, ...]] = {
+    "stratified": ("sum_derivatives", "sum_baseline", "sum_own_residuals"),
+    "grid": ("sum_risk", "sum_products", "sum_baseline", "sum_residuals"),
+    "exact": ("sum_exact_risk", "sum_exact_products", "sum_exact_residuals"),
+}
+_ROBUST: dict[Times, str] = {"stratified": "sum_own_scores", "grid": "sum_scores", "exact": "sum_exact_scores"}
 
 
 class FedCox(CoxResults):
@@ -150,12 +156,9 @@ class FedCox(CoxResults):
 
     def asked_steps(self) -> frozenset[str]:
         """Return the names of the steps that a fit with these parameters, and questions after it, may ask of a site."""
-        own = self.times == "stratified"
-        shared = {"sum_products", "sum_residuals"}
-        shared |= {"sum_exact_risk"} if self.times == "exact" else {"sum_risk", "sum_baseline"}
-        steps = {"sum_derivatives", "sum_baseline", "sum_own_residuals"} if own else shared
+        steps = set(_STEPS[self.times])
         if self.robust:
-            steps |= {"sum_own_scores" if own else "sum_scores"}
+            steps |= {_ROBUST[self.times]}
         if self.one_round:
             steps |= {"sum_estimates", "solve_surrogate"}
         return steps_of_agreement(self._needs()) | steps | {"fit_own"}

@@ -36,7 +36,6 @@ class AtShared(At):
 class Hazards(AtShared):
     """The baseline of all sites, by which their products are weighted."""
 
-    exact: bool = flag("the times are those of events, not a coarse grid")
     first: Floats = array("what a time adds to the hazard of those at risk", ("K",))
     first_tied: Floats = array("how much less it adds for those with the event then", ("K",))
 
@@ -115,6 +114,15 @@ class Products(Release):
 
 
 @dataclass(frozen=True)
+class ExactProducts(Products):
+    """The same, of weights that follow from the times of the events."""
+
+    products: Floats = array(
+        "sum of weighted products of columns", ("d", "d"), bound=PRODUCTS, permission="exact_times"
+    )
+
+
+@dataclass(frozen=True)
 class Baseline(Release):
     """What the baseline hazard on the grid is made of."""
 
@@ -131,6 +139,15 @@ class Residuals(Release):
     squared_value: float = number("sum of their squares", bound=PATIENTS)
     plain: Floats = array("sum of the residuals", ("d",), bound=SUMS)
     weighted: Floats = array("sum of the residuals times the times' values", ("d",), bound=SUMS)
+
+
+@dataclass(frozen=True)
+class ExactResiduals(Residuals):
+    """The same, at the times of the events."""
+
+    weighted: Floats = array(
+        "sum of the residuals times the times' values", ("d",), bound=SUMS, permission="exact_times"
+    )
 
 
 @dataclass(frozen=True)

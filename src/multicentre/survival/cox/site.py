@@ -5,7 +5,8 @@ nothing by time; with a shared grid, sums over those at risk leave for each of i
 and :meth:`CoxSite.solve_surrogate` answer for the site alone.
 
 Where sums are not masked, times of the grid are joined until no difference between two rests on fewer patients than the
-policy wants, and a site with fewer events than that counts as one without.
+policy wants, in effect, and a site with fewer events than that counts as one without; coefficients by which a sum would
+rest on fewer, or one patient outweigh all others of a time, are refused.
 """
 
 from __future__ import annotations
@@ -15,25 +16,29 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.errors import ConfigurationError, DisclosureRefused
+from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.steps import step
-from multicentre.survival.agreement.site import check_grid_is_coarse
 from multicentre.survival.cox import messages as sent
-from multicentre.survival.cox.followed import CoxPatients, hazards_of, ties_of
+from multicentre.survival.cox.followed import (
+    FEWEST_OWN,
+    CoxPatients,
+    check_ridge,
+    check_values,
+    fit_own,
+    hazards_of,
+    own_terms,
+    ties_of,
+)
 from multicentre.survival.cox.maths.inference import covariance, identified
-from multicentre.survival.cox.maths.residuals import RiskMeans, risk_means, schoenfeld_sums, score_products
+from multicentre.survival.cox.maths.residuals import RiskMeans, risk_means, schoenfeld_sums, score_products, score_sizes
 from multicentre.survival.kernels.cox import (
     Likelihood,
-    Maximum,
     derive,
-    hazard_ratios,
     maximise,
-    sum_terms,
 )
 from multicentre.survival.kernels.risk_sets import RiskSets, weighted_products
 
 Floats = NDArray[np.float64]
-FEWEST_OWN = 3
 
 
 class CoxSite(CoxPatients):
@@ -57,7 +62,6 @@ class CoxSite(CoxPatients):
     @step(releases=sent.Risk, when="every round", summed=True)
     def sum_risk(self, ask: sent.AtShared) -> sent.Risk:
         """Sum over the patients at risk at each time of a coarse grid."""
-        check_grid_is_coarse(self.agreed.times)
         return sent.Risk(**self._risk(ask, exact=False))
 
     @step(releases=sent.ExactRisk, when="every round", summed=True)
@@ -67,19 +71,21 @@ class CoxSite(CoxPatients):
 
     @step(releases=sent.Products, when="every round", summed=True)
     def sum_products(self, ask: sent.Hazards) -> sent.Products:
-        """Sum products of columns, each patient weighted by the hazard that all sites' baseline gives."""
-        shared, _ = self._shared(exact=ask.exact)
-        self._check(ask.coefficients, ask.first, ask.first_tied)
-        weights = shared.own_hazards(hazards_of(shared, ask), ask.first, ask.first_tied)
-        return sent.Products(weighted_products(shared.rows, weights), patients=self._effective(weights))
+        """Sum products of columns, each patient weighted by the hazard that all sites' baseline gives on the grid."""
+        products, patients = self._products(ask, exact=False)
+        return sent.Products(products, patients=patients)
+
+    @step(releases=sent.ExactProducts, when="every round", summed=True)
+    def sum_exact_products(self, ask: sent.Hazards) -> sent.ExactProducts:
+        """Sum the same, by a baseline at each time of an event at any site."""
+        products, patients = self._products(ask, exact=True)
+        return sent.ExactProducts(products, patients=patients)
 
     @step(releases=sent.Baseline, when="at the end", summed=True)
     def sum_baseline(self, ask: sent.AtShared) -> sent.Baseline:
         """Count events and sum hazard ratios over those at risk, at each time of a coarse grid."""
-        check_grid_is_coarse(self.agreed.times)
-        self._check(ask.coefficients)
-        shared, cells = self._shared(exact=False)
-        return sent.Baseline(shared.events, shared.at_risk(hazards_of(shared, ask)), patients=self.behind(cells))
+        shared, theta, patients = self._weighed(ask, exact=False)
+        return sent.Baseline(shared.events, shared.at_risk(theta), patients=patients)
 
     @step(releases=sent.Products, when="at the end", summed=True)
     def sum_own_scores(self, ask: sent.At) -> sent.Products:
@@ -89,40 +95,48 @@ class CoxSite(CoxPatients):
         if not own.n_times:
             return sent.Products(np.zeros((own.rows.shape[1],) * 2), patients=len(self.data))
         theta, means = self._own_means(own, ask)
-        return sent.Products(score_products(own, theta, means), patients=self._behind(own, ask))
+        patients = min(self._behind(own, ask), self._effective(score_sizes(own, theta, means)))
+        return sent.Products(score_products(own, theta, means), patients=patients)
 
     @step(releases=sent.Products, when="at the end", summed=True)
     def sum_scores(self, ask: sent.Means) -> sent.Products:
-        """Sum products of the patients' score residuals among the patients of all sites, for robust errors."""
-        shared, _ = self._shared(exact=ask.exact)
-        means = self._means(ask)
-        found = score_products(shared, hazards_of(shared, ask), means)
-        return sent.Products(found, patients=self._effective(np.ones(len(self.data))))
+        """Sum products of the patients' score residuals among those of all sites on the grid, for robust errors."""
+        products, patients = self._scores(ask, exact=False)
+        return sent.Products(products, patients=patients)
+
+    @step(releases=sent.ExactProducts, when="at the end", summed=True)
+    def sum_exact_scores(self, ask: sent.Means) -> sent.ExactProducts:
+        """Sum the same, at each time of an event at any site."""
+        products, patients = self._scores(ask, exact=True)
+        return sent.ExactProducts(products, patients=patients)
 
     @step(releases=sent.Residuals, when="on request", summed=True)
     def sum_own_residuals(self, ask: sent.Transform) -> sent.Residuals:
         """Sum Schoenfeld's residuals among the site's own patients, for a test of proportional hazards."""
         self._check(ask.coefficients, ask.transform)
-        own, (shared, _) = self._own(), self._shared(exact=False)
-        mean = np.zeros((0, own.rows.shape[1]))
+        own = self._own()
+        grid, cells = self._own_on_grid(own)
+        mean, patients = np.zeros((0, own.rows.shape[1])), len(self.data)
         if own.n_times:
-            mean = self._own_means(own, ask)[1].mean
-        values = ask.transform[shared.reached - 1]
-        return self._residuals(own, mean, values)
+            mean, patients = self._own_means(own, ask)[1].mean, self._behind_own_times(own, grid, cells, ask)
+        return sent.Residuals(**_residuals(own, mean, grid.reached, ask.transform), patients=patients)
 
     @step(releases=sent.Residuals, when="on request", summed=True)
     def sum_residuals(self, ask: sent.Means) -> sent.Residuals:
-        """Sum Schoenfeld's residuals among the patients of all sites, for a test of proportional hazards."""
-        shared, _ = self._shared(exact=ask.exact)
-        means = self._means(ask)
-        values = ask.transform[np.maximum(shared.reached, 1) - 1]
-        return self._residuals(shared, means.mean, values)
+        """Sum Schoenfeld's residuals among the patients of all sites on the grid, for a test of proportionality."""
+        return sent.Residuals(**self._shared_residuals(ask, exact=False))
+
+    @step(releases=sent.ExactResiduals, when="on request", summed=True)
+    def sum_exact_residuals(self, ask: sent.Means) -> sent.ExactResiduals:
+        """Sum the same, at each time of an event at any site."""
+        return sent.ExactResiduals(**self._shared_residuals(ask, exact=True))
 
     @step(releases=sent.Estimates, when="once", summed=True)
     def sum_estimates(self, ask: sent.Penalty) -> sent.Estimates:
         """Fit the site's own patients, and send the estimate weighted by its information, for a mean over sites."""
+        check_ridge(ask.ridge)
         own, n_columns = self._own(), len(self.agreed.columns)
-        found = _fit(own, ask)
+        found = fit_own(own, ask.ridge, ties_of(ask.efron))
         if found is None:
             return sent.Estimates(np.zeros((n_columns, n_columns)), np.zeros(n_columns), patients=len(self.data))
         behind = self._behind(own, sent.At(found.coefficients, ask.efron))
@@ -134,7 +148,10 @@ class CoxSite(CoxPatients):
 
         A sum cannot answer: one site's likelihood takes the part of all. Asked of one site, once, for one round.
         """
+        self.ask_only_once("solve_surrogate", ask)
         self._check(ask.coefficients)
+        check_ridge(ask.ridge)
+        _check_surrogate(ask, self.agreed.n_events)
         own = self._own()
         n_events, start = float(own.n_events.sum()), ask.coefficients
         if n_events < FEWEST_OWN:
@@ -152,7 +169,8 @@ class CoxSite(CoxPatients):
         reached = maximise(evaluate, start, ask.ridge)
         if not (reached.converged and np.isfinite(reached.coefficients).all()):
             return sent.Solution(np.zeros(len(start)), patients=0)
-        return sent.Solution(reached.coefficients, patients=self._behind(own, sent.At(reached.coefficients, ask.efron)))
+        ends = [sent.At(coefficients, ask.efron) for coefficients in (start, reached.coefficients)]
+        return sent.Solution(reached.coefficients, patients=min(self._behind(own, end) for end in ends))
 
     @step(releases=sent.OwnFit, when="on request")
     def fit_own(self, ask: sent.Penalty) -> sent.OwnFit:
@@ -160,8 +178,9 @@ class CoxSite(CoxPatients):
 
         A sum cannot answer for one site. Asked for when an analyst wants to see how far the sites differ.
         """
+        check_ridge(ask.ridge)
         own, nothing = self._own(), np.zeros(len(self.agreed.columns))
-        found = _fit(own, ask)
+        found = fit_own(own, ask.ridge, ties_of(ask.efron))
         if found is None:
             return sent.OwnFit(nothing, nothing, patients=0)
         known = identified(found.information, float(own.n_events.sum()), ask.ridge)
@@ -169,16 +188,15 @@ class CoxSite(CoxPatients):
         behind = self._behind(own, sent.At(found.coefficients, ask.efron))
         return sent.OwnFit(np.where(known, found.coefficients, 0.0), np.where(known, errors, 0.0), patients=behind)
 
-    def _risk(self, ask: sent.AtShared, *, exact: bool) -> dict[str, Any]:
-        self._check(ask.coefficients)
+    def _weighed(self, ask: sent.AtShared, *by_time: Floats, exact: bool) -> tuple[RiskSets, Floats, int]:
+        """Return the patients at shared times, their hazard ratios, and how many sums by time rest on in effect."""
+        self._check(ask.coefficients, *by_time)
         shared, cells = self._shared(exact=exact)
-        if exact and self.behind(cells) < self.least_behind:
-            raise DisclosureRefused(
-                f"fewer than {self.least_behind} patients stand behind sums at exact times",
-                where="times",
-                mend='Ask for masked sums (secure_sum=True), or fit with times="stratified", which needs no times.',
-            )
         theta = hazards_of(shared, ask)
+        return shared, theta, self._behind_times(shared, cells, theta)
+
+    def _risk(self, ask: sent.AtShared, *, exact: bool) -> dict[str, Any]:
+        shared, theta, patients = self._weighed(ask, exact=exact)
         tables, sums = shared.tables(theta, ties_of(ask.efron)), shared.sums(theta, ties_of(ask.efron))
         told = len(self.agreed.times) if ask.efron else 0
         return {
@@ -189,30 +207,46 @@ class CoxSite(CoxPatients):
             "risk_sum": sums.risk,
             "tied": tables.tied[:told],
             "tied_sum": sums.tied[:told],
-            "patients": self.behind(cells),
+            "patients": patients,
         }
 
+    def _products(self, ask: sent.Hazards, *, exact: bool) -> tuple[Floats, int]:
+        shared, theta, patients = self._weighed(ask, ask.first, ask.first_tied, exact=exact)
+        weights = shared.own_hazards(theta, ask.first, ask.first_tied)
+        return weighted_products(shared.rows, weights), min(patients, self._effective(weights))
+
+    def _scores(self, ask: sent.Means, *, exact: bool) -> tuple[Floats, int]:
+        by_time = ask.first, ask.first_tied, ask.mean, ask.spent, ask.spent_tied
+        shared, theta, patients = self._weighed(ask, *by_time, exact=exact)
+        means = RiskMeans(*by_time)
+        return score_products(shared, theta, means), min(patients, self._effective(score_sizes(shared, theta, means)))
+
+    def _shared_residuals(self, ask: sent.Means, *, exact: bool) -> dict[str, Any]:
+        self._check(ask.coefficients, ask.mean, ask.transform)
+        shared, cells = self._shared(exact=exact)
+        return {**_residuals(shared, ask.mean, shared.reached, ask.transform), "patients": self.behind(cells)}
+
     def _own_means(self, own: RiskSets, ask: sent.At) -> tuple[Floats, RiskMeans]:
-        theta, _ = hazard_ratios(own, ask.coefficients)
-        ties = ties_of(ask.efron)
-        return theta, risk_means(own.events, own.sums(theta, ties), sum_terms(own.tables(theta, ties)))
-
-    def _means(self, ask: sent.Means) -> RiskMeans:
-        self._check(ask.coefficients, ask.transform, ask.first, ask.first_tied)
-        if ask.mean.shape[1] != len(self.agreed.columns):
-            raise ConfigurationError("means are not of the agreed columns", where="mean", mend="Begin a new fit.")
-        return RiskMeans(ask.first, ask.first_tied, ask.mean, ask.spent, ask.spent_tied)
-
-    def _residuals(self, patients: RiskSets, mean: Floats, values: Floats) -> sent.Residuals:
-        plain, weighted = schoenfeld_sums(patients, mean, values)
-        own, n_events = values[patients.happened], float(patients.n_events.sum())
-        behind = self.behind(np.array([n_events]))
-        return sent.Residuals(n_events, float(own.sum()), float(own @ own), plain, weighted, patients=behind)
+        theta, terms = own_terms(own, ask)
+        return theta, risk_means(own.events, own.sums(theta, ties_of(ask.efron)), terms)
 
 
-def _fit(own: RiskSets, ask: sent.Penalty) -> Maximum | None:
-    """Return the maximum of a site's own likelihood, None where events are few or there is none."""
-    if own.n_events.sum() < FEWEST_OWN:
-        return None
-    found = maximise(lambda tried: derive(own, tried, ties_of(ask.efron)), np.zeros(own.rows.shape[1]), ask.ridge)
-    return found if found.converged and np.isfinite(found.coefficients).all() else None
+def _residuals(patients: RiskSets, mean: Floats, reached: NDArray[np.int64], transform: Floats) -> dict[str, Any]:
+    check_values(transform)
+    values = transform[np.maximum(reached, 1) - 1]
+    plain, weighted = schoenfeld_sums(patients, mean, values)
+    own = values[patients.happened]
+    return {
+        "n_events": float(patients.n_events.sum()),
+        "value": float(own.sum()),
+        "squared_value": float(own @ own),
+        "plain": plain,
+        "weighted": weighted,
+    }
+
+
+def _check_surrogate(ask: sent.Surrogate, n_events: float) -> None:
+    """Raise ConfigurationError for derivatives that are not those of all sites' events."""
+    far = max(float(np.abs(each).max(initial=0.0)) for each in (ask.gradient, ask.information))
+    if not (0.5 < ask.n_events <= n_events + 0.5 and far <= sent.PRODUCTS):
+        raise ConfigurationError("they are not derivatives of all sites", where="ask", mend="Begin a new fit.")

@@ -86,8 +86,9 @@ def _shared_totals(federation: Federation, coefficients: Floats, shift: float, p
     nothing = np.zeros(len(sums.risk)), np.zeros_like(sums.risk_sum)
     tied = (sums.tied, sums.tied_sum) if efron else nothing
     terms = sum_terms(Tables(sums.events, sums.events, sums.risk, tied[0]))
-    ask = sent.Hazards(coefficients, efron, shift, exact, terms.first, terms.first_tied)
-    products = federation.sum(CoxSite.sum_products, ask).products
+    ask = sent.Hazards(coefficients, efron, shift, terms.first, terms.first_tied)
+    summed = federation.sum(CoxSite.sum_exact_products, ask) if exact else federation.sum(CoxSite.sum_products, ask)
+    products = summed.products
     n_events = float(sums.events.sum())
     value = float(sums.event_sum @ coefficients - terms.log.sum() - shift * n_events)
     return Totals(

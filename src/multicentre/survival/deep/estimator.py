@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from multicentre.estimator import Arrays
 from multicentre.federation.coordinator import Federation
-from multicentre.federation.errors import ConfigurationError, DataError
+from multicentre.federation.errors import ConfigurationError, DataError, IntegrityError
 from multicentre.federation.rounds import Rounds
 from multicentre.federation.steps import SitePart
 from multicentre.survival.agreement.rounds import Needs, agree, steps_of_agreement
@@ -83,8 +84,8 @@ class FedDeepSurv(SurvivalEstimator):
     Notes
     -----
     In clear, under a policy with a minimum of patients, a site holds nobody out when fewer of them would have an event
-    than that minimum, and joins bins of the grid for the baseline until each has as many events. Masked sums need
-    neither.
+    than that minimum, cuts hazard ratios that outweigh the others' where it judges a network, and joins bins of the
+    grid for the baseline until each has as many events, and as many patients in effect. Masked sums need none of this.
 
     References
     ----------
@@ -215,6 +216,11 @@ class FedDeepSurv(SurvivalEstimator):
             baseline_hazard(sums.events, sums.at_risk * agreed.n_patients),
             patients=round(agreed.n_patients),
         ).valid(len(agreed.columns))
+
+    def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
+        super()._restore(arrays, facts)
+        if not isinstance(self.model_, Network):
+            raise IntegrityError(f"the model is a {type(self.model_).__name__}, not a network", where="model")
 
     def _settings(self) -> NetworkSettings:
         if self.norm not in ("layer", "none"):

@@ -2,7 +2,8 @@
 
 A site trains the network that it is sent on its own patients, and judges it on some whom it holds out. What leaves are
 terms of sums over sites: the trained network, times the site's share of the patients; the partial likelihood of its
-held-out patients; and, at the end, events and hazard ratios by bin of the grid.
+held-out patients; and, at the end, events and hazard ratios by bin of the grid. In clear no such sum may rest on a few
+whose hazard ratios outweigh the others': a coordinator could send a network that makes one patient's so.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ from multicentre.federation.steps import Acknowledgement, step
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.agreement.site import SurvivalPart, check_grid_is_coarse
 from multicentre.survival.deep import messages as sent
-from multicentre.survival.deep.maths import join_bins, sum_at_risk
+from multicentre.survival.deep.maths import cut_risks, join_by_risk, sum_at_risk
 from multicentre.survival.learners.cohort import Cohort
 from multicentre.survival.learners.networks import NetworkSettings, Training, one_thread, require_torch
 from multicentre.survival.models.network import count_parameters, log_hazard_ratio
+from multicentre.survival.times.joining import joined_bins
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -69,6 +71,7 @@ class DeepSite(SurvivalPart):
         held_out = self._held_out
         training, validation = self._cohort(~held_out), self._cohort(held_out)
         sent_risk = log_hazard_ratio(ask.parameters, validation.rows, settings.hidden, settings.norm == "layer")
+        sent_risk = cut_risks(sent_risk, 0 if self.masked else self.least_behind)
         share = len(training) / self.agreed.n_patients if training.n_events else 0.0
         cells = np.array([len(training), len(validation), validation.n_events])
         return sent.Trained(
@@ -81,16 +84,21 @@ class DeepSite(SurvivalPart):
 
     @step(releases=sent.RiskSums, when="at the end", summed=True)
     def sum_risks(self, ask: sent.Proposal) -> sent.RiskSums:
-        """Count events, and sum hazard ratios of those at risk, by bin; in clear, bins of few events are joined."""
+        """Count events, and sum hazard ratios of those at risk, by bin, for one network; in clear, bins are joined.
+
+        So many patients, and so many in effect, then leave in each; where all together are too few, nothing is told.
+        """
         self._check(ask)
+        self.ask_only_once("sum_risks", ask)
         patients, n_times = self.patients, len(self.agreed.times)
         found = log_hazard_ratio(ask.parameters, patients.standardised, ask.hidden.tolist(), ask.norm == "layer")
         ratios = np.exp(np.clip(found, -sent.LARGEST_RATIO, sent.LARGEST_RATIO))
         least = 0 if self.masked else self.least_behind
-        if least > 1 and int(patients.happened.sum()) < least:
+        bins, happened = joined_bins(patients.bins, patients.happened, n_times, least)
+        bins = join_by_risk(bins, ratios, n_times, least)
+        if least > 1 and not happened[bins < n_times].any():
             return sent.RiskSums(np.zeros(n_times), np.zeros(n_times), patients=self.behind())
-        bins = join_bins(patients.bins, patients.happened, n_times, least)
-        events = np.bincount(bins[patients.happened], minlength=n_times + 1)[:n_times].astype(float)
+        events = np.bincount(bins[happened], minlength=n_times + 1)[:n_times].astype(float)
         cells = np.concatenate([events, np.bincount(bins)])
         at_risk = sum_at_risk(bins, ratios, n_times) / self.agreed.n_patients
         return sent.RiskSums(events, at_risk, patients=self.behind(cells))

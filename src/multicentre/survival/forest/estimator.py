@@ -136,7 +136,8 @@ class FedSurF(LocalTrees):
     -----
     A sum over sites cannot stand for trees, so each site's own leave it (`federation.ask`), in clear even where sums
     are masked: a leaf's curve is that of 15 patients or more, on the shared grid, and tells their share of events by
-    its times. ``FedRSF`` grows its trees from sums, and shows no site's own.
+    its times, of which each site joins neighbours until its policy's minimum of patients leave at each. ``FedRSF``
+    grows its trees from sums, and shows no site's own.
 
     References
     ----------

@@ -2,6 +2,8 @@
 
 A site grows its trees alone, and gives some of them. A leaf holds at least fifteen patients, or as many as the policy
 wants behind a value; its curve lies on the grid of times that all sites share, its thresholds on edges that they share.
+Trees leave in clear even where sums are masked, so that events of neighbouring times are always joined for them as the
+policy wants.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ Floats = NDArray[np.float64]
 SAMPLINGS = ("uniform", "ibs", "concordance")
 SMALLEST_LEAF = 15
 MOST_TREES = 2000
+LARGEST = 2**31 - 1
 HELD_OUT = 0.2
 
 
@@ -62,11 +65,10 @@ class ForestSite(SurvivalPart):
 
     def _split(self, ask: sent.Forest) -> tuple[Patients, Patients | None]:
         """Return training and held-out patients; nobody is held out where trees are drawn uniformly."""
-        n_held_out = 0 if ask.sampling == "uniform" else round(HELD_OUT * len(self.data))
+        n_held_out, least = 0 if ask.sampling == "uniform" else round(HELD_OUT * len(self.data)), self.least_behind
         if not n_held_out:
-            return self.patients, None
+            return Patients(self.data, self.agreed, least), None
         order = self._generator(ask, 0).permutation(len(self.data))
-        least = 0 if self.agreed.masked else self.least_behind
         training = Patients(self.data.take(np.sort(order[n_held_out:])), self.agreed, least)
         return training, Patients(self.data.take(np.sort(order[:n_held_out])), self.agreed, 0)
 
@@ -82,9 +84,10 @@ class ForestSite(SurvivalPart):
                 where=f"site {self.site}, min_leaf",
                 mend=f"Use min_leaf={least}, or more where another site asks for more.",
             )
-        limits = {"n_trees": (ask.n_trees, MOST_TREES), "max_depth": (ask.max_depth, DEEPEST)}
-        for name, (value, most) in limits.items():
-            if value > most or (name == "n_trees" and value < 1):
+        limits = {"n_trees": MOST_TREES, "max_depth": DEEPEST, "min_leaf": LARGEST, "min_events": LARGEST}
+        for name, most in {**limits, "n_columns": LARGEST}.items():
+            value = getattr(ask, name)
+            if value > most or value < (name in ("n_trees", "n_columns")):
                 raise ConfigurationError(f"{value} is out of range", where=name, mend=f"Use at most {most}.")
         if ask.sampling not in SAMPLINGS:
             raise ConfigurationError("there is no such sampling", where="sampling", mend=f"Use {', '.join(SAMPLINGS)}.")

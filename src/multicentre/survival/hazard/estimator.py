@@ -18,6 +18,7 @@ from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.agreement.rounds import Needs, agree, steps_of_agreement
 from multicentre.survival.fitted import SurvivalEstimator
 from multicentre.survival.hazard import messages as sent
+from multicentre.survival.hazard.limits import MOST_DEPTH, MOST_TREES
 from multicentre.survival.hazard.rounds import Plan, grow_trees, start_everyone
 from multicentre.survival.hazard.site import HazardSite
 from multicentre.survival.models.hazard import HazardModel
@@ -25,7 +26,6 @@ from multicentre.survival.models.regridded import Regridded
 
 Floats = NDArray[np.float64]
 MOST_INTERVALS = 256
-MOST_DEPTH = 12
 LEAST_TIMES = 128
 N_SHOWN = 15
 QUARTILES = {"low": 0.1, "middle": 0.5, "high": 0.9}
@@ -81,12 +81,13 @@ class FedHazardBoost(SurvivalEstimator):
 
     Notes
     -----
-    In clear, under a policy with a minimum of patients, each site joins neighbouring bins until every sum rests on as
-    many of its patients, and leaves out nodes at which it has fewer, together with their siblings: the model is then an
-    approximation that depends on the split. Ask for masked sums for the exact fit.
+    In clear, under a policy with a minimum of patients, each site joins neighbouring times and bins until each holds as
+    many of its patients, joins further until every sum rests on as many, and leaves out nodes at which it has fewer,
+    together with their siblings. Where a finished tree parts off fewer, all go to the side of the more. The model is
+    then an approximation that depends on the split. Ask for masked sums for the exact fit.
 
-    Differences remain: sums of a node and of its children, joined otherwise, or of fits with other parameters, tell
-    more than each alone. In clear the coordinator could take them; under masks it sees totals over sites only.
+    Differences remain: sums under several trees, or of fits with other parameters or draws, tell more than each alone.
+    In clear a coordinator that forges trees could take them; under masks it sees totals over sites only.
 
     References
     ----------
@@ -229,7 +230,7 @@ class FedHazardBoost(SurvivalEstimator):
 
     def _check_parameters(self) -> None:
         checks = {
-            "n_trees": _whole(self.n_trees, 1, 100_000),
+            "n_trees": _whole(self.n_trees, 1, MOST_TREES),
             "max_depth": _whole(self.max_depth, 1, MOST_DEPTH),
             "learning_rate": 0 < self.learning_rate <= 1,
             "n_times": _whole(self.n_times, 1, MOST_INTERVALS),

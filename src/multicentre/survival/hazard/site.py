@@ -12,15 +12,16 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.errors import ConfigurationError
+from multicentre.federation.errors import ConfigurationError, DisclosureRefused
 from multicentre.federation.messages import Message, Nothing
 from multicentre.federation.steps import Acknowledgement, step
 from multicentre.survival.agreement.messages import Agreed
-from multicentre.survival.agreement.site import SurvivalPart
+from multicentre.survival.agreement.site import SurvivalPart, check_grid_is_coarse
 from multicentre.survival.hazard import messages as sent
 from multicentre.survival.hazard.limits import check_beginning, check_level, check_tree
 from multicentre.survival.hazard.maths import first_cells, last_intervals
 from multicentre.survival.hazard.rows import Rows, find_small
+from multicentre.survival.times.joining import joined_bins
 
 Integers = NDArray[np.int32]
 Sums = NDArray[np.int64]
@@ -36,6 +37,7 @@ class HazardSite(SurvivalPart):
     @step(releases=sent.IntervalCounts, when="once", summed=True)
     def count_intervals(self, ask: Nothing) -> sent.IntervalCounts:
         """Count patients by interval, those with an event and those who leave, for the hazard that all start from."""
+        check_grid_is_coarse(self.agreed.times)
         last, n_times = self._last, len(self.agreed.times)
         events = np.bincount(last[self.patients.happened], minlength=n_times).astype(np.float64)
         leaving = np.bincount(last[last >= 0], minlength=n_times).astype(np.float64)
@@ -45,6 +47,7 @@ class HazardSite(SurvivalPart):
     @step(releases=Acknowledgement, when="once")
     def begin(self, ask: sent.Beginning) -> Acknowledgement:
         """Take in where all patients start, once; nothing leaves."""
+        check_grid_is_coarse(self.agreed.times)
         check_beginning(ask, len(self.agreed.times))
         memory = self.memory
         asked = sent.Beginning(memory.base, memory.seed, memory.subsample, memory.validation)
@@ -58,6 +61,7 @@ class HazardSite(SurvivalPart):
         """Sum slopes and curvatures of the log-loss by node and bin, for the next splits of a tree."""
         n_bins = np.append(self.agreed.n_bins, len(self.agreed.times))
         check_level(ask, n_bins)
+        self._check_protection()
         rows = self._caught_up(ask, n_bins)
         first = first_cells(self.agreed.n_bins, len(self.agreed.times))
         slopes, curvatures, patients = rows.sum_by_bin(ask.growing, ask.wanted, first)
@@ -99,9 +103,24 @@ class HazardSite(SurvivalPart):
         return agreed
 
     @property
+    def _least(self) -> int:
+        """How many patients share an interval, a bin and a margin: one under an agreement for masked sums."""
+        return 1 if self.agreed.masked else max(1, self.least_behind)
+
+    @property
     def _last(self) -> Integers:
-        patients = self.patients
-        return last_intervals(patients.bins, patients.happened, self.data.time, self.agreed.times)
+        """Return the last interval in which each patient counts, shape (n,); that of many, in clear."""
+        patients, n_times = self.patients, len(self.agreed.times)
+        last = last_intervals(patients.bins, patients.happened, self.data.time, self.agreed.times)
+        joined, _ = joined_bins(last.astype(np.int64) + 1, patients.happened, n_times + 1, self._least)
+        return np.minimum(joined - 1, n_times - 1).astype(np.int32)
+
+    def _check_protection(self) -> None:
+        """Raise DisclosureRefused for an ask in clear under an agreement for masked sums: nothing was joined."""
+        if self.agreed.masked and not self.masked and self.least_behind > 1:
+            raise DisclosureRefused(
+                "the site agreed on masked sums", where="sum_slopes", mend="Begin a new fit, masked or not throughout."
+            )
 
     def _caught_up(self, ask: sent.Level, n_bins: NDArray[np.int64]) -> Rows:
         """Return the patients' rows under as many trees as the coordinator has finished."""
@@ -115,7 +134,7 @@ class HazardSite(SurvivalPart):
         if ask.number != len(memory.roots):
             raise ConfigurationError("a tree was skipped", where="Level.number", mend="Begin the fit anew.")
         if self._rows is None:
-            self._rows = Rows(self.patients, self.data, self._last, memory)
+            self._rows = Rows(self.patients, self.data, self._last, memory, self._least)
             self._patients = None  # columns in full, which Rows no longer needs
         self._rows.catch_up(memory.trees)
         return self._rows

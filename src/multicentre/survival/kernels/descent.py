@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+from numba import njit, types
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int32]
 
+# Arrays of a model that was decoded cannot be written to: declared so, all are served by one compiled kernel.
+_NUMBERS, _TABLE = (types.Array(types.float64, ndim, "C", readonly=True) for ndim in (1, 2))
+_NODES = types.Array(types.int32, 1, "C", readonly=True)
+_TREES = (_NODES, _NODES, _NUMBERS, _NODES, _NODES, _NODES)
 
-@njit(cache=True)
+
+@njit(cache=True, nogil=True)
 def find_leaf(
     row: Floats, root: int, column: Integers, threshold: Floats, left: Integers, right: Integers, leaf: Integers
 ) -> int:
@@ -29,7 +34,7 @@ def find_leaf(
     return leaf[node]
 
 
-@njit(cache=True)
+@njit(types.int32[:, ::1](_TABLE, *_TREES), cache=True, nogil=True)
 def find_leaves(
     X: Floats, roots: Integers, column: Integers, threshold: Floats, left: Integers, right: Integers, leaf: Integers
 ) -> Integers:
@@ -50,7 +55,7 @@ def find_leaves(
     return found
 
 
-@njit(cache=True)
+@njit(types.float64[:, ::1](_TABLE, *_TREES, _NUMBERS, _TABLE), cache=True, nogil=True)
 def average_curves(
     X: Floats,
     roots: Integers,
@@ -80,7 +85,7 @@ def average_curves(
     return mean
 
 
-@njit(cache=True)
+@njit(types.float64[::1](_TABLE, *_TREES, _NUMBERS, _NUMBERS), cache=True, nogil=True)
 def average_numbers(
     X: Floats,
     roots: Integers,

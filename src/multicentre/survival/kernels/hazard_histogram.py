@@ -53,8 +53,10 @@ def sum_by_bin(
     >>> sums.tolist(), patients.tolist()
     ([[1, 2, 2, 1]], [[1, 1, 2, 1]])
     """
-    n_columns = binned.shape[1]
-    cells = np.zeros((row.max() + 1, first[-1], 3), dtype=np.int64)
+    n_columns, n_rows = binned.shape[1], 0
+    for node in range(row.shape[0]):
+        n_rows = max(n_rows, row[node] + 1)
+    cells = np.zeros((n_rows, first[first.shape[0] - 1], 3), dtype=np.int64)
     found = np.empty((slopes.shape[1] + 1, 3), dtype=np.int32)
     entries = np.empty((CHUNK * slopes.shape[1], 4), dtype=np.int64)
     for start in range(0, binned.shape[0], CHUNK):

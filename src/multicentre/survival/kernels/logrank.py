@@ -22,7 +22,7 @@ TIES = 1e-9
 SMALLEST = 1e-9
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def score_patients(
     rows: Integers, bins: Integers, happened: Flags, weights: Floats, n_times: int
 ) -> tuple[Integers, Floats, Floats, Floats]:
@@ -74,7 +74,8 @@ def score_patients(
             hazard[place + 1] = died / staying
             if staying > 1:
                 spread[place] = died * max(staying - died, 0.0) / (staying * staying * (staying - 1))
-    hazard = np.cumsum(hazard)
+    for place in range(n_places):
+        hazard[place + 1] += hazard[place]
     places, scores = np.empty(len(rows), dtype=np.int64), np.empty(len(rows))
     for at, row in enumerate(rows):
         places[at] = place_of[bins[row]]
@@ -82,7 +83,7 @@ def score_patients(
     return places, scores, at_risk, spread
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def best_cut(
     of_column: Bins,
     n_bins: int,
@@ -123,7 +124,9 @@ def best_cut(
         leaving[own, places[at]] += weights[row]
     used, cut, best = 0, -1, SMALLEST
     left, left_events, left_score, waiting = 0, 0, 0.0, -1
-    all_events = n_events.sum()
+    all_events = 0
+    for own in range(n_bins):
+        all_events += n_events[own]
     gone = np.zeros(n_places + 1)
     for own in range(n_bins):
         if number[own] == 0:
@@ -146,7 +149,7 @@ def best_cut(
     return used, cut, best
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _statistic(score: float, gone: Floats, at_risk: Floats, spread: Floats) -> float:
     left, variance = 0.0, 0.0
     for place in range(len(at_risk), 0, -1):
@@ -155,7 +158,7 @@ def _statistic(score: float, gone: Floats, at_risk: Floats, spread: Floats) -> f
     return score * score / variance if variance > SMALLEST else 0.0
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def leaf_curve(rows: Integers, bins: Integers, happened: Flags, weights: Floats, n_times: int) -> Floats:
     """Return the Kaplan-Meier estimate of some patients on the grid, shape (K,); flat where nobody is at risk.
 

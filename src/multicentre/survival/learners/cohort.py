@@ -8,6 +8,8 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from multicentre.survival.agreement.patients import Patients
+
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -87,3 +89,24 @@ class Cohort:
         jumps = (self.weights / at_risk)[self.happened][::-1]
         padded = np.concatenate([[0.0], np.cumsum(jumps)])
         return np.asarray(padded[np.searchsorted(self.time[self.happened][::-1], times, side="right")])
+
+
+def at_shown_times(baseline: Floats, patients: Patients) -> Floats:
+    """Return the cumulative hazard with rises only where the patients are seen to have events, shape (K,).
+
+    Where a minimum of patients is asked for, events of neighbouring times are seen together: what rises between two
+    such times rises at the later one.
+
+    Examples
+    --------
+    >>> from multicentre.data.survival import SurvivalData
+    >>> from multicentre.survival.agreement.messages import Agreed
+    >>> grid = np.array([1.0, 2.0, 3.0, 4.0])
+    >>> agreed = Agreed(("x0",), "", 1, False, 4.0, 4.0, grid, np.zeros(1), np.ones(1), np.zeros(0), np.array([0, 0]))
+    >>> patients = Patients(SurvivalData(np.zeros((4, 1)), grid, np.ones(4)), agreed, 2)
+    >>> at_shown_times(np.array([0.25, 0.5, 1.0, 2.0]), patients).tolist()
+    [0.0, 0.5, 0.5, 2.0]
+    """
+    ends = np.unique(patients.bins[patients.happened])
+    known = np.concatenate([[0.0], baseline[ends]])
+    return np.asarray(known[np.searchsorted(ends, np.arange(len(baseline)), side="right")], dtype=np.float64)

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from multicentre.survival.agreement.patients import Patients
 from multicentre.survival.kernels.cox import derive, hazard_ratios, maximise, sum_terms
 from multicentre.survival.kernels.risk_sets import RiskSets, Ties
+from multicentre.survival.learners.cohort import at_shown_times
 from multicentre.survival.models.cox import LARGEST, CoxModel
 
 Floats = NDArray[np.float64]
@@ -36,7 +37,8 @@ def fit_cox(
     Returns
     -------
     CoxModel
-        With a baseline by Breslow's estimator; an empty one where events are too few, or no finite maximum was found.
+        With a baseline by Breslow's estimator, which rises where the patients' events are seen; an empty one where
+        events are too few, or no finite maximum was found.
 
     References
     ----------
@@ -66,7 +68,8 @@ def fit_cox(
     whole = found.converged and np.isfinite(found.coefficients).all() and np.isfinite(baseline).all()
     if not whole or baseline[-1] > LARGEST:
         return CoxModel.empty()
-    return CoxModel(agreed.times, found.coefficients / agreed.spread, agreed.centre, baseline, patients=len(patients))
+    shown = at_shown_times(baseline, patients)
+    return CoxModel(agreed.times, found.coefficients / agreed.spread, agreed.centre, shown, patients=len(patients))
 
 
 def _baseline(sets: RiskSets, times: Floats, grid: Floats, coefficients: Floats) -> Floats:

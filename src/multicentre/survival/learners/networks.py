@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from multicentre.federation.errors import ConfigurationError, MissingExtra
 from multicentre.survival.agreement.patients import Patients
-from multicentre.survival.learners.cohort import Cohort
+from multicentre.survival.learners.cohort import Cohort, at_shown_times
 from multicentre.survival.models.network import (
     LARGEST_HAZARD,
     LARGEST_RATIO,
@@ -323,7 +323,7 @@ def _network(parameters: Floats, patients: Patients, settings: NetworkSettings, 
     if not np.abs(parameters).max() <= LARGEST_WEIGHT:
         return Network.empty()
     log_risk = log_hazard_ratio(parameters, cohort.rows, settings.hidden, has_layer_norm)
-    baseline = cohort.baseline(log_risk, agreed.times)
+    baseline = at_shown_times(cohort.baseline(log_risk, agreed.times), patients)
     if not baseline[-1] <= LARGEST_HAZARD:
         return Network.empty()
     return Network(

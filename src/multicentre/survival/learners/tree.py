@@ -112,7 +112,7 @@ def fit_trees(
     seeds = rng.integers(2**62, size=len(rows))
     grown = [
         grow_tree(
-            patients.binned,
+            patients.binned.T,
             agreed.n_bins,
             patients.bins,
             patients.happened,

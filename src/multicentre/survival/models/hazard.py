@@ -53,8 +53,10 @@ class HazardModel(SurvivalModel):
 
         margins = np.repeat(self.base[None, :], len(X), axis=0)
         last = np.full(len(X), len(self.times) - 1, dtype=np.int32)
-        rows = np.ascontiguousarray(X, dtype=np.float64)
-        add_trees(margins, rows, last, self.roots, self.column, self.threshold, self.left, self.right, self.value)
+        rows = np.array(X, dtype=np.float64, order="C")
+        # Copies, for decoded arrays cannot be written to, and the kernel would be compiled for them once more.
+        nodes = map(np.array, (self.roots, self.column, self.threshold, self.left, self.right, self.value))
+        add_trees(margins, rows, last, *nodes)
         return margins
 
     def survival(self, X: Floats) -> Floats:

@@ -35,5 +35,5 @@ def are_nodes(roots: Integers, column: Integers, left: Integers, right: Integers
     for children in (left, right):
         if (children[leaves] != -1).any() or not ((children[parents] > parents) & (children[parents] < ends)).all():
             return False
-    children = np.sort(np.concatenate([left[parents], right[parents]]))
-    return bool((column[leaves] == -1).all() and np.array_equal(children, np.setdiff1d(np.arange(n_nodes), starts)))
+    n_parents = np.bincount(np.concatenate([left[parents], right[parents], starts]), minlength=n_nodes)
+    return bool((column[leaves] == -1).all() and (n_parents == 1).all())

@@ -97,19 +97,19 @@ class Trees(SurvivalModel):
         """Return each patient's leaf in every tree, rows of `curves`, shape (n, T)."""
         from multicentre.survival.kernels.descent import find_leaves
 
-        return find_leaves(X, *self.nodes)
+        return find_leaves(np.ascontiguousarray(X), *self.nodes)
 
     def survival(self, X: Floats) -> Floats:
         """Return survival curves on the grid, shape (n, K)."""
         from multicentre.survival.kernels.descent import average_curves
 
-        return np.minimum(average_curves(X, *self.nodes, self.shares, self.curves), 1.0)
+        return np.minimum(average_curves(np.ascontiguousarray(X), *self.nodes, self.shares, self.curves), 1.0)
 
     def restricted_mean(self, X: Floats) -> Floats:
         """Return each patient's mean time survived up to the horizon, shape (n,); one look-up a tree."""
         from multicentre.survival.kernels.descent import average_numbers
 
-        return average_numbers(X, *self.nodes, self.shares, self.leaf_means)
+        return average_numbers(np.ascontiguousarray(X), *self.nodes, self.shares, self.leaf_means)
 
     def of_trees(self, numbers: NDArray[np.integer[Any]], shares: Floats) -> Self:
         """Return the forest of some of the trees.

@@ -10,6 +10,7 @@ from multicentre.survival.rsf import messages as sent
 
 MOST_WORDS = 2**24
 MOST_TREES = 10_000
+MOST_NODES = 2**22
 WORD = 52
 
 
@@ -17,6 +18,7 @@ def check_sampling(ask: sent.Sampling, n_times: int) -> None:
     """Raise MessageError unless the numbers of trees and of groups of times, and the seed, are in range."""
     if not (0 < ask.n_trees <= MOST_TREES and 0 < ask.n_groups <= n_times and ask.seed >= 0):
         raise MessageError("the number of trees or of groups, or the seed, is out of range", where="Sampling")
+    check_words(ask.n_trees * (2 * ask.n_groups + 3))
 
 
 def check_standing(ask: sent.Standing, n_bins: NDArray[np.int64]) -> None:
@@ -50,7 +52,9 @@ def _check_trees(ask: sent.Standing, n_bins: NDArray[np.int64]) -> None:
     from multicentre.survival.kernels.hazard_rows import is_tree
 
     ends = np.append(ask.root[1:], len(ask.column))
-    if not len(ask.root) or ask.root[0] != 0 or (ends <= ask.root).any():
+    if not 0 < len(ask.column) <= MOST_NODES or not len(ask.root):
+        raise MessageError("there are no nodes, or too many", where="Standing.column")
+    if ask.root[0] != 0 or (ends <= ask.root).any():
         raise MessageError("the trees do not follow each other", where="Standing.root")
     for start, stop in zip(ask.root.tolist(), ends.tolist(), strict=True):
         own = slice(start, stop)

@@ -126,7 +126,7 @@ def sum_pairs(
     """
     from multicentre.survival.kernels.pairs import count_pairs, count_partners
 
-    happened = np.ascontiguousarray(event, dtype=np.bool_)
+    time, happened = np.array(time, dtype=np.float64), np.array(event, dtype=np.bool_)
     order, place, low, high = _places(time, risk, tied_tol)
     earlier = count_pairs(time, happened, order, place, low, high)
     later = count_partners(time, happened, order, place, low, high)
@@ -170,7 +170,7 @@ def pairs_of_events(time: Floats, event: Flags, risk: Floats, tied_tol: float = 
     """
     from multicentre.survival.kernels.pairs import count_pairs
 
-    happened = np.ascontiguousarray(event, dtype=np.bool_)
+    time, happened = np.array(time, dtype=np.float64), np.array(event, dtype=np.bool_)
     order, place, low, high = _places(time, risk, tied_tol)
     return np.asarray(count_pairs(time, happened, order, place, low, high), dtype=np.int64)
 

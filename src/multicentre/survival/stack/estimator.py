@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from multicentre.estimator import Arrays
 from multicentre.federation.coordinator import Federation
-from multicentre.federation.errors import ConfigurationError, SchemaMismatch
+from multicentre.federation.errors import ConfigurationError, IntegrityError, SchemaMismatch
 from multicentre.federation.messages import Nothing
 from multicentre.federation.steps import SitePart
 from multicentre.survival.agreement.messages import Agreed
@@ -63,6 +63,9 @@ class FedStack(SurvivalEstimator):
     The grid holds all times of the models' grids up to the first of their horizons, thinned to 256. A model on
     another grid keeps its values at its own times; between them its cumulative hazard is straight. Gaps are filled
     with the means that the first estimator's sites agreed on.
+
+    In clear, under a policy with a minimum of patients, those of neighbouring times leave together, and the score is
+    that of the times so joined.
 
     A coordinator who made a model up could learn about some patients from its sums; a site answers for one set of
     models a fit, and the ledger shows it.
@@ -190,6 +193,11 @@ class FedStack(SurvivalEstimator):
     def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
         super()._restore(arrays, facts)
         self.weights_, self.brier_ = (np.asarray(arrays[name], dtype=np.float64) for name in ("weights", "brier"))
+        are_shares = self.weights_.ndim == 1 and (self.weights_ >= 0).all() and abs(self.weights_.sum() - 1) < 1e-9
+        if type(self.model_) is not Mixture or not are_shares:
+            raise IntegrityError("the weights are not those of a mixture", where="model")
+        if len(self.brier_) not in (0, len(self.weights_) + 1):
+            raise IntegrityError("the scores are not those of the mixture", where="model")
 
 
 def _agreed(known: Agreed, times: Floats, federation: Federation) -> Agreed:

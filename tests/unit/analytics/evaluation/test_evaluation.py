@@ -16,7 +16,9 @@ from multicentre.federation.errors import (
     ConfigurationError,
     DataError,
     DisclosureRefused,
+    IntegrityError,
     MessageError,
+    RefusedByPolicy,
     SchemaMismatch,
 )
 from multicentre.survival.agreement.messages import Agreed
@@ -83,11 +85,12 @@ def test_elsewhere_they_are_those_of_times_moved_up_to_the_grid():
     curves = at_times(cox().survival(drawn.X), cox().times, found.times_)
     ibs = integrated_brier_score(curves, found.times_, moved, event, moved, event)
     assert found.ibs_ == pytest.approx(ibs, abs=1e-10)
-    fine = evaluate(drawn, measures=["brier"], time_points=None)
-    curves = at_times(cox().survival(drawn.X), cox().times, fine.times_)
-    assert fine.ibs_ == pytest.approx(
-        integrated_brier_score(curves, fine.times_, drawn.time, event, drawn.time, event), abs=2e-4
-    )
+    exact = mc.Policy(min_patients=0, exact_times=True)
+    for points, policy, near in ((None, ANY, 1e-3), (np.arange(1, 2001) * 0.03, exact, 2e-4)):
+        fine = evaluate(drawn, measures=["brier"], time_points=points, policy=policy)
+        curves = at_times(cox().survival(drawn.X), cox().times, fine.times_)
+        ibs = integrated_brier_score(curves, fine.times_, drawn.time, event, drawn.time, event)
+        assert fine.ibs_ == pytest.approx(ibs, abs=near)
 
 
 def test_the_reference_is_the_kaplan_meier_curve_of_the_same_patients(data, evaluated):
@@ -243,6 +246,50 @@ def test_steps_are_asked_as_announced(data):
         assert asked == evaluation.asked_steps()
 
 
+def test_fine_times_are_announced_and_need_permission(data):
+    evaluation = SurvivalEvaluation(cox(), time_points=np.arange(1, 601) / 10, measures=["brier"])
+    with mc.Federation.in_process(spread(data), policy=mc.Policy(min_patients=0, exact_times=True)) as federation:
+        evaluation.fit(federation)
+        asked = {entry["step"] for ledger in federation.ledgers.values() for entry in ledger.entries}
+    assert asked == evaluation.asked_steps()
+    assert "judge_at_fine_times" in asked
+    with pytest.raises(RefusedByPolicy, match="exact_times"):
+        evaluate(data, time_points=np.arange(1, 601) / 10, measures=["brier"])
+    few = SurvivalEvaluation(cox(), horizon=20.0, time_points=np.arange(1, 601) / 10)
+    assert "judge" in few.asked_steps()
+
+
+def test_one_time_of_scoring_is_its_own_mean(data):
+    found = evaluate(data, time_points=[20.0, 60.0], n_times=2, measures=["brier", "auc"])
+    assert found.times_.tolist() == [60.0]
+    assert found.ibs_ == found.brier_[0]
+    assert found.mean_auc_ == found.auc_[0]
+    assert 0 < found.ibs_error_ < 0.05
+
+
+def test_pairs_are_counted_at_256_times_at_most(data):
+    found = evaluate(data, n_bins=2048, measures=["concordance"])
+    assert found._sums["concordance"].events.shape[1] <= 256
+    exact, _ = concordance_with_error(data.time, data.event == 1, -cox().restricted_mean(data.X))
+    assert found.concordance_ == pytest.approx(exact, abs=1e-3)
+
+
+@pytest.mark.parametrize("name", ["judged", "follow_up", "brier"])
+def test_a_file_that_was_tampered_with_is_refused(evaluated, tmp_path, name):
+    for change in (lambda blob: None, lambda blob: blob[:-9], lambda blob: blob * 0):
+        evaluated.save(tmp_path)
+        with np.load(tmp_path / "model.npz") as file:
+            arrays = dict(file.items())
+        changed = change(arrays.pop(name))
+        if changed is not None:
+            arrays[name] = changed
+        elif name == "brier":
+            arrays["luck"] = np.zeros(3, dtype=np.uint8)
+        np.savez(tmp_path / "model.npz", **arrays)
+        with pytest.raises(IntegrityError):
+            SurvivalEvaluation.load(tmp_path)
+
+
 def test_gaps_are_filled_and_columns_compared(data):
     holes = np.array(data.X)
     holes[::7, 0] = np.nan
@@ -341,9 +388,12 @@ def test_wrong_parameters_are_named(data, parameters, said):
 
 def test_times_of_scoring_lie_on_the_grid():
     grid, places, at = settings.choose_times(cox(), 50.0, None, 100, None)
-    assert (len(grid), grid[-1], len(places), places[-1]) == (2000, 50.0, 100, 1999)
-    np.testing.assert_allclose(grid[places], np.arange(1, 101) / 2)
+    assert (len(grid), grid[-1], len(places), places[-1]) == (256, 50.0, 100, 255)
+    np.testing.assert_allclose(grid[places], np.arange(1, 101) / 2, atol=50 / 256)
+    assert (grid[places] >= np.arange(1, 101) / 2 - 1e-9).all()
     np.testing.assert_allclose(grid[at], [12.5, 25.0, 37.5])
+    grid, _, at = settings.choose_times(cox(), 50.0, None, 100, [7.7, 12.01])
+    assert (len(grid), grid[at].tolist()) == (256, [7.7, 12.01])
 
 
 def test_what_is_shown_goes_with_what_was_asked(evaluated, data):

@@ -50,7 +50,7 @@ def make_part(n_patients):
         {"fill": np.zeros(2)},
         {"fill": np.array([0.0, np.nan, 0.0])},
         {"grid": TIMES[::-1]},
-        {"grid": np.linspace(0.001, 60.0, 4097)},
+        {"grid": np.linspace(0.001, 60.0, 257)},
         {"places": np.array([5, 2])},
         {"places": np.array([12])},
         {"places": np.array([-1])},
@@ -65,6 +65,15 @@ def test_what_makes_no_sense_is_not_taken(part, changes):
         part.judge(judged(**changes))
     with pytest.raises(ConfigurationError, match="no model to be judged"):
         part.count_follow_up(Nothing())
+
+
+def test_fine_times_are_taken_by_the_step_that_needs_permission_only(part):
+    grid = np.linspace(0.001, 60.0, 4097)
+    with pytest.raises(ConfigurationError, match="too fine"):
+        part.judge_at_fine_times(judged(grid=grid))
+    part.judge_at_fine_times(judged(grid=grid[1:]))
+    assert len(part.memory.grid) == 4096
+    assert EvaluationSite.judge_at_fine_times.releases.declarations()["n_times"].permission == "exact_times"
 
 
 def test_one_model_is_judged_in_a_fit(part):

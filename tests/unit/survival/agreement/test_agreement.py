@@ -14,10 +14,11 @@ from multicentre.federation.errors import (
 )
 from multicentre.federation.messages import Nothing
 from multicentre.survival.agreement.messages import About, Agreed, OfCause, Scale
-from multicentre.survival.agreement.patients import flatten_rare
+from multicentre.survival.agreement.patients import Patients
 from multicentre.survival.agreement.rounds import Needs, agree, steps_of_agreement
 from multicentre.survival.agreement.site import check_grid_is_coarse, fewest_different
-from multicentre.survival.agreement.sketch import join_small, time_edges
+from multicentre.survival.agreement.sketch import time_edges
+from multicentre.survival.times.joining import find_places, join_small, joined_bins
 from survival_sites import EXACT, ProbePart, agreed_on, draw_patients, shared_out
 
 pytestmark = pytest.mark.filterwarnings("ignore:the median follow-up of:UserWarning")
@@ -116,13 +117,56 @@ class TestInClearUnderAMinimum:
             agreed_on({"a": draw_patients(8), "b": draw_patients(50)})
 
 
-@given(st.lists(st.integers(0, 30), min_size=1, max_size=40), st.integers(0, 25))
-def test_joined_counts_hold_enough_or_none(counts, least):
+rows_of_counts = st.lists(st.integers(0, 30), min_size=1, max_size=40)
+
+
+@given(rows_of_counts, st.integers(0, 25), st.booleans())
+def test_joined_counts_hold_enough_or_none(counts, least, middle):
     row = np.array(counts, dtype=float)
-    joined = join_small(row, least)
-    assert joined[joined > 0].min(initial=np.inf) >= min(least, row.sum() or np.inf) or least <= 1
+    joined = join_small(row, least, middle=middle)
+    assert least <= 1 or not ((joined > 0) & (joined < least)).any()
     assert joined.sum() == (row.sum() if row.sum() >= least or least <= 1 else 0)
-    assert (np.cumsum(joined)[:-1] <= np.cumsum(row)[:-1] + (least if least > 1 else 0) * 1).all()
+
+
+@given(rows_of_counts, st.integers(2, 25))
+def test_places_are_ends_of_halves_or_cells_of_enough(counts, least):
+    places = find_places(np.array([counts]), least)
+    for place in set(places[np.array(counts) > 0].tolist()) - {-1}:
+        assert counts[place] >= least or place % 2 == 1 or place == len(counts) - 1
+
+
+def test_a_few_late_ones_do_not_move_the_many():
+    counts = np.zeros(256)
+    counts[40:60], counts[255] = 5.0, 1.0
+    places = find_places(counts[None], 10)
+    assert abs(places[40:60] - np.arange(40, 60)).max() <= 3
+    assert places[255] == places[59]
+
+
+@given(st.lists(st.tuples(st.integers(0, 12), st.booleans()), max_size=60), st.integers(0, 12))
+def test_joined_patients_leave_in_company(patients, least):
+    bins = np.array([place for place, _ in patients], dtype=np.int64)
+    happened = np.array([event for _, event in patients], dtype=np.bool_) & (bins < 12)
+    moved, kept = joined_bins(bins, happened, 12, least)
+    leaving, events = np.bincount(moved, minlength=13), np.bincount(moved[kept], minlength=13)
+    if least > 1:
+        assert not ((leaving[:12] > 0) & (leaving[:12] < least)).any()
+        assert not ((events > 0) & (events < least)).any()
+    assert events[12] == 0
+    assert (kept <= happened).all()
+
+
+def test_no_place_tells_a_recorded_day():
+    rng = np.random.default_rng(0)
+    shown = set()
+    for _ in range(20):
+        times = np.sort(rng.choice(np.arange(1, 257), 40, replace=False)) + 0.0
+        data = SurvivalData(np.zeros((40, 1)), times, np.ones(40))
+        agreed, _ = agreed_on({"a": data}, Needs(times=np.arange(1.0, 257.0)))
+        patients = Patients(data, agreed, 10)
+        assert np.bincount(patients.bins, minlength=256)[np.unique(patients.bins)].min() >= 10
+        shown |= set(np.unique(patients.bins).tolist())
+    assert all((place + 1) % 2 == 0 for place in shown)
 
 
 class TestExactTimes:
@@ -233,11 +277,6 @@ def test_the_steps_asked_are_those_named(needs):
 def test_the_fewest_who_differ():
     assert fewest_different(np.array([[1.0, 5.0], [1.0, 5.0], [2.0, 5.0]])) == 1
     assert fewest_different(np.full((4, 2), 3.0)) == 4
-
-
-def test_flat_columns_keep_their_gaps():
-    flat = flatten_rare(np.array([[0.0], [np.nan], [0.0], [1.0]]), 2)
-    np.testing.assert_array_equal(flat, [[0.0], [np.nan], [0.0], [0.0]])
 
 
 def test_bins_of_times_are_a_third_of_a_percent_wide():

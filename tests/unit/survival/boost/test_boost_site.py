@@ -111,6 +111,7 @@ def test_tables_of_times_in_clear_rest_on_the_policys_minimum():
     assert sums.events[sums.events > 0].min() >= 10
     fewer = np.diff(sums.risk)
     assert np.abs(fewer[fewer != 0]).min() >= 10
+    part = prepared(simulate(200), masked=True)
     part.masked = True
     events = part.sum_hazards(ask).events
     assert events[events > 0].min() < 10

@@ -68,8 +68,8 @@ def test_no_time_of_a_patient_is_in_a_message_on_a_grid():
 def test_numbers_at_a_step_do_not_grow_with_times_times_columns_squared():
     part = part_of(simulate()["site-0"], least=0, times="exact")
     sizes = [sum(np.size(value) for _, _, _, value in part.sum_exact_risk(at(0.0, 0.0, 0.0)).items())]
-    hazards = sent.Hazards(np.zeros(3), True, 0.0, True, *np.zeros((2, len(part.agreed.times))))
-    sizes.append(sum(np.size(value) for _, _, _, value in part.sum_products(hazards).items()))
+    hazards = sent.Hazards(np.zeros(3), True, 0.0, *np.zeros((2, len(part.agreed.times))))
+    sizes.append(sum(np.size(value) for _, _, _, value in part.sum_exact_products(hazards).items()))
     n_times = len(part.agreed.times)
     assert sizes == [2 * n_times * 4 + n_times + 3 + 1, 9]
 

@@ -5,8 +5,8 @@ from multicentre.survival.kernels.logrank_tree import _draw, grow_tree
 
 def grow(binned, bins, happened, weights=None, **changes):
     limits = {"max_depth": 9, "min_leaf": 1, "min_events": 1, "n_columns": 9, "seed": 0, **changes}
-    binned = np.asfortranarray(binned, dtype=np.uint8)
-    n_bins = binned.max(axis=0).astype(np.int64) + 1
+    binned = np.array(np.transpose(binned), dtype=np.uint8, order="C")
+    n_bins = binned.max(axis=1).astype(np.int64) + 1
     weights = np.ones(len(bins)) if weights is None else weights
     *nodes, curves, fewest = grow_tree(
         binned, n_bins, np.array(bins), np.array(happened, dtype=np.bool_), weights, 4, *limits.values()

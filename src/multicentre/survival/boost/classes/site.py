@@ -17,7 +17,7 @@ from multicentre.federation.errors import ConfigurationError, SchemaMismatch
 from multicentre.federation.messages import Message, Nothing
 from multicentre.federation.steps import Acknowledgement, SitePart, step
 from multicentre.survival.agreement.messages import About, Squares
-from multicentre.survival.agreement.patients import drop_scarce, flatten_rare
+from multicentre.survival.agreement.patients import flatten_rare
 from multicentre.survival.agreement.sketch import column_edges
 from multicentre.survival.boost import limits
 from multicentre.survival.boost.classes import messages as sent
@@ -173,7 +173,7 @@ class ClassSite(SitePart):
         return self._filled
 
     def _flattened(self) -> Floats:
-        return flatten_rare(drop_scarce(self.data.X, self.least_behind), self.least_behind)
+        return flatten_rare(self.data.X, self.least_behind)
 
     def _shown(self) -> Floats:
         return self.data.X if self.masked else self._flattened()

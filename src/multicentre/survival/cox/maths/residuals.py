@@ -87,6 +87,21 @@ def score_products(patients: RiskSets, theta: Floats, means: RiskMeans) -> Float
     return total
 
 
+def score_sizes(patients: RiskSets, theta: Floats, means: RiskMeans) -> Floats:
+    """Return the length of every patient's score residuals, shape (n,): what it adds to their products, in effect.
+
+    Examples
+    --------
+    >>> patients = RiskSets(np.array([[1.0], [3.0]]), np.array([1, 1]), np.array([True, False]), 1)
+    >>> means = RiskMeans(np.array([0.5]), np.zeros(1), np.array([[2.0]]), np.array([[1.0]]), np.zeros((1, 1)))
+    >>> score_sizes(patients, np.ones(2), means).tolist()
+    [0.5, 0.5]
+    """
+    chunks = [slice(start, start + CHUNK) for start in range(0, len(patients.rows), CHUNK)]
+    sizes = [np.linalg.norm(score_residuals(patients, theta, means, chunk), axis=1) for chunk in chunks]
+    return np.concatenate([np.zeros(0), *sizes])
+
+
 def score_residuals(patients: RiskSets, theta: Floats, means: RiskMeans, chosen: slice) -> Floats:
     """Return the score residuals of some patients, shape (m, d); over all patients they sum to the gradient.
 

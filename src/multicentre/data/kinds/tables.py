@@ -1,0 +1,75 @@
+"""Columns of numbers with classes, as a study handles them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from multicentre.data.kinds.kind import Kind, draw_signs, join_ids
+from multicentre.data.tabledata import TableData
+from multicentre.federation.errors import SchemaMismatch
+
+Sites = Mapping[str, TableData]
+
+
+def check_tables(sites: Sites) -> None:
+    """Check that all sites have the columns and the classes of the first, each in its order.
+
+    Raises
+    ------
+    SchemaMismatch
+        A site has others.
+
+    Examples
+    --------
+    >>> lyon = TableData([[61.0], [64.0]], [0, 1], columns=["age"])
+    >>> check_tables({"lyon": lyon, "oslo": TableData([[70.0], [71.0]], [0, 1], columns=["weight"])})
+    Traceback (most recent call last):
+    multicentre.federation.errors.SchemaMismatch: oslo: the columns or the classes are not those of lyon. ...
+    """
+    (first, expected), *others = sites.items()
+    for site, data in others:
+        if (data.columns, data.classes) != (expected.columns, expected.classes):
+            raise SchemaMismatch(
+                f"the columns or the classes are not those of {first}",
+                where=site,
+                mend="Give every site the same columns in one order, and declare all classes as `classes`.",
+            )
+
+
+def stack_tables(sites: Sites) -> TableData:
+    """Return the patients of all sites.
+
+    Examples
+    --------
+    >>> lyon = TableData([[61.0], [64.0]], [0, 1], identifier=["7", "8"])
+    >>> stack_tables({"lyon": lyon, "oslo": TableData([[70.0], [71.0]], [1, 0], identifier=["7", "9"])}).ids.tolist()
+    ['lyon/7', 'lyon/8', 'oslo/7', 'oslo/9']
+    """
+    check_tables(sites)
+    parts = list(sites.values())
+    return TableData(
+        np.vstack([data.X for data in parts]),
+        np.concatenate([data.y for data in parts]),
+        join_ids({site: data.ids for site, data in sites.items()}),
+        columns=parts[0].columns,
+        classes=parts[0].classes,
+    )
+
+
+def amplify_record(data: TableData, row: int, factor: float, random: np.random.Generator | None = None) -> TableData:
+    """Return one patient with every number multiplied; the class and gaps stay.
+
+    Examples
+    --------
+    >>> amplify_record(TableData([[61.0], [64.0]], [0, 1]), 1, 10.0).X.tolist()
+    [[640.0]]
+    """
+    patient = data.take([row])
+    ids = None if patient.ids is None else patient.ids.tolist()
+    values = patient.X * (factor * draw_signs(patient.X.shape, random))
+    return TableData(values, patient.y, ids, columns=patient.columns, classes=patient.classes)
+
+
+TABLES = Kind(check=check_tables, stack=stack_tables, amplify=amplify_record)
