@@ -27,7 +27,10 @@ _MEND = "Ask the site's steward whether its policy can be changed, or leave the 
 MOST_FAILURES = 3
 MOST_UNBUDGETED = 8.0
 _LOCKED = "Look at the site's log, mend the data or the study there, and begin a new federation."
-_TOO_FEW = f"Leave out columns and views that few patients have, and patients who alone lack a view. {_MEND}"
+_TOO_FEW = (
+    "Leave out columns and views that few patients have, and patients who alone lack a view; small cells of tables are "
+    f"hidden by secure_sum=True. {_MEND}"
+)
 
 
 class Guard:

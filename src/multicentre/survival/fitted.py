@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
-from multicentre.survival.scores.brier import brier_times, integrated_brier_score
-from multicentre.survival.scores.concordance import concordance_index
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
@@ -20,6 +18,8 @@ from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.models import KINDS
 from multicentre.survival.models.base import SurvivalModel
 from multicentre.survival.models.packing import pack, unpack
+from multicentre.survival.scores.brier import brier_times, integrated_brier_score
+from multicentre.survival.scores.concordance import concordance_index
 from multicentre.survival.times.curves import at_times, cumulative_hazard, time_to_share
 from multicentre.survival.times.step import StepFunction
 

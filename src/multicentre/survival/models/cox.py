@@ -63,7 +63,7 @@ class CoxModel(SurvivalModel):
             return asked
         # Nodes are the same for all patients ever asked about, so that a value does not depend on who else is there.
         first = int(np.floor(asked.min()))
-        nodes = NODE_WIDTH * np.arange(first, int(np.floor(asked.max())) + 2)
+        nodes = NODE_WIDTH * np.arange(first, int(np.floor(asked.max())) + 2, dtype=np.float64)
         return interpolate(asked, first, self._mean_at(nodes), self._slope_at(nodes))
 
     def _mean_at(self, ratios: Floats) -> Floats:
