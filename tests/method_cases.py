@@ -239,7 +239,7 @@ CASES = {
         policy=EXACT,
     ),
     "fed-surv-boost": Case(
-        lambda: mc.survival.FedSurvBoost("tree", n_rounds=3, n_folds=2), boosted_sites, boosted_numbers, policy=EXACT
+        lambda: mc.survival.FedSurvBoost("tree", n_rounds=2, n_folds=2), boosted_sites, boosted_numbers, policy=EXACT
     ),
     "fed-surv-boost, paper": Case(
         lambda: mc.survival.FedSurvBoost("cox", mode="paper", n_rounds=3),
@@ -276,7 +276,7 @@ CASES = {
 }
 if importlib.util.find_spec("torch"):
     CASES["fed-deep-surv"] = Case(
-        lambda: mc.survival.FedDeepSurv(hidden=(6,), max_rounds=6, n_times=8),
+        lambda: mc.survival.FedDeepSurv(hidden=(4,), max_rounds=3, n_times=8),
         timed_sites,
         lambda fit: {"curves": curves_of(fit), "parameters": fit.model_.parameters},
         policy=EXACT,

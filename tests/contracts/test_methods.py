@@ -35,6 +35,11 @@ def reference(name, secure):
     return run(name, secure_sum=secure)
 
 
+@functools.cache
+def exchanges_with_losses_tolerated(name, secure):
+    return run(name, secure_sum=secure, quorum=len(CASES[name].sites()) - 1)[1]
+
+
 def assert_same_bits(numbers, others):
     assert numbers.keys() == others.keys()
     assert {key: value.tobytes() for key, value in numbers.items()} == {
@@ -81,7 +86,7 @@ def test_masks_change_no_more_than_declared(name, protection):
 
 
 @secure_or_not
-@pytest.mark.parametrize("part", [0.0, 0.25, 0.5, 0.75, 1.0])
+@pytest.mark.parametrize("part", [0.0, 0.5, 1.0])
 def test_a_run_broken_off_resumes_with_the_same_bits(name, secure, part, tmp_path):
     numbers, n_exchanges, _ = reference(name, secure)
     at = round(part * (n_exchanges - 1))
@@ -100,11 +105,11 @@ def test_a_site_that_comes_back_after_quorum_was_lost(name, secure, tmp_path):
 
 
 @secure_or_not
-@pytest.mark.parametrize("part", [0.0, 0.3, 0.5, 0.9, 1.0])
+@pytest.mark.parametrize("part", [0.0, 0.4, 1.0])
 def test_a_lost_site_within_the_quorum(name, secure, part):
     case = CASES[name]
     sites = list(case.sites())
-    n_exchanges = run(name, secure_sum=secure, quorum=len(sites) - 1)[1]
+    n_exchanges = exchanges_with_losses_tolerated(name, secure)
     faults = Faults(lose={sites[-1]: round(part * (n_exchanges - 1))})
     options = {"quorum": len(sites) - 1, "faults": faults, "secure_sum": secure}
     if not case.loses_sites:
