@@ -47,7 +47,7 @@ def _published() -> dict[str, Any]:
 
 PAPER = Paper(
     name="fedsurvboost",
-    citation="FedSurvBoost: federated AdaBoost for survival analysis",
+    citation="Harrak and others, Federated AdaBoost for survival analysis, 2024",
     title="# FedSurvBoost: tables 1 and 2, as printed, as the scripts run, and corrected",
     preamble=(
         "C is Harrell's concordance (higher is better), IBS the integrated Brier score (lower is better). Mean ± "
