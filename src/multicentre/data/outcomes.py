@@ -61,6 +61,8 @@ def checked_events(event: ArrayLike, n_patients: int) -> NDArray[np.int8]:
 
 
 def _numbers(given: ArrayLike, n_patients: int, where: str, mend: str) -> Floats:
+    if getattr(getattr(given, "dtype", None), "kind", "O") in "mM":
+        raise DataError("dates or lengths of time are given, not numbers", where=where, mend=mend)
     try:
         values = np.array(given, dtype=np.float64)
     except (TypeError, ValueError):

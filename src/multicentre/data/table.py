@@ -110,6 +110,12 @@ def _indicators(column: pd.Series, levels: Sequence[object]) -> Floats:
 
 
 def _as_numbers(column: pd.Series) -> Floats:
+    if getattr(column.dtype, "kind", "O") in "mM":
+        raise DataError(
+            "the column holds dates or lengths of time",
+            where=f"column {column.name!r}",
+            mend="Give numbers, such as an age in years.",
+        )
     try:
         return column.to_numpy(dtype=np.float64, na_value=np.nan)
     except (TypeError, ValueError):

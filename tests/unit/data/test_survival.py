@@ -188,3 +188,12 @@ def test_the_digest_knows_data_by_all_that_they_hold(change):
     later = SurvivalData(data.X, data.time + 1.0, data.event, data.ids, columns=data.columns, unit="days")
     other = SurvivalData(data.X, data.time, data.event > 0, data.ids, columns=data.columns, unit="days")
     assert len({data.digest(), later.digest(), other.digest()}) == 3
+
+
+def test_dates_are_no_numbers():
+    frame = pd.DataFrame({"born": pd.to_datetime(["1950-01-01", None]), "t": [1.0, 2.0], "died": [1, 0]})
+    with pytest.raises(DataError, match=r"born.*holds dates"):
+        SurvivalData.from_frame(frame, time="t", event="died")
+    lengths = pd.DataFrame({"age": [1.0, 2.0], "t": pd.to_timedelta([1, 2], unit="D"), "died": [1, 0]})
+    with pytest.raises(DataError, match=r"time.*dates or lengths of time"):
+        SurvivalData.from_frame(lengths, time="t", event="died")

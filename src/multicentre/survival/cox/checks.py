@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
-from multicentre.federation.errors import ConfigurationError
+from multicentre.federation.errors import ConfigurationError, DisclosureWarning
 from multicentre.survival.agreement.site import MOST_TIMES
 from multicentre.survival.cox.maths.inference import informed
 from multicentre.survival.cox.rounds import STILL_MOVING, Fit
 
+LEAST_KEPT = 0.5
 _WHOLE = {"n_times": 1, "cause": 1, "max_rounds": 1}
 _CHOICES = {"times": ("stratified", "grid", "exact"), "ties": ("efron", "breslow")}
 
@@ -78,6 +79,17 @@ def warn_of_fit(fit: Fit, columns: Sequence[str], max_rounds: int) -> None:
         )
     elif not fit.converged:
         _warn(f"the rounds ended at max_rounds={max_rounds} before coefficients settled.", ConvergenceWarning)
+
+
+def warn_of_joined(events: NDArray[np.float64], *, in_clear: bool) -> None:
+    """Warn where sites joined so many times that hazard ratios may be drawn towards 1."""
+    kept, asked = int((events > 0).sum()), len(events)
+    if in_clear and kept < asked * LEAST_KEPT:
+        _warn(
+            f"sites joined times of few patients: events lie at {kept} of {asked} times, which draws hazard ratios "
+            'towards 1. Ask for secure_sum=True, or times="stratified", which joins nothing for the ratios.',
+            DisclosureWarning,
+        )
 
 
 def _named(chosen: NDArray[np.bool_], columns: Sequence[str]) -> str:

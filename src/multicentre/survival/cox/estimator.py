@@ -16,7 +16,7 @@ from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.agreement.rounds import Needs, agree, steps_of_agreement
 from multicentre.survival.cox import messages as sent
 from multicentre.survival.cox import rounds as loops
-from multicentre.survival.cox.checks import check_parameters, warn_of_fit
+from multicentre.survival.cox.checks import check_parameters, warn_of_fit, warn_of_joined
 from multicentre.survival.cox.closing import make_model, sum_residuals, sum_scores
 from multicentre.survival.cox.maths.inference import (
     TRANSFORMS,
@@ -217,6 +217,8 @@ class FedCox(CoxResults):
         self.n_rounds_, self.converged_ = len(fit.history), fit.converged
         self._infer(federation, agreed, fit, plan)
         warn_of_fit(fit, agreed.columns, int(self.max_rounds))
+        if self.times == "grid":
+            warn_of_joined(fit.totals.events, in_clear=not agreed.masked)
 
     def _infer(self, federation: Federation, agreed: Agreed, fit: loops.Fit, plan: Plan) -> None:
         known = informed(fit.totals.information, fit.totals.n_events)

@@ -31,9 +31,9 @@ HELD_OUT = 0.2
 
 
 class ForestSite(SurvivalPart):
-    """The site part of FedSurF and of the union of local forests."""
+    """The site part of FedSurF, and of the union of local forests, which takes every tree."""
 
-    method: ClassVar[str] = "local-forests"
+    method: ClassVar[str] = "fed-surf"
 
     @step(releases=sent.Offer, when="once")
     def offer_trees(self, ask: sent.Forest) -> sent.Offer:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import multicentre as mc
-from multicentre.federation.errors import ConfigurationError, DisclosureRefused, RefusedByPolicy
+from multicentre.federation.errors import ConfigurationError, DisclosureRefused, DisclosureWarning, RefusedByPolicy
 from multicentre.survival.cox import messages as sent
 from multicentre.survival.cox.estimator import FedCox
 from multicentre.survival.cox.site import CoxSite
@@ -39,6 +39,7 @@ def at(*coefficients, shift=0.0):
     return sent.AtShared(np.array(coefficients, dtype=float), True, shift)
 
 
+@pytest.mark.filterwarnings("ignore:sites joined times:multicentre.federation.errors.DisclosureWarning")
 @pytest.mark.parametrize("times", ["stratified", "grid"])
 def test_the_default_policy_lets_a_fit_through_and_every_answer_rests_on_enough(times):
     with mc.Federation.in_process(simulate()) as federation:
@@ -160,3 +161,13 @@ def test_masked_sums_give_the_same():
                 [*model.coefficients_, *model.standard_errors_, *model.model_.baseline, tests["global"].statistic]
             )
     np.testing.assert_allclose(found[0], found[1], rtol=0, atol=1e-6)
+
+
+def test_times_joined_in_clear_are_told(recwarn):
+    sites = {f"site-{i}": mc.datasets.simulate_survival(150, seed=i) for i in range(3)}
+    with pytest.warns(DisclosureWarning, match="secure_sum=True"):
+        mc.survival.FedCox("grid").fit(mc.Federation.in_process(sites))
+    recwarn.clear()
+    mc.survival.FedCox("grid").fit(mc.Federation.in_process(sites, secure_sum=True))
+    mc.survival.FedCox().fit(mc.Federation.in_process(sites))
+    assert not recwarn.list

@@ -75,7 +75,7 @@ def combine(estimates: Floats, errors: Floats) -> Combined:
     tau_squared = np.where(freedom > 0, np.maximum(_ratio(q - freedom, spare), 0.0), 0.0)
     random, random_error = _weighted_mean(own, known / (variances + tau_squared))
     p_value = np.where(freedom > 0, chi2.sf(q, np.maximum(freedom, 1.0)), np.nan)
-    i_squared = np.where(q > 0, np.maximum(_ratio(q - freedom, q), 0.0), 0.0)
+    i_squared = np.where((q > 0) & (freedom > 0), np.maximum(_ratio(q - freedom, q), 0.0), 0.0)
     return Combined(fixed, fixed_error, random, random_error, q, p_value, i_squared, tau_squared, n_sites)
 
 
