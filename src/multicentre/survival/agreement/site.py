@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from typing import ClassVar, TypeVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,6 @@ from multicentre.survival.times.grid import to_bins
 from multicentre.survival.times.joining import join_small
 
 Floats = NDArray[np.float64]
-A = TypeVar("A", bound=sent.Agreed)
 MOST_TIMES = 256
 TENFOLD = 10.0
 
