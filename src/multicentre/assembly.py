@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import warnings
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
@@ -23,6 +24,8 @@ from multicentre.privacy.card import DisclosureCard, disclosure_card
 from multicentre.privacy.guard import Guard
 from multicentre.privacy.ledger import Ledger
 from multicentre.privacy.policy import Policy
+from multicentre.privacy.pseudonyms import PseudonymKey
+from multicentre.privacy.secrets import Secret
 from multicentre.privacy.secure_sum.identity import Identity
 from multicentre.privacy.secure_sum.seal import MaskingSeal
 from multicentre.privacy.secure_sum.summation import MaskedSummation
@@ -45,6 +48,7 @@ class Federation(coordinator.Federation):
         quorum: Quorum = "all",
         time_limit_s: float | None = None,
         sites_per_patient: int = 1,
+        pseudonym_key: PseudonymKey | Mapping[str, PseudonymKey] | None = None,
         folder: str | Path | None = None,
         listener: Listener | None = None,
         faults: Faults | None = None,
@@ -69,6 +73,10 @@ class Federation(coordinator.Federation):
             Seconds that a site may take for one step.
         sites_per_patient : int, default 1
             At how many sites one patient may have records; differential privacy adds up over them.
+        pseudonym_key : PseudonymKey or mapping of str to PseudonymKey, optional
+            The key under which sites make pseudonyms of identifiers, one for all or one by site's name. By default it
+            follows from the study's name, so that folds repeat: that is no secret, and none is needed where all records
+            are in this process anyway. Sites on machines of their own need one that was drawn.
         folder : path, optional
             Where checkpoints, the sites' states and ledgers are kept, so that a run can be resumed.
         listener : Listener, optional
@@ -104,6 +112,7 @@ class Federation(coordinator.Federation):
                 guards[name],
                 seal=seals.get(name),
                 store=None if root is None else Store(root / "sites" / name / "state"),
+                key=_key_of(name, study, pseudonym_key),
             )
             for name, data in sites.items()
         }
@@ -158,6 +167,12 @@ def _warn_of_short_memory(guards: Mapping[str, Guard]) -> None:
             DisclosureWarning,
             stacklevel=3,
         )
+
+
+def _key_of(site: str, study: str, key: PseudonymKey | Mapping[str, PseudonymKey] | None) -> PseudonymKey | None:
+    if key is None:
+        return PseudonymKey(Secret(hashlib.sha256(f"simulated/{study}".encode()).digest()))
+    return key if isinstance(key, PseudonymKey) else key.get(site)
 
 
 def _seals(guards: Mapping[str, Guard]) -> dict[str, MaskingSeal]:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from multicentre.data.blocks import Block, Floats, place, plain_name, read_block
+from multicentre.data.identifiers import Identified
 from multicentre.data.schema import Kind, MultiViewSchema
 from multicentre.federation.errors import DataError
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     Frame = pd.DataFrame | pl.DataFrame | NDArray[np.generic] | Block
 
 
-class MultiViewData:
+class MultiViewData(Identified):
     """Views (tables of columns that belong together) of the same patients, in the same order in every view.
 
     A missing entry is not-a-number. A patient whose whole row of a view is missing lacks that view; a view that is
@@ -192,7 +193,8 @@ class MultiViewData:
         """
         chosen = _checked_rows(rows, self._n_patients)
         ids = None if self._ids is None else _frozen(self._ids[chosen])
-        return self._of({view: block.take(chosen) for view, block in self._blocks.items()}, ids, len(chosen))
+        blocks = {view: block.take(chosen) for view, block in self._blocks.items()}
+        return self._carried_to(self._of(blocks, ids, len(chosen)), chosen)
 
     def drop(self, views: Iterable[str]) -> Self:
         """Return the data without these views.
@@ -207,7 +209,7 @@ class MultiViewData:
         kept = {view: block for view, block in self._blocks.items() if view not in unwanted}
         if not kept:
             raise DataError("no view would remain", where="data", mend="Keep at least one view.")
-        return self._of(kept, self._ids, self._n_patients)
+        return self._carried_to(self._of(kept, self._ids, self._n_patients))
 
     def keep_columns(self, names: Iterable[str]) -> Self:
         """Return the data with only the columns of these names; a view that keeps none is left out.
@@ -221,12 +223,12 @@ class MultiViewData:
         kept = {view: block.keep(wanted) for view, block in self._blocks.items() if wanted & set(block.names)}
         if not kept:
             raise DataError("no column would remain", where="data", mend="Name at least one of its columns.")
-        return self._of(kept, self._ids, self._n_patients)
+        return self._carried_to(self._of(kept, self._ids, self._n_patients))
 
     def digest(self) -> str:
         """Return the SHA-256 of columns, identifiers and entries, by which a resumed run knows its data again."""
         digest = hashlib.sha256(repr((self.columns, self.kinds)).encode())
-        digest.update(repr(None if self._ids is None else self._ids.tolist()).encode())
+        digest.update(repr(None if self._ids is None else self._ids.tolist()).encode() + self._identifier_digest())
         for view in self.views:
             digest.update(self.array(view).tobytes())
         return digest.hexdigest()

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from multicentre.data.events.checking import checked_ids
+from multicentre.data.identifiers import Identified
 from multicentre.data.outcomes import checked_events, checked_times
 from multicentre.data.table import checked_columns, encode_frame
 from multicentre.federation.errors import DataError
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 
 
-class SurvivalData:
+class SurvivalData(Identified):
     """Right-censored times of one site's patients.
 
     Parameters
@@ -171,9 +172,10 @@ class SurvivalData:
         """Return the patients at `rows`."""
         chosen = np.asarray(rows)
         ids = None if self._ids is None else self._ids[chosen].tolist()
-        return type(self)(
+        taken = type(self)(
             self._X[chosen], self._time[chosen], self._event[chosen], ids, columns=self._columns, unit=self._unit
         )
+        return self._carried_to(taken, chosen)
 
     def keep_columns(self, names: Iterable[str]) -> Self:
         """Return the data with only the columns that a policy names; ``sex`` stands for all of ``sex=...``.
@@ -189,12 +191,13 @@ class SurvivalData:
             raise DataError("no column remains", where="columns", mend="Name some of the site's columns.")
         chosen = [self._columns[place] for place in kept]
         ids = None if self._ids is None else self._ids.tolist()
-        return type(self)(self._X[:, kept], self._time, self._event, ids, columns=chosen, unit=self._unit)
+        fewer = type(self)(self._X[:, kept], self._time, self._event, ids, columns=chosen, unit=self._unit)
+        return self._carried_to(fewer)
 
     def digest(self) -> str:
         """Return the SHA-256 of columns, times, events and identifiers, by which a resumed run knows its data."""
         ids = None if self._ids is None else self._ids.tolist()
-        digest = hashlib.sha256(repr((self._columns, self._unit, ids)).encode())
+        digest = hashlib.sha256(repr((self._columns, self._unit, ids)).encode() + self._identifier_digest())
         for array in (self._X, self._time, self._event):
             digest.update(np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()

@@ -1,15 +1,16 @@
-"""Patients with columns of numbers and a class each."""
+"""Records with columns of numbers, and a class or a number to predict."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Self
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from multicentre.data.events.checking import checked_ids
+from multicentre.data.identifiers import Identified
 from multicentre.data.table import checked_columns
 from multicentre.federation.errors import DataError
 
@@ -20,34 +21,43 @@ Floats = NDArray[np.float64]
 MOST_CLASSES = 1000
 
 
-class TableData:
-    """Columns of numbers of one site's patients, and the class of each.
+class TableData(Identified):
+    """Columns of numbers of one site's records, and the class or the number to predict of each.
 
     Parameters
     ----------
     X : array of shape (n, d) or pandas frame
         Numbers; NaN for missing.
     y : array of shape (n,)
-        Class of each patient: a whole number from 0, or one of `classes`.
-    identifier : sequence, optional
-        Identifiers of the patients; they never leave.
+        Class of each record: a whole number from 0, or one of `classes`. With ``outcome="number"``, any finite number.
+    identifier : sequence, mapping of str to sequence, or pandas frame, optional
+        Identifiers of the people whom the records are about, which may repeat and be missing; see
+        :class:`multicentre.data.Identifiers`. They never leave the site.
     columns : sequence of str, optional
         Names of the columns; a frame's own, or x0, x1, ... otherwise.
     classes : sequence of str, optional
         Names of the classes, at least two, the same in one order at all sites. By default "0", "1", ... up to the
         largest in `y`.
+    outcome : {"class", "number"}, default "class"
+        What `y` is.
+    ids : sequence, optional
+        A name of its own for every record, by which a site's memory of cohorts knows it; never leaves.
 
     Raises
     ------
     DataError
-        A class is missing, unknown, or no whole number from 0; lengths differ, or there is no patient. The message
-        says how many, never which.
+        An outcome is missing, or a class unknown or no whole number from 0; lengths differ, or there is no record. The
+        message says how many, never which.
+
+    Notes
+    -----
+    A policy's minimum of patients counts records here. Where patients have several, raise it accordingly.
 
     Examples
     --------
     >>> data = TableData([[5.1, 0.2], [6.3, 1.8]], ["setosa", "virginica"], classes=["setosa", "virginica"])
     >>> data
-    TableData(2 patients; 2 columns, 2 classes)
+    TableData(2 records; 2 columns, 2 classes)
     >>> data.y.tolist(), data.columns
     ([0, 1], ('x0', 'x1'))
     """
@@ -58,15 +68,19 @@ class TableData:
         self,
         X: ArrayLike | pd.DataFrame,
         y: ArrayLike,
-        identifier: Iterable[object] | None = None,
+        identifier: Iterable[object] | Mapping[str, Iterable[object]] | pd.DataFrame | None = None,
         *,
         columns: Sequence[str] | None = None,
         classes: Sequence[str] | None = None,
+        outcome: Literal["class", "number"] = "class",
+        ids: Iterable[object] | None = None,
     ) -> None:
         self._X, self._columns = checked_columns(X, columns)
-        n_patients = len(self._X)
-        self._y, self._classes = checked_classes(y, n_patients, classes)
-        self._ids = None if identifier is None else checked_ids(identifier, n_patients)
+        n_records = len(self._X)
+        self._y, self._classes = _checked_outcome(y, n_records, classes, outcome)
+        self._ids = None if ids is None else checked_ids(ids, n_records)
+        if identifier is not None:
+            self._identifier = self.with_identifier(identifier).identifier
         for own in (self._X, self._y):
             own.setflags(write=False)
 
@@ -76,13 +90,18 @@ class TableData:
         return self._X
 
     @property
-    def y(self) -> NDArray[np.int64]:
-        """Class of each patient, a place in `classes`, shape (n,)."""
+    def y(self) -> NDArray[Any]:
+        """Class of each record, a place in `classes`, or its number, shape (n,)."""
         return self._y
 
     @property
+    def outcome(self) -> Literal["class", "number"]:
+        """What `y` is."""
+        return "class" if self._classes else "number"
+
+    @property
     def classes(self) -> tuple[str, ...]:
-        """Names of the classes."""
+        """Names of the classes; none where numbers are to be predicted."""
         return self._classes
 
     @property
@@ -92,19 +111,19 @@ class TableData:
 
     @property
     def ids(self) -> NDArray[np.str_] | None:
-        """Identifiers of the patients, shape (n,), if any were given."""
+        """Names of the records, shape (n,), if any were given."""
         return self._ids
 
     @property
     def parts(self) -> dict[str, int]:
-        """Number of patients with an entry, by column."""
+        """Number of records with an entry, by column."""
         return dict(zip(self._columns, (~np.isnan(self._X)).sum(axis=0).tolist(), strict=True))
 
     def take(self, rows: ArrayLike) -> Self:
-        """Return the patients at `rows`; all classes stay."""
+        """Return the records at `rows`; all classes stay."""
         chosen = np.asarray(rows)
         ids = None if self._ids is None else self._ids[chosen].tolist()
-        return type(self)(self._X[chosen], self._y[chosen], ids, columns=self._columns, classes=self._classes)
+        return self._carried_to(self._made(self._X[chosen], self._y[chosen], self._columns, ids), chosen)
 
     def keep_columns(self, names: Iterable[str]) -> Self:
         """Return the data with only the columns that a policy names; ``sex`` stands for all of ``sex=...``.
@@ -120,12 +139,12 @@ class TableData:
             raise DataError("no column remains", where="columns", mend="Name some of the site's columns.")
         ids = None if self._ids is None else self._ids.tolist()
         chosen = [self._columns[place] for place in kept]
-        return type(self)(self._X[:, kept], self._y, ids, columns=chosen, classes=self._classes)
+        return self._carried_to(self._made(self._X[:, kept], self._y, chosen, ids))
 
     def digest(self) -> str:
         """Return the SHA-256 of columns, classes and identifiers, by which a resumed run knows its data."""
         ids = None if self._ids is None else self._ids.tolist()
-        digest = hashlib.sha256(repr((self._columns, self._classes, ids)).encode())
+        digest = hashlib.sha256(repr((self._columns, self._classes, ids)).encode() + self._identifier_digest())
         for array in (self._X, self._y):
             digest.update(np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()
@@ -134,9 +153,35 @@ class TableData:
         return len(self._y)
 
     def __repr__(self) -> str:
-        sizes = ((len(self), "patient"), (len(self._columns), "column"))
-        patients, columns = (f"{number} {noun}{'' if number == 1 else 's'}" for number, noun in sizes)
-        return f"TableData({patients}; {columns}, {len(self._classes)} classes)"
+        sizes = ((len(self), "record"), (len(self._columns), "column"))
+        records, columns = (f"{number} {noun}{'' if number == 1 else 's'}" for number, noun in sizes)
+        return f"TableData({records}; {columns}, {f'{len(self._classes)} classes' if self._classes else 'a number'})"
+
+    def _made(self, X: Floats, y: NDArray[Any], columns: Sequence[str], ids: list[str] | None) -> Self:
+        return type(self)(X, y, columns=columns, classes=self._classes or None, outcome=self.outcome, ids=ids)
+
+
+def _checked_outcome(
+    y: ArrayLike, n_records: int, classes: Sequence[str] | None, outcome: str
+) -> tuple[NDArray[Any], tuple[str, ...]]:
+    if outcome == "class":
+        return checked_classes(y, n_records, classes)
+    if outcome != "number" or classes is not None:
+        raise DataError(
+            "an outcome is a class, or a number without classes", where="outcome", mend='Say "class" or "number".'
+        )
+    try:
+        numbers = np.array(y, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise DataError("not all outcomes are numbers", where="y", mend='Leave outcome="number" out.') from None
+    n_missing = int((~np.isfinite(numbers)).sum())
+    if numbers.shape != (n_records,) or n_missing:
+        raise DataError(
+            f"{n_records} finite numbers are needed; shape {numbers.shape} with {n_missing} missing or infinite was given",
+            where="y",
+            mend="Leave out records whose outcome is not known.",
+        )
+    return numbers, ()
 
 
 def checked_classes(

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from multicentre.federation.engine import Call, Engine, Lost, Mask, Outcome, Protection, Refused, Upkeep
+from multicentre.federation.engine import Call, Engine, Lost, Mask, Outcome, Protection, Refused, Selection, Upkeep
 from multicentre.federation.errors import ConfigurationError, MessageError, QuorumLost, SiteFailed
 from multicentre.federation.messages import M, Message, Nothing, add_messages
 from multicentre.federation.noise import Plan, PlanReview, PlanShown
@@ -91,9 +91,12 @@ class Federation:
         self._summation: Summation = summation or PlainSummation()
         self._store = store
         self._listener: Listener = listener or Silence()
+        self._roster = engine.sites
         self._sites = engine.sites
+        self._selection: Selection | None = None
         self._session = "0"
         self._part: type[SitePart] | None = None
+        self._divided: Federation | None = None
         self._parameters = ""
         self._plan: Plan | None = None
         self._called: Counter[str] = Counter()
@@ -119,7 +122,7 @@ class Federation:
     @property
     def needed(self) -> int:
         """How many sites must answer."""
-        return max(1, self.terms.needed(len(self._engine.sites)))
+        return min(len(self._roster), max(1, self.terms.needed(len(self._roster))))
 
     @property
     def noise_spread(self) -> float:
@@ -154,13 +157,13 @@ class Federation:
         RefusedByPolicy
             The plan does not fit a site's budget.
         """
-        self._summation.prepare(part, len(self._engine.sites), plan)
+        self._summation.prepare(part, len(self._roster), plan)
         opened = object.__new__(type(self))
         opened.__dict__.update(self.__dict__)
         opened._session = f"{self._session}.{next(self._openings)}"
         opened._part = part
         opened._parameters = parameters
-        opened._sites = self._engine.sites
+        opened._sites = self._roster
         opened._sequence = itertools.count()
         opened._openings = itertools.count(1)
         errand = Upkeep("forget", opened._session, part)
@@ -169,6 +172,31 @@ class Federation:
         if plan is not None:
             opened.once("plan", Nothing, lambda: opened._show(plan, part))
         return opened
+
+    def select(self, folds: Sequence[int], sites: Sequence[str]) -> Self:
+        """Return the federation of the records that this session's part put into some folds.
+
+        Whatever is fitted over it works on these records alone, at the sites that have some.
+
+        Parameters
+        ----------
+        folds : sequence of int
+        sites : sequence of str
+            Sites with a record in one of the folds.
+
+        Raises
+        ------
+        ConfigurationError
+            No site is left.
+        """
+        if not sites:
+            raise ConfigurationError("no site has a record in these folds", where="folds", mend="Take fewer folds.")
+        chosen = object.__new__(type(self))
+        chosen.__dict__.update(self.__dict__)
+        chosen._selection = Selection(self._session, tuple(folds), self._selection)
+        chosen._roster = chosen._sites = self._known(sites)
+        chosen._divided = self
+        return chosen
 
     def ask(self, step: Step[P, A, R], ask: A, *, to: Sequence[str] | None = None) -> dict[str, R]:
         """Return each site's own answer to a step.
@@ -260,7 +288,7 @@ class Federation:
         noise = self._plan.noise_of(step, self._called[step.name]) if self._plan else None
         number = next(self._sequence)
         calls = {
-            site: Call(self.terms.study, self._session, number, step, told, sites, mask, noise)
+            site: Call(self.terms.study, self._session, number, step, told, sites, mask, noise, self._selection)
             for site, told in asks.items()
         }
         outcomes = self._engine.exchange(calls, self.terms.time_limit_s)
@@ -317,7 +345,7 @@ class Federation:
             self._listener.site_lost(site, str(error))
         if len(self._sites) < self.needed:
             raise QuorumLost(
-                f"{len(self._sites)} of {len(self._engine.sites)} sites answered, the study needs "
+                f"{len(self._sites)} of {len(self._roster)} sites answered, the study needs "
                 f"{self.needed}; " + "; ".join(str(e) for e in losses.values()),
                 where=", ".join(losses),
                 mend="Bring the site back and resume the run, or lower the study's quorum.",
@@ -325,7 +353,7 @@ class Federation:
 
     def _keep_sites(self, label: str, number: int) -> tuple[str, ...]:
         if self._part is not None:
-            self._engine.upkeep(Upkeep("keep", self._session, self._part, label, number), self._sites)
+            self._engine.upkeep(Upkeep("keep", self._session, self._part, label, number, self._selection), self._sites)
         return self._sites
 
     def _restore_sites(self, label: str, number: int, sites: Sequence[str]) -> None:
@@ -337,7 +365,9 @@ class Federation:
                 mend="Bring them back and resume the run, or start it anew.",
             )
         if self._part is not None:
-            self._engine.upkeep(Upkeep("restore", self._session, self._part, label, number), self._sites)
+            self._engine.upkeep(
+                Upkeep("restore", self._session, self._part, label, number, self._selection), self._sites
+            )
 
     def _known(self, names: Sequence[str]) -> tuple[str, ...]:
         strangers = [name for name in names if name not in self._sites]

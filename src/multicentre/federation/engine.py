@@ -45,6 +45,28 @@ class Mask:
 
 
 @dataclass(frozen=True)
+class Selection:
+    """Which of a site's records a session is about: those that a plan put into some folds.
+
+    Parameters
+    ----------
+    plan : str
+        The session in which the site divided its records; the folds themselves never leave it.
+    folds : tuple of int
+    within : Selection, optional
+        The records that were divided, where they are a selection themselves.
+    """
+
+    plan: str
+    folds: tuple[int, ...]
+    within: Selection | None = None
+
+    def __str__(self) -> str:
+        own = f"folds {', '.join(map(str, self.folds))} of {self.plan}"
+        return own if self.within is None else f"{own}, within {self.within}"
+
+
+@dataclass(frozen=True)
 class Call:
     """One ask to one site.
 
@@ -66,6 +88,8 @@ class Call:
         The answer may leave only as a summand under this mask; without it, as it is.
     noise : Noise, optional
         The noise that the site adds before anything leaves.
+    selection : Selection, optional
+        The records that the session is about; all without it.
     """
 
     study: str
@@ -76,6 +100,7 @@ class Call:
     peers: tuple[str, ...] = ()
     mask: Mask | None = None
     noise: Noise | None = None
+    selection: Selection | None = None
 
     @property
     def protection(self) -> Protection:
@@ -114,6 +139,8 @@ class Upkeep:
         Which rounds the state belongs to.
     number : int
         After which round.
+    selection : Selection, optional
+        The records that the session is about.
     """
 
     action: Literal["keep", "restore", "forget"]
@@ -121,6 +148,7 @@ class Upkeep:
     part: type[SitePart]
     name: str = ""
     number: int = 0
+    selection: Selection | None = None
 
 
 class Engine(Protocol):

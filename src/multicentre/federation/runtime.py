@@ -6,13 +6,18 @@ import dataclasses
 import logging
 from typing import Any, Protocol
 
-from multicentre.federation.engine import Call, Outcome, Refused, Upkeep
-from multicentre.federation.errors import ConfigurationError, MulticentreError, SiteFailed
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.federation.engine import Call, Outcome, Refused, Selection, Upkeep
+from multicentre.federation.errors import ConfigurationError, DataError, MulticentreError, SiteFailed
 from multicentre.federation.messages import Message, Nothing
 from multicentre.federation.noise import PlanReview, PlanShown
 from multicentre.federation.steps import Release, SitePart
 from multicentre.federation.storage import Store
 from multicentre.federation.wire import decode, encode
+
+Rows = NDArray[np.int64]
 
 
 class Gate(Protocol):
@@ -31,8 +36,11 @@ class Gate(Protocol):
     def hides(self, call: Call) -> bool:
         """Tell whether the noise that the call asks for hides each patient, so that no minimum number is needed."""
 
-    def release(self, call: Call, release: Release) -> Release:
-        """Check an answer, write it to the ledger, and return it with the noise that the call asks for."""
+    def release(self, call: Call, release: Release, rows: Rows | None = None) -> Release:
+        """Check an answer, write it to the ledger, and return it with the noise that the call asks for.
+
+        Rows are the records that the answer is about; None for all.
+        """
 
     def note_failure(self, call: Call, error: BaseException) -> BaseException:
         """Write down that a step broke, and return what the coordinator may be told of it."""
@@ -70,17 +78,29 @@ class SiteRuntime:
         How answers are masked for a secure sum; without it the site answers in clear only.
     store : Store, optional
         Where the states of site parts are kept between rounds.
+    key : object, optional
+        The key of the study's pseudonyms, for the parts that see identifiers.
     """
 
     def __init__(
-        self, name: str, data: Any, gate: Gate, *, seal: Seal | None = None, store: Store | None = None
+        self,
+        name: str,
+        data: Any,
+        gate: Gate,
+        *,
+        seal: Seal | None = None,
+        store: Store | None = None,
+        key: object = None,
     ) -> None:
         self.name = name
         self.data = data
+        self._bare = data.without_identifier() if hasattr(data, "without_identifier") else data
+        self._key = key
         self._gate = gate
         self._seal = seal
         self._store = store
         self._parts: dict[tuple[str, type[SitePart]], SitePart] = {}
+        self._chosen: dict[str, tuple[Selection | None, Rows | None]] = {}
         self._log = logging.getLogger(f"multicentre.site.{name}")
 
     def answer(self, call: Call) -> Outcome:
@@ -93,7 +113,8 @@ class SiteRuntime:
             if call.mask is not None:
                 seal, keys = self._masking(call)
                 seal.check(call, keys)
-            return self._sealed(call, self._gate.release(call, self._run(call)))
+            release = self._run(call)
+            return self._sealed(call, self._gate.release(call, release, self._chosen[call.session][1]))
         except MulticentreError as error:
             return Refused(error.at(self.name))
         except (Exception, SystemExit) as error:
@@ -111,8 +132,9 @@ class SiteRuntime:
         if errand.action == "forget":
             for key in [key for key in list(self._parts) if key[0] == errand.session]:
                 self._parts.pop(key, None)
+            self._chosen.pop(errand.session, None)
         elif self._store is not None and errand.part.remembers is not Nothing:
-            part = self._part(errand.session, errand.part)
+            part = self._part(errand.session, errand.part, errand.selection)
             if errand.action == "keep":
                 state = b"" if part.state is None else encode(part.state)
                 self._store.keep(errand.name, errand.number, state)
@@ -122,7 +144,7 @@ class SiteRuntime:
 
     def _run(self, call: Call) -> Release:
         try:
-            part = self._part(call.session, call.step.part)
+            part = self._part(call.session, call.step.part, call.selection)
             part.noised = self._gate.hides(call)
             part.masked, part.least_behind = call.mask is not None, self._gate.least_behind
             release: Release = call.step.run(part, call.ask)
@@ -130,18 +152,41 @@ class SiteRuntime:
             raise self._gate.note_failure(call, error) from None
         return release
 
-    def _part(self, session: str, kind: type[SitePart]) -> SitePart:
+    def _part(self, session: str, kind: type[SitePart], selection: Selection | None) -> SitePart:
+        if session not in self._chosen:
+            self._chosen[session] = selection, self._rows(selection)
+        chosen, rows = self._chosen[session]
+        if chosen != selection:
+            raise ConfigurationError("a session is about one selection of records", where=session)
         key = (session, kind)
         if key not in self._parts:
-            self._parts[key] = self._new_part(kind)
+            self._parts[key] = self._new_part(kind, rows)
         return self._parts[key]
 
-    def _new_part(self, kind: type[SitePart]) -> SitePart:
+    def _rows(self, selection: Selection | None) -> Rows | None:
+        """Return the records of a selection, None for all."""
+        if selection is None:
+            return None
+        divided, within = self._chosen.get(selection.plan, (selection, None))
+        if divided != selection.within:
+            raise ConfigurationError("these records were not divided", where=selection.plan, mend="Make the plan anew.")
+        dividing = (part.folds for (session, _), part in self._parts.items() if session == selection.plan)
+        folds = next((found for found in dividing if found is not None), np.zeros(0, dtype=np.int64))
+        places = np.flatnonzero(np.isin(folds, selection.folds) & (folds >= 0))
+        if not len(places):
+            raise DataError("no record here is in the folds", where=str(selection), mend="Make the plan anew.")
+        return places if within is None else within[places]
+
+    def _new_part(self, kind: type[SitePart], rows: Rows | None) -> SitePart:
         if kind is PlanReview:
             return PlanReview(self.name, self._gate.review)
         if self._seal is not None and kind is self._seal.keys:
             return self._seal.new_keys(self.name)
-        return kind(self.name, self.data)
+        data = self.data if kind.sees_identifiers else self._bare
+        part = kind(self.name, data if rows is None else data.take(rows))
+        if kind.sees_identifiers:
+            part.key = self._key
+        return part
 
     def _sealed(self, call: Call, release: Release) -> Message:
         if call.protection == "clear":
@@ -152,4 +197,4 @@ class SiteRuntime:
     def _masking(self, call: Call) -> tuple[Seal, SitePart]:
         if self._seal is None:
             raise ConfigurationError("the site has no means to mask its answers", where=self.name)
-        return self._seal, self._part(call.session, self._seal.keys)
+        return self._seal, self._part(call.session, self._seal.keys, call.selection)

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any, ClassVar, Generic, Literal, TypeVar, overload
 
 import numpy as np
+from numpy.typing import NDArray
 
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.messages import Message, Nothing, check_ranged, check_summable
@@ -207,6 +208,8 @@ class SitePart:
         Whether the answer to the present call leaves as a masked summand; set likewise.
     least_behind : int
         How many patients the site's policy wants behind a value, so that a part can join what rests on fewer.
+    key : object
+        The key of the study's pseudonyms, of a part that ``sees_identifiers``; None where the site has none.
     """
 
     noised: bool = False
@@ -215,8 +218,10 @@ class SitePart:
     method: ClassVar[str] = ""
     holds: ClassVar[type] = object
     holds_patients: ClassVar[bool] = True
+    sees_identifiers: ClassVar[bool] = False
     remembers: ClassVar[type[Message]] = Nothing
     state: Message | None = None
+    key: Any = None
 
     def __init__(self, site: str, data: Any) -> None:
         if not isinstance(data, self.holds):
@@ -227,6 +232,11 @@ class SitePart:
             )
         self.site = site
         self.data = data
+
+    @property
+    def folds(self) -> NDArray[np.int64] | None:
+        """Fold of each record, shape (n,), -1 for none, of a part that divides records; it never leaves the site."""
+        return None
 
     def generator(self, seed: int, *purpose: int) -> np.random.Generator:
         """Return the site's own random stream for a seed and a purpose (a round's number, say)."""

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
+from numpy.typing import NDArray
 
 from multicentre.federation.engine import Call
 from multicentre.federation.errors import DataError, DisclosureRefused, MessageError, MulticentreError, RefusedByPolicy
 from multicentre.federation.messages import Declaration, place
 from multicentre.federation.noise import PlanReview, PlanShown
 from multicentre.federation.steps import Release
-from multicentre.privacy.cohorts import CohortMemory
+from multicentre.privacy.cohorts import Cohort, CohortMemory
 from multicentre.privacy.ledger import Ledger
 from multicentre.privacy.mechanisms import require_sampler
 from multicentre.privacy.payment import Payment
@@ -55,7 +56,8 @@ class Guard:
         self.policy = policy
         self.ledger = ledger
         self.memory = CohortMemory(_path(policy.cohorts) if policy.min_difference else None)
-        self.cohort = self.memory.fingerprints(ids if policy.min_difference else ())
+        self._ids = np.array([str(one) for one in ids] if policy.min_difference else [], dtype=np.str_)
+        self.cohort = self.memory.fingerprints(self._ids)
         self.payment = Payment(policy)
         self._failures = 0
         self._unbudgeted: defaultdict[str, float] = defaultdict(float)
@@ -122,8 +124,15 @@ class Guard:
         self._unbudgeted[call.session] += sum(1 / (2 * multiplier**2) for multiplier in call.noise.multipliers.values())
         return call.noise.hides_each and self._unbudgeted[call.session] <= MOST_UNBUDGETED
 
-    def release(self, call: Call, release: Release) -> Release:
+    def release(self, call: Call, release: Release, rows: NDArray[np.int64] | None = None) -> Release:
         """Check an answer, pay for it, write it to the ledger, and return it with the noise that the call asks for.
+
+        Parameters
+        ----------
+        call : Call
+        release : Release
+        rows : array of int, optional
+            Records that the answer is about; all without it.
 
         Raises
         ------
@@ -143,7 +152,7 @@ class Guard:
         except MulticentreError as error:
             self._refuse_answer(call, f"the answer is not as declared ({error.what})", error.where)
         with self.memory.alone():
-            behind = self._examined(call, release)
+            behind = self._examined(call, release, self._cohort_of(rows))
         with self._refusing(facts):
             noised = self.payment.add_noise(call, release)
             paid = self.payment.pay(call, facts)
@@ -191,13 +200,18 @@ class Guard:
             kind = DisclosureRefused if isinstance(error, MessageError) else RefusedByPolicy
             self._refuse(facts, kind, error.what, error.where, mend=error.mend)
 
-    def _examined(self, call: Call, release: Release) -> list[int | None]:
+    def _cohort_of(self, rows: NDArray[np.int64] | None) -> Cohort:
+        if rows is None or not len(self._ids):
+            return self.cohort
+        return self.memory.fingerprints(self._ids[rows])
+
+    def _examined(self, call: Call, release: Release, cohort: Cohort) -> list[int | None]:
         """Return how many patients stand behind every value, and remember the cohort."""
         if type(release).concerns_patients:
-            self._check_difference(call)
+            self._check_difference(call, cohort)
         behind = [self._patients_behind(call, release, *item) for item in release.items()]
         if type(release).concerns_patients:
-            self._remember(call)
+            self._remember(call, cohort)
         return behind
 
     def _patients_behind(
@@ -225,21 +239,21 @@ class Guard:
                 reason = f"{declaration.permission} is not set to true"
                 self._refuse(_facts(call), RefusedByPolicy, reason, place(call.step.releases, name))
 
-    def _check_difference(self, call: Call) -> None:
+    def _check_difference(self, call: Call, cohort: Cohort) -> None:
         least = self.policy.min_difference
         if not least:
             return
-        if not len(self.cohort):
+        if not len(cohort):
             reason = "without patient ids nobody can tell by how many patients two cohorts differ"
             self._refuse(_facts(call), DisclosureRefused, reason, "min_difference")
-        closest = self.memory.closest(_step(call), self.cohort)
+        closest = self.memory.closest(_step(call), cohort)
         if closest is not None and 0 < closest < least:
             reason = f"the cohort differs from one already answered for by fewer than {least} patients"
             self._refuse(_facts(call), DisclosureRefused, reason, "min_difference")
 
-    def _remember(self, call: Call) -> None:
+    def _remember(self, call: Call, cohort: Cohort) -> None:
         if self.policy.min_difference:
-            self.memory.remember(_step(call), self.cohort)
+            self.memory.remember(_step(call), cohort)
 
     def _refuse(
         self,
@@ -299,6 +313,7 @@ def _facts(call: Call) -> dict[str, Any]:
         "step": call.step.name,
         "protection": call.protection,
         "sites": len(call.peers),
+        **({"records": str(call.selection)} if call.selection else {}),
     }
 
 

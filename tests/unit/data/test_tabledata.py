@@ -22,7 +22,7 @@ def test_numbers_and_names_make_the_same_table():
 
 def test_a_frame_keeps_its_names_and_parts_count_what_is_known():
     frame = pd.DataFrame(X, columns=["age", "stage=2"])
-    data = TableData(frame, [0, 1, 1], ["p1", "p2", "p3"])
+    data = TableData(frame, [0, 1, 1], ids=["p1", "p2", "p3"])
     assert data.parts == {"age": 3, "stage=2": 2}
     assert data.keep_columns(["stage"]).columns == ("stage=2",)
     with pytest.raises(DataError, match="no column remains"):
@@ -30,7 +30,7 @@ def test_a_frame_keeps_its_names_and_parts_count_what_is_known():
 
 
 def test_taking_rows_keeps_identifiers_and_classes():
-    data = TableData(X, [0, 1, 2], ["p1", "p2", "p3"], classes=["a", "b", "c"]).take([2, 0])
+    data = TableData(X, [0, 1, 2], ids=["p1", "p2", "p3"], classes=["a", "b", "c"]).take([2, 0])
     assert data.ids.tolist() == ["p3", "p1"]
     assert (data.y.tolist(), data.classes, len(data)) == ([2, 0], ("a", "b", "c"), 2)
 
@@ -39,7 +39,7 @@ def test_arrays_cannot_be_changed_and_the_digest_knows_every_part():
     data = TableData(X, [0, 1, 1])
     with pytest.raises(ValueError, match="read-only"):
         data.y[0] = 1
-    others = [TableData(X, [1, 1, 1]), TableData(X, [0, 1, 1], ["a", "b", "c"]), TableData(np.ones((3, 2)), [0, 1, 1])]
+    others = [TableData(X, [1, 1, 1]), TableData(X, [0, 1, 1], ["a", "a", None]), TableData(np.ones((3, 2)), [0, 1, 1])]
     assert len({data.digest(), *(other.digest() for other in others)}) == 4
 
 

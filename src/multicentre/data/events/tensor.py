@@ -24,13 +24,14 @@ from multicentre.data.events.checking import (
 from multicentre.data.events.counting import count_events
 from multicentre.data.events.entries import Limits
 from multicentre.data.events.windows import Anchor, Windows
+from multicentre.data.identifiers import Identified
 from multicentre.federation.errors import DataError
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-class EventTensor:
+class EventTensor(Identified):
     """How often codes of several modes (procedures and diagnoses, say) occur together, by patient; sparse.
 
     The entry of a patient and one code a mode counts the windows of time in which the patient had all of them. Entries
@@ -292,7 +293,7 @@ class EventTensor:
         kept = place[self._coordinates[:, 0]] >= 0
         coordinates = self._coordinates[kept]
         coordinates[:, 0] = place[coordinates[:, 0]]
-        return type(self)(
+        taken = type(self)(
             coordinates,
             self._counts[kept],
             self._codes,
@@ -300,6 +301,7 @@ class EventTensor:
             ids=None if self._ids is None else self._ids[chosen].tolist(),
             outcomes=None if self._outcomes is None else self._outcomes[chosen],
         )
+        return self._carried_to(taken, chosen)
 
     def align(self, codes: Mapping[str, Sequence[str]]) -> Self:
         """Return the same patients over other lists of codes; entries with a code that is not listed are left out.
@@ -326,7 +328,7 @@ class EventTensor:
             moved = np.array([place.get(name, -1) for name in self._codes[mode]], dtype=np.int32)
             coordinates[:, axis] = moved[coordinates[:, axis]] if len(moved) else -1
         kept = (coordinates >= 0).all(axis=1)
-        return type(self)(
+        aligned = type(self)(
             coordinates[kept],
             self._counts[kept],
             codes,
@@ -334,6 +336,7 @@ class EventTensor:
             ids=None if self._ids is None else self._ids.tolist(),
             outcomes=self._outcomes,
         )
+        return self._carried_to(aligned)
 
     def keep_columns(self, names: Iterable[str]) -> Self:
         """Return the data with only the codes of these names; the name of a mode stands for all its codes.
@@ -357,7 +360,9 @@ class EventTensor:
         """Return the SHA-256 of codes, identifiers, outcomes and entries, by which a resumed run knows its data."""
         outcomes = None if self._outcomes is None else self._outcomes.tolist()
         ids = None if self._ids is None else self._ids.tolist()
-        digest = hashlib.sha256(repr((self._codes, self._n_patients, ids, outcomes)).encode())
+        digest = hashlib.sha256(
+            repr((self._codes, self._n_patients, ids, outcomes)).encode() + self._identifier_digest()
+        )
         digest.update(self._coordinates.tobytes())
         digest.update(self._counts.tobytes())
         return digest.hexdigest()

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.data.events.tensor import EventTensor
-from multicentre.data.kinds.kind import Kind, draw_signs, join_ids
+from multicentre.data.kinds.kind import Kind, carry_identifiers, draw_signs, join_ids
 from multicentre.federation.errors import SchemaMismatch
 
 Sites = Mapping[str, EventTensor]
@@ -56,7 +56,7 @@ def stack_events(sites: Sites) -> EventTensor:
     codes = _all_codes(sites)
     aligned = [data.align(codes) for data in sites.values()]
     first_rows = np.cumsum([0, *(len(data) for data in aligned)])
-    return EventTensor(
+    stacked = EventTensor(
         np.vstack([_moved_down(data, n_above) for data, n_above in zip(aligned, first_rows[:-1], strict=True)]),
         np.concatenate([data.counts for data in aligned]),
         codes,
@@ -64,6 +64,7 @@ def stack_events(sites: Sites) -> EventTensor:
         ids=join_ids({site: data.ids for site, data in sites.items()}),
         outcomes=_all_outcomes(aligned),
     )
+    return carry_identifiers(stacked, aligned)
 
 
 def amplify_events(

@@ -9,6 +9,8 @@ from typing import Generic, Protocol, Self, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from multicentre.data.identifiers import Identified, Identifiers
+
 T = TypeVar("T")
 
 
@@ -75,6 +77,15 @@ def join_ids(ids: Mapping[str, Iterable[str] | None]) -> list[str] | None:
             return None
         joined += [f"{site}/{one}" for one in known]
     return joined
+
+
+D = TypeVar("D", bound=Identified)
+
+
+def carry_identifiers(stacked: D, parts: Iterable[D]) -> D:
+    """Return the patients of several sites with the sites' identifiers, where all sites have the same kinds of them."""
+    joined = Identifiers.stacked(part.identifier for part in parts)
+    return stacked if joined is None else stacked.with_identifier(joined)
 
 
 def draw_signs(shape: tuple[int, ...], random: np.random.Generator | None) -> NDArray[np.float64]:

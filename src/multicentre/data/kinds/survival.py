@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from multicentre.data.kinds.kind import Kind, draw_signs, join_ids
+from multicentre.data.kinds.kind import Kind, carry_identifiers, draw_signs, join_ids
 from multicentre.data.survival import SurvivalData
 from multicentre.federation.errors import SchemaMismatch
 
@@ -59,7 +59,7 @@ def stack_patients(sites: Sites) -> SurvivalData:
     """
     check_alike(sites)
     parts = list(sites.values())
-    return SurvivalData(
+    stacked = SurvivalData(
         np.vstack([data.X for data in parts]),
         np.concatenate([data.time for data in parts]),
         np.concatenate([data.event for data in parts]),
@@ -67,6 +67,7 @@ def stack_patients(sites: Sites) -> SurvivalData:
         columns=parts[0].columns,
         unit=parts[0].unit,
     )
+    return carry_identifiers(stacked, parts)
 
 
 def amplify_patient(

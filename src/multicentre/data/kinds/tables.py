@@ -1,4 +1,4 @@
-"""Columns of numbers with classes, as a study handles them."""
+"""Columns of numbers with classes or numbers to predict, as a study handles them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from multicentre.data.kinds.kind import Kind, draw_signs, join_ids
+from multicentre.data.kinds.kind import Kind, carry_identifiers, draw_signs, join_ids
 from multicentre.data.tabledata import TableData
 from multicentre.federation.errors import SchemaMismatch
 
@@ -44,22 +44,25 @@ def stack_tables(sites: Sites) -> TableData:
     Examples
     --------
     >>> lyon = TableData([[61.0], [64.0]], [0, 1], identifier=["7", "8"])
-    >>> stack_tables({"lyon": lyon, "oslo": TableData([[70.0], [71.0]], [1, 0], identifier=["7", "9"])}).ids.tolist()
-    ['lyon/7', 'lyon/8', 'oslo/7', 'oslo/9']
+    >>> both = stack_tables({"lyon": lyon, "oslo": TableData([[70.0], [71.0]], [1, 0], identifier=["7", None])})
+    >>> both.identifier.column("identifier")
+    ['7', '8', '7', None]
     """
     check_tables(sites)
     parts = list(sites.values())
-    return TableData(
+    stacked = TableData(
         np.vstack([data.X for data in parts]),
         np.concatenate([data.y for data in parts]),
-        join_ids({site: data.ids for site, data in sites.items()}),
         columns=parts[0].columns,
-        classes=parts[0].classes,
+        classes=parts[0].classes or None,
+        outcome=parts[0].outcome,
+        ids=join_ids({site: data.ids for site, data in sites.items()}),
     )
+    return carry_identifiers(stacked, parts)
 
 
 def amplify_record(data: TableData, row: int, factor: float, random: np.random.Generator | None = None) -> TableData:
-    """Return one patient with every number multiplied; the class and gaps stay.
+    """Return one patient with every number multiplied; the outcome and gaps stay.
 
     Examples
     --------
@@ -69,7 +72,9 @@ def amplify_record(data: TableData, row: int, factor: float, random: np.random.G
     patient = data.take([row])
     ids = None if patient.ids is None else patient.ids.tolist()
     values = patient.X * (factor * draw_signs(patient.X.shape, random))
-    return TableData(values, patient.y, ids, columns=patient.columns, classes=patient.classes)
+    return TableData(
+        values, patient.y, columns=patient.columns, classes=patient.classes or None, outcome=patient.outcome, ids=ids
+    )
 
 
 TABLES = Kind(check=check_tables, stack=stack_tables, amplify=amplify_record)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from multicentre.data.blocks import Block
-from multicentre.data.kinds.kind import Kind, draw_signs, join_ids
+from multicentre.data.kinds.kind import Kind, carry_identifiers, draw_signs, join_ids
 from multicentre.data.multiview import MultiViewData
 from multicentre.data.schema import MultiViewSchema, agree_schemas
 
@@ -48,7 +48,8 @@ def stack_views(sites: Sites) -> MultiViewData:
         view: Block(schema.columns[view], schema.kinds[view], np.ascontiguousarray(values))
         for view, values in zip(schema.views, stacks, strict=True)
     }
-    return MultiViewData(blocks, ids=join_ids({site: data.ids for site, data in sites.items()}))
+    stacked = MultiViewData(blocks, ids=join_ids({site: data.ids for site, data in sites.items()}))
+    return carry_identifiers(stacked, sites.values())
 
 
 def amplify_patient(

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.data.tabledata import TableData
-from multicentre.federation.errors import ConfigurationError, SchemaMismatch
+from multicentre.federation.errors import ConfigurationError, DataError, SchemaMismatch
 from multicentre.federation.messages import Message, Nothing
 from multicentre.federation.steps import Acknowledgement, SitePart, step
 from multicentre.survival.agreement.messages import About, Squares
@@ -45,6 +45,8 @@ class ClassSite(SitePart):
     @step(releases=sent.Described, when="once")
     def describe(self, ask: Nothing) -> sent.Described:
         """Name the columns and the classes, so that a site that differs can be named."""
+        if self.data.outcome != "class":
+            raise DataError("the outcome is a number", where=self.site, mend="Declare the classes.")
         return sent.Described(self.data.columns, self.data.classes, patients=len(self.data))
 
     @step(releases=sent.Sizes, when="once", summed=True)
