@@ -13,13 +13,33 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from multicentre import analytics, data, datasets, multiview, phenotyping, privacy, survival
+    from multicentre import (
+        analytics,
+        boosting,
+        data,
+        datasets,
+        multiview,
+        phenotyping,
+        privacy,
+        survival,
+        validation,
+    )
     from multicentre.assembly import Federation
     from multicentre.privacy.policy import Policy
 
 __version__ = "0.1.0"
 
-_ROOMS = ("analytics", "data", "datasets", "multiview", "phenotyping", "privacy", "survival")
+_ROOMS = (
+    "analytics",
+    "boosting",
+    "data",
+    "datasets",
+    "multiview",
+    "phenotyping",
+    "privacy",
+    "survival",
+    "validation",
+)
 _NAMES = {"Federation": "multicentre.assembly", "Policy": "multicentre.privacy.policy"}
 
 __all__ = [
@@ -27,12 +47,14 @@ __all__ = [
     "Policy",
     "__version__",
     "analytics",
+    "boosting",
     "data",
     "datasets",
     "multiview",
     "phenotyping",
     "privacy",
     "survival",
+    "validation",
 ]
 
 

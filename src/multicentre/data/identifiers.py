@@ -178,7 +178,7 @@ def _checked(values: list[object], name: str) -> NDArray[np.object_]:
 def _as_text(value: Any) -> Any:
     if isinstance(value, str):
         return str(value)
-    if value is None or value != value or type(value).__name__ in ("NAType", "NaTType"):
+    if value is None or type(value).__name__ in ("NAType", "NaTType") or value != value:
         return None
     if isinstance(value, np.datetime64):
         value = value.astype("datetime64[D]").item()

@@ -2,6 +2,13 @@
 
 from multicentre.datasets.base import DatasetStatus, fetch, list_datasets
 from multicentre.datasets.bundled_survival import load_lifelines
+from multicentre.datasets.duplicated import (
+    DuplicatedTruth,
+    SimulatedDuplicates,
+    draw_duplicated_truth,
+    published_covariance,
+    simulate_duplicated,
+)
 from multicentre.datasets.events import LabelledEvents, PlantedTruth, SimulatedEvents
 from multicentre.datasets.labelled import LabelledMultiView, SimulatedMultiView, SimulatedTruth
 from multicentre.datasets.partitions import (
@@ -22,6 +29,7 @@ from multicentre.datasets.public_survival import (
     load_support2,
     load_tcga_brca,
 )
+from multicentre.datasets.public_tables import load_heart4, load_record_linkage
 from multicentre.datasets.scenarios import cross_validation_splits, split_scenario
 from multicentre.datasets.simulated import simulate_sd
 from multicentre.datasets.simulated_events import simulate_paper_tensor, simulate_planted
@@ -29,28 +37,35 @@ from multicentre.datasets.simulated_survival import SurvivalTruth, simulate_surv
 
 __all__ = [
     "DatasetStatus",
+    "DuplicatedTruth",
     "LabelledEvents",
     "LabelledMultiView",
     "LeakageWarning",
     "PlantedTruth",
+    "SimulatedDuplicates",
     "SimulatedEvents",
     "SimulatedMultiView",
     "SimulatedTruth",
     "SurvivalTruth",
     "censor_by_site",
     "cross_validation_splits",
+    "draw_duplicated_truth",
     "fetch",
     "list_datasets",
     "load_breast_tcga",
     "load_gbsg",
     "load_handwritten",
+    "load_heart4",
     "load_lifelines",
     "load_metabric",
     "load_mimic3_demo",
+    "load_record_linkage",
     "load_support2",
     "load_synpuf500",
     "load_tcga_brca",
     "load_wisconsin",
+    "published_covariance",
+    "simulate_duplicated",
     "simulate_paper_tensor",
     "simulate_planted",
     "simulate_sd",

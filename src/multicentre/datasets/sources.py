@@ -175,5 +175,30 @@ SOURCES: Mapping[str, Source] = {
             "851e41bdb7965f229c90eb1802cc1f0d98585a01139b22f49f3c7d12e6959021",
             "lifelines",
         ),
+        Source(
+            "duplicated",
+            "Simulated records of ten covariates and a class at several sites, some of them copied to a second site.",
+            "Apache-2.0",
+            "simulated; call simulate_duplicated",
+        ),
+        Source(
+            "record_linkage",
+            "500 simulated records of 350 people with errors in names and dates of birth, and a blood pressure each.",
+            "GPL-3 as distributed by representr",
+            "Save rl_reg1 and identity.rl_reg1 of the R package representr as a table with row (from 1), fname, lname, "
+            "bm, bd, by, sex, education, income, bp and entity_id (the identity).",
+            "record_linkage/rl_reg1.csv.gz",
+            "25859200c875e790d3ba81b7bd6a451947322606cdbd234bbc890699b75a2400",
+        ),
+        Source(
+            "heart4",
+            "UCI heart disease: 920 patients of four hospitals, 13 columns, and whether a coronary artery is narrowed.",
+            "CC BY 4.0",
+            "Write the four processed.*.data files of Heart Disease of the UCI repository (doi 10.24432/C52P4X) to one "
+            "table with center (cleveland, hungarian, switzerland, va), row (from 0 in each), the 13 columns, num, and "
+            "disease = 1 where num is above 0; leave ? empty.",
+            "heart4/heart_disease_4centres.csv.gz",
+            "0ea35a9beba86ce1fe60985162ee75022e82effa1d10b1255e95bdf5c18721f4",
+        ),
     )
 }

@@ -183,6 +183,7 @@ def encode_call(call: Call) -> bytes:
         "peers": list(call.peers),
         "mask": call.mask and dataclasses.asdict(call.mask),
         "noise": call.noise and dataclasses.asdict(call.noise),
+        "selection": call.selection and _told(call.selection),
     }
     return json.dumps(line).encode() + b"\n" + encode(call.ask)
 
@@ -203,6 +204,7 @@ def decode_call(blob: bytes, offers: Callable[[str], type[SitePart]]) -> Call:
             raise TypeError
         step = offers(line.pop("method")).steps()[line.pop("step")]
         peers, mask, noise = tuple(line.pop("peers")), line.pop("mask"), line.pop("noise")
+        selection = line.pop("selection")
         call = Call(
             **line,
             peers=peers,
@@ -210,6 +212,7 @@ def decode_call(blob: bytes, offers: Callable[[str], type[SitePart]]) -> Call:
             ask=decode(step.asks, body),
             mask=None if mask is None else _mask(mask),
             noise=None if noise is None else _noise(noise),
+            selection=None if selection is None else _selection(selection),
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise MessageError("the call cannot be read or names a step that is not offered", where="wire") from None
@@ -235,6 +238,26 @@ def _noise(told: Mapping[str, Any]) -> Noise:
         raise ValueError from None
 
 
+def _told(selection: Selection) -> list[Any]:
+    chain: list[Any] = [] if selection.within is None else _told(selection.within)
+    return [*chain, [selection.plan, list(selection.folds)]]
+
+
+def _selection(told: list[Any]) -> Selection | None:
+    selection = None
+    for plan, folds in told:
+        if type(plan) is not str or any(type(fold) is not int for fold in folds) or len(told) > _DEEPEST:
+            raise TypeError
+        selection = Selection(plan, tuple(folds), selection)
+    return selection
+
+
+_DEEPEST = 8
 _LINE = {"study": str, "session": str, "sequence": int, "method": str, "step": str, "peers": list}
 _ABSENT = type(None)
-_LINES = [{**_LINE, "mask": mask, "noise": noise} for mask in (dict, _ABSENT) for noise in (dict, _ABSENT)]
+_LINES = [
+    {**_LINE, "mask": mask, "noise": noise, "selection": selection}
+    for mask in (dict, _ABSENT)
+    for noise in (dict, _ABSENT)
+    for selection in (list, _ABSENT)
+]

@@ -183,7 +183,7 @@ class SiteRuntime:
         if self._seal is not None and kind is self._seal.keys:
             return self._seal.new_keys(self.name)
         data = self.data if kind.sees_identifiers else self._bare
-        part = kind(self.name, data if rows is None else data.take(rows))
+        part = kind(self.name, data if rows is None else _taken(data, rows))
         if kind.sees_identifiers:
             part.key = self._key
         return part
@@ -198,3 +198,7 @@ class SiteRuntime:
         if self._seal is None:
             raise ConfigurationError("the site has no means to mask its answers", where=self.name)
         return self._seal, self._part(call.session, self._seal.keys, call.selection)
+
+
+def _taken(data: Any, rows: Rows) -> Any:
+    return data[rows] if isinstance(data, np.ndarray) else data.take(rows)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from multicentre.federation.engine import Call, Mask, decode_call, encode_call
+from multicentre.federation.engine import Call, Mask, Selection, decode_call, encode_call
 from multicentre.federation.errors import ConfigurationError, MessageError
 from multicentre.federation.noise import Noise
 from toy_method import Guess, MeanSite
@@ -20,6 +20,7 @@ CALL = Call(
     ("a", "b"),
     Mask("first", 2, 2),
     Noise("gaussian", {"total": 2.5}),
+    Selection("0.2.1", (1,), Selection("0.1", (0, 3))),
 )
 
 
@@ -29,8 +30,8 @@ def offers(method):
     return MeanSite
 
 
-@pytest.mark.parametrize("bare", [{"mask": None}, {"noise": None}, {"mask": None, "noise": None}])
-def test_a_call_without_mask_or_noise_survives_the_wire(bare):
+@pytest.mark.parametrize("bare", [{"mask": None}, {"noise": None}, {"mask": None, "noise": None, "selection": None}])
+def test_a_call_without_mask_noise_or_selection_survives_the_wire(bare):
     back = decode_call(encode_call(replace(CALL, **bare)), offers)
     assert replace(back, ask=CALL.ask) == replace(CALL, **bare)
 
@@ -63,6 +64,12 @@ def test_a_call_survives_the_wire():
         ("noise", {"mechanism": "gaussian", "multipliers": {"total": float("nan")}}),
         ("noise", {"mechanism": "gaussian", "multipliers": {"total": "2.5"}}),
         ("noise", {"mechanism": "gaussian", "multipliers": 2.5}),
+        ("selection", {}),
+        ("selection", [["0.1"]]),
+        ("selection", [["0.1", [0.5]]]),
+        ("selection", [["0.1", 3]]),
+        ("selection", [[1, [0]]]),
+        ("selection", [["0.1", [0]]] * 9),
         ("peers", "ab"),
         ("peers", [1]),
         ("peers", [["a"]]),

@@ -1,0 +1,159 @@
+"""Loaders of public tables of records with a class or a number to predict."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.data.tabledata import TableData
+from multicentre.datasets.base import read_frame
+from multicentre.datasets.partitions import split_by_label
+from multicentre.datasets.sources import SOURCES
+from multicentre.federation.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Version = Literal["fed_heart", "full"]
+
+_EDUCATION = (
+    "Less than a high school diploma",
+    "High school graduates, no college",
+    "Some college or associate degree",
+    "Bachelor's degree only",
+    "Advanced degree",
+)
+_HEART_COLUMNS = (
+    *("age", "sex", "cp", "trestbps", "chol", "fbs", "restecg", "thalach", "exang", "oldpeak", "slope", "ca", "thal"),
+)
+_RARELY_RECORDED = ("slope", "ca", "thal")
+_HEART_LEVELS = {"cp": (2, 3, 4), "restecg": (1, 2)}
+_NEVER_ZERO = ("trestbps", "chol")
+_HEART_CLASSES = ("absent", "present")
+
+
+def load_record_linkage(folder: str | Path | None = None) -> TableData:
+    """Load 500 simulated records of 350 people, some with errors, and the blood pressure in each.
+
+    201 records are of the 51 people who have several. Records of one person differ by errors in names, dates of birth and
+    columns, and many in the outcome. Columns are ``sex=M``, four levels of education (the first is left out),
+    ``income`` in thousands of dollars and ``birth_year``; none is missing. Identifiers are ``person`` (the truth),
+    ``first_name``, ``last_name`` and ``birth_date`` (ISO 8601 as the record has it: not always a day of the
+    calendar).
+
+    Parameters
+    ----------
+    folder : path, optional
+        Data folder to look in before ``MULTICENTRE_DATA`` and the cache.
+
+    Raises
+    ------
+    DataError
+        The data are not at hand; the message says how to get them.
+    IntegrityError
+        The file's contents are not those expected.
+
+    References
+    ----------
+    A. Kaplan, B. Betancourt, R. Steorts (2022), A practical approach to proper inference with linked data, The American
+    Statistician 76(4), 384-393.
+
+    Examples
+    --------
+    >>> load_record_linkage()  # doctest: +SKIP
+    TableData(500 records; 7 columns, a number)
+    """
+    frame = read_frame(SOURCES["record_linkage"], folder)
+    columns = {"sex=M": frame["sex"] == "M"}
+    columns |= {f"education={level}": frame["education"] == level for level in _EDUCATION[1:]}
+    columns |= {"income": frame["income"], "birth_year": frame["by"]}
+    identifier = {
+        "person": frame["entity_id"].tolist(),
+        "first_name": frame["fname"].tolist(),
+        "last_name": frame["lname"].tolist(),
+        "birth_date": _dates(frame),
+    }
+    X = np.column_stack([np.asarray(column, dtype=np.float64) for column in columns.values()])
+    return TableData(
+        X, frame["bp"], identifier, columns=list(columns), outcome="number", ids=frame["row"].astype(str).tolist()
+    )
+
+
+def load_heart4(folder: str | Path | None = None, *, version: Version = "fed_heart") -> dict[str, TableData]:
+    """Load the heart disease data of four hospitals: whether a coronary artery is narrowed by half or more.
+
+    A serum cholesterol or blood pressure of 0 stands for one that was not measured (all 123 patients in Switzerland, 49
+    in the VA centre) and is NaN here.
+
+    Parameters
+    ----------
+    folder : path, optional
+        Data folder to look in before ``MULTICENTRE_DATA`` and the cache.
+    version : {"fed_heart", "full"}, default "fed_heart"
+        The 740 patients and 13 columns of FLamby's Fed-Heart-Disease: slope, ca and thal are left out, then patients
+        with a gap; chest pain and electrocardiogram have a column for every level but the first. Or all 920 patients
+        with the 13 columns as they were coded, NaN where missing.
+
+    Returns
+    -------
+    dict from str to TableData
+        ``cleveland``, ``hungarian``, ``switzerland`` and ``va``, with classes absent and present.
+
+    Raises
+    ------
+    DataError
+        The data are not at hand; the message says how to get them.
+    IntegrityError
+        The file's contents are not those expected.
+    ConfigurationError
+        `version` is neither.
+
+    References
+    ----------
+    R. Detrano et al. (1989), International application of a new probability algorithm for the diagnosis of coronary
+    artery disease, American Journal of Cardiology 64(5), 304-310. J. Ogier du Terrail et al. (2022), FLamby: datasets
+    and benchmarks for cross-silo federated learning in realistic healthcare settings, NeurIPS 35.
+
+    Examples
+    --------
+    >>> {name: len(site) for name, site in load_heart4().items()}  # doctest: +SKIP
+    {'cleveland': 303, 'hungarian': 261, 'switzerland': 46, 'va': 130}
+    """
+    if version not in ("fed_heart", "full"):
+        raise ConfigurationError(
+            f"version {version!r} is unknown", where="load_heart4", mend="Use 'fed_heart' or 'full'."
+        )
+    frame = read_frame(SOURCES["heart4"], folder)
+    kept = [name for name in _HEART_COLUMNS if version == "full" or name not in _RARELY_RECORDED]
+    if version == "fed_heart":
+        frame = frame[frame[kept].notna().all(axis=1)]
+    values = {name: np.array(frame[name], dtype=np.float64) for name in kept}
+    for name in _NEVER_ZERO:
+        values[name][values[name] == 0] = np.nan
+    columns = values if version == "full" else _by_level(values)
+    names = [f"{centre}/{row}" for centre, row in zip(frame["center"], frame["row"], strict=True)]
+    data = TableData(
+        np.column_stack(list(columns.values())),
+        np.asarray(frame["disease"]),
+        columns=list(columns),
+        classes=_HEART_CLASSES,
+        ids=names,
+    )
+    return split_by_label(data, frame["center"].tolist())
+
+
+def _by_level(values: dict[str, NDArray[np.float64]]) -> dict[str, NDArray[np.float64]]:
+    """Return the columns with one of 0 and 1 for every level but the first of those that have levels."""
+    columns: dict[str, NDArray[np.float64]] = {}
+    for name, column in values.items():
+        levels = {f"{name}={level}": (column == level).astype(np.float64) for level in _HEART_LEVELS.get(name, ())}
+        columns |= levels or {name: column}
+    return columns
+
+
+def _dates(frame: pd.DataFrame) -> list[str]:
+    parts = frame[["by", "bm", "bd"]].astype(int).itertuples(index=False)
+    return [f"{year:04d}-{month:02d}-{day:02d}" for year, month, day in parts]

@@ -1,0 +1,83 @@
+"""What is run: simulations, sets of parameters, shares of duplicates and rounds of boosting."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much is run.
+
+    Parameters
+    ----------
+    n_records, n_duplicates : int
+        Different records of a simulation, and copies.
+    n_rounds : int
+        Rounds of boosting, a multiple of 8.
+    n_simulations : int
+        Simulations of Figure 3.
+    n_sets : int
+        Sets of parameters of Figure 4.
+    n_pilot_sets : int
+        Of these, those in which hospitals run a pilot.
+    n_pilot_rounds : int
+        Rounds of boosting of a pilot.
+    alarm_duplicates : tuple of int
+        Numbers of copies of the alarm's table.
+    n_alarms : int
+        Simulations of each of them.
+    n_repeats : int
+        Repeats of cross-validation on real records.
+    n_federated_rounds : int
+        Rounds of boosting of the federated run.
+    """
+
+    n_records: int
+    n_duplicates: int
+    n_rounds: int
+    n_simulations: int
+    n_sets: int
+    n_pilot_sets: int
+    n_pilot_rounds: int
+    alarm_duplicates: tuple[int, ...]
+    n_alarms: int
+    n_repeats: int
+    n_federated_rounds: int
+
+    def describe(self) -> str:
+        """Return the budget in a sentence or two."""
+        return (
+            f"{self.n_records} records and {self.n_duplicates} duplicates at five hospitals, five folds, {self.n_rounds} "
+            f"rounds of boosting; {self.n_simulations} simulations (Figure 3), {self.n_sets} sets of parameters (Figure "
+            f"4), a pilot in {self.n_pilot_sets} of them; {self.n_alarms} simulations for each share of duplicates "
+            f"(alarm); {self.n_repeats} repeats on real records."
+        )
+
+
+FULL = Plan(
+    n_records=10_000,
+    n_duplicates=2_000,
+    n_rounds=200,
+    n_simulations=30,
+    n_sets=100,
+    n_pilot_sets=40,
+    n_pilot_rounds=50,
+    alarm_duplicates=(0, 204, 504, 2_000),
+    n_alarms=10,
+    n_repeats=20,
+    n_federated_rounds=50,
+)
+QUICK = Plan(
+    n_records=10_000,
+    n_duplicates=2_000,
+    n_rounds=200,
+    n_simulations=3,
+    n_sets=4,
+    n_pilot_sets=4,
+    n_pilot_rounds=50,
+    alarm_duplicates=(0, 2_000),
+    n_alarms=2,
+    n_repeats=5,
+    n_federated_rounds=10,
+)

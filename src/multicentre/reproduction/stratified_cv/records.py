@@ -1,0 +1,72 @@
+"""Records of all hospitals put together, for experiments on pooled arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.data.tabledata import TableData
+from multicentre.datasets import SimulatedDuplicates
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Pooled:
+    """Records of all hospitals.
+
+    Parameters
+    ----------
+    X : array of shape (n, d)
+    y : array of shape (n,)
+    person : array of shape (n,)
+        Who a record is about.
+    site : array of int64, shape (n,)
+        Place of a record's hospital.
+    """
+
+    X: Floats
+    y: Floats
+    person: NDArray[np.str_]
+    site: Integers
+
+    def take(self, rows: NDArray[np.bool_]) -> Pooled:
+        """Return some of the records."""
+        return Pooled(self.X[rows], self.y[rows], self.person[rows], self.site[rows])
+
+    @property
+    def by_site(self) -> list[Pooled]:
+        """The records of every hospital."""
+        return [self.take(self.site == place) for place in np.unique(self.site)]
+
+
+def pool(sites: Mapping[str, TableData], person: str | None = None) -> Pooled:
+    """Put the records of all sites together.
+
+    Parameters
+    ----------
+    sites : mapping of str to TableData
+    person : str, optional
+        Column of identifiers that tells people apart; without one, every record is a person.
+    """
+    data = list(sites.values())
+    sizes = [len(one) for one in data]
+    people = np.arange(sum(sizes)).astype(str)
+    if person is not None:
+        people = np.array([name for one in data if one.identifier for name in one.identifier.column(person)])
+    return Pooled(
+        np.concatenate([one.X for one in data]),
+        np.concatenate([one.y for one in data]).astype(np.float64),
+        people,
+        np.repeat(np.arange(len(data)), sizes),
+    )
+
+
+def pool_simulated(simulated: SimulatedDuplicates) -> tuple[Pooled, Pooled]:
+    """Return all records, and those without duplicates."""
+    everything = pool(simulated.sites, "person")
+    return everything, everything.take(np.concatenate(list(simulated.original.values())))
