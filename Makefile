@@ -48,7 +48,7 @@ format: $(TOOLS) ## rewrite the code in the house's format
 
 lock: ## resolve the locked dependencies anew (needs uv; UPGRADE=--upgrade takes newer versions)
 	$(LOCK) $(UPGRADE) --output-file requirements/core.lock
-	$(LOCK) $(UPGRADE) --extra polars --extra dp --extra codes --group test --group torch-needs \
+	$(LOCK) $(UPGRADE) --extra boost --extra polars --extra dp --extra codes --group test --group torch-needs \
 		--constraint requirements/core.lock --output-file requirements/test.lock
 
 clean: ## remove the environment and every cache

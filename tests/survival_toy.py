@@ -20,7 +20,7 @@ from multicentre.survival.fitted import SurvivalEstimator
 from multicentre.survival.models.cox import CoxModel
 from multicentre.survival.times.curves import nelson_aalen
 
-TOY = Method("survival_toy:FedMeanDifference", "multicentre.studies.survival:read_survival_site")
+TOY = Method("survival_toy:FedMeanDifference", "multicentre.studies.one_file:read_survival_site")
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from multicentre.data.events.checking import checked_ids
 from multicentre.data.identifiers import Identified
 from multicentre.data.outcomes import checked_events, checked_times
-from multicentre.data.table import checked_columns, encode_frame
+from multicentre.data.table import check_present, checked_columns, encode_frame
 from multicentre.federation.errors import DataError
 
 if TYPE_CHECKING:
@@ -86,6 +86,7 @@ class SurvivalData(Identified):
         columns: Sequence[str] | None = None,
         categories: Mapping[str, Sequence[object]] | None = None,
         id_column: str | None = None,
+        identifiers: Sequence[str] = (),
         unit: str = "",
     ) -> Self:
         """Take the columns of a table; each level of a category becomes a column ``name=level`` of zeros and ones.
@@ -101,7 +102,9 @@ class SurvivalData(Identified):
         categories : mapping of str to sequence, optional
             Levels of every column that holds categories, the same at all sites. A missing one has zeros throughout.
         id_column : str, optional
-            Column of identifiers.
+            Column of names of the patients.
+        identifiers : sequence of str
+            Columns by which a patient is known at other sites too; they never leave.
         unit : str
             Unit of the times.
 
@@ -117,14 +120,13 @@ class SurvivalData(Identified):
         >>> SurvivalData.from_frame(frame, time="t", event="died", categories={"sex": ["f", "m"]}).columns
         ('age', 'sex=f', 'sex=m')
         """
-        left_out = {time, event, id_column}
-        absent = [name for name in (time, event, id_column) if name is not None and name not in frame.columns]
-        if absent:
-            raise DataError(f"there is no such column: {', '.join(absent)}", where="frame", mend="Correct the name.")
+        left_out = [time, event, id_column, *identifiers]
+        check_present(frame, [name for name in left_out if name is not None])
         chosen = [name for name in frame.columns if name not in left_out] if columns is None else list(columns)
         values, names = encode_frame(frame, chosen, categories or {})
         ids = None if id_column is None else frame[id_column].tolist()
-        return cls(values, frame[time].to_numpy(), frame[event].to_numpy(), ids, columns=names, unit=unit)
+        data = cls(values, frame[time].to_numpy(), frame[event].to_numpy(), ids, columns=names, unit=unit)
+        return data.with_identifier(frame[list(identifiers)]) if identifiers else data
 
     @property
     def X(self) -> Floats:  # noqa: N802

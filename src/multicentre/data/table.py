@@ -27,6 +27,19 @@ def is_frame(given: object) -> bool:
     return hasattr(given, "columns") and hasattr(given, "to_numpy")
 
 
+def check_present(frame: pd.DataFrame, names: Sequence[str]) -> None:
+    """Check that a table has these columns.
+
+    Raises
+    ------
+    DataError
+        Some are absent.
+    """
+    absent = [name for name in names if name not in frame.columns]
+    if absent:
+        raise DataError(f"there is no such column: {', '.join(absent)}", where="frame", mend="Correct the name.")
+
+
 def checked_columns(X: Any, columns: Sequence[str] | None) -> tuple[Floats, tuple[str, ...]]:
     """Return the numbers, shape (n, d), and the names of the columns.
 

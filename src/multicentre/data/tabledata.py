@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from multicentre.data.events.checking import checked_ids
 from multicentre.data.identifiers import Identified
-from multicentre.data.table import checked_columns
+from multicentre.data.table import check_present, checked_columns, encode_frame
 from multicentre.federation.errors import DataError
 
 if TYPE_CHECKING:
@@ -83,6 +83,67 @@ class TableData(Identified):
             self._identifier = self.with_identifier(identifier).identifier
         for own in (self._X, self._y):
             own.setflags(write=False)
+
+    @classmethod
+    def from_frame(
+        cls,
+        frame: pd.DataFrame,
+        *,
+        outcome: str,
+        kind: Literal["class", "number"] = "class",
+        classes: Sequence[str] | None = None,
+        columns: Sequence[str] | None = None,
+        categories: Mapping[str, Sequence[object]] | None = None,
+        identifiers: Sequence[str] = (),
+        id_column: str | None = None,
+    ) -> Self:
+        """Take the columns of a table; each level of a category becomes a column ``name=level`` of zeros and ones.
+
+        Parameters
+        ----------
+        frame : pandas frame
+            One row a record.
+        outcome : str
+            Name of the column to predict.
+        kind : {"class", "number"}, default "class"
+            What it holds.
+        classes : sequence of str, optional
+            Names of the classes, the same at all sites; needed where they are texts.
+        columns : sequence of str, optional
+            Those to predict from; all others by default.
+        categories : mapping of str to sequence, optional
+            Levels of every column that holds categories, the same at all sites. A missing one has zeros throughout.
+        identifiers : sequence of str
+            Columns that say whom a record is about; they never leave the site and are not predicted from.
+        id_column : str, optional
+            Column of names of the records.
+
+        Raises
+        ------
+        DataError
+            A column is absent, holds texts without declared levels, or a level that was not declared.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> frame = pd.DataFrame({"age": [61, 70], "sex": ["f", "m"], "born": ["1950-01-31", None], "ill": [1, 0]})
+        >>> data = TableData.from_frame(frame, outcome="ill", categories={"sex": ["f", "m"]}, identifiers=["born"])
+        >>> data.columns, data.identifier
+        (('age', 'sex=f', 'sex=m'), Identifiers(2 records; born))
+        """
+        left_out = [outcome, *identifiers, *([] if id_column is None else [id_column])]
+        check_present(frame, left_out)
+        chosen = [name for name in frame.columns if name not in left_out] if columns is None else list(columns)
+        values, names = encode_frame(frame, chosen, categories or {})
+        return cls(
+            values,
+            frame[outcome].to_numpy(),
+            frame[list(identifiers)] if identifiers else None,
+            columns=names,
+            classes=classes,
+            outcome=kind,
+            ids=None if id_column is None else frame[id_column].tolist(),
+        )
 
     @property
     def X(self) -> Floats:  # noqa: N802

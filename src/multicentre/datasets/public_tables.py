@@ -38,8 +38,8 @@ _HEART_CLASSES = ("absent", "present")
 def load_record_linkage(folder: str | Path | None = None) -> TableData:
     """Load 500 simulated records of 350 people, some with errors, and the blood pressure in each.
 
-    201 records are of the 51 people who have several. Records of one person differ by errors in names, dates of birth and
-    columns, and many in the outcome. Columns are ``sex=M``, four levels of education (the first is left out),
+    201 records are of the 51 people who have several. Records of one person differ by errors in names, dates of birth
+    and columns, and many in the outcome. Columns are ``sex=M``, four levels of education (the first is left out),
     ``income`` in thousands of dollars and ``birth_year``; none is missing. Identifiers are ``person`` (the truth),
     ``first_name``, ``last_name`` and ``birth_date`` (ISO 8601 as the record has it: not always a day of the
     calendar).

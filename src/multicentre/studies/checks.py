@@ -12,6 +12,7 @@ from multicentre.privacy.policy import unknown_key
 
 if TYPE_CHECKING:
     from multicentre.studies.study import Study
+    from multicentre.studies.tables import OutcomeTable, SurvivalTable
 
 ONE_FILE = "file"
 EVENTS_FILE = "events"
@@ -46,23 +47,31 @@ def check_study(study: Study) -> None:
     if study.data.events is not None:
         _check_events(study)
     elif study.data.survival is not None:
-        _check_survival(study)
+        _check_one_table(study, study.data.survival, "data.survival")
+    elif study.data.table is not None:
+        _check_one_table(study, study.data.table, "data.table")
     else:
         _check_views(study)
     _check_terms(study)
 
 
 def _check_one_kind(study: Study) -> None:
-    named = [kind for kind in ("views", "events", "survival") if getattr(study.data, kind)]
+    named = [kind for kind in ("views", "events", "survival", "table") if getattr(study.data, kind)]
     if len(named) > 1:
         raise ConfigurationError(
-            "a study reads one kind of data: views, events or times to an event",
+            "a study reads one kind of data: views, events, times to an event, or a table with an outcome",
             where="data",
             mend=f"Leave out all but one of {', '.join(f'[data.{kind}]' for kind in named)}.",
         )
 
 
 def _check_views(study: Study) -> None:
+    if study.data.identifiers:
+        raise ConfigurationError(
+            "identifiers are read beside times to an event, or beside an outcome",
+            where="data.identifiers",
+            mend="Leave them out, or name the patients by id_column.",
+        )
     for site, files in study.sites.items():
         _check_one_file(site, files, has_views=bool(study.data.views))
     views = [view for files in study.sites.values() for view in files]
@@ -112,18 +121,17 @@ def _check_events(study: Study) -> None:
         )
 
 
-def _check_survival(study: Study) -> None:
+def _check_one_table(study: Study, how: SurvivalTable | OutcomeTable, where: str) -> None:
     for site, files in study.sites.items():
         for key in files:
             if key != ONE_FILE:
                 raise unknown_key(key, [ONE_FILE], f"sites.{site}")
-    assert study.data.survival is not None
-    levels = study.data.survival.categories
-    for category, reference in study.data.survival.references.items():
+    levels = how.categories
+    for category, reference in how.references.items():
         if category not in levels:
-            raise unknown_key(category, list(levels), "data.survival.references")
+            raise unknown_key(category, list(levels), f"{where}.references")
         if reference not in levels[category]:
-            raise unknown_key(str(reference), list(map(str, levels[category])), f"data.survival.references.{category}")
+            raise unknown_key(str(reference), list(map(str, levels[category])), f"{where}.references.{category}")
 
 
 def _check_terms(study: Study) -> None:

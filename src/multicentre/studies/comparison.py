@@ -15,10 +15,12 @@ from sklearn.base import clone
 
 from multicentre.assembly import Federation
 from multicentre.data.concatenate import concatenate
+from multicentre.data.identifiers import Identifiers
 from multicentre.data.kinds import PatientData
 from multicentre.estimator import FederatedEstimator, Figure
 from multicentre.federation.errors import DataError, MulticentreError
 from multicentre.federation.progress import Listener, Silence
+from multicentre.privacy.normalisation import normalise_identifier
 from multicentre.privacy.policy import Policy
 from multicentre.studies.sites import SiteData
 
@@ -130,7 +132,8 @@ def compare(
     A fit that cannot be made, such as that of a site with too few patients, is noted with its reason. A site's own
     analysis is bound by no disclosure rule, so no minimum number of patients is asked for here. Figures that learn to
     tell groups apart learn it, for every fit alike, from the training patients of all sites: what is compared is the
-    model, and the single sites are given more than they would have. A site that lacks a view fits fewer columns, so
+    model, and the single sites are given more than they would have. Where all sites have identifiers, all records of a
+    person are held out or none. A site that lacks a view fits fewer columns, so
     only its figures of single views are kept. A site that lacks codes is assessed on the same held-out patients as the
     others, the codes that it lacks included.
     """
@@ -179,8 +182,14 @@ def _split_sites(
     sites: Mapping[str, SiteData], holdout: float, random: np.random.Generator
 ) -> tuple[dict[str, SiteData], dict[str, SiteData]]:
     training, held_out = {}, {}
+    persons = _persons(sites)
+    chosen = None if persons is None else _held_out_persons(persons, _labels(sites), holdout, random)
     for name, site in sites.items():
-        fit, out = split_rows(len(site.data), site.labels, holdout, random)
+        if persons is None or chosen is None:
+            fit, out = split_rows(len(site.data), site.labels, holdout, random)
+        else:
+            is_out = np.isin(persons[name], chosen)
+            fit, out = np.flatnonzero(~is_out), np.flatnonzero(is_out)
         if len(fit):
             training[name] = _taken(site, fit)
         if len(out):
@@ -188,6 +197,34 @@ def _split_sites(
     if not held_out:
         raise DataError("no patient is held out", where="holdout", mend="Hold out a larger share.")
     return training, held_out
+
+
+def _persons(sites: Mapping[str, SiteData]) -> dict[str, Rows] | None:
+    """Return a number for each record's person, the same at all sites; None where a site has no identifiers.
+
+    A record without an identifier is a person apart.
+    """
+    given = {name: getattr(site.data, "identifier", None) for name, site in sites.items()}
+    known: dict[str, Identifiers] = {name: keys for name, keys in given.items() if keys is not None}
+    if len(known) < len(given):
+        return None
+    named = [
+        f"record {row} of {name}" if one is None else f"person {normalise_identifier(one) or one}"
+        for name, keys in known.items()
+        for row, one in enumerate(keys.column(keys.names[0]))
+    ]
+    numbers = np.unique(named, return_inverse=True)[1].astype(np.int64)
+    ends = np.cumsum([len(keys) for keys in known.values()])[:-1]
+    return dict(zip(known, np.split(numbers, ends), strict=True))
+
+
+def _held_out_persons(
+    persons: Mapping[str, Rows], labels: list[str] | None, holdout: float, random: np.random.Generator
+) -> Rows:
+    """Return the persons who are held out at all sites, groups in about the same proportion as in those who are not."""
+    _, first = np.unique(np.concatenate(list(persons.values())), return_index=True)
+    own = None if labels is None else tuple(labels[row] for row in first)
+    return split_rows(len(first), own, holdout, random)[1]
 
 
 def _taken(site: SiteData, rows: Rows) -> SiteData:

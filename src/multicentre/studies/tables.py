@@ -114,6 +114,20 @@ class SurvivalTable(Table):
     references: dict[str, Name | int] = Field(default_factory=dict)
 
 
+class OutcomeTable(Table):
+    """``[data.table]``: which column is to be predicted, what it holds, and which levels categories have.
+
+    The keys are those of :meth:`TableData.from_frame`; ``references`` names levels that have no column.
+    """
+
+    outcome: Name = "outcome"
+    kind: Literal["class", "number"] = "class"
+    classes: Levels | None = None
+    columns: Names | None = None
+    categories: dict[str, Levels] = Field(default_factory=dict)
+    references: dict[str, Name | int] = Field(default_factory=dict)
+
+
 class DataTable(Table):
     """``[data]``: how the sites' files are to be read."""
 
@@ -122,6 +136,8 @@ class DataTable(Table):
     views: dict[str, Names] = Field(default_factory=dict)
     events: EventsTable | None = None
     survival: SurvivalTable | None = None
+    table: OutcomeTable | None = None
+    identifiers: Names | None = None
 
 
 class PrivacyTable(Table):

@@ -16,6 +16,7 @@ from multicentre.studies.study import (
     About,
     DataTable,
     EventsTable,
+    OutcomeTable,
     PrivacyTable,
     RunTable,
     Study,
@@ -240,11 +241,12 @@ def test_toml_special_values():
 
 def test_documented_study_is_valid_and_all_keys_are_documented():
     page = (Path(__file__).resolve().parents[3] / "docs" / "study-file.md").read_text(encoding="utf-8")
-    views, events, survival = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    views, events, survival, table = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
     study = Study.from_mapping(tomllib.loads(views) | {"privacy": {}})
     assert study.data.label_column == "diagnosis"
     assert Study.from_mapping(tomllib.loads(events)).data.events.patient == "subject_id"
     assert Study.from_mapping(tomllib.loads(survival)).data.survival.categories == {"grade": ("I", "II", "III")}
-    for table in (About, DataTable, EventsTable, SurvivalTable, PrivacyTable, RunTable):
-        assert all(f"| `{key}` |" in page for key in table.model_fields), table
+    assert Study.from_mapping(tomllib.loads(table)).data.table.classes == ("no", "yes")
+    for kind in (About, DataTable, EventsTable, OutcomeTable, SurvivalTable, PrivacyTable, RunTable):
+        assert all(f"| `{key}` |" in page for key in kind.model_fields), kind
     assert all(f"`{field.name}`" in page for field in dataclasses.fields(Policy))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +40,80 @@ class Roster(Message):
     """All sites, each a fold of its own."""
 
     sites: tuple[str, ...] = texts("names of the sites, in the order of the folds")
+
+
+@dataclass(frozen=True)
+class Hashing(Message):
+    """By what people are hashed, the same at all sites."""
+
+    n_splits: int = count("number of folds")
+    study: str = text("name of the study, part of what is hashed")
+    repeat: int = count("number of the repeat, part of what is hashed")
+    within: str = text("the folds of an outer plan, part of what is hashed; empty for none")
+    person_key: str = text("identifiers that tell the same person at all sites")
+    kind: str = text("how they are normalised")
+    rules: str = text("version of the rules of normalisation")
+    sites: tuple[str, ...] = texts("sites that write dates in an order of their own")
+    date_orders: tuple[str, ...] = texts("their orders")
+    date_order: str = text("order of dates at all other sites")
+    patient_key: str = text("identifiers by which a site knows the records of one patient; empty for none")
+    stratify: bool = flag("whether classes of the outcome are told apart")
+
+
+@dataclass(frozen=True)
+class Bucketing(Hashing):
+    """Into how many buckets people are hashed."""
+
+    n_buckets: int = count("number of buckets")
+
+
+@dataclass(frozen=True)
+class Packing(Hashing):
+    """Which fold each bucket belongs to."""
+
+    fold_of_bucket: Integers = array("fold of each bucket", ("B",), dtype="i8")
+
+
+@dataclass(frozen=True)
+class KeyTold(Release):
+    """What a site holds apart from its patients."""
+
+    concerns_patients: ClassVar[bool] = False
+    fingerprint: str = text("eight digits that are the same for the same key; empty without one")
+    spares_few: bool = flag("whether the site's policy asks for a minimum of patients")
+    n_classes: int = count("classes of the outcome")
+
+
+@dataclass(frozen=True)
+class Survey(Release):
+    """How many records can be divided."""
+
+    records: float = number("records", unit="records", bound=MOST_RECORDS)
+    missing: float = number("records without an identifier", unit="records", bound=MOST_RECORDS)
+    crowded: float = number("sites where many records share one identifier", bound=1.0)
+
+
+@dataclass(frozen=True)
+class Crowding(Release):
+    """Whether many records of a site share one identifier."""
+
+    crowded: bool = flag("whether one identifier is that of many more records than others are")
+
+
+@dataclass(frozen=True)
+class Fineness(Release):
+    """How finely a site's records may be counted in clear."""
+
+    n_buckets: int = count("most buckets none of whose counts is of few patients; 0 for none")
+
+
+@dataclass(frozen=True)
+class BucketTable(Release):
+    """Records by bucket of the keyed hash and class of the outcome."""
+
+    records: Integers = array(
+        "records, by bucket and class", ("B", "C"), dtype="i8", unit="records", bound=MOST_RECORDS
+    )
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar
 
@@ -97,9 +98,7 @@ class FoldPart(SitePart):
         """Return a number for each record's patient, shape (n,); records without an identifier are patients apart."""
         if not name:
             return np.arange(len(self.data))
-        known = self.identifiers(name)
-        apart = [f"record {row}" if one is None else f"patient {one}" for row, one in enumerate(known)]
-        return np.unique(apart, return_inverse=True)[1].astype(np.int64)
+        return number_patients(self.identifiers(name))
 
     @property
     def data_identifier(self) -> Identifiers | None:
@@ -120,3 +119,15 @@ class FoldPart(SitePart):
                 where=self.site,
                 mend="Take fewer folds, mask the sums (secure_sum=True), or leave the site out.",
             )
+
+
+def number_patients(known: Sequence[str | None]) -> Integers:
+    """Return a number for each record's patient, shape (n,); records without an identifier are patients apart.
+
+    Examples
+    --------
+    >>> number_patients(["b", None, "a", "b", None]).tolist()
+    [1, 2, 0, 1, 3]
+    """
+    apart = [f"record {row:09d}" if one is None else f"patient {one}" for row, one in enumerate(known)]
+    return np.unique(apart, return_inverse=True)[1].astype(np.int64)

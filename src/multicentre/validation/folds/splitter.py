@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.model_selection import BaseCrossValidator
 
 from multicentre.federation.coordinator import Federation
-from multicentre.federation.errors import ConfigurationError, IntegrityError
+from multicentre.federation.errors import ConfigurationError, DataError, IntegrityError
 from multicentre.federation.messages import Message, Nothing, array, count, text, texts
 from multicentre.validation.folds.messages import MOST_SPLITS
 from multicentre.validation.folds.plan import FoldPlan
@@ -123,6 +123,24 @@ def _count(federation: Federation, part: type[FoldPart]) -> _Counted:
     rows = np.array([presence.present for presence in told.values()])
     digest = next(iter(told.values())).digest
     return _Counted(counts.records, round(counts.excluded), tuple(told), rows, digest)
+
+
+def check_classes(n_classes: Mapping[str, int]) -> None:
+    """Check that all sites know the same number of classes of the outcome.
+
+    Raises
+    ------
+    DataError
+        They do not; the error names the sites with fewer.
+    """
+    most = max(n_classes.values())
+    fewer = [site for site, number in n_classes.items() if number < most]
+    if fewer:
+        raise DataError(
+            f"other sites have {most} classes of the outcome, and here are fewer",
+            where=", ".join(fewer),
+            mend="Name all classes of the study at every site, also those that no record here has.",
+        )
 
 
 def checked_splits(n_splits: int) -> int:

@@ -1,0 +1,101 @@
+"""Before the first tree: the sites' columns and classes, the margin that all start from, and common cuts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.boosting import messages as sent
+from multicentre.boosting.site import BoostingSite
+from multicentre.federation.coordinator import Federation
+from multicentre.federation.errors import ConfigurationError, DataError, SchemaMismatch
+from multicentre.federation.messages import Nothing
+from multicentre.federation.steps import Acknowledgement
+from multicentre.quantiles.rounds import cuts_for_bins
+
+Singles = NDArray[np.float32]
+DIGITS = 30
+LOSS_DIGITS = 20
+
+
+def describe(federation: Federation) -> sent.Described:
+    """Return the columns and classes of all sites.
+
+    Raises
+    ------
+    SchemaMismatch
+        A site's columns differ, or its classes.
+    """
+
+    def ask() -> sent.Described:
+        answers = federation.ask(BoostingSite.describe, Nothing())
+        classes = max((answer.classes for answer in answers.values()), key=len)
+        columns = next(iter(answers.values())).columns
+        for site, answer in answers.items():
+            same = answer.classes == classes[: len(answer.classes)] and bool(answer.classes) == bool(classes)
+            if answer.columns != columns or not same:
+                raise SchemaMismatch("columns or classes differ from the others'", where=site, mend="Name them alike.")
+        return sent.Described(columns, classes)
+
+    return federation.once("columns", sent.Described, ask)
+
+
+def share_of_second(federation: Federation) -> float:
+    """Return the share of the records that are of the second of two classes.
+
+    Raises
+    ------
+    DataError
+        All are of one class.
+    """
+    counts = federation.once(
+        "classes", sent.ClassCounts, lambda: federation.sum(BoostingSite.count_classes, sent.OfClasses(2))
+    ).counts
+    if not counts.all():
+        raise DataError("all records that were counted are of one class", where="y", mend="Add sites, or mask sums.")
+    return float(counts[1] / counts.sum())
+
+
+def outcome_exponent(federation: Federation) -> int:
+    """Return an exponent of two that is above nine tenths of the outcomes."""
+    counts = federation.once(
+        "magnitudes", sent.Magnitudes, lambda: federation.sum(BoostingSite.count_magnitudes, Nothing())
+    ).counts
+    if not counts.any():
+        return 0
+    return int(np.searchsorted(np.cumsum(counts), 0.9 * counts.sum())) + sent.LOWEST_EXPONENT
+
+
+def mean_outcome(federation: Federation, exponent: int) -> float:
+    """Return the mean outcome, where most are below two to the exponent."""
+    unit = exponent - DIGITS
+    total = federation.once(
+        "outcomes", sent.Outcomes, lambda: federation.sum(BoostingSite.sum_outcomes, sent.InUnits(unit))
+    ).total
+    return float(total[0]) * 2.0**unit / max(float(total[1]), 1.0)
+
+
+def find_cuts(
+    federation: Federation, n_columns: int, max_bin: int, known: Sequence[Sequence[float]] | None
+) -> tuple[Singles, NDArray[np.int32]]:
+    """Return the cuts of every column one after the other, and their numbers: those known, or found by secure sums."""
+    if known is None:
+        columns = cuts_for_bins(federation, BoostingSite, n_columns=n_columns, n_bins=max_bin)
+    else:
+        columns = [np.unique(np.asarray(column, dtype=np.float32)) for column in known]
+    if len(columns) != n_columns:
+        raise ConfigurationError(f"{n_columns} columns need cuts", where="cuts", mend="Give a list for each column.")
+    sizes = np.array([len(column) for column in columns], dtype=np.int32)
+    return np.concatenate([np.zeros(0, dtype=np.float32), *columns]).astype(np.float32), sizes
+
+
+def begin(federation: Federation, start: sent.Start) -> None:
+    """Tell every site what was agreed."""
+
+    def ask() -> Acknowledgement:
+        federation.ask(BoostingSite.begin, start)
+        return Acknowledgement()
+
+    federation.once("begun", Acknowledgement, ask)

@@ -1,0 +1,1 @@
+"""Compiled loops over records; what they are given was checked before."""

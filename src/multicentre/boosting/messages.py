@@ -1,0 +1,222 @@
+"""What federated XGBoost asks of a site, what a site answers with, and what either remembers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.boosting.trees import find_children
+from multicentre.federation.messages import Message, array, count, flag, number, text, texts
+from multicentre.federation.steps import Release
+
+Floats = NDArray[np.float32]
+Integers = NDArray[np.int32]
+Flags = NDArray[np.uint8]
+Sums = NDArray[np.int64]
+LARGEST_SUM = 2.0**54
+RECORDS = 2.0**40
+LOWEST_EXPONENT, N_EXPONENTS = -100, 220
+NODES = ("column", "cut", "default_left", "value")
+
+
+@dataclass(frozen=True)
+class Described(Release):
+    """Names of a site's columns and classes."""
+
+    columns: tuple[str, ...] = texts("names of the columns", public=True)
+    classes: tuple[str, ...] = texts("names of the classes; none where numbers are predicted")
+
+
+@dataclass(frozen=True)
+class OfClasses(Message):
+    """How many classes there are."""
+
+    n_classes: int = count("classes")
+
+
+@dataclass(frozen=True)
+class ClassCounts(Release):
+    """Records by class."""
+
+    counts: Sums = array("records of every class", ("k",), dtype="i8", unit="records", bound=RECORDS)
+
+
+@dataclass(frozen=True)
+class Magnitudes(Release):
+    """Records by the order of magnitude of their outcome."""
+
+    counts: Sums = array(
+        "records by the exponent of two of their outcome, from -100", (N_EXPONENTS,), dtype="i8", bound=RECORDS
+    )
+
+
+@dataclass(frozen=True)
+class InUnits(Message):
+    """In which unit outcomes are summed."""
+
+    exponent: int = count("exponent of two of the unit")
+
+
+@dataclass(frozen=True)
+class Outcomes(Release):
+    """Sum of the outcomes."""
+
+    total: Sums = array("sum of the outcomes in the unit, and number of records", (2,), dtype="i8", bound=LARGEST_SUM)
+
+
+@dataclass(frozen=True)
+class Cuts(Message):
+    """Cuts of every column, one column after the other."""
+
+    cuts: Floats = array("values below a cut are in the bins before it", ("c",), dtype="f4")
+    n_cuts: Integers = array("cuts of every column", ("d",), dtype="i4")
+
+    @property
+    def n_bins(self) -> Sums:
+        """Bins of every column, shape (d,); missing values are in none of them."""
+        return self.n_cuts.astype(np.int64) + 1
+
+    @property
+    def first(self) -> Sums:
+        """First cell of every column, and the end, shape (d + 1,): a cell for each bin and one for missing values."""
+        return np.append(0, np.cumsum(self.n_bins + 1)).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class Start(Cuts):
+    """What all sites agree on before the first tree."""
+
+    objective: str = text("loss, as xgboost names it")
+    columns: tuple[str, ...] = texts("names of the columns, in order")
+    classes: tuple[str, ...] = texts("names of the classes, in order; none for numbers")
+    base: Floats = array("margin that all records start from", ("k",), dtype="f4")
+    positive: float = number("weight of the records of the second class")
+    slope_exponent: int = count("exponent of two of the unit of slopes")
+    curvature_exponent: int = count("exponent of two of the unit of curvatures")
+    loss_exponent: int = count("exponent of two of the unit of losses")
+    masked: bool = flag("the sums of the fit are masked")
+
+
+@dataclass(frozen=True)
+class Trees(Message):
+    """Trees one after the other, on bins.
+
+    A tree's nodes stand in the order in which they were split: the children of its j-th split are its nodes 1 + 2 j
+    and 2 + 2 j.
+    """
+
+    roots: Integers = array("first node of every tree", ("t",), dtype="i4")
+    column: Integers = array("column of a node's split, -1 at a leaf", ("m",), dtype="i4")
+    cut: Integers = array("last bin of the left side; -1 where only missing values go left", ("m",), dtype="i4")
+    default_left: Flags = array("1 where missing values go left", ("m",), dtype="u1")
+    value: Floats = array("what a leaf adds to the margin", ("m",), dtype="f4")
+
+    @classmethod
+    def none(cls) -> Trees:
+        """Return no trees."""
+        i4, f4 = np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.float32)
+        return Trees(i4, i4, i4, np.zeros(0, dtype=np.uint8), f4)
+
+    @property
+    def trees(self) -> Trees:
+        """The trees alone."""
+        return Trees(self.roots, *(getattr(self, name) for name in NODES))
+
+    @property
+    def left(self) -> Integers:
+        """Left child of every node, -1 at a leaf."""
+        return find_children(self.roots, self.column)
+
+    def slice(self, start: int, stop: int | None = None) -> Trees:
+        """Return the trees from `start` to before `stop`."""
+        roots = np.append(self.roots, len(self.column)).astype(np.int32)
+        stop = len(self.roots) if stop is None else min(stop, len(self.roots))
+        if start >= stop:
+            return Trees.none()
+        nodes = slice(int(roots[start]), int(roots[stop]))
+        return Trees(roots[start:stop] - roots[start], *(getattr(self, name)[nodes] for name in NODES))
+
+    def followed_by(self, other: Trees) -> Trees:
+        """Return these trees and others after them."""
+        roots = np.concatenate([self.roots, other.roots + np.int32(len(self.column))])
+        return Trees(roots, *(np.concatenate([getattr(self, name), getattr(other, name)]) for name in NODES))
+
+
+@dataclass(frozen=True)
+class Finished(Trees):
+    """Trees that the coordinator finished after the first `since` rounds."""
+
+    since: int = count("rounds that the site is taken to know")
+
+
+@dataclass(frozen=True)
+class Level(Finished):
+    """Finished trees, then those of the present round as far as they are grown, and the leaves whose sums are wanted."""
+
+    wanted: Integers = array("leaves whose sums are wanted", ("s",), dtype="i4")
+    counted: bool = flag("numbers of records are wanted beside the sums")
+
+    @classmethod
+    def of(cls, since: int, finished: Trees, growing: Trees, wanted: list[int], *, counted: bool) -> Self:
+        """Return the ask; `wanted` are places in the growing trees."""
+        both = finished.followed_by(growing)
+        leaves = np.array(wanted, dtype=np.int32) + np.int32(len(finished.column))
+        return cls(both.roots, *(getattr(both, name) for name in NODES), since, leaves, counted)
+
+
+@dataclass(frozen=True)
+class Histograms(Release):
+    """Sums over records by node and cell; whole numbers, so that their order does not matter."""
+
+    sums: Sums = array(
+        "slopes and curvatures of the loss, and numbers of records where they were asked for",
+        ("s", "q", "z"),
+        dtype="i8",
+        bound=LARGEST_SUM,
+    )
+    losses: Sums = array(
+        "sum of the losses before the present round, and records", (2,), dtype="i8", bound=LARGEST_SUM
+    )
+
+
+@dataclass(frozen=True)
+class Losses(Release):
+    """Sum of the losses under the trees so far."""
+
+    losses: Sums = array("sum of the losses, and number of records", (2,), dtype="i8", bound=LARGEST_SUM)
+
+
+@dataclass(frozen=True)
+class Memory(Start, Trees):
+    """What a site remembers: what was agreed and the trees so far. Margins follow from them."""
+
+
+@dataclass(frozen=True)
+class Grown(Trees):
+    """Where the coordinator stands: the trees so far with what is told of their nodes."""
+
+    gain: Floats = array("by how much a split lowered the loss", ("m",), dtype="f4")
+    cover: Floats = array("sum of the loss's curvatures", ("m",), dtype="f4")
+    weight: Floats = array("Newton step of a node", ("m",), dtype="f4")
+
+    @classmethod
+    def nothing(cls) -> Grown:
+        """Return no trees."""
+        none, f4 = Trees.none(), np.zeros(0, dtype=np.float32)
+        return cls(none.roots, *(getattr(none, name) for name in NODES), f4, f4, f4)
+
+    def first(self, n_trees: int) -> Grown:
+        """Return the first trees."""
+        kept = self.slice(0, n_trees)
+        facts = (getattr(self, name)[: len(kept.column)] for name in ("gain", "cover", "weight"))
+        return Grown(kept.roots, *(getattr(kept, name) for name in NODES), *facts)
+
+    def with_trees(self, other: Grown) -> Grown:
+        """Return these trees and others after them."""
+        both = self.followed_by(other)
+        names = ("gain", "cover", "weight")
+        facts = (np.concatenate([getattr(self, name), getattr(other, name)]) for name in names)
+        return Grown(both.roots, *(getattr(both, name) for name in NODES), *facts)

@@ -1,0 +1,233 @@
+"""The rounds of federated XGBoost: each grows one tree a margin, level by level, from histograms summed over sites."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.boosting import messages as sent
+from multicentre.boosting.maths import Penalty, Splits, find_splits, newton_steps
+from multicentre.boosting.site import BoostingSite
+from multicentre.federation.coordinator import Federation
+from multicentre.federation.rounds import History, Rounds
+
+Sums = NDArray[np.int64]
+Places = list[tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the rounds need of the estimator's parameters.
+
+    Parameters
+    ----------
+    n_rounds, max_depth : int
+    learning_rate : float
+    penalty : Penalty
+    patience : int
+        Rounds without a lower watched loss after which growing stops; 0 for never.
+    """
+
+    n_rounds: int
+    max_depth: int
+    learning_rate: float
+    penalty: Penalty
+    patience: int
+
+
+@dataclass
+class Tree:
+    """A tree that grows: its nodes in the order in which they were split, and the sums at each."""
+
+    column: list[int] = field(default_factory=lambda: [-1])
+    cut: list[int] = field(default_factory=lambda: [0])
+    default_left: list[int] = field(default_factory=lambda: [0])
+    gain: list[float] = field(default_factory=lambda: [0.0])
+    sums: list[Sums] = field(default_factory=lambda: [np.zeros(2, dtype=np.int64)])
+
+    def split(self, node: int, found: Splits, place: int) -> None:
+        """Split a leaf as was found at `place`."""
+        self.column[node], self.cut[node] = int(found.column[place]), int(found.cut[place])
+        self.default_left[node], self.gain[node] = int(found.default_left[place]), float(found.gain[place])
+        for sums in (found.left[place], found.right[place]):
+            self.column.append(-1)
+            self.cut.append(0)
+            self.default_left.append(0)
+            self.gain.append(0.0)
+            self.sums.append(sums)
+
+    def grown(self, learning_rate: float, penalty: Penalty) -> sent.Grown:
+        """Return the tree with the values of its leaves."""
+        sums = np.stack([each[:2] for each in self.sums])
+        step = newton_steps(sums, penalty)
+        column = np.array(self.column, dtype=np.int32)
+        value = np.where(column < 0, step * np.float32(learning_rate), np.float32(0.0)).astype(np.float32)
+        return sent.Grown(
+            np.zeros(1, dtype=np.int32),
+            column,
+            np.array(self.cut, dtype=np.int32),
+            np.array(self.default_left, dtype=np.uint8),
+            value,
+            np.array(self.gain, dtype=np.float32),
+            (sums[:, 1] * penalty.curvature_unit).astype(np.float32),
+            np.where(column < 0, value, step).astype(np.float32),
+        )
+
+
+class Growth:
+    """One round: the trees that grow, and the sums of the level above."""
+
+    def __init__(self, federation: Federation, rounds: Rounds[sent.Grown], start: sent.Start, plan: Plan) -> None:
+        self._federation, self._rounds, self._start, self._plan = federation, rounds, start, plan
+        self._trees = [Tree() for _ in start.base]
+        self._above: dict[tuple[int, int], Sums] = {}
+        self._sites: tuple[str, ...] = ()
+
+    def run(self) -> sent.Grown:
+        """Return the round's trees."""
+        frontier: Places = [(tree, 0) for tree in range(len(self._trees))]
+        for _ in range(self._plan.max_depth):
+            frontier = self._split(frontier, self._sum(frontier))
+            if not frontier:
+                break
+        grown = sent.Grown.nothing()
+        for tree in self._trees:
+            grown = grown.with_trees(tree.grown(self._plan.learning_rate, self._plan.penalty))
+        return grown
+
+    def _split(self, frontier: Places, sums: dict[tuple[int, int], Sums]) -> Places:
+        """Split each leaf of the frontier that gains; return the new leaves."""
+        first = self._start.first
+        stacked = np.stack([sums[place] for place in frontier])
+        if frontier[0][1] == 0:
+            for (tree, _), total in zip(frontier, stacked[:, : first[1]].sum(axis=1), strict=True):
+                self._trees[tree].sums[0] = total
+        found = find_splits(stacked, first, self._plan.penalty)
+        below: Places = []
+        self._above = {}
+        for place in np.flatnonzero(found.column >= 0).tolist():
+            number, node = frontier[place]
+            tree = self._trees[number]
+            below += [(number, len(tree.column)), (number, len(tree.column) + 1)]
+            self._above |= dict.fromkeys(below[-2:], sums[frontier[place]])
+            tree.split(node, found, place)
+        return below
+
+    def _sum(self, frontier: Places) -> dict[tuple[int, int], Sums]:
+        """Return the sums by cell of every leaf of the frontier.
+
+        Under a mask only the lighter of two siblings is asked for, and the other's sums are those of both less its own.
+        In clear a site joins the bins of each by itself, so that both are asked for. Sums in which a site was lost may
+        hold its records or not: both siblings are then asked for anew.
+        """
+        while True:
+            before, wanted = self._federation.sites, frontier
+            if self._federation.protection == "masked" and self._sites == before:
+                wanted = [place for place in frontier if self._is_lighter(*place)]
+            found = self._ask(wanted)
+            if self._federation.sites == before:
+                break
+        self._sites = before
+        for tree, node in set(frontier) - set(wanted):
+            found[tree, node] = self._above[tree, node] - found[tree, _sibling(node)]
+        return found
+
+    def _ask(self, wanted: Places) -> dict[tuple[int, int], Sums]:
+        grown, n_groups = self._rounds.state, len(self._trees)
+        growing = sent.Trees.none()
+        offsets = []
+        for tree in self._trees:
+            offsets.append(len(growing.column))
+            growing = growing.followed_by(tree.grown(0.0, self._plan.penalty).trees)
+        since = max(0, len(grown.roots) // n_groups - 1)
+        leaves = [offsets[tree] + node for tree, node in wanted]
+        counted = bool(self._plan.penalty.least_records)
+        ask = sent.Level.of(since, grown.slice(since * n_groups), growing, leaves, counted=counted)
+        answer = self._federation.sum(BoostingSite.sum_gradients, ask)
+        if wanted[0][1] == 0:
+            self._rounds.record(loss=mean_loss(answer.losses, self._start))
+        return dict(zip(wanted, answer.sums, strict=True))
+
+    def _is_lighter(self, tree: int, node: int) -> bool:
+        sums = self._trees[tree].sums
+        return node == 0 or (int(sums[node][1]), node) < (int(sums[_sibling(node)][1]), _sibling(node))
+
+
+class Watched:
+    """Records beside those of the fit, whose loss is watched in a session of their own."""
+
+    def __init__(self, federation: Federation | None, start: sent.Start) -> None:
+        self._federation, self._start = federation, start
+        self._n_known = 0
+        if federation is not None:
+            federation.ask(BoostingSite.begin, start)
+
+    def loss(self, grown: sent.Grown) -> float | None:
+        """Return the mean loss under the trees so far; None where nobody is watched."""
+        if self._federation is None:
+            return None
+        n_groups = len(self._start.base)
+        answer = self._federation.sum(BoostingSite.sum_losses, finished(grown, self._n_known, n_groups))
+        self._n_known = len(grown.roots) // n_groups
+        return mean_loss(answer.losses, self._start)
+
+
+def grow_trees(
+    federation: Federation, start: sent.Start, plan: Plan, watched: Federation | None
+) -> tuple[sent.Grown, History]:
+    """Grow the trees; return all of them, and each round's losses: before it, and of those watched after it."""
+    rounds = federation.rounds(plan.n_rounds, sent.Grown, sent.Grown.nothing, name="trees")
+    beside = Watched(watched, start)
+    for _ in rounds:
+        rounds.state = rounds.state.with_trees(Growth(federation, rounds, start, plan).run())
+        loss = beside.loss(rounds.state)
+        if loss is not None:
+            rounds.record(watched_loss=loss)
+            if plan.patience and _is_stale([*_watched(rounds.history), loss], plan.patience):
+                rounds.stop()
+    return rounds.state, rounds.history
+
+
+def closing_loss(federation: Federation, start: sent.Start, grown: sent.Grown) -> float:
+    """Return the mean loss of the fit's own records under all trees."""
+    n_groups = len(start.base)
+    since = max(0, len(grown.roots) // n_groups - 1)
+
+    def ask() -> sent.Losses:
+        return federation.sum(BoostingSite.sum_losses, finished(grown, since, n_groups))
+
+    return mean_loss(federation.once("losses", sent.Losses, ask).losses, start)
+
+
+def finished(grown: sent.Trees, since: int, n_groups: int) -> sent.Finished:
+    """Return the ask that tells of the trees after the first `since` rounds."""
+    news = grown.slice(since * n_groups)
+    fields: dict[str, Any] = {name: getattr(news, name) for name in sent.Trees.declarations()}
+    return sent.Finished(**fields, since=since)
+
+
+def mean_loss(losses: Sums, start: sent.Start) -> float:
+    """Return the mean loss, in the outcome's own unit."""
+    mean = float(losses[0]) * 2.0**start.loss_exponent / max(float(losses[1]), 1.0)
+    return float(np.sqrt(max(mean, 0.0))) if start.objective == "reg:squarederror" else mean
+
+
+def best_round(history: History) -> int:
+    """Return the place of the round after which the watched loss was least; the last where none was watched."""
+    losses = _watched(history)
+    return int(np.argmin(losses)) if losses else len(history) - 1
+
+
+def _watched(history: History) -> list[float]:
+    return [each["watched_loss"] for each in history if "watched_loss" in each]
+
+
+def _is_stale(losses: list[float], patience: int) -> bool:
+    return len(losses) - 1 - int(np.argmin(losses)) >= patience
+
+
+def _sibling(node: int) -> int:
+    return node + 1 if node % 2 else node - 1

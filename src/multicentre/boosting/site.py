@@ -1,0 +1,172 @@
+"""Federated XGBoost beside the patients: all that a coordinator can ask of a site, and all that it answers.
+
+A site keeps the margins of its own records. What leaves are counts and sums over records, as terms of sums over sites.
+In clear, under a policy with a minimum of patients, cells of fewer records are joined with their neighbours first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.boosting import messages as sent
+from multicentre.boosting.limits import EXPONENTS, MOST_CLASSES, check_level, check_start, check_trees
+from multicentre.boosting.records import Records
+from multicentre.boosting.trees import single
+from multicentre.data.tabledata import TableData
+from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused, SchemaMismatch
+from multicentre.federation.messages import Message, Nothing
+from multicentre.federation.steps import Acknowledgement, step
+from multicentre.quantiles.site import CountingPart
+
+Sums = NDArray[np.int64]
+
+
+class BoostingSite(CountingPart):
+    """The site part of federated XGBoost."""
+
+    method: ClassVar[str] = "fed-xgb"
+    holds: ClassVar[type] = TableData
+    remembers: ClassVar[type[Message]] = sent.Memory
+    finest: ClassVar[int] = 36
+    data: TableData
+    state: sent.Memory | None = None
+    _records: Records | None = None
+
+    def quantile_values(self) -> NDArray[np.float64]:
+        """Return the columns, shape (n, d), in single precision."""
+        return single(self.data.X).astype(np.float64)
+
+    @step(releases=sent.Described, when="once")
+    def describe(self, ask: Nothing) -> sent.Described:
+        """Name the columns and the classes, so that a site that differs can be named."""
+        single(self.data.X)
+        return sent.Described(self.data.columns, self.data.classes, patients=len(self.data))
+
+    @step(releases=sent.ClassCounts, when="once", summed=True)
+    def count_classes(self, ask: sent.OfClasses) -> sent.ClassCounts:
+        """Count records by class, for the margin that all start from."""
+        if self.data.outcome != "class" or not len(self.data.classes) <= ask.n_classes <= MOST_CLASSES:
+            raise SchemaMismatch("the classes are others", where="classes", mend="Name the same at every site.")
+        counts = self._joined(np.bincount(self.data.y, minlength=ask.n_classes))
+        return sent.ClassCounts(counts, patients=self._behind(counts))
+
+    @step(releases=sent.Magnitudes, when="once", summed=True)
+    def count_magnitudes(self, ask: Nothing) -> sent.Magnitudes:
+        """Count records by the order of magnitude of their outcome, for the unit of the sums."""
+        y = self._outcomes()
+        exponents = np.clip(np.frexp(y[y != 0])[1] - sent.LOWEST_EXPONENT, 0, sent.N_EXPONENTS - 1)
+        counts = self._joined(np.bincount(exponents, minlength=sent.N_EXPONENTS))
+        return sent.Magnitudes(counts, patients=self._behind(counts))
+
+    @step(releases=sent.Outcomes, when="once", summed=True)
+    def sum_outcomes(self, ask: sent.InUnits) -> sent.Outcomes:
+        """Sum the outcomes, for the margin that all start from."""
+        if ask.exponent not in EXPONENTS:
+            raise ConfigurationError("the unit is out of range", where="InUnits.exponent", mend="Begin a new fit.")
+        y = self._outcomes()
+        whole = np.clip(np.rint(y * 2.0**-ask.exponent), -sent.LARGEST_SUM, sent.LARGEST_SUM)
+        total = np.array([whole.sum(), len(y)]).astype(np.int64)
+        return sent.Outcomes(total, patients=len(y))
+
+    @step(releases=Acknowledgement, when="once")
+    def begin(self, ask: sent.Start) -> Acknowledgement:
+        """Take in what was agreed, once; nothing leaves."""
+        if ask.columns != self.data.columns or ask.classes[: len(self.data.classes)] != self.data.classes:
+            raise SchemaMismatch("columns or classes are not those agreed", where="begin", mend="Name them alike.")
+        if (self.data.outcome == "class") != bool(ask.classes):
+            raise SchemaMismatch("the outcome is of another kind", where="begin", mend="Use the other estimator.")
+        check_start(ask, len(self.data.columns))
+        if ask.objective == "count:poisson" and (self._outcomes() < 0).any():
+            raise DataError("a count is below 0", where="y", mend="Use reg:squarederror.")
+        known = {name: getattr(ask, name) for name in sent.Start.declarations()}
+        if self.state is not None and not all(np.array_equal(getattr(self.state, n), v) for n, v in known.items()):
+            raise ConfigurationError("the fit began otherwise", where="begin", mend="Begin a new fit.")
+        if self.state is None:
+            none = {name: getattr(sent.Trees.none(), name) for name in sent.Trees.declarations()}
+            self.state = sent.Memory(**known, **none)
+        return Acknowledgement()
+
+    @step(releases=sent.Histograms, when="every round", summed=True)
+    def sum_gradients(self, ask: sent.Level) -> sent.Histograms:
+        """Sum slopes and curvatures of the loss by node and bin, for the next splits."""
+        n_groups = len(self.memory.base)
+        check_level(ask, self.memory.n_bins, n_groups)
+        n_finished = len(ask.roots) - n_groups
+        records = self._caught_up(ask.since, ask.slice(0, n_finished))
+        growing = ask.slice(n_finished)
+        sums = records.sum_by_bin(growing, ask.wanted - ask.roots[n_finished])
+        behind = self._behind(sums[..., 2])
+        kept = sums if ask.counted else np.ascontiguousarray(sums[..., :2])
+        return sent.Histograms(kept, records.losses, patients=behind)
+
+    @step(releases=sent.Losses, when="every round", summed=True)
+    def sum_losses(self, ask: sent.Finished) -> sent.Losses:
+        """Sum the loss of the site's records under the trees so far, to watch it."""
+        check_trees(ask, self.memory.n_bins, len(self.memory.base))
+        records = self._caught_up(ask.since, ask.trees)
+        return sent.Losses(records.losses, patients=len(self.data))
+
+    @property
+    def memory(self) -> sent.Memory:
+        """What the site remembers.
+
+        Raises
+        ------
+        ConfigurationError
+            The fit has not begun.
+        """
+        if self.state is None:
+            raise ConfigurationError("the fit has not begun", where=self.method, mend="Begin the fit anew.")
+        return self.state
+
+    def _caught_up(self, since: int, news: sent.Trees) -> Records:
+        """Return the records under as many trees as the coordinator has finished."""
+        memory = self.memory
+        if not memory.masked <= (self.masked or self.least_behind <= 1):
+            raise DisclosureRefused("the site agreed on masked sums", where="begin", mend="Begin a new fit.")
+        n_known, start = len(memory.roots), since * len(memory.base)
+        n_again = min(n_known - start, len(news.roots))
+        if n_again < 0 or not _are_equal(memory.slice(start, start + n_again), news.slice(0, n_again)):
+            raise ConfigurationError("trees were skipped or changed", where="Finished", mend="Begin the fit anew.")
+        if len(news.roots) < n_known - start:
+            raise ConfigurationError("the site knows more trees", where="Finished", mend="Begin the fit anew.")
+        if n_again < len(news.roots):
+            memory = replace(memory, **_fields(memory.followed_by(news.slice(n_again))))
+            self.state = memory
+        if self._records is None:
+            least = 1 if memory.masked else max(1, self.least_behind)
+            self._records = Records(single(self.data.X), self.data.y.astype(np.float32), memory, least)
+        self._records.catch_up(memory)
+        return self._records
+
+    def _outcomes(self) -> NDArray[np.float64]:
+        if self.data.outcome != "number":
+            raise SchemaMismatch("the outcome is a class", where="y", mend='Say outcome="number".')
+        return single(self.data.y).astype(np.float64)
+
+    def _joined(self, counts: Sums) -> Sums:
+        """Return counts as they may leave: in clear none of fewer records than the policy's minimum."""
+        from multicentre.boosting.kernels.histograms import join_cells
+
+        if self.masked or self.least_behind <= 1:
+            return counts
+        cells = np.append(counts, 0)[None, :, None].astype(np.int64)
+        join_cells(cells, np.array([0, cells.shape[1]]), self.least_behind)
+        joined = cells[0, :-1, 0]
+        return joined if joined.sum() >= self.least_behind else np.zeros_like(joined)
+
+    def _behind(self, counts: Sums) -> int:
+        """Return on how many records the fewest of the cells rest; all of them under a mask, where only totals show."""
+        return len(self.data) if self.masked else int(counts[counts > 0].min(initial=len(self.data)))
+
+
+def _fields(trees: sent.Trees) -> dict[str, NDArray[np.generic]]:
+    return {name: getattr(trees, name) for name in sent.Trees.declarations()}
+
+
+def _are_equal(one: sent.Trees, other: sent.Trees) -> bool:
+    return all(np.array_equal(value, getattr(other, name)) for name, value in _fields(one).items())

@@ -1,0 +1,179 @@
+"""The fitted ensemble: boosted trees as arrays, checked before use, so that a stranger's model can be applied."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.federation.errors import DataError, MessageError
+from multicentre.federation.messages import Message, array, text, texts
+
+Floats = NDArray[np.float32]
+Integers = NDArray[np.int32]
+Flags = NDArray[np.uint8]
+OBJECTIVES = ("binary:logistic", "multi:softprob", "reg:squarederror", "count:poisson")
+MOST_DEPTH = 12
+MOST_NODES = 2**24
+LARGEST_VALUE = float(np.finfo(np.float32).max)
+
+
+def find_children(roots: Integers, column: Integers) -> Integers:
+    """Return the place of every node's left child among all nodes, -1 at a leaf; the right child follows it.
+
+    A tree's nodes stand in the order in which they were split: the children of its j-th split are its nodes 1 + 2 j
+    and 2 + 2 j.
+
+    Parameters
+    ----------
+    roots : array of shape (t,)
+    column : array of shape (m,)
+        Column of a node's split, -1 at a leaf.
+
+    Raises
+    ------
+    MessageError
+        The nodes do not make so many trees of at most 12 splits on the way to a leaf.
+
+    Examples
+    --------
+    >>> find_children(np.array([0, 3], dtype=np.int32), np.array([5, -1, -1, -1], dtype=np.int32)).tolist()
+    [1, -1, -1, -1]
+    """
+    n_nodes = len(column)
+    sizes = np.diff(np.append(roots, n_nodes).astype(np.int64))
+    if n_nodes > MOST_NODES or (sizes < 1).any() or (len(roots) and roots[0] != 0) or (n_nodes and not len(roots)):
+        raise MessageError("the nodes do not make trees", where="roots")
+    inner = column >= 0
+    before = np.cumsum(inner) - inner
+    start = np.repeat(roots.astype(np.int64), sizes)
+    rank = before - np.repeat(before[roots], sizes)
+    n_splits = np.add.reduceat(inner, roots) if len(roots) else np.zeros(0, dtype=np.int64)
+    left = np.where(inner, start + 1 + 2 * rank, -1).astype(np.int32)
+    if (sizes != 1 + 2 * n_splits).any() or (left[inner] <= np.flatnonzero(inner)).any():
+        raise MessageError("the nodes do not make trees", where="column")
+    reached = roots
+    for _ in range(MOST_DEPTH):
+        below = left[reached]
+        reached = np.concatenate([below[below >= 0], below[below >= 0] + 1])
+    if (column[reached] >= 0).any():
+        raise MessageError(f"more than {MOST_DEPTH} splits on the way to a leaf", where="column")
+    return left
+
+
+@dataclass(frozen=True)
+class Ensemble(Message):
+    """Boosted trees one after the other.
+
+    A value below the threshold goes left, both taken in single precision; a missing value goes where `default_left`
+    says.
+
+    Examples
+    --------
+    >>> f4, i4 = (lambda *v: np.array(v, dtype=np.float32)), (lambda *v: np.array(v, dtype=np.int32))
+    >>> none = np.zeros(3, dtype=np.uint8)
+    >>> stump = Ensemble("reg:squarederror", ("age",), (), f4(1), i4(0), i4(0), i4(0, -1, -1), f4(60, 0, 0), none,
+    ...                  f4(0, -0.5, 2), f4(3, 0, 0), f4(9, 4, 5), f4(0, -0.5, 2))
+    >>> stump.check().predict_margin([[59.9], [60.0]]).ravel().tolist()
+    [0.5, 3.0]
+    """
+
+    objective: str = text("loss, as xgboost names it")
+    columns: tuple[str, ...] = texts("names of the columns, in order")
+    classes: tuple[str, ...] = texts("names of the classes, in order; none for numbers")
+    base: Floats = array("margin that all records start from", ("k",), dtype="f4")
+    roots: Integers = array("first node of every tree", ("T",), dtype="i4")
+    group: Integers = array("margin that a tree adds to", ("T",), dtype="i4")
+    column: Integers = array("column of a node's split, -1 at a leaf", ("m",), dtype="i4")
+    threshold: Floats = array("values below it go left", ("m",), dtype="f4")
+    default_left: Flags = array("1 where missing values go left", ("m",), dtype="u1")
+    value: Floats = array("what a leaf adds to the margin", ("m",), dtype="f4")
+    gain: Floats = array("by how much a split lowered the loss", ("m",), dtype="f4")
+    cover: Floats = array("sum of the loss's curvatures", ("m",), dtype="f4")
+    weight: Floats = array("Newton step of a node", ("m",), dtype="f4")
+
+    def check(self, columns: tuple[str, ...] | None = None) -> Self:
+        """Return the ensemble if it is safe to apply.
+
+        Parameters
+        ----------
+        columns : tuple of str, optional
+            Columns of the records that it is to be applied to.
+
+        Raises
+        ------
+        MessageError
+            A field is not as declared, a value is out of range, the nodes are no trees, or the columns are others.
+
+        Examples
+        --------
+        >>> none, f4 = np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.float32)
+        >>> Ensemble("reg:squarederror", ("age",), (), f4, none, none, none, f4, f4.astype(np.uint8), f4, f4, f4,
+        ...          f4).check()
+        Traceback (most recent call last):
+        multicentre.federation.errors.MessageError: Ensemble: the margins do not fit the objective. [MC802]
+        """
+        self.checked()
+        find_children(self.roots, self.column)
+        n_groups = len(self.classes) if self.objective == "multi:softprob" else 1
+        if self.objective not in OBJECTIVES or len(self.base) != n_groups:
+            raise MessageError("the margins do not fit the objective", where="Ensemble")
+        if (self.objective in OBJECTIVES[:2]) != (len(self.classes) >= 2) or len(set(self.columns)) < 1:
+            raise MessageError("classes or columns do not fit the objective", where="Ensemble")
+        if _out_of(self.group, 0, n_groups) or _out_of(self.column, -1, len(self.columns)):
+            raise MessageError("a tree's column or class is out of range", where="Ensemble.column")
+        if columns is not None and columns != self.columns:
+            mend = f"Give, in this order, {', '.join(self.columns[:8])}."
+            raise MessageError("the columns are not those of the fit", where="Ensemble.columns", mend=mend)
+        return self
+
+    def predict_margin(self, X: object) -> Floats:
+        """Return the sums of the trees' values, shape (n, k): log odds, a score for each class, a mean, or its log.
+
+        Parameters
+        ----------
+        X : array of shape (n, d)
+            NaN for missing.
+
+        Raises
+        ------
+        DataError
+            There are other columns, or a value is beyond single precision.
+        """
+        from multicentre.boosting.kernels.descent import add_trees
+
+        rows = single(X)
+        if rows.ndim != 2 or rows.shape[1] != len(self.columns):
+            raise DataError(
+                f"{len(self.columns)} columns are needed, shape {rows.shape} was given", where="X", mend="Give them all."
+            )
+        margins = np.repeat(self.base[None, :], len(rows), axis=0)
+        nodes = (self.column, self.threshold, self.default_left, find_children(self.roots, self.column), self.value)
+        add_trees(margins, rows, self.roots, self.group, *nodes)
+        return margins
+
+
+def single(X: object) -> Floats:
+    """Return values in single precision, as xgboost takes them.
+
+    Raises
+    ------
+    DataError
+        A value is infinite, or too large.
+
+    Examples
+    --------
+    >>> single([[0.1]]).dtype
+    dtype('float32')
+    """
+    with np.errstate(over="ignore"):
+        values = np.ascontiguousarray(X, dtype=np.float32)
+    if np.isinf(values).any():
+        raise DataError("a value is beyond single precision", where="X", mend="Use another unit, or NaN for missing.")
+    return values
+
+
+def _out_of(values: Integers, least: int, end: int) -> bool:
+    return bool(((values < least) | (values >= end)).any())

@@ -1,0 +1,72 @@
+"""A search for thresholds beside the patients: a site counts its records by cell, and tells nothing else.
+
+Under a mask the counts leave as they are: only the total over sites shows. In clear, where the policy asks for a
+minimum of patients, records of neighbouring values are joined in groups of so many before anything is counted, once and
+for all cells, so that however finely a coordinator asks no cell holds fewer.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.federation.errors import ConfigurationError, DataError
+from multicentre.federation.steps import SitePart, step
+from multicentre.quantiles import messages as sent
+from multicentre.quantiles.limits import MOST_STARTS, check_cells, check_fineness
+from multicentre.quantiles.maths import Codes, count_in_cells, encode_doubles, join_codes, split_cells
+
+
+class CountingPart(SitePart):
+    """Base of the site parts whose coordinator looks for thresholds of columns.
+
+    A subclass says which columns (`quantile_values`).
+
+    Attributes
+    ----------
+    finest : int
+        So many binary digits of a code are looked at, at most, where the policy asks for a minimum of patients: 48 tell
+        numbers apart that differ by more than 3e-11 of themselves. 36 tell any two float32 apart.
+    """
+
+    finest: ClassVar[int] = 48
+    _before: sent.Cells | None = None
+    _starts: int = 0
+    _sorted: tuple[int, int, list[Codes]] | None = None
+
+    def quantile_values(self) -> NDArray[np.float64]:
+        """Return the columns to be cut, shape (n, m), one row a patient or record; NaN where missing."""
+        raise NotImplementedError
+
+    @step(releases=sent.CellCounts, when="every round", summed=True)
+    def count_below(self, ask: sent.Cells) -> sent.CellCounts:
+        """Count records by sub-cell of the values' range, for thresholds that cut a column in parts of as many."""
+        n_records, columns = self._codes()
+        check_cells(ask, self._before, len(columns))
+        check_fineness(ask, self.finest, self.least_behind)
+        self._starts += ask.level == 0
+        if self._starts > MOST_STARTS:
+            raise ConfigurationError("too many searches in one fit", where="count_below", mend="Begin a new fit.")
+        self._before = ask
+        starts = split_cells(ask.prefix, ask.level, ask.bits)
+        below = np.empty(starts.shape, dtype=np.int64)
+        for column in np.unique(ask.column).tolist():
+            here = ask.column == column
+            below[here] = count_in_cells(columns[column], starts[here], ask.level, ask.bits)
+        counts = np.diff(below, axis=1, prepend=0)
+        fewest = n_records if self.masked else int(counts[counts > 0].min(initial=n_records))
+        return sent.CellCounts(below, patients=fewest)
+
+    def _codes(self) -> tuple[int, list[Codes]]:
+        """Return how many records there are, and the sorted codes of each column as they may be counted."""
+        least = 0 if self.masked else self.least_behind
+        if self._sorted is None or self._sorted[0] != least:
+            values = self.quantile_values()
+            if np.isinf(values).any():
+                raise DataError("a value is infinite", where="count_below", mend="Write nothing where it is missing.")
+            known = [column[~np.isnan(column)] for column in values.T]
+            codes = [join_codes(np.sort(encode_doubles(column)), least) for column in known]
+            self._sorted = least, len(values), codes
+        return self._sorted[1:]

@@ -1,0 +1,207 @@
+"""Folds by a keyed hash of who a record is about, worked out beside the patients.
+
+Sites agree on a key that the coordinator does not have. It learns how many records of each class fall into a bucket
+of the hash, decides which bucket goes to which fold, and nobody learns whose records those are.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused
+from multicentre.federation.steps import Acknowledgement, step
+from multicentre.privacy.normalisation import NORMALISATION, normalise
+from multicentre.privacy.pseudonyms import PseudonymKey, Pseudonyms, pseudonymise
+from multicentre.validation.folds import messages as sent
+from multicentre.validation.folds.packing import BUCKETS_A_FOLD, MOST_BUCKETS
+from multicentre.validation.folds.site import FoldPart
+from multicentre.validation.folds.splitter import checked_splits
+from multicentre.validation.folds.strata import outcome_strata
+
+Integers = NDArray[np.int64]
+Texts = Sequence[str | None]
+MANY_RECORDS = 20
+MANY_TIMES = 10
+
+
+class HashedFolds(FoldPart):
+    """The site part of folds by a keyed hash."""
+
+    method: ClassVar[str] = "hashed-folds"
+    _made: tuple[tuple[object, ...], Pseudonyms] | None = None
+
+    @step(releases=sent.KeyTold, when="once")
+    def tell_key(self, ask: sent.Hashing) -> sent.KeyTold:
+        """Tell a fingerprint of the study's key, and what else sites must agree in."""
+        mark = "" if self.key is None else self.key.fingerprint(ask.study)
+        return sent.KeyTold(mark, self.least_behind > 1, outcome_strata(self.data)[1])
+
+    @step(releases=sent.Survey, when="once", summed=True)
+    def count_missing(self, ask: sent.Hashing) -> sent.Survey:
+        """Count records, and those without an identifier."""
+        known = self._pseudonyms(ask)
+        if not self.masked and 0 < known.n_missing < self.least_behind:
+            raise DisclosureRefused(
+                f"fewer than {self.least_behind} records have no identifier, and leaving them out would tell of them",
+                where=f"{self.site}, {ask.person_key}",
+                mend="Mask the sums (secure_sum=True), or leave these records out at the site beforehand.",
+            )
+        n_records = float(len(known))
+        return sent.Survey(n_records, float(known.n_missing), float(_is_crowded(known)), patients=len(known))
+
+    @step(releases=sent.Crowding, when="on request")
+    def tell_crowding(self, ask: sent.Hashing) -> sent.Crowding:
+        """Tell whether many records share one identifier, as they do where a placeholder stands in for it."""
+        known = self._pseudonyms(ask)
+        return sent.Crowding(_is_crowded(known), patients=len(known))
+
+    @step(releases=sent.Fineness, when="once")
+    def tell_fineness(self, ask: sent.Hashing) -> sent.Fineness:
+        """Tell into how many buckets the site may count its records in clear."""
+        n_splits, fine = checked_splits(ask.n_splits), 0
+        n_buckets = n_splits
+        while n_buckets <= MOST_BUCKETS and self._fewest(self._table(ask, n_buckets)) >= self.least_behind:
+            fine, n_buckets = n_buckets, 2 * n_buckets
+        return sent.Fineness(fine, patients=len(self.data))
+
+    @step(releases=sent.BucketTable, when="once", summed=True)
+    def count_buckets(self, ask: sent.Bucketing) -> sent.BucketTable:
+        """Count records by bucket of the keyed hash and class of the outcome."""
+        table = self._table(ask, checked_buckets(ask.n_buckets, checked_splits(ask.n_splits)))
+        if self.masked:
+            return sent.BucketTable(table, patients=len(self.data))
+        if not _is_step_of(ask.n_buckets, ask.n_splits) and self.least_behind > 1:
+            raise ConfigurationError("this number of buckets is not used in clear", where="n_buckets")
+        return sent.BucketTable(table, patients=self._fewest(table))
+
+    @step(releases=Acknowledgement, when="once")
+    def assign(self, ask: sent.Packing) -> Acknowledgement:
+        """Put each record into the fold of its bucket; nothing leaves."""
+        n_splits, packed = checked_splits(ask.n_splits), ask.fold_of_bucket
+        n_buckets = checked_buckets(len(packed), n_splits)
+        if packed.min() < 0 or packed.max() >= n_splits:
+            raise ConfigurationError(f"buckets go to folds 0 to {n_splits - 1}", where="fold_of_bucket")
+        bucket = self._pseudonyms(ask).buckets(n_buckets)
+        self.settle(np.where(bucket < 0, -1, packed[bucket]), n_splits, ask)
+        return Acknowledgement()
+
+    def _pseudonyms(self, told: sent.Hashing) -> Pseudonyms:
+        by = tuple(getattr(told, name) for name in sent.Hashing.declarations())
+        if self._made is None or self._made[0] != by:
+            self._made = by, self._new_pseudonyms(told)
+        return self._made[1]
+
+    def _new_pseudonyms(self, told: sent.Hashing) -> Pseudonyms:
+        if not isinstance(self.key, PseudonymKey):
+            raise ConfigurationError("the site has no key of pseudonyms", where=self.site)
+        orders = dict(zip(told.sites, told.date_orders, strict=True))
+        values = self.identifiers(told.person_key)
+        patients = self.patients_by(told.patient_key) if told.patient_key else None
+        try:
+            return hash_people(values, patients, self.key, told, orders.get(self.site, told.date_order))
+        except DataError as refused:
+            raise refused.at(told.person_key) from None
+
+    def _table(self, told: sent.Hashing, n_buckets: int) -> Integers:
+        strata, n_strata = outcome_strata(self.data) if told.stratify else (np.zeros(len(self.data), dtype=int), 1)
+        return count_table(self._pseudonyms(told).buckets(n_buckets), strata, n_buckets, n_strata)
+
+    @staticmethod
+    def _fewest(table: Integers) -> int:
+        return int(table[table > 0].min(initial=table.sum()))
+
+
+def hash_people(
+    values: Texts, patients: Integers | None, key: PseudonymKey, told: sent.Hashing, date_order: Any
+) -> Pseudonyms:
+    """Return the pseudonym of each record's person under a study's key.
+
+    Parameters
+    ----------
+    values : sequence of str or None, shape (n,)
+        Identifiers as they were recorded.
+    patients : array of int, shape (n,), optional
+        Number of each record's patient at the site; all records of a patient take one identifier.
+    key : PseudonymKey
+    told : Hashing
+    date_order : {"iso", "ymd", "dmy", "mdy"}
+
+    Raises
+    ------
+    ConfigurationError
+        The kind or the order is unknown, or the rules of normalisation are of another version.
+    DataError
+        A value was refused.
+    """
+    if told.rules != NORMALISATION:
+        raise ConfigurationError(
+            "rules of normalisation differ", where="rules", mend="Install one version of the package at all sites."
+        )
+    kind: Any = told.kind
+    plain = normalise(values, kind, date_order=date_order)
+    shared = plain if patients is None else share_identifiers(plain, patients)
+    return pseudonymise(shared, key, purpose=purpose_of(told), kind=kind)
+
+
+def purpose_of(told: sent.Hashing) -> str:
+    """Return what tokens are for: ``fold/v1/<study>/rep<r>``, and for an inner plan ``/outer<folds>``."""
+    inner = f"/outer{told.within}" if told.within else ""
+    return f"fold/v1/{told.study}/rep{told.repeat}{inner}"
+
+
+def share_identifiers(values: Texts, patients: Integers) -> list[str | None]:
+    """Return the commonest identifier of each record's patient (of equally common ones the smallest), None without any.
+
+    Parameters
+    ----------
+    values : sequence of str or None, shape (n,)
+        Normalised.
+    patients : array of int, shape (n,)
+
+    Examples
+    --------
+    >>> share_identifiers(["b", None, "a", None], np.array([0, 0, 0, 1]))
+    ['a', 'a', 'a', None]
+    """
+    seen: dict[int, Counter[str]] = {}
+    for patient, value in zip(patients.tolist(), values, strict=True):
+        if value is not None:
+            seen.setdefault(patient, Counter())[value] += 1
+    chosen = {patient: min(counts, key=lambda value: (-counts[value], value)) for patient, counts in seen.items()}
+    return [chosen.get(patient) for patient in patients.tolist()]
+
+
+def count_table(bucket: Integers, strata: Integers, n_buckets: int, n_strata: int) -> Integers:
+    """Return records by bucket and class, shape (n_buckets, n_strata); those without a bucket are left out."""
+    table = np.zeros((n_buckets, n_strata), dtype=np.int64)
+    np.add.at(table, (bucket[bucket >= 0], strata[bucket >= 0]), 1)
+    return table
+
+
+def checked_buckets(n_buckets: int, n_splits: int) -> int:
+    """Return the number of buckets.
+
+    Raises
+    ------
+    ConfigurationError
+        It is below the number of folds, or above 4096 and more than 8 a fold.
+    """
+    if not n_splits <= n_buckets <= max(MOST_BUCKETS, BUCKETS_A_FOLD * n_splits):
+        raise ConfigurationError("the number of buckets is out of range", where="n_buckets")
+    return n_buckets
+
+
+def _is_step_of(n_buckets: int, n_splits: int) -> bool:
+    doublings = n_buckets // n_splits
+    return n_buckets == doublings * n_splits and doublings & (doublings - 1) == 0
+
+
+def _is_crowded(known: Pseudonyms) -> bool:
+    n_present = len(known) - known.n_missing
+    n_people = max(n_present - known.n_duplicates, 1)
+    return known.largest_group > max(MANY_RECORDS, MANY_TIMES * n_present / n_people)

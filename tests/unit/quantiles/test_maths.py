@@ -1,0 +1,97 @@
+"""Codes of doubles, cells and joined groups."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from multicentre.quantiles.maths import (
+    above_in_float32,
+    between,
+    count_in_cells,
+    decode_doubles,
+    encode_doubles,
+    join_codes,
+    split_cells,
+)
+
+DOUBLES = arrays(np.float64, st.integers(1, 40), elements=st.floats(allow_nan=False, allow_infinity=False))
+SINGLES = st.floats(allow_nan=False, allow_infinity=False, width=32)
+
+
+@given(DOUBLES)
+def test_codes_are_in_the_order_of_the_values_and_lead_back(values: np.ndarray) -> None:
+    codes = encode_doubles(values)
+    assert (codes[:, None] < codes).tolist() == (values[:, None] < values).tolist()
+    assert (decode_doubles(codes) == values).all()
+
+
+def test_signed_zeros_have_one_code_and_subnormals_their_own() -> None:
+    minus, plus, least, most = encode_doubles(np.array([-0.0, 0.0, 5e-324, np.finfo(float).max]))
+    assert minus == plus == least - 1
+    assert most < encode_doubles(np.array([np.inf]))[0]
+
+
+def test_no_round_number_lies_on_the_border_of_a_coarse_cell() -> None:
+    round_numbers = np.concatenate(
+        [np.arange(-20000.0, 20001.0), np.arange(-2000, 2001) / 10, 2.0 ** np.arange(-99, 99)]
+    )
+    codes = encode_doubles(round_numbers)
+    coarse = np.uint64(2**20 - 1)
+    assert (codes & coarse).all()
+    assert ((codes + np.uint64(1)) & coarse).all()
+
+
+@given(DOUBLES, st.sampled_from([1, 2, 4, 8]), st.data())
+def test_counts_in_cells_are_those_of_a_direct_comparison(values: np.ndarray, bits: int, data: st.DataObject) -> None:
+    codes = np.sort(encode_doubles(values))
+    level = data.draw(st.integers(0, 64 // bits - 1))
+    one = data.draw(st.sampled_from(codes.tolist()))
+    prefix = one >> (64 - level * bits)
+    starts = split_cells(np.array([prefix], dtype=np.uint64), level, bits)
+    width = 2 ** (64 - (level + 1) * bits)
+    low = prefix << (64 - level * bits)
+    expected = [sum(low <= code < low + (k + 1) * width for code in codes.tolist()) for k in range(2**bits)]
+    assert count_in_cells(codes, starts, level, bits)[0].tolist() == expected
+
+
+@given(arrays(np.float64, st.integers(1, 60), elements=st.integers(0, 25).map(float)), st.integers(2, 9))
+def test_joined_groups_hold_enough_and_move_few_over_any_border(values: np.ndarray, least: int) -> None:
+    codes = np.sort(encode_doubles(values))
+    joined = join_codes(codes, least)
+    assert len(joined) == (len(codes) if len(codes) >= least else 0)
+    if len(joined):
+        assert np.unique(joined, return_counts=True)[1].min() >= least
+        borders = np.unique(np.concatenate([codes, joined]))
+        moved = np.searchsorted(codes, borders) - np.searchsorted(joined, borders)
+        assert np.abs(moved).max() < 3 * least
+
+
+def test_few_records_go_to_the_common_value_beside_them() -> None:
+    values = np.repeat([0.0, 1.0, 2.0], [3, 40, 4])
+    assert decode_doubles(np.unique(join_codes(encode_doubles(values), 5))).tolist() == [1.0]
+
+
+def test_a_group_s_place_does_not_depend_on_its_exact_values() -> None:
+    one, other = (join_codes(encode_doubles(np.array([1.1, 3.0, 5.0, top])), 4) for top in (100.0, 101.25))
+    assert len(np.unique(one)) == 1
+    assert (one == other).all()
+
+
+@given(SINGLES, SINGLES)
+def test_a_threshold_in_single_precision_parts_as_the_double_did(one: float, other: float) -> None:
+    low, high = sorted([one, other])
+    if low < high:
+        codes = encode_doubles(np.array([low, high]))
+        threshold = between(codes[:1] + np.uint64(1), codes[1:])
+        assert low <= threshold[0] < high
+        assert np.float32(low) < above_in_float32(threshold)[0] <= np.float32(high)
+
+
+def test_a_threshold_lies_half_way_in_a_gap_even_between_the_largest_doubles() -> None:
+    most = np.finfo(float).max
+    border = encode_doubles(np.array([-most, most, 2.0, 5.0]))
+    assert between(border[[0, 2]], border[[1, 3]]).tolist() == [0.0, 3.0]
+    assert between(border[2:3], border[2:3])[0] == pytest.approx(2.0, rel=1e-15)
+    assert between(border[2:3], border[2:3])[0] < 2.0
