@@ -19,16 +19,20 @@ class Scores:
     Attributes
     ----------
     values : dict of str to float
-        Scores by name, of all sites together.
+        Scores by name, of all sites together. Of a model of several views, ``name/view`` is that of one view.
     n_records : float
         Records behind them.
     by_site : dict of str to dict of str to float
         Each site's own scores, where it lets them out; empty where it does not.
+    facts : dict of str to float
+        What else is to be known: by how much a score may be off (``bound_roc_auc``), or how much could not be scored
+        (``share_unknown``).
     """
 
     values: Mapping[str, float]
     n_records: float
     by_site: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    facts: Mapping[str, float] = field(default_factory=dict)
 
 
 class Evaluator(Protocol):
@@ -46,9 +50,17 @@ class Evaluator(Protocol):
         """Score a fitted model."""
 
 
-# Each line: a kind of estimator, and what scores it; the first that fits is taken.
+_HOME = "multicentre.validation.scoring"
+# Each line: a kind of estimator, and what scores it; of a class and its bases, the first that is listed is taken.
 EVALUATORS: dict[str, str] = {
-    "multicentre.survival.fitted:SurvivalEstimator": "multicentre.validation.scoring.survival:SURVIVAL",
+    "multicentre.survival.fitted:SurvivalEstimator": f"{_HOME}.survival:SURVIVAL",
+    "multicentre.survival.boost.classes.estimator:ClassBooster": f"{_HOME}.tables:CLASSES",
+    "multicentre.boosting.estimator:FedXGBClassifier": f"{_HOME}.tables:CLASSES",
+    "multicentre.boosting.estimator:FedXGBRegressor": f"{_HOME}.tables:NUMBERS",
+    "multicentre.phenotyping.prediction.fitted:OutcomeModel": f"{_HOME}.outcomes:OUTCOMES",
+    "multicentre.multiview.ppca.fitted:MvPPCAModel": f"{_HOME}.views.scores:LAWS",
+    "multicentre.multiview.vae.fitted:AutoEncoderModel": f"{_HOME}.views.scores:ENCODERS",
+    "multicentre.phenotyping.fitted.model:PhenotypeModel": f"{_HOME}.events.scores:EVENTS",
 }
 
 
@@ -75,6 +87,23 @@ def score(
     ------
     ConfigurationError
         The model cannot be scored, or not by these names.
+    DataError
+        The records lack a class that a score compares, or have other columns.
+    DisclosureRefused
+        In clear, a score would rest on too few of a site's patients.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import multicentre as mc
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(600, 2))
+    >>> data = mc.data.TableData(X, (X[:, 0] > 0).astype(int))
+    >>> sites = {name: data.take(np.arange(place, 600, 2)) for place, name in enumerate(["lyon", "oslo"])}
+    >>> federation = mc.Federation.in_process(sites, secure_sum=True)
+    >>> model = mc.survival.AdaBoostF(3).fit(federation)
+    >>> score(model, federation, "accuracy").values["accuracy"] == model.score(data)
+    True
     """
     evaluator = find_evaluator(model)
     return evaluator(model, federation, names_of(evaluator, scoring), by_site=by_site)
@@ -88,15 +117,16 @@ def find_evaluator(model: object) -> Evaluator:
     ConfigurationError
         Nothing does.
     """
-    for kind, evaluator in EVALUATORS.items():
-        if any(f"{one.__module__}:{one.__qualname__}" == kind for one in type(model).__mro__):
-            module, _, name = evaluator.partition(":")
+    for one in type(model).__mro__:
+        home = EVALUATORS.get(f"{one.__module__}:{one.__qualname__}")
+        if home is not None:
+            module, _, name = home.partition(":")
             found: Evaluator = getattr(importlib.import_module(module), name)
             return found
     raise ConfigurationError(
-        f"nothing is known of how {type(model).__name__} does on held-out records",
+        f"{type(model).__name__} predicts nothing that held-out records could be compared with",
         where="scoring",
-        mend="Add a line to multicentre.validation.scoring.scores.EVALUATORS.",
+        mend="Give a model that predicts, or a function of the fitted model and a federation as `scoring`.",
     )
 
 
@@ -111,7 +141,7 @@ def names_of(evaluator: Evaluator, scoring: str | Sequence[str] | None) -> tuple
     if scoring is None:
         return evaluator.usual
     names = (scoring,) if isinstance(scoring, str) else tuple(dict.fromkeys(scoring))
-    unknown = [name for name in names if name not in evaluator.names]
+    unknown = [str(name) for name in names if name not in evaluator.names]
     if unknown or not names:
         raise ConfigurationError(
             f"no such score: {', '.join(unknown)}" if unknown else "no score is named",

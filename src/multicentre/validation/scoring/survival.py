@@ -6,30 +6,57 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from multicentre.analytics.evaluation.estimator import SurvivalEvaluation
+from multicentre.analytics.evaluation.messages import OwnScores
+from multicentre.analytics.evaluation.site import EvaluationSite
 from multicentre.federation.coordinator import Federation
+from multicentre.federation.messages import Nothing
+from multicentre.validation.scoring.judging import ask_sites
 from multicentre.validation.scoring.scores import Scores
 
-_MEASURES = {"concordance": "concordance", "neg_ibs": "brier", "mean_auc": "auc"}
-_ATTRIBUTES = {"concordance": "concordance_", "neg_ibs": "ibs_", "mean_auc": "mean_auc_"}
+_MEASURES = {
+    "concordance": "concordance",
+    "concordance_within_sites": "concordance",
+    "neg_ibs": "brier",
+    "mean_auc": "auc",
+}
 
 
 @dataclass(frozen=True)
 class SurvivalScores:
     """Concordance, integrated Brier score (negative: greater is better) and mean area under the curve."""
 
-    names: tuple[str, ...] = ("concordance", "neg_ibs", "mean_auc")
+    names: tuple[str, ...] = ("concordance", "concordance_within_sites", "neg_ibs", "mean_auc")
     usual: tuple[str, ...] = ("concordance", "neg_ibs")
 
     def __call__(self, model: Any, federation: Federation, names: Sequence[str], *, by_site: bool) -> Scores:
-        """Score a fitted survival model by a :class:`multicentre.analytics.SurvivalEvaluation`."""
-        measures = [_MEASURES[name] for name in names]
-        judged = SurvivalEvaluation(model, measures=measures, by_site=by_site).fit(federation)
-        values = {name: float(getattr(judged, _ATTRIBUTES[name])) for name in names}
+        """Score a fitted survival model by a :class:`multicentre.analytics.SurvivalEvaluation`.
+
+        Censoring is weighed for by one curve of the very records that are scored, all sites together. ``concordance``
+        compares pairs of all sites; ``concordance_within_sites`` those of one site, exactly, in a session of its own.
+        """
+        together = [name for name in names if name != "concordance_within_sites"]
+        values: dict[str, float] = {}
+        judged = None
+        if together:
+            judged = SurvivalEvaluation(model, measures=[_MEASURES[name] for name in together]).fit(federation)
+            found = {"concordance": "concordance_", "neg_ibs": "ibs_", "mean_auc": "mean_auc_"}
+            values = {name: float(getattr(judged, found[name])) for name in together}
+        if len(together) < len(names):
+            judged = SurvivalEvaluation(model, measures=["concordance"], concordance="within_sites").fit(federation)
+            values["concordance_within_sites"] = float(judged.concordance_)
         if "neg_ibs" in values:
             values["neg_ibs"] = -values["neg_ibs"]
-        own = {site: {"concordance": float(answer.concordance)} for site, answer in judged.sites_.items()}
-        return Scores(values, judged.n_patients_, own)
+        assert judged is not None  # some score is named
+        own = ask_sites(judged.federation, EvaluationSite.score_own, Nothing(), _concordance) if by_site else {}
+        return Scores({name: values[name] for name in names}, float(judged.n_patients_), own)
+
+
+def _concordance(answer: OwnScores) -> dict[str, float]:
+    found = np.nan if answer.concordance is None else float(answer.concordance)
+    return {"concordance": found, "concordance_within_sites": found}
 
 
 SURVIVAL = SurvivalScores()

@@ -1,0 +1,251 @@
+"""Judging a model beside the patients: what every site part of scoring shares, and the coordinator's side of it.
+
+A model is a message, never code: a site knows the kinds that it takes, checks every array of what it is sent, and takes
+in one model a session. Asks that followed one another with other bins of the same records would tell by their
+differences, so that each step answers for one ask.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.federation.coordinator import Federation
+from multicentre.federation.errors import ConfigurationError, DisclosureRefused, MessageError, RefusedByPolicy
+from multicentre.federation.messages import Message, Nothing, array, text, texts
+from multicentre.federation.steps import Acknowledgement, R, Release, SitePart, Step, step
+from multicentre.federation.wire import decode, encode
+
+Floats = NDArray[np.float64]
+FIXED = 2.0**24
+LARGEST_FIXED = 2.0**52
+RECORDS = 2.0**31
+LARGEST_MODEL = 2**30
+
+
+class Predictor(Protocol):
+    """A fitted model as a message."""
+
+    def valid(self, data: Any) -> Any:
+        """Return the model if its arrays make one that can be applied to the data; else raise."""
+
+
+@dataclass(frozen=True)
+class Judged(Message):
+    """The model to be judged."""
+
+    kind: str = text("kind of model, one of those that the site knows")
+    packed: NDArray[np.uint8] = array("the model in the wire format of messages", ("b",), dtype="u1")
+
+
+@dataclass(frozen=True)
+class Memory(Judged):
+    """What a site remembers between rounds; it never leaves."""
+
+    asked: tuple[str, ...] = texts("digests of what was asked, each step once")
+
+
+@dataclass(frozen=True)
+class Wanted(Message):
+    """Scores that a site is to tell of its own records."""
+
+    names: tuple[str, ...] = texts("names of the scores")
+
+
+@dataclass(frozen=True)
+class OwnScores(Release):
+    """A site's own scores."""
+
+    values: Floats = array("score; 0 where too few records stand behind it", ("s",))
+    told: NDArray[np.bool_] = array("whether enough records stand behind it", ("s",), dtype="b1")
+
+
+class JudgingPart(SitePart):
+    """Base of the site parts of scoring.
+
+    A subclass names the kinds of models that it takes and adds steps that answer with sums.
+    """
+
+    kinds: ClassVar[Mapping[str, type[Any]]] = {}
+    remembers: ClassVar[type[Message]] = Memory
+    state: Memory | None = None
+
+    @step(releases=Acknowledgement, when="once")
+    def judge(self, ask: Judged) -> Acknowledgement:
+        """Take in the model that is to be judged, once; nothing leaves."""
+        digest = _digest("judge", ask)
+        if self.state is None:
+            self.read(ask)
+            self.state = Memory(ask.kind, ask.packed, asked=(digest,))
+        elif digest not in self.state.asked:
+            raise ConfigurationError("the site judges another model", where="judge", mend="Begin a new session.")
+        return Acknowledgement()
+
+    @step(releases=OwnScores, when="on request")
+    def score_own(self, ask: Wanted) -> OwnScores:
+        """Tell how well the model does for the site's own records.
+
+        A sum over sites cannot answer for one of them, so this is the site's own answer, one number a score. It is
+        asked for when an analyst wants to know where a model serves worse.
+        """
+        self.answer_once("score_own", ask)
+        least = max(self.least_behind, 2) if self.least_behind else 1
+        found = [self.own_score(name) for name in ask.names]
+        told = np.array([behind >= least and bool(np.isfinite(value)) for value, behind in found], dtype=np.bool_)
+        values = np.array([value if tell else 0.0 for (value, _), tell in zip(found, told, strict=True)], dtype=float)
+        patients = min((behind for (_, behind), tell in zip(found, told, strict=True) if tell), default=0)
+        return OwnScores(values, told, patients=patients)
+
+    def own_score(self, name: str) -> tuple[float, int]:
+        """Return a score of the site's own records, and how many patients stand behind it."""
+        raise NotImplementedError
+
+    def read(self, judged: Judged) -> Any:
+        """Return the model of a message.
+
+        Raises
+        ------
+        MessageError, SchemaMismatch
+            It is of a kind that the site does not take, its arrays make no model, or one of other data.
+        """
+        kind = self.kinds.get(judged.kind)
+        if kind is None or len(judged.packed) > LARGEST_MODEL:
+            raise MessageError(
+                "the model is too large, or of a kind that is not scored here",
+                where="judge",
+                mend="Install the same version everywhere.",
+            )
+        return decode(kind, judged.packed.tobytes()).valid(self.data)
+
+    @cached_property
+    def model(self) -> Any:
+        """The model that is judged.
+
+        Raises
+        ------
+        ConfigurationError
+            None was sent.
+        """
+        return self.read(self.memory)
+
+    @property
+    def memory(self) -> Memory:
+        """What the site remembers.
+
+        Raises
+        ------
+        ConfigurationError
+            There is no model yet.
+        """
+        if self.state is None:
+            raise ConfigurationError("there is no model to be judged", where=self.method, mend="Begin a new session.")
+        return self.state
+
+    def answer_once(self, name: str, ask: Message) -> None:
+        """Remember what a step was asked, and refuse to answer it for something else."""
+        told = _digest(name, ask)
+        known = self.memory.asked
+        if any(other.partition(" ")[0] == name and other != told for other in known):
+            raise ConfigurationError("the step has answered another ask", where=name, mend="Begin a new session.")
+        if told not in known:
+            self.state = replace(self.memory, asked=(*known, told))
+
+    def behind(self, cells: NDArray[np.number]) -> int:
+        """Return how many patients stand behind counts: all of them under a mask, where only totals show."""
+        few = np.asarray(cells)
+        return len(self.data) if self.masked else int(few[few > 0].min(initial=len(self.data)))
+
+    def behind_total(self, terms: Floats) -> int:
+        """Return how many patients stand behind a sum: under a mask all, else as many as its terms amount to."""
+        return len(self.data) if self.masked else amount_to(terms)
+
+
+def amount_to(terms: Floats) -> int:
+    """Return how many records share a total alike, after Kish; all of them where every term is 0.
+
+    Examples
+    --------
+    >>> amount_to(np.array([1.0, 1.0, 0.0])), amount_to(np.zeros(3))
+    (2, 3)
+    """
+    sizes = np.abs(terms)
+    squares = float(np.square(sizes).sum())
+    return int(float(sizes.sum()) ** 2 / squares + 1e-6) if squares > 0 else len(sizes)
+
+
+def fixed(terms: Floats) -> int:
+    """Return the sum of terms in whole multiples of 2^-24, so that it does not depend on the order of records.
+
+    Examples
+    --------
+    >>> fixed(np.array([0.5, 0.25])) / FIXED
+    0.75
+    """
+    limit = LARGEST_FIXED / FIXED
+    return int(np.rint(np.clip(terms, -limit, limit) * FIXED).sum())
+
+
+def begin_judging(federation: Federation, part: type[JudgingPart], model: Message, kind: str) -> Federation:
+    """Return the session of one model's scoring, in which every site has taken the model in."""
+    judged = Judged(kind, np.frombuffer(encode(model), dtype=np.uint8))
+    opened = federation.begin(part, _digest("judge", judged))
+
+    def told() -> Nothing:
+        opened.ask(part.judge, judged)
+        return Nothing()
+
+    opened.once("judged", Nothing, told)
+    return opened
+
+
+def total(opened: Federation, step: Step[Any, Any, R], ask: Message) -> R:
+    """Return the sum over sites that a step gives, once; a refusal in clear says what would do instead.
+
+    Raises
+    ------
+    DisclosureRefused
+        Too few of a site's patients stand behind it.
+    """
+
+    def summed() -> R:
+        try:
+            return opened.sum(step, ask)
+        except DisclosureRefused as error:
+            if opened.protection == "masked":
+                raise
+            mend = "Make the federation with secure_sum=True, or take fewer folds or other scores."
+            raise DisclosureRefused(error.what, where=error.where, mend=mend) from None
+
+    return opened.once(step.name, step.releases, summed)
+
+
+def ask_own(opened: Federation, part: type[JudgingPart], names: Sequence[str]) -> dict[str, dict[str, float]]:
+    """Return each site's own scores; a site whose policy or guard refuses is left out."""
+    return ask_sites(opened, part.score_own, Wanted(tuple(names)), lambda answer: _by_name(answer, names))
+
+
+def ask_sites(opened: Federation, step: Step[Any, Any, R], ask: Message, read: Any) -> dict[str, dict[str, float]]:
+    """Return what `read` makes of each site's own answer; a site whose policy or guard refuses is left out."""
+    found: dict[str, dict[str, float]] = {}
+    for site in opened.sites:
+        try:
+            answers = opened.ask(step, ask, to=[site])
+        except (RefusedByPolicy, DisclosureRefused):
+            continue
+        found |= {name: read(answer) for name, answer in answers.items()}
+    return found
+
+
+def _by_name(answer: OwnScores, names: Sequence[str]) -> dict[str, float]:
+    rows = zip(names, answer.values.tolist(), answer.told.tolist(), strict=True)
+    return {name: value if told else float("nan") for name, value, told in rows}
+
+
+def _digest(name: str, ask: Message) -> str:
+    return f"{name} {hashlib.sha256(encode(ask)).hexdigest()}"
