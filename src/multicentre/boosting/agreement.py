@@ -17,7 +17,7 @@ from multicentre.quantiles.rounds import cuts_for_bins
 
 Singles = NDArray[np.float32]
 DIGITS = 30
-LOSS_DIGITS = 20
+LOSS_DIGITS = 30
 
 
 def describe(federation: Federation) -> sent.Described:

@@ -6,24 +6,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.boosting import messages as sent
-from multicentre.boosting.trees import OBJECTIVES, find_children
+from multicentre.boosting.trees import check_objective, find_children
 from multicentre.federation.errors import MessageError
 
 MOST_CUTS = 1023
 MOST_ROUNDS = 100_000
-MOST_CELLS = 2**25
+MOST_CELLS = 2**24
 LARGEST_BASE = 1e30
 LARGEST_WEIGHT = 1e4
-EXPONENTS = range(-130, 200)
-MOST_CLASSES = 1000
+EXPONENTS = range(-260, 260)
 
 
 def check_start(ask: sent.Start, n_columns: int) -> None:
     """Raise MessageError unless the cuts rise within each column and all else is in range."""
     check_cuts(ask, n_columns)
-    n_groups = len(ask.classes) if ask.objective == "multi:softprob" else 1
-    if ask.objective not in OBJECTIVES or len(ask.base) != n_groups or not 1 <= n_groups <= MOST_CLASSES:
-        raise MessageError("the objective or its margins are not known", where="Start.objective")
+    check_objective(ask.objective, len(ask.classes), len(ask.base))
     exponents = (ask.slope_exponent, ask.curvature_exponent, ask.loss_exponent)
     in_range = (np.abs(ask.base) <= LARGEST_BASE).all() and 0 < ask.positive <= LARGEST_WEIGHT
     if not in_range or not all(each in EXPONENTS for each in exponents):

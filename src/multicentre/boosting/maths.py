@@ -7,6 +7,8 @@ rise, then missing values go left and cuts fall; a split replaces another only w
 
 from __future__ import annotations
 
+import functools
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -110,9 +112,9 @@ def score_nodes(sums: Sums, penalty: Penalty) -> Singles:
         above = np.square(_shrunk(slope, penalty)).astype(np.float32)
         return np.divide(above, below, out=np.zeros_like(below), where=able)
     step, two = newton_steps(sums, penalty), np.float32(2.0)
-    single, alpha = slope.astype(np.float32), np.float32(penalty.reg_alpha)
+    single = slope.astype(np.float32)
     curve = curvature.astype(np.float32) + np.float32(penalty.reg_lambda)
-    fall = -(two * single * step + curve * (step * step)) - alpha * np.abs(step)
+    fall = -(two * single * step + curve * (step * step))
     return np.where(able, fall, np.float32(0.0)).astype(np.float32)
 
 
@@ -134,12 +136,14 @@ def find_splits(sums: Sums, first: Sums, penalty: Penalty) -> Splits:
     >>> found.column.tolist(), found.cut.tolist(), found.gain.tolist(), found.left.tolist()
     ([0], [0], [4.0], [[-2, 2]])
     """
-    place, column, cut, missing_left = _candidates(first)
+    missing = sums[:, first[1:] - 1]
+    place, column, cut, missing_left = _candidates(tuple(first.tolist()), bool(missing.any()))
     total = sums[:, first[0] : first[1]].sum(axis=1)
     cumulated = np.concatenate([np.zeros_like(sums[:, :1]), np.cumsum(sums, axis=1)], axis=1)
     left = cumulated[:, place] - cumulated[:, first[column]]
-    missing = sums[:, first[column + 1] - 1]
-    left += np.where(missing_left[None, :, None], missing, 0)
+    missing = missing[:, column]
+    if missing_left.any():
+        left += np.where(missing_left[None, :, None], missing, 0)
     right = total[:, None] - left
     gain = (score_nodes(left, penalty) + score_nodes(right, penalty)) - score_nodes(total, penalty)[:, None]
     fewest = np.minimum(left[..., 1], right[..., 1]) * penalty.curvature_unit
@@ -154,20 +158,23 @@ def find_splits(sums: Sums, first: Sums, penalty: Penalty) -> Splits:
     return Splits(np.where(made, column[best], -1), cut[best], missing_left[best], gain[rows, best], *sides)
 
 
-def _candidates(first: Sums) -> tuple[Sums, Sums, Sums, NDArray[np.bool_]]:
+@functools.lru_cache(maxsize=8)
+def _candidates(first: tuple[int, ...], any_missing: bool) -> tuple[Sums, Sums, Sums, NDArray[np.bool_]]:
     """Return where the left side ends, column, cut and side of missing values of every split, in xgboost's order."""
     parts = []
-    for column, (start, end) in enumerate(zip(first[:-1].tolist(), first[1:].tolist(), strict=True)):
-        n_bins = end - start - 1
-        cut = np.concatenate([np.arange(n_bins), np.arange(n_bins - 1, -1, -1) - 1])
-        is_left = np.arange(2 * n_bins) >= n_bins
-        parts.append(np.stack([start + cut + 1, np.full(2 * n_bins, column), cut, is_left]))
+    for column, (start, end) in enumerate(itertools.pairwise(first)):
+        cut = np.arange(end - start - 1)
+        if any_missing:
+            cut = np.concatenate([cut, cut[::-1] - 1])
+        is_left = np.arange(len(cut)) >= end - start - 1
+        parts.append(np.stack([start + cut + 1, np.full(len(cut), column), cut, is_left]))
     place, columns, cuts, is_left = np.concatenate(parts, axis=1)
     return place, columns, cuts, is_left.astype(np.bool_)
 
 
 def _in_ones(sums: Sums, penalty: Penalty) -> tuple[Floats, Floats]:
-    return sums[..., 0] * penalty.slope_unit, sums[..., 1] * penalty.curvature_unit
+    ones = sums[..., :2].astype(np.float64)
+    return ones[..., 0] * penalty.slope_unit, ones[..., 1] * penalty.curvature_unit
 
 
 def _shrunk(slope: Floats, penalty: Penalty) -> Floats:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ Integers = NDArray[np.int32]
 Flags = NDArray[np.uint8]
 Sums = NDArray[np.int64]
 LARGEST_SUM = 2.0**54
+BEYOND = 2.0**60
 RECORDS = 2.0**40
 LOWEST_EXPONENT, N_EXPONENTS = -100, 220
 NODES = ("column", "cut", "default_left", "value")
@@ -121,9 +122,14 @@ class Trees(Message):
         return Trees(i4, i4, i4, np.zeros(0, dtype=np.uint8), f4)
 
     @property
+    def fields(self) -> dict[str, Any]:
+        """The trees' arrays, by field."""
+        return {name: getattr(self, name) for name in ("roots", *NODES)}
+
+    @property
     def trees(self) -> Trees:
         """The trees alone."""
-        return Trees(self.roots, *(getattr(self, name) for name in NODES))
+        return Trees(**self.fields)
 
     @property
     def left(self) -> Integers:
@@ -154,7 +160,7 @@ class Finished(Trees):
 
 @dataclass(frozen=True)
 class Level(Finished):
-    """Finished trees, then those of the present round as far as they are grown, and the leaves whose sums are wanted."""
+    """Finished trees, then the growing ones of the present round, and those of their leaves whose sums are wanted."""
 
     wanted: Integers = array("leaves whose sums are wanted", ("s",), dtype="i4")
     counted: bool = flag("numbers of records are wanted beside the sums")
@@ -164,7 +170,7 @@ class Level(Finished):
         """Return the ask; `wanted` are places in the growing trees."""
         both = finished.followed_by(growing)
         leaves = np.array(wanted, dtype=np.int32) + np.int32(len(finished.column))
-        return cls(both.roots, *(getattr(both, name) for name in NODES), since, leaves, counted)
+        return cls(**both.fields, since=since, wanted=leaves, counted=counted)
 
 
 @dataclass(frozen=True)
@@ -172,14 +178,13 @@ class Histograms(Release):
     """Sums over records by node and cell; whole numbers, so that their order does not matter."""
 
     sums: Sums = array(
-        "slopes and curvatures of the loss, and numbers of records where they were asked for",
+        "slopes and curvatures of the loss, and numbers of records where they were asked for; "
+        "the model shows ratios of totals over all sites, its leaves, and so the outcomes in a leaf of few records",
         ("s", "q", "z"),
         dtype="i8",
         bound=LARGEST_SUM,
     )
-    losses: Sums = array(
-        "sum of the losses before the present round, and records", (2,), dtype="i8", bound=LARGEST_SUM
-    )
+    losses: Sums = array("sum of the losses before the present round, and records", (2,), dtype="i8", bound=LARGEST_SUM)
 
 
 @dataclass(frozen=True)
@@ -202,21 +207,23 @@ class Grown(Trees):
     cover: Floats = array("sum of the loss's curvatures", ("m",), dtype="f4")
     weight: Floats = array("Newton step of a node", ("m",), dtype="f4")
 
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What is told of the nodes, by field."""
+        return {name: getattr(self, name) for name in ("gain", "cover", "weight")}
+
     @classmethod
     def nothing(cls) -> Grown:
         """Return no trees."""
-        none, f4 = Trees.none(), np.zeros(0, dtype=np.float32)
-        return cls(none.roots, *(getattr(none, name) for name in NODES), f4, f4, f4)
+        none = np.zeros(0, dtype=np.float32)
+        return Grown(**Trees.none().fields, gain=none, cover=none, weight=none)
 
     def first(self, n_trees: int) -> Grown:
         """Return the first trees."""
         kept = self.slice(0, n_trees)
-        facts = (getattr(self, name)[: len(kept.column)] for name in ("gain", "cover", "weight"))
-        return Grown(kept.roots, *(getattr(kept, name) for name in NODES), *facts)
+        return Grown(**kept.fields, **{name: values[: len(kept.column)] for name, values in self.facts.items()})
 
     def with_trees(self, other: Grown) -> Grown:
         """Return these trees and others after them."""
-        both = self.followed_by(other)
-        names = ("gain", "cover", "weight")
-        facts = (np.concatenate([getattr(self, name), getattr(other, name)]) for name in names)
-        return Grown(both.roots, *(getattr(both, name) for name in NODES), *facts)
+        facts = {name: np.concatenate([values, other.facts[name]]) for name, values in self.facts.items()}
+        return Grown(**self.followed_by(other).fields, **facts)

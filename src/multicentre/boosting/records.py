@@ -37,6 +37,7 @@ class Records:
         self._margins = np.repeat(start.base[None, :], len(y), axis=0)
         self._n_rounds = 0
         self._derivatives: Sums | None = None
+        self._losses: Sums | None = None
 
     def catch_up(self, trees: sent.Trees) -> None:
         """Add the rounds that are new; after a return to fewer rounds, all of them."""
@@ -51,7 +52,7 @@ class Records:
             leaves = self.find_leaves(new)
             for group in range(n_groups):
                 self._margins[:, group] += new.value[leaves[group]]
-        self._n_rounds, self._derivatives = n_rounds, None
+        self._n_rounds, self._derivatives, self._losses = n_rounds, None, None
 
     def find_leaves(self, trees: sent.Trees) -> Integers:
         """Return the leaf of every record in each tree, shape (t, n)."""
@@ -84,8 +85,10 @@ class Records:
         """Sum of the losses, and number of records, shape (2,)."""
         from multicentre.boosting.kernels.gradients import sum_losses
 
-        total = sum_losses(self._objective, self._margins, self._y, 2.0**-self._start.loss_exponent)
-        return np.array([total, len(self._y)], dtype=np.int64)
+        if self._losses is None:
+            total = sum_losses(self._objective, self._margins, self._y, 2.0**-self._start.loss_exponent)
+            self._losses = np.array([total, len(self._y)], dtype=np.int64)
+        return self._losses
 
     def _find_joined(self, tree: sent.Trees) -> Integers:
         """Return the leaf of every record in one tree, where a split parts off no few records, shape (n,)."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -103,8 +102,8 @@ class Growth:
         first = self._start.first
         stacked = np.stack([sums[place] for place in frontier])
         if frontier[0][1] == 0:
-            for (tree, _), total in zip(frontier, stacked[:, : first[1]].sum(axis=1), strict=True):
-                self._trees[tree].sums[0] = total
+            for (number, _), total in zip(frontier, stacked[:, : first[1]].sum(axis=1), strict=True):
+                self._trees[number].sums[0] = total
         found = find_splits(stacked, first, self._plan.penalty)
         below: Places = []
         self._above = {}
@@ -163,7 +162,7 @@ class Watched:
         self._federation, self._start = federation, start
         self._n_known = 0
         if federation is not None:
-            federation.ask(BoostingSite.begin, start)
+            federation.ask(BoostingSite.begin, replace(start, masked=federation.protection == "masked"))
 
     def loss(self, grown: sent.Grown) -> float | None:
         """Return the mean loss under the trees so far; None where nobody is watched."""
@@ -204,9 +203,7 @@ def closing_loss(federation: Federation, start: sent.Start, grown: sent.Grown) -
 
 def finished(grown: sent.Trees, since: int, n_groups: int) -> sent.Finished:
     """Return the ask that tells of the trees after the first `since` rounds."""
-    news = grown.slice(since * n_groups)
-    fields: dict[str, Any] = {name: getattr(news, name) for name in sent.Trees.declarations()}
-    return sent.Finished(**fields, since=since)
+    return sent.Finished(**grown.slice(since * n_groups).fields, since=since)
 
 
 def mean_loss(losses: Sums, start: sent.Start) -> float:

@@ -7,15 +7,15 @@ In clear, under a policy with a minimum of patients, cells of fewer records are 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.boosting import messages as sent
-from multicentre.boosting.limits import EXPONENTS, MOST_CLASSES, check_level, check_start, check_trees
+from multicentre.boosting.limits import EXPONENTS, check_level, check_start, check_trees
 from multicentre.boosting.records import Records
-from multicentre.boosting.trees import single
+from multicentre.boosting.trees import MOST_CLASSES, single
 from multicentre.data.tabledata import TableData
 from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused, SchemaMismatch
 from multicentre.federation.messages import Message, Nothing
@@ -35,6 +35,7 @@ class BoostingSite(CountingPart):
     data: TableData
     state: sent.Memory | None = None
     _records: Records | None = None
+    _unit: int | None = None
 
     def quantile_values(self) -> NDArray[np.float64]:
         """Return the columns, shape (n, d), in single precision."""
@@ -65,12 +66,13 @@ class BoostingSite(CountingPart):
     @step(releases=sent.Outcomes, when="once", summed=True)
     def sum_outcomes(self, ask: sent.InUnits) -> sent.Outcomes:
         """Sum the outcomes, for the margin that all start from."""
-        if ask.exponent not in EXPONENTS:
-            raise ConfigurationError("the unit is out of range", where="InUnits.exponent", mend="Begin a new fit.")
-        y = self._outcomes()
-        whole = np.clip(np.rint(y * 2.0**-ask.exponent), -sent.LARGEST_SUM, sent.LARGEST_SUM)
-        total = np.array([whole.sum(), len(y)]).astype(np.int64)
-        return sent.Outcomes(total, patients=len(y))
+        if ask.exponent not in EXPONENTS or self._unit not in (None, ask.exponent):
+            raise ConfigurationError("the unit is out of range, or new", where="InUnits", mend="Begin a new fit.")
+        self._unit = ask.exponent
+        whole = np.rint(np.clip(self._outcomes() * 2.0**-ask.exponent, -sent.LARGEST_SUM, sent.LARGEST_SUM))
+        total = np.array([np.clip(whole.sum(), -sent.BEYOND, sent.BEYOND), len(whole)]).astype(np.int64)
+        behind = len(whole) if self.masked else int(np.count_nonzero(whole)) or len(whole)
+        return sent.Outcomes(total, patients=behind)
 
     @step(releases=Acknowledgement, when="once")
     def begin(self, ask: sent.Start) -> Acknowledgement:
@@ -82,12 +84,11 @@ class BoostingSite(CountingPart):
         check_start(ask, len(self.data.columns))
         if ask.objective == "count:poisson" and (self._outcomes() < 0).any():
             raise DataError("a count is below 0", where="y", mend="Use reg:squarederror.")
-        known = {name: getattr(ask, name) for name in sent.Start.declarations()}
+        known: dict[str, Any] = {name: getattr(ask, name) for name in sent.Start.declarations()}
         if self.state is not None and not all(np.array_equal(getattr(self.state, n), v) for n, v in known.items()):
             raise ConfigurationError("the fit began otherwise", where="begin", mend="Begin a new fit.")
         if self.state is None:
-            none = {name: getattr(sent.Trees.none(), name) for name in sent.Trees.declarations()}
-            self.state = sent.Memory(**known, **none)
+            self.state = sent.Memory(**known, **sent.Trees.none().fields)
         return Acknowledgement()
 
     @step(releases=sent.Histograms, when="every round", summed=True)
@@ -126,7 +127,7 @@ class BoostingSite(CountingPart):
     def _caught_up(self, since: int, news: sent.Trees) -> Records:
         """Return the records under as many trees as the coordinator has finished."""
         memory = self.memory
-        if not memory.masked <= (self.masked or self.least_behind <= 1):
+        if memory.masked and not self.masked and self.least_behind > 1:
             raise DisclosureRefused("the site agreed on masked sums", where="begin", mend="Begin a new fit.")
         n_known, start = len(memory.roots), since * len(memory.base)
         n_again = min(n_known - start, len(news.roots))
@@ -135,7 +136,7 @@ class BoostingSite(CountingPart):
         if len(news.roots) < n_known - start:
             raise ConfigurationError("the site knows more trees", where="Finished", mend="Begin the fit anew.")
         if n_again < len(news.roots):
-            memory = replace(memory, **_fields(memory.followed_by(news.slice(n_again))))
+            memory = replace(memory, **memory.followed_by(news.slice(n_again)).fields)
             self.state = memory
         if self._records is None:
             least = 1 if memory.masked else max(1, self.least_behind)
@@ -164,9 +165,5 @@ class BoostingSite(CountingPart):
         return len(self.data) if self.masked else int(counts[counts > 0].min(initial=len(self.data)))
 
 
-def _fields(trees: sent.Trees) -> dict[str, NDArray[np.generic]]:
-    return {name: getattr(trees, name) for name in sent.Trees.declarations()}
-
-
 def _are_equal(one: sent.Trees, other: sent.Trees) -> bool:
-    return all(np.array_equal(value, getattr(other, name)) for name, value in _fields(one).items())
+    return all(np.array_equal(value, other.fields[name]) for name, value in one.fields.items())

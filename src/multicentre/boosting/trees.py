@@ -15,6 +15,7 @@ Floats = NDArray[np.float32]
 Integers = NDArray[np.int32]
 Flags = NDArray[np.uint8]
 OBJECTIVES = ("binary:logistic", "multi:softprob", "reg:squarederror", "count:poisson")
+MOST_CLASSES = 1000
 MOST_DEPTH = 12
 MOST_NODES = 2**24
 LARGEST_VALUE = float(np.finfo(np.float32).max)
@@ -42,25 +43,29 @@ def find_children(roots: Integers, column: Integers) -> Integers:
     >>> find_children(np.array([0, 3], dtype=np.int32), np.array([5, -1, -1, -1], dtype=np.int32)).tolist()
     [1, -1, -1, -1]
     """
-    n_nodes = len(column)
-    sizes = np.diff(np.append(roots, n_nodes).astype(np.int64))
-    if n_nodes > MOST_NODES or (sizes < 1).any() or (len(roots) and roots[0] != 0) or (n_nodes and not len(roots)):
+    from multicentre.boosting.kernels.descent import place_children
+
+    if len(column) > MOST_NODES:
         raise MessageError("the nodes do not make trees", where="roots")
-    inner = column >= 0
-    before = np.cumsum(inner) - inner
-    start = np.repeat(roots.astype(np.int64), sizes)
-    rank = before - np.repeat(before[roots], sizes)
-    n_splits = np.add.reduceat(inner, roots) if len(roots) else np.zeros(0, dtype=np.int64)
-    left = np.where(inner, start + 1 + 2 * rank, -1).astype(np.int32)
-    if (sizes != 1 + 2 * n_splits).any() or (left[inner] <= np.flatnonzero(inner)).any():
+    left, depth = place_children(roots, column)
+    if depth < 0:
         raise MessageError("the nodes do not make trees", where="column")
-    reached = roots
-    for _ in range(MOST_DEPTH):
-        below = left[reached]
-        reached = np.concatenate([below[below >= 0], below[below >= 0] + 1])
-    if (column[reached] >= 0).any():
+    if depth > MOST_DEPTH:
         raise MessageError(f"more than {MOST_DEPTH} splits on the way to a leaf", where="column")
     return left
+
+
+def check_objective(objective: str, n_classes: int, n_margins: int) -> None:
+    """Raise MessageError unless the objective is known and fits the numbers of classes and of margins.
+
+    Examples
+    --------
+    >>> check_objective("multi:softprob", 3, 3)
+    """
+    many = objective == "multi:softprob"
+    fits = 2 <= n_classes <= MOST_CLASSES if many else n_classes == 2 * (objective == "binary:logistic")
+    if objective not in OBJECTIVES or not fits or n_margins != (n_classes if many else 1):
+        raise MessageError("classes or margins do not fit the objective", where="objective")
 
 
 @dataclass(frozen=True)
@@ -113,16 +118,12 @@ class Ensemble(Message):
         >>> Ensemble("reg:squarederror", ("age",), (), f4, none, none, none, f4, f4.astype(np.uint8), f4, f4, f4,
         ...          f4).check()
         Traceback (most recent call last):
-        multicentre.federation.errors.MessageError: Ensemble: the margins do not fit the objective. [MC802]
+        multicentre.federation.errors.MessageError: objective: classes or margins do not fit the objective. [MC802]
         """
         self.checked()
         find_children(self.roots, self.column)
-        n_groups = len(self.classes) if self.objective == "multi:softprob" else 1
-        if self.objective not in OBJECTIVES or len(self.base) != n_groups:
-            raise MessageError("the margins do not fit the objective", where="Ensemble")
-        if (self.objective in OBJECTIVES[:2]) != (len(self.classes) >= 2) or len(set(self.columns)) < 1:
-            raise MessageError("classes or columns do not fit the objective", where="Ensemble")
-        if _out_of(self.group, 0, n_groups) or _out_of(self.column, -1, len(self.columns)):
+        check_objective(self.objective, len(self.classes), len(self.base))
+        if _out_of(self.group, 0, len(self.base)) or _out_of(self.column, -1, 10**9):
             raise MessageError("a tree's column or class is out of range", where="Ensemble.column")
         if columns is not None and columns != self.columns:
             mend = f"Give, in this order, {', '.join(self.columns[:8])}."
@@ -147,7 +148,9 @@ class Ensemble(Message):
         rows = single(X)
         if rows.ndim != 2 or rows.shape[1] != len(self.columns):
             raise DataError(
-                f"{len(self.columns)} columns are needed, shape {rows.shape} was given", where="X", mend="Give them all."
+                f"{len(self.columns)} columns are needed, shape {rows.shape} was given",
+                where="X",
+                mend="Give them all.",
             )
         margins = np.repeat(self.base[None, :], len(rows), axis=0)
         nodes = (self.column, self.threshold, self.default_left, find_children(self.roots, self.column), self.value)

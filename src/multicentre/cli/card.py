@@ -43,6 +43,7 @@ def _study_card(path: Path) -> DisclosureCard:
     from multicentre.privacy.card import disclosure_card
     from multicentre.studies.methods import make_estimator
     from multicentre.studies.study import read_study
+    from multicentre.studies.validating import validation_cards
 
     study = read_study(path)
     loosest = min(study.policies.values(), key=lambda policy: policy.min_patients)
@@ -56,6 +57,7 @@ def _study_card(path: Path) -> DisclosureCard:
         sites_per_patient=study.privacy.sites_per_patient,
         asked=estimator.asked_steps(),
     )
+    card = card.joined(*validation_cards(study))
     return dataclasses.replace(card, warnings=(*card.warnings, *_objections(study, estimator)))
 
 

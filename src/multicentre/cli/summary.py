@@ -27,6 +27,7 @@ def run_as_dict(folder: RunFolder, report: Path) -> dict[str, Any]:
         "report": str(report),
         "run": folder.facts,
         "comparison": _optional(folder, "comparison.json"),
+        "cross_validation": _optional(folder, "cross-validation.json"),
         "released": folder.read("disclosure.json")["released"],
     }
 
@@ -35,6 +36,9 @@ def describe_run(folder: RunFolder) -> str:
     """Return the comparison, and what left the sites, as two text tables."""
     comparison = _optional(folder, "comparison.json")
     parts = [] if comparison is None else [describe_comparison(comparison)]
+    validated = _optional(folder, "cross-validation.json")
+    if validated is not None:
+        parts.append(describe_validation(validated))
     parts.append(describe_releases(folder.read("disclosure.json")["released"]))
     if folder.facts.get("privacy"):
         parts.append(folder.facts["privacy"])
@@ -52,6 +56,15 @@ def describe_comparison(comparison: Mapping[str, Any]) -> str:
     lines = [f"On {comparison['patients_held_out']} held-out patients (simulation: only here can rows be pooled)"]
     lines += [align(rows)] if len(rows) > 1 else []
     return "\n".join([*lines, *(f"{who}: {why}" for who, why in comparison["notes"].items())])
+
+
+def describe_validation(found: Mapping[str, Any]) -> str:
+    """Return the scores of a cross-validation, with their spread."""
+    rows = [["score", "mean", "standard error", "worst fold", "best fold"]]
+    for name, row in found["summary"].items():
+        rows.append([name, *(_number(row[key]) for key in ("mean", "standard_error", "min", "max"))])
+    safe = "no person on both sides" if found["duplicate_safe"] else "duplicated patients may flatter it"
+    return "\n".join([f"Cross-validated on {len(found['records'])} folds of {found['strategy']}: {safe}", align(rows)])
 
 
 def describe_releases(released: Sequence[Mapping[str, Any]]) -> str:

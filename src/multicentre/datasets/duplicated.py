@@ -212,8 +212,7 @@ def draw_duplicated_truth(seed: Seed) -> DuplicatedTruth:
 @cache
 def _published() -> Floats:
     text = files("multicentre.datasets").joinpath("published_covariance.csv").read_text(encoding="utf-8")
-    lower = np.array([[float(cell) for cell in line.split(",")] for line in text.splitlines()])
-    return (lower + lower.T) / 2
+    return np.array([[float(cell) for cell in line.split(",")] for line in text.splitlines()])
 
 
 def published_covariance() -> Floats:
@@ -237,7 +236,7 @@ def _rotated(eigenvalues: ArrayLike, random: np.random.Generator) -> Floats:
     rotation = rotation * np.sign(np.diagonal(upper))
     covariance = np.diag(values)
     covariance[:-1, :-1] = (rotation * values[:-1]) @ rotation.T
-    return (covariance + covariance.T) / 2
+    return np.asarray((covariance + covariance.T) / 2)
 
 
 def _covariance(given: Literal["published", "random"] | ArrayLike, random: np.random.Generator) -> Floats:

@@ -81,6 +81,19 @@ class DisclosureCard:
         """Return the card as plain values, for JSON."""
         return asdict(self)
 
+    def joined(self, *others: DisclosureCard) -> DisclosureCard:
+        """Return one card of what several methods, run one after the other, let out of a site."""
+        cards = (self, *others)
+        return DisclosureCard(
+            method=", ".join(dict.fromkeys(card.method for card in cards)),
+            lines=tuple(dict.fromkeys(line for card in cards for line in card.lines)),
+            steps=tuple(dict.fromkeys(step for card in cards for step in card.steps)),
+            remembers="; ".join(dict.fromkeys(card.remembers for card in cards)),
+            min_patients=min(card.min_patients for card in cards),
+            warnings=tuple(dict.fromkeys(warning for card in cards for warning in card.warnings)),
+            noised=any(card.noised for card in cards),
+        )
+
     def __str__(self) -> str:
         columns = {head: [getattr(line, name) for line in self.lines] for name, head in _COLUMNS.items()}
         shown = [[head, *cells] for head, cells in columns.items() if any(cells)]

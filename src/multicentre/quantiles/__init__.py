@@ -4,7 +4,8 @@
 method whose site part is a `CountingPart` can call either.
 """
 
+from multicentre.quantiles.pooled import pooled_thresholds
 from multicentre.quantiles.rounds import cuts_for_bins, find_thresholds
 from multicentre.quantiles.site import CountingPart
 
-__all__ = ["CountingPart", "cuts_for_bins", "find_thresholds"]
+__all__ = ["CountingPart", "cuts_for_bins", "find_thresholds", "pooled_thresholds"]

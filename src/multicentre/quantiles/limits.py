@@ -42,8 +42,8 @@ def check_cells(ask: Cells, before: Cells | None, n_columns: int) -> None:
     if ask.level < 64 // ask.bits and (prefix >> np.uint64(ask.level * ask.bits)).any():
         raise MessageError("a cell has more digits than its level", where="Cells.prefix")
     ordered = (np.diff(column) > 0) | ((np.diff(column) == 0) & (prefix[1:] > prefix[:-1]))
-    if not ordered.all() or np.bincount(column).max() >= ask.n_parts:
-        raise MessageError("cells are not in order, or as many as parts", where="Cells")
+    if not ordered.all() or np.bincount(column).max() > ask.n_parts:
+        raise MessageError("cells are not in order, or more than parts", where="Cells")
     if ask.level and not _follows(ask, before):
         raise ConfigurationError("the cells do not follow from those before", where="count_below", mend="Begin anew.")
 

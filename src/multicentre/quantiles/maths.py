@@ -174,19 +174,20 @@ def _shortest(values: Floats, slack: Floats) -> Floats:
     with np.errstate(all="ignore"):
         exponent = np.floor(np.log10(np.abs(values)))
         for digits in range(15, 0, -1):
-            unit = 10.0 ** (exponent - digits + 1)
-            rounded = np.round(values / unit) * unit
+            places = digits - 1 - exponent
+            scale = 10.0 ** np.abs(places)
+            rounded = np.where(places > 0, np.round(values * scale) / scale, np.round(values / scale) * scale)
             shortest = np.where(np.abs(rounded - values) <= slack, rounded, shortest)
     return shortest
 
 
-def above_in_float32(thresholds: Floats) -> NDArray[np.float32]:
-    """Return the least float32 above each threshold: for float32 values, x < cut says the same as x <= threshold.
+def up_to_float32(thresholds: Floats) -> NDArray[np.float32]:
+    """Return the least float32 not below each threshold t: where no value equals t, x < cut says what x <= t does.
 
     Examples
     --------
-    >>> above_in_float32(np.array([0.5, 0.1])).tolist()
-    [0.5000000596046448, 0.10000000149011612]
+    >>> up_to_float32(np.array([0.5, 0.1])).tolist()
+    [0.5, 0.10000000149011612]
     """
     near = thresholds.astype(np.float32)
-    return np.where(near > thresholds, near, np.nextafter(near, np.float32(np.inf)))
+    return np.where(near >= thresholds, near, np.nextafter(near, np.float32(np.inf)))

@@ -17,7 +17,7 @@ RECORDS = 2.0**31
 class Cells(Message):
     """Cells of columns whose records are to be counted by sub-cell; each lies in one that was asked for before."""
 
-    n_parts: int = count("parts that a column is cut into; fewer cells of it are asked for")
+    n_parts: int = count("parts that a column is cut into; no more cells of it are asked for")
     bits: int = count("a cell has 2**bits sub-cells")
     level: int = count("cells share their first level x bits binary digits")
     column: NDArray[np.int32] = array("column of each cell", ("q",), dtype="i4")

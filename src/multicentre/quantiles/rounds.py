@@ -9,7 +9,7 @@ from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError
 from multicentre.quantiles import messages as sent
 from multicentre.quantiles.limits import BITS, MOST_PARTS
-from multicentre.quantiles.maths import CODE_BITS, Floats, above_in_float32
+from multicentre.quantiles.maths import CODE_BITS, Floats, up_to_float32
 from multicentre.quantiles.search import Search, Terms
 from multicentre.quantiles.site import CountingPart
 
@@ -56,7 +56,7 @@ def find_thresholds(
         sorted records, and a cell may close in on one patient's value. Sites whose policy asks for a minimum of
         patients refuse cells of more than 48 digits.
     every_value : bool, default False
-        A column with fewer different values than parts has a threshold between any two neighbours, even where one of
+        A column with no more different values than parts has a threshold between any two neighbours, even where one of
         them has few records (more than the tolerance).
     name : str
         Tells the searches of one fit apart; a resumed run takes what was found.
@@ -80,7 +80,7 @@ def find_thresholds(
     records are split over sites where counts are exact. When a site is lost on the way, the search begins anew.
 
     What shows: counts over all sites in the cells that were split. A coordinator that strays from the search can follow
-    n_parts - 1 ranks of the pooled values, four times in a fit, to `finest` digits, without learning whose they are.
+    n_parts ranks of the pooled values, four times in a fit, to `finest` digits, without learning whose they are.
 
     Examples
     --------
@@ -129,7 +129,7 @@ def cuts_for_bins(
     ...         return self.data
     >>> data = {f"site-{i}": np.repeat([[0.0], [1.0]], [30, 90], axis=0) for i in range(3)}
     >>> federation = mc.Federation.in_process(data, secure_sum=True).begin(Sexes)
-    >>> [cut.round(5).tolist() for cut in cuts_for_bins(federation, Sexes, n_columns=1)]
+    >>> [cut.tolist() for cut in cuts_for_bins(federation, Sexes, n_columns=1)]
     [[0.5]]
     """
     found = find_thresholds(
@@ -143,7 +143,7 @@ def cuts_for_bins(
         every_value=True,
         name=name,
     )
-    return [np.unique(above_in_float32(thresholds)) for thresholds in found]
+    return [np.unique(up_to_float32(thresholds)) for thresholds in found]
 
 
 def _search(federation: Federation, part: type[CountingPart], terms: Terms) -> sent.Thresholds:

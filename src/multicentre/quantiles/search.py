@@ -32,7 +32,7 @@ class Terms:
     min_cell : int
         Tolerance in records; the larger of the two counts.
     every_value : bool
-        Columns with fewer different values than parts have a threshold between any two of them.
+        Columns with no more different values than parts have a threshold between any two of them.
     """
 
     n_columns: int
@@ -130,7 +130,7 @@ class Search:
     def _cells_of_values(self, counts: Integers) -> Integers:
         """Return all occupied sub-cells of the columns that seem to have few different values."""
         n_occupied = np.bincount(self.column, (counts > 0).sum(axis=1), len(self._every))
-        self._every &= n_occupied < self._terms.n_parts
+        self._every &= n_occupied <= self._terms.n_parts
         large = counts > np.maximum(self._tolerance, 1)[self.column][:, None]
         return np.flatnonzero((large & self._every[self.column][:, None]).reshape(-1))
 

@@ -26,6 +26,7 @@ _ALL = (
     "history.csv",
     "comparison.json",
     "exhibits.json",
+    "cross-validation.json",
     "model/model.json",
     "model/model.npz",
 )

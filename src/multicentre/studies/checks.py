@@ -53,6 +53,7 @@ def check_study(study: Study) -> None:
     else:
         _check_views(study)
     _check_terms(study)
+    _check_validation(study)
 
 
 def _check_one_kind(study: Study) -> None:
@@ -132,6 +133,31 @@ def _check_one_table(study: Study, how: SurvivalTable | OutcomeTable, where: str
             raise unknown_key(category, list(levels), f"{where}.references")
         if reference not in levels[category]:
             raise unknown_key(str(reference), list(map(str, levels[category])), f"{where}.references.{category}")
+
+
+def _check_validation(study: Study) -> None:
+    wanted = study.validation
+    if wanted is None:
+        return
+    for site in wanted.date_orders:
+        if site not in study.sites:
+            raise unknown_key(site, list(study.sites), "validation.date_orders")
+    if (wanted.strategy == "covariate") != (wanted.covariate is not None):
+        raise ConfigurationError(
+            "folds by a covariate, and only those, need its name",
+            where="validation.covariate",
+            mend='Write covariate = "age", say, with strategy = "covariate".',
+        )
+    if wanted.strategy in ("site", "random") and not wanted.allow_leakage:
+        raise ConfigurationError(
+            "records of one person may fall in several of these folds, which makes scores too good",
+            where="validation.strategy",
+            mend='Use "hash" or "covariate", or write allow_leakage = true.',
+        )
+    if wanted.repeats > 1 and wanted.strategy != "hash":
+        raise ConfigurationError(
+            "only folds by a hash are repeated", where="validation.repeats", mend='Use strategy = "hash".'
+        )
 
 
 def _check_terms(study: Study) -> None:

@@ -16,6 +16,7 @@ from multicentre.federation.progress import Listener, Silence
 from multicentre.privacy.guarantee import rounded_up
 from multicentre.privacy.ledger import mend_ledger
 from multicentre.privacy.policy import Policy
+from multicentre.privacy.pseudonyms import PseudonymKey
 from multicentre.privacy.statement import spent_in
 from multicentre.studies.comparison import Comparison, compare
 from multicentre.studies.disclosure import concerns_patients, summarise_ledgers
@@ -25,6 +26,7 @@ from multicentre.studies.listening import Labelled
 from multicentre.studies.methods import make_estimator
 from multicentre.studies.sites import SiteData, read_sites
 from multicentre.studies.study import Study
+from multicentre.studies.validating import cross_validated, facts_of, show_cross_validation, validation_cards
 
 
 @dataclass
@@ -34,6 +36,7 @@ class _Run:
     sites: Mapping[str, SiteData]
     policies: Mapping[str, Policy]
     listener: Listener
+    key: PseudonymKey | None
     folder: RunFolder = field(init=False)
     resumed: bool = False
 
@@ -126,7 +129,9 @@ def _prepared(study: Study, sites: Mapping[str, SiteData] | None, listener: List
         name: SiteData(_allowed(name, site.data, policies[name]), site.labels)
         for name, site in (sites or read_sites(study)).items()
     }
-    return _Run(study, estimator, allowed, policies, listener or Silence())
+    path = study.privacy.pseudonym_key
+    key = None if path is None else PseudonymKey.read(path)
+    return _Run(study, estimator, allowed, policies, listener or Silence(), key)
 
 
 def _allowed(name: str, data: PatientData, policy: Policy) -> PatientData:
@@ -153,7 +158,7 @@ def _carried_out(run: _Run) -> RunFolder:
         try:
             federation = _federation(run)
             run.estimator.fit(federation)
-            comparison = _finish(run)
+            comparison = _finish(run, federation)
         except BaseException as error:
             _note_end(run, error, federation, clock)
             raise
@@ -183,17 +188,22 @@ def _federation(run: _Run) -> Federation:
         quorum=terms.quorum,
         time_limit_s=terms.time_limit_s,
         sites_per_patient=run.study.privacy.sites_per_patient,
+        pseudonym_key=run.key,
         folder=run.folder.path,
         listener=Labelled(run.listener, "fit"),
     )
 
 
-def _finish(run: _Run) -> Comparison | None:
-    """Write what a fitted model gives, and compare."""
+def _finish(run: _Run, federation: Federation) -> Comparison | None:
+    """Write what a fitted model gives, cross-validate where the study asks for it, and compare."""
     run.estimator.save(run.folder.path / "model")
     run.folder.write_history(run.estimator.history_)
     labels = {name: site.labels or () for name, site in run.sites.items()}
     exhibits = run.estimator.exhibits(run.data, labels)
+    if run.study.validation is not None:
+        found = cross_validated(run.study, federation)
+        run.folder.write("cross-validation.json", facts_of(found))
+        exhibits = [*exhibits, *show_cross_validation(found)]
     run.folder.write("exhibits.json", [exhibit.to_dict() for exhibit in exhibits])
     if not run.study.run.compare:
         return None
@@ -255,8 +265,9 @@ def _privacy(run: _Run, federation: Federation) -> str | None:
 
 def _write_disclosure(run: _Run, federation: Federation) -> None:
     method = run.estimator
-    card = federation.card(method.site_part, method.privacy_plan(), method.asked_steps()).to_dict()
-    run.folder.write("disclosure.json", {"card": card, **summarise_ledgers(federation.ledgers)})
+    card = federation.card(method.site_part, method.privacy_plan(), method.asked_steps())
+    card = card.joined(*validation_cards(run.study))
+    run.folder.write("disclosure.json", {"card": card.to_dict(), **summarise_ledgers(federation.ledgers)})
 
 
 @contextmanager

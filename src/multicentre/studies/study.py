@@ -23,6 +23,7 @@ from multicentre.studies.tables import (
     RunTable,
     SurvivalTable,
     Table,
+    ValidationTable,
 )
 from multicentre.studies.toml import write_toml
 
@@ -38,10 +39,11 @@ class Study(Table):
         Arguments of the method's estimator.
     data : DataTable
     sites : dict from str to dict from str to Path
-        Files of every site by view, or one under the key ``file``, as that with times to an event or an outcome; of events, the
-        keys are ``events`` and ``outcomes``. An empty table stands for data in memory.
+        Files of every site by view, or one under the key ``file``, as that with times to an event or an outcome; of
+        events, the keys are ``events`` and ``outcomes``. An empty table stands for data in memory.
     privacy : PrivacyTable
     run : RunTable
+    validation : ValidationTable, optional
     """
 
     about: About = Field(alias="study")
@@ -50,6 +52,7 @@ class Study(Table):
     sites: dict[str, dict[str, File]] = Field(min_length=1)
     privacy: PrivacyTable = Field(default_factory=PrivacyTable)
     run: RunTable = Field(default_factory=RunTable)
+    validation: ValidationTable | None = None
 
     @classmethod
     def from_mapping(cls, content: Mapping[str, Any], *, folder: Path | None = None) -> Self:
@@ -115,10 +118,12 @@ class Study(Table):
                 "privacy": {
                     "secure_sum": self.privacy.secure_sum,
                     "sites_per_patient": self.privacy.sites_per_patient,
+                    "pseudonym_key": self.privacy.pseudonym_key,
                     "policy": _policy_source(self.privacy.policy),
                     "sites": {site: _policy_source(source) for site, source in self.privacy.sites.items()} or None,
                 },
                 "run": self.run.model_dump(),
+                "validation": self.validation and self.validation.model_dump(),
             }
         )
 
@@ -141,6 +146,7 @@ _TABLES: dict[str, type[Table]] = {
     "data.table": OutcomeTable,
     "privacy": PrivacyTable,
     "run": RunTable,
+    "validation": ValidationTable,
 }
 
 

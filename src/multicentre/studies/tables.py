@@ -11,6 +11,8 @@ from pydantic_core import PydanticCustomError
 
 from multicentre.data.events.windows import Anchor
 from multicentre.federation.errors import ConfigurationError
+from multicentre.privacy.normalisation import DateOrder
+from multicentre.privacy.normalisation import Kind as IdentifierKind
 from multicentre.privacy.policy import Policy
 
 
@@ -143,13 +145,33 @@ class DataTable(Table):
 class PrivacyTable(Table):
     """``[privacy]``: masked sums, one policy for all sites, and policies of single sites in ``[privacy.sites]``.
 
-    ``sites_per_patient`` says at how many sites one patient may have records.
+    ``sites_per_patient`` says at how many sites one patient may have records; ``pseudonym_key`` is the file of the key
+    under which folds are made from identifiers.
     """
 
     secure_sum: bool = False
     sites_per_patient: int = Field(default=1, ge=1)
+    pseudonym_key: File | None = None
     policy: PolicySource | None = None
     sites: dict[str, PolicySource] = Field(default_factory=dict)
+
+
+class ValidationTable(Table):
+    """``[validation]``: a cross-validation of the method beside its fit.
+
+    Parameters are those of the splitters of :mod:`multicentre.validation`; ``date_orders`` are by site.
+    """
+
+    folds: int = Field(default=5, ge=2, le=100)
+    strategy: Literal["hash", "covariate", "site", "random"] = "hash"
+    person_key: Name | None = None
+    kind: IdentifierKind = "identifier"
+    date_orders: dict[str, DateOrder] = Field(default_factory=dict)
+    patient_key: Name | None = None
+    covariate: Name | None = None
+    repeats: int = Field(default=1, ge=1, le=100)
+    scores: Names | None = None
+    allow_leakage: bool = False
 
 
 class RunTable(Table):

@@ -6,18 +6,63 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from multicentre.validation.audit import Audit, check_interfold
     from multicentre.validation.cross_validation import CVResult, cross_val_score, cross_validate
+    from multicentre.validation.duplicates import DuplicateRate, estimate_duplicate_rate
+    from multicentre.validation.folds.by_site import LeaveOneSiteOut
+    from multicentre.validation.folds.covariate import CovariateFoldKFold, FoldStratifiedKFold
     from multicentre.validation.folds.drawn import FederatedKFold
+    from multicentre.validation.folds.hashed import HashGroupKFold, RepeatedHashGroupKFold
     from multicentre.validation.folds.plan import FoldPlan
+    from multicentre.validation.leakage import LeakageReport, leakage_report
+    from multicentre.validation.scoring.scores import score
+    from multicentre.validation.stratifier import Suggestion, suggest_stratifier
+    from multicentre.validation.tuning import FederatedGridSearchCV
 
-__all__ = ["CVResult", "FederatedKFold", "FoldPlan", "cross_val_score", "cross_validate"]
+__all__ = [
+    "Audit",
+    "CVResult",
+    "CovariateFoldKFold",
+    "DuplicateRate",
+    "FederatedGridSearchCV",
+    "FederatedKFold",
+    "FoldPlan",
+    "FoldStratifiedKFold",
+    "HashGroupKFold",
+    "LeakageReport",
+    "LeaveOneSiteOut",
+    "RepeatedHashGroupKFold",
+    "Suggestion",
+    "check_interfold",
+    "cross_val_score",
+    "cross_validate",
+    "estimate_duplicate_rate",
+    "leakage_report",
+    "score",
+    "suggest_stratifier",
+]
 
 _HOMES = {
+    "HashGroupKFold": "folds.hashed",
+    "RepeatedHashGroupKFold": "folds.hashed",
+    "LeaveOneSiteOut": "folds.by_site",
+    "CovariateFoldKFold": "folds.covariate",
+    "FoldStratifiedKFold": "folds.covariate",
     "FederatedKFold": "folds.drawn",
     "FoldPlan": "folds.plan",
     "CVResult": "cross_validation",
     "cross_val_score": "cross_validation",
     "cross_validate": "cross_validation",
+    "score": "scoring.scores",
+    "FederatedGridSearchCV": "tuning",
+    "leakage_report": "leakage",
+    "LeakageReport": "leakage",
+    "suggest_stratifier": "stratifier",
+    "Suggestion": "stratifier",
+    "estimate_duplicate_rate": "duplicates",
+    "DuplicateRate": "duplicates",
+    "check_interfold": "audit",
+    "Audit": "audit",
 }
 
 

@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from multicentre.quantiles.maths import (
-    above_in_float32,
     between,
     count_in_cells,
     decode_doubles,
     encode_doubles,
     join_codes,
     split_cells,
+    up_to_float32,
 )
 
 DOUBLES = arrays(np.float64, st.integers(1, 40), elements=st.floats(allow_nan=False, allow_infinity=False))
@@ -86,12 +86,12 @@ def test_a_threshold_in_single_precision_parts_as_the_double_did(one: float, oth
         codes = encode_doubles(np.array([low, high]))
         threshold = between(codes[:1] + np.uint64(1), codes[1:])
         assert low <= threshold[0] < high
-        assert np.float32(low) < above_in_float32(threshold)[0] <= np.float32(high)
+        assert np.float32(low) < up_to_float32(threshold)[0] <= np.float32(high)
 
 
-def test_a_threshold_lies_half_way_in_a_gap_even_between_the_largest_doubles() -> None:
+def test_a_threshold_is_a_short_number_within_a_gap_even_between_the_largest_doubles() -> None:
     most = np.finfo(float).max
     border = encode_doubles(np.array([-most, most, 2.0, 5.0]))
-    assert between(border[[0, 2]], border[[1, 3]]).tolist() == [0.0, 3.0]
+    assert between(border[[0, 2]], border[[1, 3]]).tolist() == [0.0, 4.0]
     assert between(border[2:3], border[2:3])[0] == pytest.approx(2.0, rel=1e-15)
     assert between(border[2:3], border[2:3])[0] < 2.0

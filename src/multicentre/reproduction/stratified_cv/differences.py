@@ -4,19 +4,17 @@ from __future__ import annotations
 
 DIFFERENCES = {
     "Covariance": (
-        "The paper prints none. The one used here comes from the seed of the published script; the share of class 1 and "
-        "the best possible accuracy agree with its stored output, which does not prove that it is the same."
+        "The paper prints none. The one used here comes from the seed of the published script; the share of class 1 "
+        "and the best possible accuracy agree with its stored output, which does not prove that it is the same."
     ),
     "Duplicates": (
         "The published script draws about 50 of 2000 duplicates twice for one hospital, against the paper's first "
         "definition. Here nobody is twice at one hospital."
     ),
     "Trees": (
-        "XGBoost of 2020 searched splits exactly; here they are searched over histograms of 256 bins, which is its default"
-        " today."
+        "XGBoost of 2020 searched splits exactly; here they are searched over histograms of 256 bins, which is its "
+        "default today."
     ),
-    "Importance": (
-        "A covariate that no tree uses has importance 0; the published script stops there with an error."
-    ),
+    "Importance": ("A covariate that no tree uses has importance 0; the published script stops there with an error."),
     "MIMIC-III": "The journal's version has an analysis of MIMIC-III, which only its credentialed users may repeat.",
 }

@@ -12,7 +12,8 @@ from multicentre.privacy.normalisation import normalise
 from multicentre.reproduction.stratified_cv.divisions import hash_folds
 
 Key = Sequence[str | None]
-PERSON, BIRTH_DATE, FULL = "person (the truth)", "birth date", "full name and birth date"
+PERSON, YEAR, BIRTH_DATE = "person", "year of birth", "birth date"
+FULL = "full name and birth date"
 
 
 def joined(*columns: Key) -> list[str | None]:
@@ -34,7 +35,7 @@ def linkage_keys(identifier: Identifiers) -> dict[str, Key]:
     first, last = (normalise(identifier.column(name), "name") for name in ("first_name", "last_name"))
     return {
         PERSON: identifier.column("person"),
-        "year of birth": [None if date is None else date[:4] for date in birth],
+        YEAR: [None if date is None else date[:4] for date in birth],
         "year and month of birth": [None if date is None else date[:7] for date in birth],
         BIRTH_DATE: birth,
         "last name": last,
@@ -68,10 +69,10 @@ def stability(one: Key, other: Key, n_seeds: int) -> Mapping[str, float]:
     both = np.array([first is not None and second is not None for first, second in zip(one, other, strict=True)])
     equal = np.array([first == second for first, second in zip(one, other, strict=True)])[both]
     texts = np.array([[str(first), str(second)] for first, second in zip(one, other, strict=True)])[both]
-    same = [np.mean(np.equal(*hash_folds(texts.ravel(), np.zeros(texts.size), seed).reshape(-1, 2).T)) for seed in range(n_seeds)]
+    folds = [hash_folds(texts.ravel(), seed).reshape(-1, 2) for seed in range(n_seeds)]
     return {
         "missing_one": 100 * float(np.mean([value is None for value in one])),
         "missing_other": 100 * float(np.mean([value is None for value in other])),
         "equal": 100 * float(equal.mean()),
-        "same_fold": 100 * float(np.mean(same)),
+        "same_fold": 100 * float(np.mean([pair[:, 0] == pair[:, 1] for pair in folds])),
     }

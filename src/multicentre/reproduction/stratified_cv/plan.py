@@ -48,10 +48,10 @@ class Plan:
     def describe(self) -> str:
         """Return the budget in a sentence or two."""
         return (
-            f"{self.n_records} records and {self.n_duplicates} duplicates at five hospitals, five folds, {self.n_rounds} "
-            f"rounds of boosting; {self.n_simulations} simulations (Figure 3), {self.n_sets} sets of parameters (Figure "
-            f"4), a pilot in {self.n_pilot_sets} of them; {self.n_alarms} simulations for each share of duplicates "
-            f"(alarm); {self.n_repeats} repeats on real records."
+            f"{self.n_records} records and {self.n_duplicates} duplicates at five hospitals, five folds, "
+            f"{self.n_rounds} rounds of boosting; {self.n_simulations} simulations (Figure 3), {self.n_sets} sets of "
+            f"parameters (Figure 4), a pilot in {self.n_pilot_sets} of them; {self.n_alarms} simulations for each "
+            f"share of duplicates (alarm); {self.n_repeats} repeats on real records."
         )
 
 
@@ -61,7 +61,7 @@ FULL = Plan(
     n_rounds=200,
     n_simulations=30,
     n_sets=100,
-    n_pilot_sets=40,
+    n_pilot_sets=30,
     n_pilot_rounds=50,
     alarm_duplicates=(0, 204, 504, 2_000),
     n_alarms=10,
@@ -73,8 +73,8 @@ QUICK = Plan(
     n_duplicates=2_000,
     n_rounds=200,
     n_simulations=3,
-    n_sets=4,
-    n_pilot_sets=4,
+    n_sets=3,
+    n_pilot_sets=2,
     n_pilot_rounds=50,
     alarm_duplicates=(0, 2_000),
     n_alarms=2,

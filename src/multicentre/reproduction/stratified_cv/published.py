@@ -1,4 +1,4 @@
-"""What the paper printed: every point of Figures 3 and 4, read off the authors' vector graphics, and Figure 2's numbers."""
+"""What the paper printed: Figure 2's numbers, and every point of Figures 3 and 4 by the authors' vector graphics."""
 
 from __future__ import annotations
 

@@ -38,11 +38,6 @@ class Pooled:
         """Return some of the records."""
         return Pooled(self.X[rows], self.y[rows], self.person[rows], self.site[rows])
 
-    @property
-    def by_site(self) -> list[Pooled]:
-        """The records of every hospital."""
-        return [self.take(self.site == place) for place in np.unique(self.site)]
-
 
 def pool(sites: Mapping[str, TableData], person: str | None = None) -> Pooled:
     """Put the records of all sites together.

@@ -6,8 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from multicentre.reproduction._shared.section import Row
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
 
 _N_RESAMPLES = 1000
 
@@ -71,12 +75,12 @@ def relate(rows: Sequence[Row], name: str) -> Relation:
     )
 
 
-def _interval(x: np.ndarray, y: np.ndarray, sets: np.ndarray) -> tuple[float, float]:
-    random = np.random.default_rng(0)
-    places = [np.flatnonzero(sets == one) for one in np.unique(sets)]
-    found = []
-    for _ in range(_N_RESAMPLES):
-        rows = np.concatenate([places[one] for one in random.integers(len(places), size=len(places))])
-        if np.ptp(x[rows]) > 0 and np.ptp(y[rows]) > 0:
-            found.append(np.corrcoef(x[rows], y[rows])[0, 1])
-    return float(np.quantile(found, 0.025)), float(np.quantile(found, 0.975))
+def _interval(x: Floats, y: Floats, sets: Integers) -> tuple[float, float]:
+    """Return the 2.5 and 97.5 per cent points of the correlation over draws of whole sets, with replacement."""
+    centred_x, centred_y = x - x.mean(), y - y.mean()
+    terms = (np.ones_like(x), centred_x, centred_y, centred_x**2, centred_y**2, centred_x * centred_y)
+    sums = np.array([[term[sets == one].sum() for term in terms] for one in np.unique(sets)])
+    times = np.random.default_rng(0).multinomial(len(sums), np.full(len(sums), 1 / len(sums)), size=_N_RESAMPLES)
+    n, sx, sy, sxx, syy, sxy = (times @ sums).T
+    found = (sxy - sx * sy / n) / np.sqrt((sxx - sx**2 / n) * (syy - sy**2 / n))
+    return float(np.nanquantile(found, 0.025)), float(np.nanquantile(found, 0.975))

@@ -10,6 +10,10 @@ from multicentre.reproduction.stratified_cv.differences import DIFFERENCES
 from multicentre.reproduction.stratified_cv.exercises.alarm import ALARM
 from multicentre.reproduction.stratified_cv.exercises.covariates import COVARIATE_TABLE
 from multicentre.reproduction.stratified_cv.exercises.curves import CURVES
+from multicentre.reproduction.stratified_cv.exercises.federated import FEDERATED_RUN
+from multicentre.reproduction.stratified_cv.exercises.hospitals import HOSPITALS
+from multicentre.reproduction.stratified_cv.exercises.key_stability import KEY_STABILITY
+from multicentre.reproduction.stratified_cv.exercises.linkage import LINKAGE
 from multicentre.reproduction.stratified_cv.exercises.strategies import STRATEGY_TABLE
 from multicentre.reproduction.stratified_cv.plan import FULL, QUICK, Plan
 from multicentre.reproduction.stratified_cv.published import published
@@ -51,10 +55,10 @@ PAPER = Paper(
     title="# Fold-stratified cross-validation: figures 2 to 4, and what hashes, pilots and real records add",
     preamble=(
         "Records of some people are at two hospitals or more. Accuracies are means over five folds. `unbiased` divides "
-        "the records without duplicates by chance, `random` all records; x1 to x10 stand for thresholds of a covariate. "
-        "Bias is the difference from `unbiased`."
+        "the records without duplicates by chance, `random` all records; x1 to x10 stand for thresholds of a "
+        "covariate. Bias is the difference from `unbiased`."
     ),
-    exercises=(CURVES, STRATEGY_TABLE, COVARIATE_TABLE, ALARM),
+    exercises=(CURVES, STRATEGY_TABLE, COVARIATE_TABLE, ALARM, FEDERATED_RUN, LINKAGE, KEY_STABILITY, HOSPITALS),
     published=published,
     differences=DIFFERENCES,
 )

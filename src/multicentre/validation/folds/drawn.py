@@ -27,12 +27,13 @@ class DrawnFolds(FoldPart):
     def draw(self, ask: sent.Drawing) -> Acknowledgement:
         """Draw a fold for every patient of this site; nothing leaves."""
         n_splits = checked_splits(ask.n_splits)
-        self.settle(draw_folds(self.patients_by(ask.patient_key), n_splits, self.generator(ask.seed)), n_splits, ask)
+        random = self.generator(ask.seed, int(self.data.digest()[:16], 16))
+        self.settle(draw_folds(self.patients_by(ask.patient_key), n_splits, random), n_splits, ask)
         return Acknowledgement()
 
 
 class FederatedKFold(FoldSplitter):
-    """Random folds of equal size, drawn within every site. **Not safe against duplicates.**
+    """Random folds of equal size, drawn within every site: not safe against duplicates.
 
     A person with records at two sites is in two folds with probability 1 - 1/K, and what is learnt of one record is
     tested on the other: estimates are too good. It serves to measure by how much, see
@@ -46,7 +47,7 @@ class FederatedKFold(FoldSplitter):
         Column of identifiers by which a site knows the records of one patient; they stay together. By default every
         record is a patient.
     random_state : int, default 0
-        Seed.
+        Seed; a site mixes it with its data, so that nobody else can look for seeds whose folds differ by one record.
 
     Examples
     --------

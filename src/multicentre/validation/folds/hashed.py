@@ -2,36 +2,45 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import warnings
-from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from multicentre.data.identifiers import IDENTIFIER, Identifiers
 from multicentre.federation.coordinator import Federation
-from multicentre.federation.errors import ConfigurationError, DataError, RefusedByPolicy
-from multicentre.federation.messages import Message, array, flag
+from multicentre.federation.errors import ConfigurationError
 from multicentre.privacy.normalisation import NORMALISATION, DateOrder, Kind
 from multicentre.privacy.pseudonyms import PseudonymKey
 from multicentre.privacy.secrets import Secret
 from multicentre.validation.folds import messages as sent
-from multicentre.validation.folds.keyed import HashedFolds, count_table, hash_people
+from multicentre.validation.folds.keyed import HashedFolds, hash_people
 from multicentre.validation.folds.packing import bucket_number, pack_buckets
-from multicentre.validation.folds.site import FoldPart, number_patients
-from multicentre.validation.folds.splitter import FoldSplitter, check_classes, checked_splits, needed_groups
+from multicentre.validation.folds.plan import FoldPlan
+from multicentre.validation.folds.rounds import (
+    Agreed,
+    Crowded,
+    Packed,
+    agree,
+    check_missing,
+    find_crowded,
+    outer_folds,
+    pack,
+)
+from multicentre.validation.folds.site import FoldPart, count_table, number_patients
+from multicentre.validation.folds.splitter import FoldSplitter, checked_splits, needed_groups
 from multicentre.validation.folds.strata import array_strata
 
 Integers = NDArray[np.int64]
-FEW_TO_BALANCE = 4
+MOST_REPEATS = 1000
 
 
 class HashGroupKFold(FoldSplitter):
-    """Folds by a keyed hash of who a record is about: one person's records are in one fold, at whichever sites they lie.
+    """Folds by a keyed hash of who a record is about: all records of one person are in one fold, whatever their sites.
 
     Parameters
     ----------
@@ -67,7 +76,7 @@ class HashGroupKFold(FoldSplitter):
     ... }
     >>> plan = HashGroupKFold(4).plan(mc.Federation.in_process(sites, secure_sum=True))
     >>> plan.duplicate_safe, plan.counts.tolist()
-    (True, [100.0, 100.0, 100.0, 100.0])
+    (True, [104.0, 97.0, 104.0, 95.0])
     """
 
     site_part: ClassVar[type[FoldPart]] = HashedFolds
@@ -97,6 +106,15 @@ class HashGroupKFold(FoldSplitter):
         self.repeat = repeat
         self.max_missing = max_missing
         self._key = key
+        self._lost_key = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_key": None, "_lost_key": self._lost_key or self._key is not None}
+
+    def __deepcopy__(self, memory: dict[int, Any]) -> Self:
+        made = object.__new__(type(self))
+        made.__dict__.update(copy.deepcopy(vars(self), memory))
+        return made
 
     def _told(self, study: str, within: str = "") -> sent.Hashing:
         orders = self.date_order if isinstance(self.date_order, Mapping) else {}
@@ -110,33 +128,37 @@ class HashGroupKFold(FoldSplitter):
             rules=NORMALISATION,
             sites=tuple(orders),
             date_orders=tuple(orders.values()),
-            date_order="iso" if orders or not isinstance(self.date_order, str) else self.date_order,
+            date_order="iso" if isinstance(self.date_order, Mapping) else str(self.date_order),
             patient_key=self.patient_key or "",
             stratify=bool(self.stratify),
         )
 
     def _divide(self, federation: Federation) -> Mapping[str, object]:
-        told = self._told(federation.terms.study, _outer_folds(federation))
-        exact = federation.once("agreed", _Agreed, lambda: _agree(federation, told)).exact
+        told = self._told(federation.terms.study, outer_folds(federation))
+        if (strangers := sorted(set(told.sites) - set(federation.sites))) and not told.within:
+            raise ConfigurationError(f"no such site takes part: {', '.join(strangers)}", where="date_order")
+        exact = federation.once("agreed", Agreed, lambda: agree(federation, told)).exact
         surveyed = federation.once("surveyed", sent.Survey, lambda: federation.sum(HashedFolds.count_missing, told))
         self._check_survey(federation, told, surveyed)
-        packed = federation.once("packed", _Packed, lambda: _pack(federation, told, round(surveyed.records), exact))
+        packed = federation.once("packed", Packed, lambda: pack(federation, told, round(surveyed.records), exact))
         return {"n_buckets": len(packed.fold_of_bucket), "balanced": packed.balanced}
 
     def _check_survey(self, federation: Federation, told: sent.Hashing, surveyed: sent.Survey) -> None:
         check_missing(round(surveyed.missing), round(surveyed.records), self.max_missing, self.person_key)
         if surveyed.crowded:
+            sites = federation.once("crowded", Crowded, lambda: find_crowded(federation, told)).sites
             warnings.warn(
-                f"{_crowded_sites(federation, told)}: many more records share one value of {self.person_key!r} than "
-                "others do, which may stand for a value that is not known; they are all in one fold",
-                stacklevel=5,
+                f"{', '.join(sites)}: many more records share one value of {self.person_key!r} than others do, "
+                "as where one value is written for all who have none; they are all in one fold",
+                stacklevel=4,
             )
 
     def _folds(self, X: NDArray[Any], y: NDArray[Any] | None, groups: NDArray[Any] | None) -> Integers:
-        told = self._told("study")
-        given = needed_groups(groups, "identifiers")
+        told, given = self._told("study"), needed_groups(groups, "identifiers")
+        if told.sites:
+            raise ConfigurationError("arrays have one order of dates", where="date_order", mend="Name it by itself.")
         values, patients = _columns(given, told)
-        known = hash_people(values, patients, self._key or _simulated(told.study), told, told.date_order)
+        known = hash_people(values, patients, self._array_key(told.study), told, told.date_order)
         check_missing(known.n_missing, len(known), self.max_missing, "groups")
         strata, n_strata = array_strata(y, len(known)) if told.stratify else (np.zeros(len(known), dtype=np.int64), 1)
         n_buckets = bucket_number(len(known), told.n_splits)
@@ -144,105 +166,63 @@ class HashGroupKFold(FoldSplitter):
         packed = pack_buckets(count_table(bucket, strata, n_buckets, n_strata), told.n_splits)
         return np.where(bucket < 0, -1, packed[bucket])
 
-
-def check_missing(n_missing: int, n_records: int, max_missing: float, where: str) -> None:
-    """Raise DataError if more records than `max_missing`, as a share, have no identifier."""
-    if n_missing > max_missing * n_records:
-        raise DataError(
-            f"{n_missing} of {n_records} records have no identifier",
-            where=where,
-            mend="Complete them at the sites, or allow more with max_missing; these records will be in no fold.",
-        )
+    def _array_key(self, study: str) -> PseudonymKey:
+        if self._lost_key:
+            raise ConfigurationError(
+                "the key did not travel with the copy", where="key", mend="Make the splitter where it is used."
+            )
+        return self._key or PseudonymKey(Secret(hashlib.sha256(f"simulated/{study}".encode()).digest()))
 
 
-@dataclass(frozen=True)
-class _Agreed(Message):
-    """Whether small counts of a site may go into the sums."""
+class RepeatedHashGroupKFold(HashGroupKFold):
+    """Folds by a keyed hash, several times: every repeat has folds of its own, with the same guarantee.
 
-    exact: bool = flag("whether all counts may be told")
-
-
-@dataclass(frozen=True)
-class _Packed(Message):
-    """The fold of each bucket."""
-
-    fold_of_bucket: Integers = array("fold of each bucket", ("B",), dtype="i8")
-    balanced: bool = flag("whether buckets were packed by their counts")
-
-
-def _agree(federation: Federation, told: sent.Hashing) -> _Agreed:
-    answers = federation.ask(HashedFolds.tell_key, told)
-    check_keys({site: answer.fingerprint for site, answer in answers.items()})
-    check_classes({site: answer.n_classes for site, answer in answers.items()})
-    spares_few = any(answer.spares_few for answer in answers.values())
-    return _Agreed(federation.protection == "masked" or not spares_few)
-
-
-def _pack(federation: Federation, told: sent.Hashing, n_records: int, exact: bool) -> _Packed:
-    n_buckets = bucket_number(n_records, told.n_splits) if exact else _finest(federation, told)
-    balanced = n_buckets >= FEW_TO_BALANCE * told.n_splits
-    if balanced:
-        table = federation.sum(HashedFolds.count_buckets, sent.Bucketing(**_fields(told), n_buckets=n_buckets))
-        fold_of_bucket = pack_buckets(table.records, told.n_splits)
-    else:
-        fold_of_bucket = np.arange(told.n_splits, dtype=np.int64)
-    federation.ask(HashedFolds.assign, sent.Packing(**_fields(told), fold_of_bucket=fold_of_bucket))
-    return _Packed(fold_of_bucket, balanced)
-
-
-def _finest(federation: Federation, told: sent.Hashing) -> int:
-    return min(answer.n_buckets for answer in federation.ask(HashedFolds.tell_fineness, told).values())
-
-
-def _fields(told: sent.Hashing) -> dict[str, Any]:
-    return {name: getattr(told, name) for name in sent.Hashing.declarations()}
-
-
-def _outer_folds(federation: Federation) -> str:
-    """Return the folds that a federation was selected by, outermost first; empty for a whole one."""
-    selection, folds = federation._selection, []
-    while selection is not None:
-        folds.append(".".join(map(str, sorted(selection.folds))))
-        selection = selection.within
-    return "/".join(reversed(folds))
-
-
-def _crowded_sites(federation: Federation, told: sent.Hashing) -> str:
-    try:
-        answers = federation.ask(HashedFolds.tell_crowding, told)
-    except RefusedByPolicy:
-        return "a site"
-    return ", ".join(site for site, answer in answers.items() if answer.crowded)
-
-
-def check_keys(fingerprints: Mapping[str, str]) -> None:
-    """Check that all sites hold the same key.
-
-    Raises
-    ------
-    ConfigurationError
-        Sites have none, or another one than most; the error names them.
+    Parameters
+    ----------
+    n_splits : int, default 5
+        Folds of each repeat.
+    n_repeats : int, default 2
+        Plans, from 1 to 1000.
+    **hashing
+        The other parameters of :class:`HashGroupKFold`; `repeat` numbers the first plan.
 
     Examples
     --------
-    >>> check_keys({"lyon": "1f0a77c2", "oslo": "1f0a77c2"})
+    >>> people = np.arange(60) % 40
+    >>> splits = list(RepeatedHashGroupKFold(4, 3).split(np.zeros((60, 1)), groups=people))
+    >>> len(splits), sum(len(test) for _, test in splits)
+    (12, 180)
     """
-    without = [site for site, mark in fingerprints.items() if not mark]
-    if without:
-        raise ConfigurationError(
-            "there is no key of pseudonyms",
-            where=", ".join(without),
-            mend="One site generates the study's key and hands it to the others; the coordinator never has it.",
-        )
-    [(commonest, n_sites), *others] = Counter(fingerprints.values()).most_common()
-    if others:
-        is_tie = others[0][1] == n_sites
-        strangers = [site for site, mark in fingerprints.items() if is_tie or mark != commonest]
-        raise ConfigurationError(
-            "the sites hold different keys of pseudonyms, and one person would have several pseudonyms",
-            where=", ".join(strangers),
-            mend="Compare PseudonymKey.fingerprint(study) and hand over the right key.",
-        )
+
+    def __init__(self, n_splits: int = 5, n_repeats: int = 2, **hashing: Any) -> None:
+        super().__init__(n_splits, **hashing)
+        self.n_repeats = n_repeats
+
+    def plans(self, federation: Federation) -> list[FoldPlan]:
+        """Return one plan a repeat."""
+        return [repeat.plan(federation) for repeat in self._repeats()]
+
+    def get_n_splits(self, X: object = None, y: object = None, groups: object = None) -> int:
+        """Return the number of folds of all repeats."""
+        return self.n_splits * len(self._repeats())
+
+    def split(
+        self, X: ArrayLike, y: ArrayLike | None = None, groups: ArrayLike | None = None
+    ) -> Iterator[tuple[Integers, Integers]]:
+        """Yield rows for training and rows for testing of every fold of every repeat, on arrays."""
+        for repeat in self._repeats():
+            yield from repeat.split(X, y, groups)
+
+    def _repeats(self) -> list[HashGroupKFold]:
+        if int(self.n_repeats) != self.n_repeats or not 1 <= self.n_repeats <= MOST_REPEATS:
+            raise ConfigurationError(f"from 1 to {MOST_REPEATS} repeats are possible", where="n_repeats")
+        return [self._once(self.repeat + place) for place in range(self.n_repeats)]
+
+    def _once(self, repeat: int) -> HashGroupKFold:
+        made = object.__new__(HashGroupKFold)
+        made.__dict__.update({name: value for name, value in vars(self).items() if name != "n_repeats"})
+        made.repeat = repeat
+        return made
 
 
 def _columns(groups: NDArray[Any], told: sent.Hashing) -> tuple[list[str | None], Integers | None]:
@@ -255,7 +235,3 @@ def _columns(groups: NDArray[Any], told: sent.Hashing) -> tuple[list[str | None]
         )
     person, *patient = (Identifiers(list(column)).column(IDENTIFIER) for column in columns.T)
     return person, number_patients(patient[0]) if patient else None
-
-
-def _simulated(study: str) -> PseudonymKey:
-    return PseudonymKey(Secret(hashlib.sha256(f"simulated/{study}".encode()).digest()))

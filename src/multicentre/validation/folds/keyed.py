@@ -15,13 +15,14 @@ from numpy.typing import NDArray
 
 from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused
 from multicentre.federation.steps import Acknowledgement, step
-from multicentre.privacy.normalisation import NORMALISATION, normalise
+from multicentre.privacy.normalisation import normalise
 from multicentre.privacy.pseudonyms import PseudonymKey, Pseudonyms, pseudonymise
 from multicentre.validation.folds import messages as sent
 from multicentre.validation.folds.packing import BUCKETS_A_FOLD, MOST_BUCKETS
-from multicentre.validation.folds.site import FoldPart
+from multicentre.validation.folds.site import FoldPart, count_table
 from multicentre.validation.folds.splitter import checked_splits
 from multicentre.validation.folds.strata import outcome_strata
+from multicentre.validation.keys import Persons, check_rules
 
 Integers = NDArray[np.int64]
 Texts = Sequence[str | None]
@@ -52,13 +53,12 @@ class HashedFolds(FoldPart):
                 mend="Mask the sums (secure_sum=True), or leave these records out at the site beforehand.",
             )
         n_records = float(len(known))
-        return sent.Survey(n_records, float(known.n_missing), float(_is_crowded(known)), patients=len(known))
+        return sent.Survey(n_records, float(known.n_missing), float(self._is_crowded(ask)), patients=len(known))
 
     @step(releases=sent.Crowding, when="on request")
     def tell_crowding(self, ask: sent.Hashing) -> sent.Crowding:
         """Tell whether many records share one identifier, as they do where a placeholder stands in for it."""
-        known = self._pseudonyms(ask)
-        return sent.Crowding(_is_crowded(known), patients=len(known))
+        return sent.Crowding(self._is_crowded(ask), patients=len(self.data))
 
     @step(releases=sent.Fineness, when="once")
     def tell_fineness(self, ask: sent.Hashing) -> sent.Fineness:
@@ -75,7 +75,7 @@ class HashedFolds(FoldPart):
         table = self._table(ask, checked_buckets(ask.n_buckets, checked_splits(ask.n_splits)))
         if self.masked:
             return sent.BucketTable(table, patients=len(self.data))
-        if not _is_step_of(ask.n_buckets, ask.n_splits) and self.least_behind > 1:
+        if self.least_behind > 1 and not is_halving(ask.n_buckets, ask.n_splits):
             raise ConfigurationError("this number of buckets is not used in clear", where="n_buckets")
         return sent.BucketTable(table, patients=self._fewest(table))
 
@@ -87,7 +87,9 @@ class HashedFolds(FoldPart):
         if packed.min() < 0 or packed.max() >= n_splits:
             raise ConfigurationError(f"buckets go to folds 0 to {n_splits - 1}", where="fold_of_bucket")
         bucket = self._pseudonyms(ask).buckets(n_buckets)
-        self.settle(np.where(bucket < 0, -1, packed[bucket]), n_splits, ask)
+        sizes = np.bincount(bucket[bucket >= 0], minlength=n_buckets)
+        smallest = self._fewest(sizes) if is_halving(n_buckets, n_splits) else 1
+        self.settle(np.where(bucket < 0, -1, packed[bucket]), n_splits, ask, movable=smallest)
         return Acknowledgement()
 
     def _pseudonyms(self, told: sent.Hashing) -> Pseudonyms:
@@ -97,23 +99,42 @@ class HashedFolds(FoldPart):
         return self._made[1]
 
     def _new_pseudonyms(self, told: sent.Hashing) -> Pseudonyms:
-        if not isinstance(self.key, PseudonymKey):
-            raise ConfigurationError("the site has no key of pseudonyms", where=self.site)
-        orders = dict(zip(told.sites, told.date_orders, strict=True))
-        values = self.identifiers(told.person_key)
         patients = self.patients_by(told.patient_key) if told.patient_key else None
-        try:
-            return hash_people(values, patients, self.key, told, orders.get(self.site, told.date_order))
-        except DataError as refused:
-            raise refused.at(told.person_key) from None
+        return hash_site(self, told, purpose_of(told), patients)
+
+    def _is_crowded(self, told: sent.Hashing) -> bool:
+        known = self._pseudonyms(told)
+        if told.patient_key:
+            first = np.unique(self.patients_by(told.patient_key), return_index=True)[1]
+            known = Pseudonyms(known.tokens[first], known.present[first])
+        return is_crowded(known)
 
     def _table(self, told: sent.Hashing, n_buckets: int) -> Integers:
-        strata, n_strata = outcome_strata(self.data) if told.stratify else (np.zeros(len(self.data), dtype=int), 1)
+        strata, n_strata = outcome_strata(self.data) if told.stratify else (np.zeros(len(self.data), dtype=np.int64), 1)
         return count_table(self._pseudonyms(told).buckets(n_buckets), strata, n_buckets, n_strata)
 
     @staticmethod
     def _fewest(table: Integers) -> int:
         return int(table[table > 0].min(initial=table.sum()))
+
+
+def hash_site(part: FoldPart, told: Persons, purpose: str, patients: Integers | None = None) -> Pseudonyms:
+    """Return the pseudonym of each record's person at a site.
+
+    Raises
+    ------
+    ConfigurationError
+        As for `hash_people`; or the site has no key.
+    DataError
+        The site has no such identifiers, or one was refused; the error does not say which.
+    """
+    if not isinstance(part.key, PseudonymKey):
+        raise ConfigurationError("the site has no key of pseudonyms", where=part.site)
+    values = part.identifiers(told.person_key)
+    try:
+        return _hash_values(values, patients, part.key, told, purpose, told.order_at(part.site))
+    except DataError as refused:
+        raise DataError(refused.what, where=f"{part.site}, {told.person_key}", mend=refused.mend) from None
 
 
 def hash_people(
@@ -138,20 +159,27 @@ def hash_people(
     DataError
         A value was refused.
     """
-    if told.rules != NORMALISATION:
-        raise ConfigurationError(
-            "rules of normalisation differ", where="rules", mend="Install one version of the package at all sites."
-        )
+    return _hash_values(values, patients, key, told, purpose_of(told), date_order)
+
+
+def _hash_values(
+    values: Texts, patients: Integers | None, key: PseudonymKey, told: Persons, purpose: str, date_order: Any
+) -> Pseudonyms:
+    check_rules(told)
     kind: Any = told.kind
     plain = normalise(values, kind, date_order=date_order)
     shared = plain if patients is None else share_identifiers(plain, patients)
-    return pseudonymise(shared, key, purpose=purpose_of(told), kind=kind)
+    return pseudonymise(shared, key, purpose=purpose, kind=kind)
 
 
 def purpose_of(told: sent.Hashing) -> str:
-    """Return what tokens are for: ``fold/v1/<study>/rep<r>``, and for an inner plan ``/outer<folds>``."""
+    """Return what tokens are for: ``fold/v1/<study>/rep<r>/k<K>``, and for an inner plan ``/outer<folds>``.
+
+    Plans of other numbers of folds are hashed apart: people between the edges of a fifth and of a sixth of one hash
+    would be few, and two fits would tell of them.
+    """
     inner = f"/outer{told.within}" if told.within else ""
-    return f"fold/v1/{told.study}/rep{told.repeat}{inner}"
+    return f"fold/v1/{told.study}/rep{told.repeat}/k{told.n_splits}{inner}"
 
 
 def share_identifiers(values: Texts, patients: Integers) -> list[str | None]:
@@ -176,13 +204,6 @@ def share_identifiers(values: Texts, patients: Integers) -> list[str | None]:
     return [chosen.get(patient) for patient in patients.tolist()]
 
 
-def count_table(bucket: Integers, strata: Integers, n_buckets: int, n_strata: int) -> Integers:
-    """Return records by bucket and class, shape (n_buckets, n_strata); those without a bucket are left out."""
-    table = np.zeros((n_buckets, n_strata), dtype=np.int64)
-    np.add.at(table, (bucket[bucket >= 0], strata[bucket >= 0]), 1)
-    return table
-
-
 def checked_buckets(n_buckets: int, n_splits: int) -> int:
     """Return the number of buckets.
 
@@ -196,12 +217,20 @@ def checked_buckets(n_buckets: int, n_splits: int) -> int:
     return n_buckets
 
 
-def _is_step_of(n_buckets: int, n_splits: int) -> bool:
-    doublings = n_buckets // n_splits
-    return n_buckets == doublings * n_splits and doublings & (doublings - 1) == 0
+def is_halving(n_buckets: int, n_splits: int) -> bool:
+    """Tell whether buckets are folds cut in halves, so that counts of two numbers of buckets differ by whole buckets.
+
+    Examples
+    --------
+    >>> [n_buckets for n_buckets in range(5, 50) if is_halving(n_buckets, 5)]
+    [5, 10, 20, 40]
+    """
+    cut = n_buckets // n_splits
+    return n_buckets == cut * n_splits and cut & (cut - 1) == 0
 
 
-def _is_crowded(known: Pseudonyms) -> bool:
+def is_crowded(known: Pseudonyms) -> bool:
+    """Tell whether one pseudonym stands for more than 20 records and ten times as many as they do on average."""
     n_present = len(known) - known.n_missing
     n_people = max(n_present - known.n_duplicates, 1)
     return known.largest_group > max(MANY_RECORDS, MANY_TIMES * n_present / n_people)

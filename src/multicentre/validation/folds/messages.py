@@ -10,10 +10,12 @@ from numpy.typing import NDArray
 
 from multicentre.federation.messages import Message, array, count, flag, number, text, texts
 from multicentre.federation.steps import Release
+from multicentre.validation.keys import Persons
 
 Integers = NDArray[np.int64]
 MOST_RECORDS = 2.0**31
 MOST_SPLITS = 100
+MOST_COUNTS = 2.0**20
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,7 @@ class Folds(Message):
     fold: Integers = array("fold of each record, -1 for none", ("n",), dtype="i8")
     n_splits: int = count("number of folds")
     digest: str = text("what the site was told to divide by, as a hash")
+    movable: int = count("records in the smallest part that another plan could put elsewhere")
     counted: bool = flag("whether the folds were found large enough")
 
 
@@ -43,19 +46,41 @@ class Roster(Message):
 
 
 @dataclass(frozen=True)
-class Hashing(Message):
+class Marking(Persons):
+    """Into how many buckets people are hashed, to find those at several sites."""
+
+    n_buckets: int = count("number of buckets")
+
+
+@dataclass(frozen=True)
+class Unshared(Persons):
+    """All sites, each a fold of its own, and which people are left out of all."""
+
+    roster: tuple[str, ...] = texts("names of the sites, in the order of the folds")
+    shared: NDArray[np.bool_] = array("whether people of several sites are in a bucket", ("B",), dtype="b1")
+
+
+@dataclass(frozen=True)
+class RecordCount(Release):
+    """How many records a site has."""
+
+    records: float = number("records", unit="records", bound=MOST_RECORDS)
+
+
+@dataclass(frozen=True)
+class Occupied(Release):
+    """How many sites have somebody in a bucket of the keyed hash."""
+
+    sites: Integers = array("sites with somebody, by bucket", ("B",), dtype="i8", unit="sites", bound=1.0)
+
+
+@dataclass(frozen=True)
+class Hashing(Persons):
     """By what people are hashed, the same at all sites."""
 
     n_splits: int = count("number of folds")
-    study: str = text("name of the study, part of what is hashed")
     repeat: int = count("number of the repeat, part of what is hashed")
     within: str = text("the folds of an outer plan, part of what is hashed; empty for none")
-    person_key: str = text("identifiers that tell the same person at all sites")
-    kind: str = text("how they are normalised")
-    rules: str = text("version of the rules of normalisation")
-    sites: tuple[str, ...] = texts("sites that write dates in an order of their own")
-    date_orders: tuple[str, ...] = texts("their orders")
-    date_order: str = text("order of dates at all other sites")
     patient_key: str = text("identifiers by which a site knows the records of one patient; empty for none")
     stratify: bool = flag("whether classes of the outcome are told apart")
 
@@ -122,11 +147,23 @@ class FoldCounts(Release):
 
     records: Integers = array("records, by fold and class", ("K", "C"), dtype="i8", unit="records", bound=MOST_RECORDS)
     excluded: float = number("records in no fold", unit="records", bound=MOST_RECORDS)
+    sites: Integers = array("sites with enough records in and outside a fold", ("K",), dtype="i8", bound=1.0)
+    untested: float = number("records in folds of few at their site", unit="records", bound=MOST_RECORDS)
+    joined: float = number("counts that went to the fold's commonest class, for they were of few", bound=MOST_COUNTS)
+
+
+@dataclass(frozen=True)
+class DigestTold(Release):
+    """What a site divided by, as a hash."""
+
+    concerns_patients: ClassVar[bool] = False
+    digest: str = text("hash of what the site divided by")
+    n_classes: int = count("classes of the outcome")
 
 
 @dataclass(frozen=True)
 class Presence(Release):
-    """Which folds a site has records in, and what it was told to divide by."""
+    """For which folds a site has as many records as its policy asks for."""
 
-    present: NDArray[np.bool_] = array("whether the site has records in a fold", ("K",), dtype="b1")
-    digest: str = text("hash of what the site divided by")
+    inside: NDArray[np.bool_] = array("whether there are enough in the fold", ("K",), dtype="b1")
+    outside: NDArray[np.bool_] = array("whether there are enough in the other folds", ("K",), dtype="b1")

@@ -66,7 +66,7 @@ def _packing_order(counts: Floats) -> Integers:
 
 
 def _spreads(packed: Floats, own: Floats, totals: Floats) -> Floats:
-    """Return, for each fold, how unlike the folds are once it has a bucket, shape (K,); whole numbers until the root."""
+    """Return how unlike the folds are once one has a bucket, shape (K,); whole numbers until the root."""
     n_splits = packed.shape[1]
     squares = (packed**2).sum(axis=1)[:, None] + own[:, None] * (2 * packed + own[:, None])
     sums = (packed.sum(axis=1) + own)[:, None]

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.coordinator import Federation
+from multicentre.federation.coordinator import Federation, PlainSummation
 from multicentre.federation.errors import ConfigurationError, DataError
 
 Floats = NDArray[np.float64]
+FEW_RECORDS = 10
 
 
 @dataclass(frozen=True, eq=False)
 class FoldPlan:
     """Folds over the records of several sites.
+
+    A federation of a single site, as in folds by site, sums in clear even where the plan's sums are masked: there is
+    nobody to hide among, and the site's policy says what it lets out by itself.
 
     Attributes
     ----------
@@ -26,11 +31,12 @@ class FoldPlan:
         Whether all records of one person are in one fold, wherever they lie, if the sites' identifiers are right.
     class_table : array of shape (K, C)
         Records of all sites by fold and class of the outcome. In clear, a site counts a class that few of its records
-        in a fold have among the first.
+        in a fold have among the commonest there; ``facts["exact_classes"]`` is False if one did.
     n_excluded : int
         Records in no fold.
-    present : dict of str to tuple of int
-        Folds that a site has records in.
+    present, tested : dict of str to tuple of int
+        Folds k for which a site takes part in ``train(k)``, and in ``test(k)``: those outside of which, and in which, it
+        has as many records as its policy asks for.
     digest : str
         Hash of what every site divided its records by; the same at all of them.
     facts : dict
@@ -42,6 +48,7 @@ class FoldPlan:
     class_table: Floats
     n_excluded: int
     present: Mapping[str, tuple[int, ...]]
+    tested: Mapping[str, tuple[int, ...]]
     digest: str
     federation: Federation = field(repr=False)
     facts: Mapping[str, object] = field(default_factory=dict)
@@ -57,17 +64,17 @@ class FoldPlan:
         return np.asarray(self.class_table.sum(axis=1))
 
     def train(self, fold: int) -> Federation:
-        """Return the federation of all records outside a fold."""
+        """Return the federation of all records outside a fold, at the sites that have enough of them."""
         self._check(fold)
-        return self._select([other for other in range(self.n_splits) if other != fold])
+        return self._select([other for other in range(self.n_splits) if other != fold], fold, self.present)
 
     def test(self, fold: int) -> Federation:
-        """Return the federation of the records in a fold."""
+        """Return the federation of the records in a fold, at the sites that have enough of them."""
         self._check(fold)
-        return self._select([fold])
+        return self._select([fold], fold, self.tested)
 
     def imbalance(self) -> float:
-        """Return the largest difference between a fold's share of a class and the share of all, in percentage points."""
+        """Return the largest difference of a fold's share of a class from that of all, in percentage points."""
         shares = self.class_table / np.maximum(self.counts[:, None], 1)
         overall = self.class_table.sum(axis=0) / self.counts.sum()
         return float(100 * np.abs(shares - overall).max())
@@ -76,28 +83,45 @@ class FoldPlan:
         for fold in range(self.n_splits):
             yield self.train(fold), self.test(fold)
 
-    def _select(self, folds: list[int]) -> Federation:
-        sites = [site for site, present in self.present.items() if set(present) & set(folds)]
-        return self.federation.select(folds, sites)
+    def _select(self, folds: list[int], fold: int, taking_part: Mapping[str, tuple[int, ...]]) -> Federation:
+        sites = [site for site, own in taking_part.items() if fold in own]
+        if not sites:
+            raise DataError("no site has enough records", where=f"fold {fold}", mend="Take fewer folds.")
+        chosen = self.federation.select(folds, sites)
+        if len(sites) == 1:
+            chosen._summation = PlainSummation()
+        return chosen
 
     def _check(self, fold: int) -> None:
         if not 0 <= fold < self.n_splits:
             raise ConfigurationError(f"there are folds 0 to {self.n_splits - 1}", where="fold")
 
 
-def check_outcomes(plan: FoldPlan, least: int) -> None:
-    """Check that every fold has enough records of every class of the outcome that occurs.
+def check_outcomes(plan: FoldPlan, *, needed: bool = True) -> None:
+    """Check that every fold has records of every class of the outcome that occurs, and warn of fewer than ten.
+
+    Parameters
+    ----------
+    plan : FoldPlan
+        With classes that are counted as they are.
+    needed : bool, default True
+        Refuse a fold that lacks a class; else warn of it.
 
     Raises
     ------
     DataError
-        A fold has fewer than `least` of a class.
+        A fold has no record of a class that others have.
     """
-    occurring = plan.class_table.sum(axis=0) > 0
-    fewest = plan.class_table[:, occurring].min(initial=np.inf)
-    if fewest < least:
+    occurring = np.flatnonzero(plan.class_table.sum(axis=0))
+    table = plan.class_table[:, occurring]
+    fold, place = np.unravel_index(int(table.argmin()), table.shape)
+    fewest = int(table[fold, place])
+    said = f"fold {fold} has {fewest or 'no'} records of class {occurring[place]} of the outcome"
+    if needed and not fewest:
         raise DataError(
-            f"a fold has {int(fewest)} records of a class of the outcome; at least {least} are needed",
+            said,
             where=plan.strategy,
-            mend="Take fewer folds, balance them by the outcome, or ask for fewer events a fold.",
+            mend="Take fewer folds, or balance them by the outcome (HashGroupKFold with secure sums).",
         )
+    if fewest < FEW_RECORDS:
+        warnings.warn(f"{plan.strategy}: {said}; scores of it say little", stacklevel=3)

@@ -10,24 +10,24 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.data.identifiers import IDENTIFIER, Identifiers
-from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused
+from multicentre.federation.errors import ConfigurationError, DisclosureRefused
 from multicentre.federation.messages import Message, Nothing
-from multicentre.federation.steps import SitePart, step
+from multicentre.federation.steps import step
 from multicentre.federation.wire import encode
 from multicentre.validation.folds import messages as sent
 from multicentre.validation.folds.strata import outcome_strata
+from multicentre.validation.keys.audited import AuditedPart
 
 Integers = NDArray[np.int64]
+Flags = NDArray[np.bool_]
 
 
-class FoldPart(SitePart):
+class FoldPart(AuditedPart):
     """Base of the site parts that divide records into folds.
 
     A strategy adds a step that works out the fold of every record and hands it to :meth:`settle`.
     """
 
-    sees_identifiers: ClassVar[bool] = True
     remembers: ClassVar[type[Message]] = sent.Folds
     state: sent.Folds | None = None
 
@@ -36,30 +36,40 @@ class FoldPart(SitePart):
         """Fold of each record, once the folds were counted and found large enough."""
         return self.state.fold if self.state is not None and self.state.counted else None
 
+    @step(releases=sent.DigestTold, when="once")
+    def tell_digest(self, ask: Nothing) -> sent.DigestTold:
+        """Tell by what the site divided its records, as a hash."""
+        return sent.DigestTold(self._settled.digest, outcome_strata(self.data)[1])
+
     @step(releases=sent.FoldCounts, when="once", summed=True)
     def count_folds(self, ask: Nothing) -> sent.FoldCounts:
         """Count records by fold and class of the outcome; refuse folds that are too small to be told apart in clear."""
-        settled = self._settled
+        settled, n_joined = self._settled, 0
         strata, n_strata = outcome_strata(self.data)
-        table = np.zeros((settled.n_splits, n_strata), dtype=np.int64)
-        inside = settled.fold >= 0
-        np.add.at(table, (settled.fold[inside], strata[inside]), 1)
+        table = count_table(settled.fold, strata, settled.n_splits, n_strata)
         sizes = table.sum(axis=1)
         if not self.masked:
-            self._check_sizes(sizes, int(len(inside) - inside.sum()))
-            table = np.where(table < self.least_behind, 0, table)
-            table[:, 0] += sizes - table.sum(axis=1)
+            self._check_sizes(settled, sizes)
+            table, n_joined = join_few(table, self.least_behind)
         self.state = replace(settled, counted=True)
-        return sent.FoldCounts(table, float((~inside).sum()), patients=len(self.data))
+        inside, outside = self._enough(sizes)
+        return sent.FoldCounts(
+            table,
+            float((settled.fold < 0).sum()),
+            (inside & outside).astype(np.int64),
+            float(sizes[~inside].sum()),
+            float(n_joined),
+            patients=len(strata),
+        )
 
-    @step(releases=sent.Presence, when="once")
+    @step(releases=sent.Presence, when="on request")
     def tell_presence(self, ask: Nothing) -> sent.Presence:
-        """Tell in which folds the site has records, and by what it divided them."""
+        """Tell for which folds the site has as many records as its policy asks for, to test on and to train on."""
         settled = self._settled
-        present = np.bincount(settled.fold[settled.fold >= 0], minlength=settled.n_splits) > 0
-        return sent.Presence(present, settled.digest, patients=len(self.data))
+        sizes = np.bincount(settled.fold[settled.fold >= 0], minlength=settled.n_splits)
+        return sent.Presence(*self._enough(sizes), patients=len(self.data))
 
-    def settle(self, fold: Integers, n_splits: int, told: Message) -> None:
+    def settle(self, fold: Integers, n_splits: int, told: Message, *, movable: int | None = None) -> None:
         """Remember the fold of every record, once.
 
         Parameters
@@ -69,30 +79,15 @@ class FoldPart(SitePart):
         n_splits : int
         told : Message
             What the coordinator told all sites to divide by.
+        movable : int, optional
+            Records in the smallest part that another plan could put into another fold. In clear it must not be of few
+            patients: two plans would tell of them. By default nothing less than a fold can be moved.
         """
         if self.state is not None:
             raise ConfigurationError("the records are divided already", where=self.method, mend="Make a plan anew.")
         digest = hashlib.sha256(encode(told)).hexdigest()
-        self.state = sent.Folds(np.asarray(fold, dtype=np.int64), n_splits, digest, counted=False)
-
-    def identifiers(self, name: str) -> list[str | None]:
-        """Return a column of identifiers; the records' own names stand in where the site has no column "identifier".
-
-        Raises
-        ------
-        DataError
-            The site has no such column.
-        """
-        if self.data_identifier is not None:
-            return self.data_identifier.column(name)
-        own = getattr(self.data, "ids", None)
-        if own is None or name != IDENTIFIER:
-            raise DataError(
-                "the records have no identifiers",
-                where=f"{self.site}, {name}",
-                mend="Give them with data.with_identifier(...), or use a strategy that needs none.",
-            )
-        return [str(one) for one in own]
+        least = len(self.data) if movable is None else movable
+        self.state = sent.Folds(np.asarray(fold, dtype=np.int64), n_splits, digest, least, counted=False)
 
     def patients_by(self, name: str) -> Integers:
         """Return a number for each record's patient, shape (n,); records without an identifier are patients apart."""
@@ -101,21 +96,21 @@ class FoldPart(SitePart):
         return number_patients(self.identifiers(name))
 
     @property
-    def data_identifier(self) -> Identifiers | None:
-        """The site's columns of identifiers."""
-        return getattr(self.data, "identifier", None)
-
-    @property
     def _settled(self) -> sent.Folds:
         if self.state is None:
             raise ConfigurationError("the records are not divided yet", where=self.method, mend="Make a plan anew.")
         return self.state
 
-    def _check_sizes(self, sizes: Integers, n_excluded: int) -> None:
-        smallest = min([int(size) for size in (*sizes, n_excluded) if size], default=0)
+    def _enough(self, sizes: Integers) -> tuple[Flags, Flags]:
+        least = max(self.least_behind, 1)
+        return sizes >= least, sizes.sum() - sizes >= least
+
+    def _check_sizes(self, settled: sent.Folds, sizes: Integers) -> None:
+        n_excluded = len(settled.fold) - int(sizes.sum())
+        smallest = min([int(size) for size in (*sizes, n_excluded, settled.movable) if size], default=0)
         if smallest < self.least_behind:
             raise DisclosureRefused(
-                f"a fold has fewer than {self.least_behind} of this site's records",
+                f"a fold, or what is in none, has fewer than {self.least_behind} of this site's records",
                 where=self.site,
                 mend="Take fewer folds, mask the sums (secure_sum=True), or leave the site out.",
             )
@@ -131,3 +126,30 @@ def number_patients(known: Sequence[str | None]) -> Integers:
     """
     apart = [f"record {row:09d}" if one is None else f"patient {one}" for row, one in enumerate(known)]
     return np.unique(apart, return_inverse=True)[1].astype(np.int64)
+
+
+def count_table(group: Integers, strata: Integers, n_groups: int, n_strata: int) -> Integers:
+    """Return records by group and class, shape (n_groups, n_strata); those of group -1 are left out.
+
+    Examples
+    --------
+    >>> count_table(np.array([0, 1, 1, -1]), np.array([1, 0, 1, 1]), 2, 2).tolist()
+    [[0, 1], [1, 1]]
+    """
+    table = np.zeros((n_groups, n_strata), dtype=np.int64)
+    np.add.at(table, (group[group >= 0], strata[group >= 0]), 1)
+    return table
+
+
+def join_few(table: Integers, least: int) -> tuple[Integers, int]:
+    """Return records by group and class with the counts of few among the group's commonest class, and their number.
+
+    Examples
+    --------
+    >>> join_few(np.array([[30, 4, 12], [3, 0, 15]]), 10)
+    (array([[34,  0, 12], [ 0,  0, 18]]), 2)
+    """
+    few, commonest = (table > 0) & (table < least), table.argmax(axis=1)
+    joined = np.where(few, 0, table)
+    joined[np.arange(len(table)), commonest] += table.sum(axis=1) - joined.sum(axis=1)
+    return joined, int(few.sum())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -12,10 +13,16 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.model_selection import BaseCrossValidator
 
 from multicentre.federation.coordinator import Federation
-from multicentre.federation.errors import ConfigurationError, DataError, IntegrityError
-from multicentre.federation.messages import Message, Nothing, array, count, text, texts
-from multicentre.validation.folds.messages import MOST_SPLITS
-from multicentre.validation.folds.plan import FoldPlan
+from multicentre.federation.errors import (
+    ConfigurationError,
+    DataError,
+    DisclosureWarning,
+    IntegrityError,
+    RefusedByPolicy,
+)
+from multicentre.federation.messages import Message, Nothing, array, count, flag, text, texts
+from multicentre.validation.folds.messages import MOST_SPLITS, DigestTold, Presence
+from multicentre.validation.folds.plan import FoldPlan, check_outcomes
 from multicentre.validation.folds.site import FoldPart
 
 Integers = NDArray[np.int64]
@@ -31,6 +38,8 @@ class FoldSplitter(BaseCrossValidator):  # type: ignore[misc]  # scikit-learn sh
     __metadata_request__split: ClassVar[dict[str, bool]] = {"groups": True}
     site_part: ClassVar[type[FoldPart]]
     duplicate_safe: ClassVar[bool]
+    needs_all_classes: ClassVar[bool] = True
+    mixes_sites: ClassVar[bool] = True
     n_splits: int
 
     def plan(self, federation: Federation) -> FoldPlan:
@@ -50,18 +59,58 @@ class FoldSplitter(BaseCrossValidator):  # type: ignore[misc]  # scikit-learn sh
         """
         opened = federation.begin(self.site_part, repr(self))
         facts = self._divide(opened)
-        counted = opened.once("counted", _Counted, lambda: _count(opened, self.site_part))
-        present = counted.present_by_site
-        return FoldPlan(
+        counted = opened.once("counted", _Counted, lambda: self._count(opened))
+        plan = FoldPlan(
             type(self).__name__,
             self.duplicate_safe,
             counted.records.astype(np.float64),
             counted.excluded,
-            present,
+            counted.by_site(counted.outside),
+            counted.by_site(counted.inside),
             counted.digest,
             opened,
-            facts,
+            {**facts, "exact_classes": counted.exact},
         )
+        self._warn(plan, counted.untested)
+        if counted.exact:
+            check_outcomes(plan, needed=self.needs_all_classes)
+        return plan
+
+    def _count(self, federation: Federation) -> _Counted:
+        digest = _check_digests(federation.ask(self.site_part.tell_digest, Nothing()))
+        counts = federation.sum(self.site_part.count_folds, Nothing())
+        sites = federation.sites
+        inside = outside = np.ones((len(sites), len(counts.records)), dtype=np.bool_)
+        if (counts.sites < len(sites)).any():
+            told = self._presence(federation)
+            sites = tuple(told)
+            inside = np.array([answer.inside for answer in told.values()])
+            outside = np.array([answer.outside for answer in told.values()])
+        untested, exact = round(counts.untested), counts.joined == 0
+        return _Counted(counts.records, round(counts.excluded), sites, inside, outside, untested, exact, digest)
+
+    def _presence(self, federation: Federation) -> Mapping[str, Presence]:
+        """Return for which folds each site has enough records."""
+        try:
+            return federation.ask(self.site_part.tell_presence, Nothing())
+        except RefusedByPolicy as refused:
+            mend = "Take fewer folds, so that every site has enough records in each and need not say where it has few."
+            raise RefusedByPolicy(refused.what, where=refused.where, mend=mend) from None
+
+    def _warn(self, plan: FoldPlan, n_untested: int) -> None:
+        if n_untested:
+            warnings.warn(
+                f"{plan.strategy}: {n_untested} records are trained on and never tested, for their sites have fewer of "
+                "them in a fold than their policies ask for; take fewer folds",
+                stacklevel=3,
+            )
+        testing = [sum(fold in tested for tested in plan.tested.values()) for fold in range(plan.n_splits)]
+        if self.mixes_sites and plan.federation.protection == "masked" and 1 in testing:
+            warnings.warn(
+                f"{plan.strategy}: fold {testing.index(1)} can be tested at one site alone, which answers in clear",
+                DisclosureWarning,
+                stacklevel=3,
+            )
 
     def plans(self, federation: Federation) -> list[FoldPlan]:
         """Return one plan, or as many as a strategy repeats itself."""
@@ -87,6 +136,10 @@ class FoldSplitter(BaseCrossValidator):  # type: ignore[misc]  # scikit-learn sh
         for fold in range(self.get_n_splits(X, y, groups)):
             yield np.flatnonzero((folds >= 0) & (folds != fold)), np.flatnonzero(folds == fold)
 
+    def __repr__(self) -> str:
+        told = ", ".join(f"{name}={value!r}" for name, value in vars(self).items() if not name.startswith("_"))
+        return f"{type(self).__name__}({told})"
+
     @abstractmethod
     def _divide(self, federation: Federation) -> Mapping[str, object]:
         """Have the sites divide their records; return what the plan tells of it."""
@@ -103,26 +156,25 @@ class _Counted(Message):
     records: Integers = array("records, by fold and class", ("K", "C"), dtype="i8")
     excluded: int = count("records in no fold")
     sites: tuple[str, ...] = texts("names of the sites")
-    present: NDArray[np.bool_] = array("whether a site has records in a fold", ("S", "K"), dtype="b1")
+    inside: NDArray[np.bool_] = array("whether a site has enough records in a fold", ("S", "K"), dtype="b1")
+    outside: NDArray[np.bool_] = array("whether it has enough in the other folds", ("S", "K"), dtype="b1")
+    untested: int = count("records that are never tested")
+    exact: bool = flag("whether classes were counted as they are, at all sites")
     digest: str = text("hash of what every site divided by")
 
-    @property
-    def present_by_site(self) -> dict[str, tuple[int, ...]]:
-        """Folds that a site has records in."""
-        found = zip(self.sites, self.present, strict=True)
-        return {site: tuple(np.flatnonzero(row).tolist()) for site, row in found}
+    def by_site(self, having: NDArray[np.bool_]) -> dict[str, tuple[int, ...]]:
+        """Return the folds that each site has."""
+        return {site: tuple(np.flatnonzero(row).tolist()) for site, row in zip(self.sites, having, strict=True)}
 
 
-def _count(federation: Federation, part: type[FoldPart]) -> _Counted:
-    counts = federation.sum(part.count_folds, Nothing())
-    told = federation.ask(part.tell_presence, Nothing())
-    if len({presence.digest for presence in told.values()}) != 1:
+def _check_digests(told: Mapping[str, DigestTold]) -> str:
+    digest, *others = {site.digest for site in told.values()}
+    if others:
         raise IntegrityError(
             "the sites did not divide by the same", where=", ".join(told), mend="Install one version at all sites."
         )
-    rows = np.array([presence.present for presence in told.values()])
-    digest = next(iter(told.values())).digest
-    return _Counted(counts.records, round(counts.excluded), tuple(told), rows, digest)
+    check_classes({site: answer.n_classes for site, answer in told.items()})
+    return digest
 
 
 def check_classes(n_classes: Mapping[str, int]) -> None:
@@ -151,7 +203,7 @@ def checked_splits(n_splits: int) -> int:
     ConfigurationError
         It is not a whole number from 2 to 100.
     """
-    if not isinstance(n_splits, int | np.integer) or not 2 <= n_splits <= MOST_SPLITS:
+    if int(n_splits) != n_splits or not 2 <= n_splits <= MOST_SPLITS:
         raise ConfigurationError(
             f"from 2 to {MOST_SPLITS} folds are possible", where="n_splits", mend="Five or ten are usual."
         )

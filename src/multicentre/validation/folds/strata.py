@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils.multiclass import type_of_target
 
 from multicentre.data.events.tensor import EventTensor
 from multicentre.data.survival import SurvivalData
@@ -38,18 +37,20 @@ def outcome_strata(data: Any) -> tuple[Integers, int]:
 def array_strata(y: NDArray[Any] | None, n_records: int) -> tuple[Integers, int]:
     """Return the class of every row's outcome, shape (n,), and the number of classes, for arrays.
 
-    Labels have their own classes; pairs of event and time (scikit-survival's structured arrays) two, with and without an
-    event; other numbers one.
+    Labels and whole numbers have their own classes, if rows have one in common on average; pairs of event and time
+    (scikit-survival's structured arrays) two, with and without an event; other numbers one.
 
     Examples
     --------
     >>> array_strata(np.array(["ill", "well", "ill"]), 3)
     (array([0, 1, 0]), 2)
+    >>> array_strata(np.array([0.5, 1.5, 0.5]), 3)
+    (array([0, 0, 0]), 1)
     """
     if y is not None and y.dtype.names:
-        flags = [name for name in y.dtype.names if y[name].dtype == bool]
-        y = y[flags[0]] if flags else None
-    if y is None or type_of_target(y) not in ("binary", "multiclass"):
-        return np.zeros(n_records, dtype=np.int64), 1
-    classes, strata = np.unique(y, return_inverse=True)
-    return strata.astype(np.int64), len(classes)
+        y = next((y[name] for name in y.dtype.names if y[name].dtype == bool), None)
+    if y is not None and y.ndim == 1 and (y.dtype.kind != "f" or np.array_equal(y, np.round(y))):
+        classes, strata = np.unique(y, return_inverse=True)
+        if 2 * len(classes) <= max(n_records, 4):
+            return strata.astype(np.int64), len(classes)
+    return np.zeros(n_records, dtype=np.int64), 1

@@ -8,7 +8,7 @@ differences, so that each step answers for one ask.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Protocol
@@ -32,7 +32,7 @@ LARGEST_MODEL = 2**30
 class Predictor(Protocol):
     """A fitted model as a message."""
 
-    def valid(self, data: Any) -> Any:
+    def valid_for(self, data: Any) -> Any:
         """Return the model if its arrays make one that can be applied to the data; else raise."""
 
 
@@ -75,6 +75,8 @@ class JudgingPart(SitePart):
     kinds: ClassVar[Mapping[str, type[Any]]] = {}
     remembers: ClassVar[type[Message]] = Memory
     state: Memory | None = None
+    data: Any
+    _predicted: dict[bool, Floats] | None = None
 
     @step(releases=Acknowledgement, when="once")
     def judge(self, ask: Judged) -> Acknowledgement:
@@ -121,7 +123,7 @@ class JudgingPart(SitePart):
                 where="judge",
                 mend="Install the same version everywhere.",
             )
-        return decode(kind, judged.packed.tobytes()).valid(self.data)
+        return decode(kind, judged.packed.tobytes()).valid_for(self.data)
 
     @cached_property
     def model(self) -> Any:
@@ -147,6 +149,22 @@ class JudgingPart(SitePart):
             raise ConfigurationError("there is no model to be judged", where=self.method, mend="Begin a new session.")
         return self.state
 
+    def predicted(self, predict: Callable[[], Floats]) -> Floats:
+        """Return what the model predicts, worked out once for masked answers and once for those in clear.
+
+        In clear some columns are flat, whatever was asked under a mask before.
+        """
+        if self._predicted is None:
+            self._predicted = {}
+        if self.masked not in self._predicted:
+            self._predicted[self.masked] = predict()
+        return self._predicted[self.masked]
+
+    @property
+    def n_records(self) -> int:
+        """Records at the site."""
+        return len(self.data)
+
     def answer_once(self, name: str, ask: Message) -> None:
         """Remember what a step was asked, and refuse to answer it for something else."""
         told = _digest(name, ask)
@@ -159,11 +177,11 @@ class JudgingPart(SitePart):
     def behind(self, cells: NDArray[np.number]) -> int:
         """Return how many patients stand behind counts: all of them under a mask, where only totals show."""
         few = np.asarray(cells)
-        return len(self.data) if self.masked else int(few[few > 0].min(initial=len(self.data)))
+        return self.n_records if self.masked else int(few[few > 0].min(initial=self.n_records))
 
     def behind_total(self, terms: Floats) -> int:
         """Return how many patients stand behind a sum: under a mask all, else as many as its terms amount to."""
-        return len(self.data) if self.masked else amount_to(terms)
+        return self.n_records if self.masked else amount_to(terms)
 
 
 def amount_to(terms: Floats) -> int:
@@ -230,7 +248,9 @@ def ask_own(opened: Federation, part: type[JudgingPart], names: Sequence[str]) -
     return ask_sites(opened, part.score_own, Wanted(tuple(names)), lambda answer: _by_name(answer, names))
 
 
-def ask_sites(opened: Federation, step: Step[Any, Any, R], ask: Message, read: Any) -> dict[str, dict[str, float]]:
+def ask_sites(
+    opened: Federation, step: Step[Any, Any, R], ask: Message, read: Callable[[R], dict[str, float]]
+) -> dict[str, dict[str, float]]:
     """Return what `read` makes of each site's own answer; a site whose policy or guard refuses is left out."""
     found: dict[str, dict[str, float]] = {}
     for site in opened.sites:

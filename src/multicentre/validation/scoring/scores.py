@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from multicentre.estimator import FederatedEstimator
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError
+from multicentre.federation.steps import SitePart
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,10 @@ class Scores:
 
 class Evaluator(Protocol):
     """How one kind of fitted model is scored on the records of a federation."""
+
+    @property
+    def part(self) -> type[SitePart]:
+        """What scores beside the patients."""
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -12,7 +12,9 @@ from multicentre.analytics.evaluation.estimator import SurvivalEvaluation
 from multicentre.analytics.evaluation.messages import OwnScores
 from multicentre.analytics.evaluation.site import EvaluationSite
 from multicentre.federation.coordinator import Federation
+from multicentre.federation.errors import DisclosureRefused
 from multicentre.federation.messages import Nothing
+from multicentre.federation.steps import SitePart
 from multicentre.validation.scoring.judging import ask_sites
 from multicentre.validation.scoring.scores import Scores
 
@@ -29,6 +31,7 @@ class SurvivalScores:
     """Concordance, integrated Brier score (negative: greater is better) and mean area under the curve."""
 
     names: tuple[str, ...] = ("concordance", "concordance_within_sites", "neg_ibs", "mean_auc")
+    part: type[SitePart] = EvaluationSite
     usual: tuple[str, ...] = ("concordance", "neg_ibs")
 
     def __call__(self, model: Any, federation: Federation, names: Sequence[str], *, by_site: bool) -> Scores:
@@ -41,17 +44,28 @@ class SurvivalScores:
         values: dict[str, float] = {}
         judged = None
         if together:
-            judged = SurvivalEvaluation(model, measures=[_MEASURES[name] for name in together]).fit(federation)
+            judged = _judge(federation, SurvivalEvaluation(model, measures=[_MEASURES[name] for name in together]))
             found = {"concordance": "concordance_", "neg_ibs": "ibs_", "mean_auc": "mean_auc_"}
             values = {name: float(getattr(judged, found[name])) for name in together}
         if len(together) < len(names):
-            judged = SurvivalEvaluation(model, measures=["concordance"], concordance="within_sites").fit(federation)
+            pairs = SurvivalEvaluation(model, measures=["concordance"], concordance="within_sites")
+            judged = _judge(federation, pairs)
             values["concordance_within_sites"] = float(judged.concordance_)
         if "neg_ibs" in values:
             values["neg_ibs"] = -values["neg_ibs"]
         assert judged is not None  # some score is named
         own = ask_sites(judged.federation, EvaluationSite.score_own, Nothing(), _concordance) if by_site else {}
         return Scores({name: values[name] for name in names}, float(judged.n_patients_), own)
+
+
+def _judge(federation: Federation, evaluation: SurvivalEvaluation) -> SurvivalEvaluation:
+    try:
+        return evaluation.fit(federation)
+    except DisclosureRefused as error:
+        if federation.protection == "masked":
+            raise
+        mend = 'Make the federation with secure_sum=True, or take scoring="concordance_within_sites".'
+        raise DisclosureRefused(error.what, where=error.where, mend=mend) from None
 
 
 def _concordance(answer: OwnScores) -> dict[str, float]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.messages import Message, array, count, number, text, texts
+from multicentre.federation.messages import Message, array, count, text, texts
 from multicentre.federation.steps import Release
 from multicentre.quantiles.messages import Thresholds
 
@@ -45,7 +45,7 @@ class Cuts(Thresholds):
 class Screened(Release):
     """Records by part of every column and class of the outcome, and how stable the columns are."""
 
-    records: Integers = array("records, by part and class", ("d", "b", "c"), dtype="i8", unit="records", bound=RECORDS)
+    records: Floats = array("records, by part and class", ("d", "b", "c"), unit="records", bound=RECORDS)
     missing: Integers = array("records without a value", ("d",), dtype="i8", unit="records", bound=RECORDS)
     repeated: Integers = array("patients with several values", ("d",), dtype="i8", unit="patients", bound=RECORDS)
     stable: Integers = array("of them, those whose values agree", ("d",), dtype="i8", unit="patients", bound=RECORDS)
@@ -72,7 +72,6 @@ class Piloted(Release):
     ratio: Floats = array("records times the ratio of the two scores", ("d",), bound=PILOTED * LARGEST_RATIO)
     ratio_squared: Floats = array("records times its square", ("d",), bound=PILOTED * LARGEST_RATIO**2)
     drawn: Floats = array("records times the score of random folds", ("d",), bound=PILOTED)
-    cut: Floats = array("records times the score of folds by the column", ("d",), bound=PILOTED)
 
 
 @dataclass(frozen=True)
@@ -93,5 +92,3 @@ class Chosen(Message):
     columns: tuple[str, ...] = texts("candidates")
     identifiers: tuple[str, ...] = texts("columns of identifiers that all sites have")
     outcome: tuple[str, ...] = texts("kind of the outcome, and the names of its classes")
-    n_left_out: int = count("columns that some site has not")
-    sites: float = number("sites")

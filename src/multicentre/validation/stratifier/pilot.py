@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,8 @@ from multicentre.survival.scores.concordance import concordance_index
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 MODELS = ("boosting", "linear")
+# scikit-learn sets the process's warning filters while it fits, which sites in threads of one process would confuse.
+_ONE_AT_A_TIME = Lock()
 RATE, DEPTH, LEAST_IN_LEAF, RIDGE = 0.6, 3, 4, 1.0
 
 
@@ -113,8 +116,9 @@ def _predict(train: Any, X: Floats, model: str, n_rounds: int) -> NDArray[Any]:
         target, weight = relative_hazard_target(train.time, train.event == 1)
     fitted = _boosted(kind, n_rounds) if model == "boosting" else _linear(kind)
     step = "" if model == "boosting" else f"{fitted.steps[-1][0]}__"
-    fitted.fit(train.X, target, **({} if weight is None else {f"{step}sample_weight": weight}))
-    return np.asarray(fitted.predict(X))
+    with _ONE_AT_A_TIME:
+        fitted.fit(train.X, target, **({} if weight is None else {f"{step}sample_weight": weight}))
+        return np.asarray(fitted.predict(X))
 
 
 def _boosted(kind: str, n_rounds: int) -> Any:

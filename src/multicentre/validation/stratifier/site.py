@@ -1,7 +1,7 @@
 """What runs beside the patients when a covariate is chosen to cut folds by.
 
-A site counts records by part of a column and class of the outcome, and cross-validates a small model on its own records.
-Only sums over sites leave: under a mask as they are; in clear cells of few records are joined with their neighbours.
+A site counts records by part of a column and class of the outcome, and cross-validates a small model on its own
+records. Only sums over sites leave: under a mask as they are; in clear cells of few records are joined.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from multicentre.federation.messages import Message, Nothing
 from multicentre.federation.steps import Acknowledgement, step
 from multicentre.federation.wire import encode
 from multicentre.quantiles import CountingPart
-from multicentre.survival.times.joining import join_small
 from multicentre.validation.folds.drawn import draw_folds
+from multicentre.validation.folds.site import number_patients
 from multicentre.validation.stratifier import messages as sent
+from multicentre.validation.stratifier.counting import count_agreement, count_parts, join_cells, split_outcome
 from multicentre.validation.stratifier.maths import contiguous_folds, fold_imbalance
 from multicentre.validation.stratifier.pilot import MODELS, kind_of, score_folds
 
@@ -59,12 +60,10 @@ class StratifierSite(CountingPart):
     def settle(self, ask: sent.Candidates) -> Acknowledgement:
         """Take note of the candidates, once; nothing leaves."""
         strangers = [name for name in ask.columns if name not in self._records().columns]
-        if strangers or not ask.columns or len(set(ask.columns)) != len(ask.columns):
+        if strangers or not 0 < len(set(ask.columns)) == len(ask.columns):
             raise DataError(
-                f"no such column is here: {', '.join(strangers)[:200]}"
-                if strangers
-                else "columns are named twice, or none",
-                where="candidates",
+                f"not all of the {len(ask.columns)} columns are here once",
+                where=", ".join(strangers)[:200] or "candidates",
                 mend="Name columns that all sites have, each once.",
             )
         if not 2 <= ask.n_bins <= MOST_BINS:
@@ -86,8 +85,8 @@ class StratifierSite(CountingPart):
     def screen(self, ask: sent.Cuts) -> sent.Screened:
         """Count records by part of each candidate and class of the outcome, and patients whose values agree.
 
-        In clear, cells of fewer records than the policy's minimum go to their neighbours, and what is still too few goes
-        to the column's fullest cell; agreement is left out where few patients agree or few do not.
+        In clear, cells of fewer records than the policy's minimum are joined with their neighbours, and what is still
+        too few goes to the column's fullest cell; agreement is left out where few patients agree or few do not.
         """
         self._answer_once("screened", ask)
         least = 0 if self.masked else self.least_behind
@@ -96,31 +95,33 @@ class StratifierSite(CountingPart):
         values = self.quantile_values()[:, :n_columns].T
         missing = np.isnan(values).sum(axis=1)
         missing = np.where(missing < least, 0, missing)
-        parts = [np.searchsorted(cuts, column) for cuts, column in zip(self._cuts(ask), values, strict=False)]
-        shape = self._asked.n_bins, n_classes
-        tables = [
-            _joined(_table(part[~np.isnan(column)], classes[~np.isnan(column)], shape), least, len(classes) - few)
-            for part, column, few in zip(parts, values, missing.tolist(), strict=True)
-        ]
-        records = np.array(tables, dtype=np.int64)
+        records = np.zeros((n_columns, self._asked.n_bins, n_classes))
+        fewest = []
+        for place, (column, cuts) in enumerate(zip(values, self._cuts(ask), strict=False)):
+            table = count_parts(column, cuts, classes, (len(cuts) + 1, n_classes))
+            records[place, : len(table)], few = join_cells(table, least, len(classes) - int(missing[place]))
+            fewest.append(few)
         several, stable = self._stability(values, least)
-        cells = np.concatenate([each.ravel() for each in (records, missing, stable, several - stable)])
-        behind = len(classes) if self.masked else int(cells[cells > 0].min(initial=len(classes)))
-        return sent.Screened(records, missing.astype(np.int64), several, stable, patients=behind)
+        cells = np.concatenate([missing, stable, several - stable, fewest])
+        return sent.Screened(
+            records,
+            missing.astype(np.int64),
+            several,
+            stable,
+            patients=len(classes) if self.masked else int(cells[cells > 0].min(initial=len(classes))),
+        )
 
     @step(releases=sent.Piloted, when="once", summed=True)
     def pilot(self, ask: sent.Trial) -> sent.Piloted:
-        """Cross-validate a small model with random folds and with folds cut by each column; add the ratios of the scores.
+        """Cross-validate a small model with random folds and with folds cut by each column; add the scores' ratios.
 
         A site leaves out a column that cannot cut it into folds of at least 20 records and of similar sizes.
         """
         self._check_trial(ask)
         self._answer_once("piloted", ask)
         data, patients = self._records(), self._patients()
-        own = int(data.digest()[:16], 16)
-        drawn = score_folds(
-            data, draw_folds(patients, ask.n_splits, self.generator(ask.seed, own)), ask.model, ask.n_rounds
-        )
+        random = self.generator(ask.seed, int(data.digest()[:16], 16))
+        drawn = score_folds(data, draw_folds(patients, ask.n_splits, random), ask.model, ask.n_rounds)
         cut = np.array([self._score_cut(name, patients, ask) for name in ask.columns])
         used = np.isfinite(cut) & (drawn >= LEAST_SCORE)
         weight = np.where(used, float(len(data)), 0.0)
@@ -132,7 +133,6 @@ class StratifierSite(CountingPart):
             ratio=weight * ratio,
             ratio_squared=weight * ratio**2,
             drawn=weight * (drawn if used.any() else 0.0),
-            cut=weight * np.where(used, cut, 0.0),
             patients=len(data),
         )
 
@@ -158,21 +158,18 @@ class StratifierSite(CountingPart):
     def _patients(self) -> Integers:
         """Return a number for each record's patient; without identifiers every record is a patient."""
         if not self._asked.person_key:
-            return np.arange(len(self.data))
+            return np.arange(len(self._records()))
         if self._identifiers is None:
-            raise DataError(
-                "the records have no identifiers", where=self._asked.person_key, mend="Leave person_key out."
-            )
-        known = self._identifiers.column(self._asked.person_key)
-        apart = [f"record {row}" if one is None else f"patient {one}" for row, one in enumerate(known)]
-        return np.unique(apart, return_inverse=True)[1].astype(np.int64)
+            raise DataError("the records have no identifiers", where=self._asked.person_key, mend="Leave it out.")
+        return number_patients(self._identifiers.column(self._asked.person_key))
 
     def _answer_once(self, name: str, ask: Message) -> None:
         """Refuse a second ask that differs from the first: the difference could single a patient out."""
         asked = hashlib.sha256(encode(ask)).hexdigest()
         if getattr(self._asked, name) not in ("", asked):
             raise ConfigurationError("the site has answered another ask", where=name, mend="Begin anew.")
-        self.state = replace(self._asked, **{name: asked})
+        known = {field: getattr(self._asked, field) for field in sent.Asked.declarations()}
+        self.state = sent.Asked(**{**known, name: asked})
 
     def _cuts(self, ask: sent.Cuts) -> list[Floats]:
         """Return the thresholds by column, if they are few and increase."""
@@ -190,18 +187,16 @@ class StratifierSite(CountingPart):
         data = self._records()
         if isinstance(data, TableData) and data.outcome == "class":
             return data.y.astype(np.int64), len(data.classes)
-        kind = kind_of(data)
-        cuts, n_parts = self._cuts(ask)[-1], N_OUTCOME_PARTS[kind]
-        chosen = cuts[np.arange(1, n_parts) * (len(cuts) + 1) // n_parts - 1] if len(cuts) >= n_parts - 1 else cuts
+        kind, cuts = kind_of(data), self._cuts(ask)[-1]
         if isinstance(data, SurvivalData):
-            late = np.searchsorted(chosen, data.time)
-            return (late + n_parts * (data.event == 1)).astype(np.int64), 2 * n_parts
-        return np.searchsorted(chosen, data.y).astype(np.int64), n_parts
+            late = split_outcome(data.time, cuts, N_OUTCOME_PARTS[kind])
+            return late + N_OUTCOME_PARTS[kind] * (data.event == 1), 2 * N_OUTCOME_PARTS[kind]
+        return split_outcome(data.y, cuts, N_OUTCOME_PARTS[kind]), N_OUTCOME_PARTS[kind]
 
     def _stability(self, values: Floats, least: int) -> tuple[Integers, Integers]:
         """Return patients with several known values by column, and those of them whose values are all the same."""
         patients = self._patients()
-        found = np.array([_agreement(column, patients) for column in values])
+        found = np.array([count_agreement(column, patients) for column in values])
         told = ((found == 0) | (found >= least)).all(axis=1)
         differ, agree = np.where(told, found.T, 0).astype(np.int64)
         return differ + agree, agree
@@ -216,11 +211,8 @@ class StratifierSite(CountingPart):
 
     def _check_trial(self, ask: sent.Trial) -> None:
         is_sound = 2 <= ask.n_splits <= MOST_SPLITS and 1 <= ask.n_rounds <= MOST_ROUNDS and ask.model in MODELS
-        if (
-            not is_sound
-            or not set(ask.columns) <= set(self._asked.columns)
-            or len(set(ask.columns)) != len(ask.columns)
-        ):
+        is_known = set(ask.columns) <= set(self._asked.columns) and len(set(ask.columns)) == len(ask.columns)
+        if not is_sound or not is_known:
             raise MessageError(
                 f"a pilot is of the candidates, 2 to {MOST_SPLITS} folds, 1 to {MOST_ROUNDS} rounds", where="Trial"
             )
@@ -228,34 +220,3 @@ class StratifierSite(CountingPart):
 
 def _outcome(data: Any) -> Floats:
     return np.where(data.event == 1, data.time, np.nan) if isinstance(data, SurvivalData) else data.y
-
-
-def _table(part: Integers, classes: Integers, shape: tuple[int, int]) -> Integers:
-    return np.bincount(part * shape[1] + classes, minlength=shape[0] * shape[1]).reshape(shape)
-
-
-def _joined(table: Integers, least: int, n_records: int) -> Integers:
-    """Return counts of `n_records` in which a cell holds none or `least`; what is left over goes to the fullest cell."""
-    if least <= 1:
-        return table
-    joined = join_small(table.T.astype(np.float64), least).T.astype(np.int64)
-    joined[np.unravel_index(int(joined.argmax()), joined.shape)] += n_records - joined.sum()
-    return joined
-
-
-def _agreement(values: Floats, patients: Integers) -> tuple[int, int]:
-    """Return how many patients have known values that differ, and how many have several that agree.
-
-    Examples
-    --------
-    >>> _agreement(np.array([1.0, 1.0, 2.0, 3.0, np.nan]), np.array([0, 0, 1, 1, 0]))
-    (1, 1)
-    """
-    known = ~np.isnan(values)
-    who, value = patients[known], values[known]
-    n_patients = int(patients.max(initial=-1)) + 1
-    low, high = np.full(n_patients, np.inf), np.full(n_patients, -np.inf)
-    np.minimum.at(low, who, value)
-    np.maximum.at(high, who, value)
-    several = np.bincount(who, minlength=n_patients) > 1
-    return int((several & (low < high)).sum()), int((several & (low == high)).sum())

@@ -152,8 +152,7 @@ def _choose(federation: Federation, candidates: Sequence[str] | None) -> sent.Ch
     if not wanted:
         raise DataError("the sites share no column", where="candidates", mend="Use HashGroupKFold.")
     identifiers = tuple(n for n in first.identifiers if all(n in one.identifiers for one in told.values()))
-    n_left_out = len({name for one in told.values() for name in one.columns}) - len(shared)
-    return sent.Chosen(wanted, identifiers, first.outcome, n_left_out, float(len(told)))
+    return sent.Chosen(wanted, identifiers, first.outcome)
 
 
 def _settle(federation: Federation, settled: sent.Candidates) -> Nothing:
@@ -177,7 +176,7 @@ def _ranked(columns: Sequence[str], screened: sent.Screened, n_splits: int) -> l
 
 
 def _candidate(
-    name: str, table: sent.Integers, n_splits: int, missing: float, repeated: float, stable: float
+    name: str, table: sent.Floats, n_splits: int, missing: float, repeated: float, stable: float
 ) -> Candidate:
     share = missing / (missing + table.sum())
     imbalance, stability = fold_imbalance(table.sum(axis=1), n_splits), _over(stable, repeated)
@@ -207,8 +206,10 @@ def _with_pilots(
 
 def _predicted(one: Candidate, piloted: sent.Piloted, place: int, line: Calibration) -> Candidate:
     n_sites = round(float(piloted.n_sites[place]))
-    sums = (piloted.weight, piloted.weight_squared, piloted.ratio, piloted.ratio_squared)
-    ratio, error = weighted_mean(*(float(each[place]) for each in sums), n_sites).tolist()
+    weight, squared, total, ratio_squared = (
+        float(each[place]) for each in (piloted.weight, piloted.weight_squared, piloted.ratio, piloted.ratio_squared)
+    )
+    ratio, error = weighted_mean(weight, squared, total, ratio_squared, n_sites).tolist()
     if n_sites == 0:
         return one
     level = _over(piloted.drawn[place], piloted.weight[place])
@@ -249,5 +250,5 @@ def _check(n_splits: int, model: str, n_pilots: int | None, n_rounds: int) -> No
         ("n_rounds", n_rounds, 1, MOST_ROUNDS),
         ("n_pilots", 1 if n_pilots is None else n_pilots, 0, np.inf),
     ):
-        if not isinstance(value, int | np.integer) or not low <= value <= high:
+        if int(value) != value or not low <= value <= high:
             raise ConfigurationError(f"a whole number from {low} to {high:g} is needed", where=name)

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from multicentre.exhibits import Exhibit
-
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -102,7 +100,8 @@ class Suggestion:
         said = []
         if self.identifiers:
             said.append(
-                f"Every site has {', '.join(self.identifiers)}: prefer HashGroupKFold, whose predicted bias is 0."
+                f"Every site has {', '.join(self.identifiers)}: prefer HashGroupKFold(person_key=...), whose predicted "
+                "bias is 0."
             )
         if self.best is None:
             said.append("No covariate can be used to cut folds.")
@@ -116,8 +115,8 @@ class Suggestion:
                 f"(95 % interval {first.lower:+.4f} to {first.upper:+.4f}) in {self.score}."
             )
         said.append(
-            f"Where records of one person agree in {first.name} exactly, hash its bins "
-            "(CovariateFoldKFold, scheme='binned-hash'): predicted bias 0."
+            f"Where records of one person agree in {first.name}, deal out its bins by a hash, "
+            f"CovariateFoldKFold(covariate={first.name!r}, scheme='binned-hash'): predicted bias 0."
         )
         return " ".join(said)
 
@@ -151,12 +150,6 @@ class Suggestion:
         columns = ["strategy", "usable", "predicted_bias", "lower", "upper", "predicted_ratio", "pilot_ratio"]
         more = ["pilot_error", "pilot_sites", "information", "stability", "missing", "imbalance", "reason"]
         return pd.DataFrame(hashed + cut, columns=columns + more)
-
-    def exhibits(self) -> list[Exhibit]:
-        """Return the figures and tables of the choice."""
-        from multicentre.validation.exhibits import show_suggestion
-
-        return show_suggestion(self)
 
     def __repr__(self) -> str:
         n_usable = sum(one.usable for one in self.candidates)

@@ -1,23 +1,23 @@
-"""Figure 4: how pessimistic thresholds of a covariate are, by its importance and by what a pilot in hospitals predicts."""
+"""Figure 4: how pessimistic thresholds of a covariate are, by its importance and by a pilot in hospitals."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-import numpy as np
-
-from multicentre.datasets import draw_duplicated_truth, simulate_duplicated
+from multicentre.assembly import Federation
+from multicentre.datasets import SimulatedDuplicates, draw_duplicated_truth, simulate_duplicated
 from multicentre.datasets.duplicated import COVARIATES
 from multicentre.exhibits import Cloud, Points
 from multicentre.reproduction._shared.markdown import markdown
 from multicentre.reproduction._shared.section import Claim, Exercise, Heard, Row, Section, mean, pick
 from multicentre.reproduction.stratified_cv import divisions
-from multicentre.reproduction.stratified_cv.boosting import accuracy_over, boosted_curves
+from multicentre.reproduction.stratified_cv.boosting import boosted_curves, fold_accuracies
 from multicentre.reproduction.stratified_cv.divisions import HASH
 from multicentre.reproduction.stratified_cv.plan import Plan
 from multicentre.reproduction.stratified_cv.published import published
-from multicentre.reproduction.stratified_cv.records import Floats, Pooled, pool_simulated
+from multicentre.reproduction.stratified_cv.records import Pooled, pool_simulated
 from multicentre.reproduction.stratified_cv.relation import Relation, relate
+from multicentre.validation.stratifier.suggest import suggest_stratifier
 
 _FIRST_SEED = 5000
 
@@ -38,7 +38,7 @@ def run(plan: Plan, heard: Heard) -> list[Row]:
             plan.n_records, plan.n_duplicates, covariance=truth.covariance, coefficients=truth.coefficients, seed=seed
         )
         records, originals = pool_simulated(simulated)
-        pilot = pilot_ratios(records, seed, plan.n_pilot_rounds) if number < plan.n_pilot_sets else None
+        pilot = pilot_ratios(simulated, plan.n_pilot_rounds) if number < plan.n_pilot_sets else None
         rows += _measured(number, seed, records, originals, plan.n_rounds, pilot)
         done += (1 if pilot is None else 2) * (len(COVARIATES) + 1)
         heard(done)
@@ -46,38 +46,32 @@ def run(plan: Plan, heard: Heard) -> list[Row]:
 
 
 def _measured(
-    number: int, seed: int, records: Pooled, originals: Pooled, n_rounds: int, pilot: Floats | None
+    number: int, seed: int, records: Pooled, originals: Pooled, n_rounds: int, pilot: Mapping[str, float] | None
 ) -> list[Row]:
     unbiased = boosted_curves(originals, divisions.random_folds(originals, seed), n_rounds)
-    hashed = boosted_curves(records, divisions.hash_folds(records.person, records.y, seed), n_rounds)
-    rows: list[Row] = [{"set": number, "covariate": HASH, "ratio": hashed.accuracy / unbiased.accuracy}]
-    for place, name in enumerate(COVARIATES):
-        stratified = boosted_curves(records, divisions.threshold_folds(records.X[:, place]), n_rounds)
-        rows.append(
-            {
-                "set": number,
-                "covariate": name,
-                "ratio": stratified.accuracy / unbiased.accuracy,
-                "importance": float(unbiased.importance[place]),
-                "pilot": None if pilot is None else float(pilot[place]),
-            }
-        )
-    return rows
+    divided = {HASH: divisions.hash_folds(records.person, seed, records.y)}
+    divided |= {name: divisions.threshold_folds(column) for name, column in zip(COVARIATES, records.X.T, strict=True)}
+    importance = dict(zip(COVARIATES, unbiased.importance.tolist(), strict=True))
+    return [
+        {
+            "set": number,
+            "covariate": name,
+            "ratio": float(fold_accuracies(records, folds, n_rounds).mean()) / unbiased.accuracy,
+            "importance": importance.get(name),
+            "pilot": None if pilot is None else pilot.get(name),
+        }
+        for name, folds in divided.items()
+    ]
 
 
-def pilot_ratios(records: Pooled, seed: int, n_rounds: int) -> Floats:
-    """Return the accuracy by thresholds of each column over that by chance, both inside hospitals, shape (d,).
+def pilot_ratios(simulated: SimulatedDuplicates, n_rounds: int) -> dict[str, float]:
+    """Return the accuracy by thresholds of each covariate over that by chance, both inside hospitals.
 
-    Inside a hospital nobody is twice, so that folds by chance do not leak. Means over hospitals by their records.
+    Inside a hospital nobody is twice, so that folds by chance do not leak there.
     """
-    ratios, weights = [], []
-    for local in records.by_site:
-        by_chance = accuracy_over(local, divisions.random_folds(local, seed), n_rounds)
-        ratios.append(
-            [accuracy_over(local, divisions.threshold_folds(column), n_rounds) / by_chance for column in local.X.T]
-        )
-        weights.append(len(local.y))
-    return np.asarray(np.average(ratios, axis=0, weights=weights))
+    federation = Federation.in_process(simulated.sites, secure_sum=True)
+    found = suggest_stratifier(federation, n_pilots=None, n_rounds=n_rounds)
+    return {one.name: one.ratio for one in found.candidates}
 
 
 def show(rows: Sequence[Row], plan: Plan) -> Section:
@@ -95,7 +89,9 @@ def show(rows: Sequence[Row], plan: Plan) -> Section:
     blocks = [markdown(headings, [[name, *relation.cells()] for name, relation in relations.items()])]
     blocks.append(_sentence(rows, known))
     here, pilot = relations["importance, here"], relations["pilot in hospitals"]
-    return Section(blocks, {"figure-4": _figure(known, printed), "figure-4-pilot": _pilot(piloted)}, _claims(here, pilot))
+    return Section(
+        blocks, {"figure-4": _figure(known, printed), "figure-4-pilot": _pilot(piloted)}, _claims(here, pilot)
+    )
 
 
 def _sentence(rows: Sequence[Row], known: Sequence[Row]) -> str:
@@ -108,8 +104,8 @@ def _sentence(rows: Sequence[Row], known: Sequence[Row]) -> str:
 
 
 def _figure(known: Sequence[Row], printed: Sequence[Sequence[float]]) -> Points:
-    theirs = Cloud("printed", "printed", [x for x, _ in printed], [y for _, y in printed])
-    ours = Cloud("here", "here", [float(row["importance"]) for row in known], [float(row["ratio"]) for row in known])
+    theirs = Cloud("all", "printed", [x for x, _ in printed], [y for _, y in printed])
+    ours = Cloud("all", "here", [float(row["importance"]) for row in known], [float(row["ratio"]) for row in known])
     return Points(
         "Accuracy by thresholds of a covariate over the unbiased one (Figure 4)",
         "A point a covariate of one set of parameters. The more a model rests on the covariate, the more pessimistic.",

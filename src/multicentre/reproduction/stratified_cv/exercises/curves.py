@@ -36,7 +36,7 @@ def run(plan: Plan, heard: Heard) -> list[Row]:
         UNBIASED: (originals, divisions.random_folds(originals, SEED)),
         RANDOM: (records, divisions.random_folds(records, SEED)),
         "x1": (records, divisions.threshold_folds(records.X[:, 0])),
-        HASH: (records, divisions.hash_folds(records.person, records.y, SEED)),
+        HASH: (records, divisions.hash_folds(records.person, SEED, records.y)),
     }
     rows: list[Row] = [{"strategy": OPTIMAL, "round": 0, "validation": simulated.truth.optimal_accuracy()}]
     for number, (strategy, (some, division)) in enumerate(folds.items(), start=1):
@@ -79,8 +79,8 @@ def _figure(by_strategy: Mapping[str, Sequence[Row]], optimal: float) -> Lines:
     series[OPTIMAL] = [optimal] * len(rounds)
     return Lines(
         "Accuracy after every round (Figure 2)",
-        "Random folds hide that the accuracy on new records no longer rises; folds that keep a person's records together "
-        "show it.",
+        "Random folds hide that the accuracy on new records no longer rises; folds that keep the records of a person "
+        "together show it.",
         "fit",
         "round",
         "accuracy",

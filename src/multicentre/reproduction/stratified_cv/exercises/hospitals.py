@@ -20,7 +20,7 @@ from multicentre.reproduction.stratified_cv.plan import Plan
 from multicentre.reproduction.stratified_cv.records import Floats, Integers, Pooled, pool
 
 LEFT_OUT = "leave a hospital out"
-THRESHOLDS = ("age", "thalach", "oldpeak")
+THRESHOLDS = ("age", "thalach", "trestbps")
 SETTINGS: Mapping[str, Any] = {"objective": "binary:logistic", "max_depth": 3, "eta": 0.1}
 N_ROUNDS = 50
 _FIGURES = ("accuracy", "auc")
@@ -47,7 +47,9 @@ def run(plan: Plan, heard: Heard) -> list[Row]:
         heard(repeat + 1)
     for column in THRESHOLDS:
         values = records.X[:, columns.index(column)]
-        rows += _measured(records, _thresholds(values), names, {"strategy": f"thresholds of {column}", "repeat": 0})
+        rows += _measured(
+            records, divisions.threshold_folds(values), names, {"strategy": f"thresholds of {column}", "repeat": 0}
+        )
     rows += _measured(records, records.site, names, {"strategy": LEFT_OUT, "repeat": 0})
     return rows
 
@@ -55,28 +57,26 @@ def run(plan: Plan, heard: Heard) -> list[Row]:
 def _drawn(strategy: str, records: Pooled, seed: int) -> Integers:
     if strategy == RANDOM:
         return divisions.random_folds(records, seed)
-    return divisions.hash_folds(records.person, records.y, seed)
-
-
-def _thresholds(values: Floats) -> Integers:
-    """Return folds by thresholds; patients without the value are in none."""
-    present = ~np.isnan(values)
-    folds = np.full(len(values), -1, dtype=np.int64)
-    folds[present] = divisions.threshold_folds(values[present])
-    return folds
+    return divisions.hash_folds(records.person, seed, records.y)
 
 
 def _measured(records: Pooled, folds: Integers, names: Sequence[str], place: Mapping[str, Any]) -> list[Row]:
     predicted = out_of_fold(records, folds, SETTINGS, N_ROUNDS)
     sites = {"all": np.ones(len(folds), dtype=np.bool_)} | {name: records.site == k for k, name in enumerate(names)}
-    return [{**place, "site": name, **_scores(records.y, predicted, rows & (folds >= 0))} for name, rows in sites.items()]
+    return [
+        {**place, "site": name, **_scores(records.y, predicted, rows & (folds >= 0))} for name, rows in sites.items()
+    ]
 
 
 def _scores(y: Floats, predicted: Floats, rows: NDArray[np.bool_]) -> dict[str, float]:
     from sklearn.metrics import roc_auc_score
 
     right = (predicted[rows] > 0.5) == (y[rows] > 0.5)
-    return {"n": int(rows.sum()), "accuracy": float(right.mean()), "auc": float(roc_auc_score(y[rows], predicted[rows]))}
+    return {
+        "n": int(rows.sum()),
+        "accuracy": float(right.mean()),
+        "auc": float(roc_auc_score(y[rows], predicted[rows])),
+    }
 
 
 def show(rows: Sequence[Row], plan: Plan) -> Section:

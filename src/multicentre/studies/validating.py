@@ -1,0 +1,124 @@
+"""The cross-validation of a study's method, where the study asks for one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from multicentre.data.identifiers import IDENTIFIER
+from multicentre.exhibits import Exhibit, Table
+from multicentre.federation.coordinator import Federation
+from multicentre.federation.engine import Protection
+from multicentre.federation.errors import ConfigurationError
+from multicentre.privacy.card import DisclosureCard, disclosure_card
+from multicentre.studies.methods import make_estimator
+from multicentre.studies.study import Study
+
+if TYPE_CHECKING:
+    from multicentre.studies.tables import ValidationTable
+    from multicentre.validation.cross_validation import CVResult
+    from multicentre.validation.folds.splitter import FoldSplitter
+
+
+def cross_validated(study: Study, federation: Federation) -> CVResult:
+    """Cross-validate a study's method over its federation, as ``[validation]`` says.
+
+    Raises
+    ------
+    ConfigurationError
+        The study asks for none, or for scores that the method does not have.
+    """
+    from multicentre.validation.cross_validation import cross_validate
+
+    wanted = study.validation
+    if wanted is None:
+        raise ConfigurationError("the study asks for no cross-validation", where="validation")
+    return cross_validate(
+        make_estimator(study),
+        federation,
+        cv=make_splitter(study, wanted),
+        scoring=wanted.scores,
+        allow_leakage=wanted.allow_leakage,
+    )
+
+
+def validation_cards(study: Study) -> list[DisclosureCard]:
+    """Return what the folds, and the scores, of a study's cross-validation would let out of a site."""
+    from multicentre.validation.scoring.scores import find_evaluator
+
+    if study.validation is None:
+        return []
+    loosest = min(study.policies.values(), key=lambda policy: policy.min_patients)
+    parts = (make_splitter(study, study.validation).site_part, find_evaluator(make_estimator(study)).part)
+    protection: Protection = "masked" if study.privacy.secure_sum else "clear"
+    n_sites = len(study.sites)
+    return [disclosure_card(part, protection=protection, n_sites=n_sites, policy=loosest) for part in parts]
+
+
+def make_splitter(study: Study, wanted: ValidationTable) -> FoldSplitter:
+    """Return the splitter that ``[validation]`` describes.
+
+    A person is known by the first of the study's identifiers, unless another is named.
+
+    Examples
+    --------
+    >>> content = {"study": {"name": "pilot", "method": "fed-cox"}, "sites": {"lyon": {}}, "validation": {"folds": 3}}
+    >>> study = Study.from_mapping(content)
+    >>> make_splitter(study, study.validation).get_n_splits()
+    3
+    """
+    from multicentre import validation
+
+    key = wanted.person_key or (study.data.identifiers or [IDENTIFIER])[0]
+    if wanted.strategy == "site":
+        return validation.LeaveOneSiteOut()
+    if wanted.strategy == "random":
+        return validation.FederatedKFold(wanted.folds, patient_key=wanted.patient_key, random_state=study.about.seed)
+    if wanted.covariate is not None:
+        return validation.CovariateFoldKFold(wanted.folds, covariate=wanted.covariate, patient_key=wanted.patient_key)
+    hashed: dict[str, Any] = {
+        "person_key": key,
+        "kind": wanted.kind,
+        "date_order": wanted.date_orders or "iso",
+        "patient_key": wanted.patient_key,
+    }
+    if wanted.repeats > 1:
+        return validation.RepeatedHashGroupKFold(wanted.folds, n_repeats=wanted.repeats, **hashed)
+    return validation.HashGroupKFold(wanted.folds, **hashed)
+
+
+def facts_of(result: CVResult) -> dict[str, Any]:
+    """Return what ``cross-validation.json`` holds: plans, and scores by fold and by fold and site."""
+    folds = {name: np.asarray(result[f"test_{name}"]).tolist() for name in result.scores}
+    sites = {name: np.asarray(result[f"site_test_{name}"]).tolist() for name in result.scores}
+    return {
+        "strategy": result["plans"][0].strategy,
+        "duplicate_safe": result["plans"][0].duplicate_safe,
+        "folds": [plan.counts.tolist() for plan in result["plans"]],
+        "records_in_no_fold": [plan.n_excluded for plan in result["plans"]],
+        "records": np.asarray(result["n_test"]).tolist(),
+        "scores": folds,
+        "sites": list(result["sites"]),
+        "site_scores": sites,
+        "summary": result.summary().to_dict(orient="index"),
+    }
+
+
+def show_cross_validation(result: CVResult) -> list[Exhibit]:
+    """Return a table of scores with their spread over the folds."""
+    plan = result["plans"][0]
+    safe = "No person is on both sides of a fold." if plan.duplicate_safe else "Duplicated patients may flatter them."
+    rows: list[list[str | float | None]] = [
+        [str(name), float(row["mean"]), float(row["standard_error"]), float(row["min"]), float(row["max"])]
+        for name, row in result.summary().iterrows()
+    ]
+    return [
+        Table(
+            f"Scores on held-out folds, {len(result['n_test'])} of {plan.strategy}",
+            f"Greater is better. {safe}",
+            "comparison",
+            ("score", "mean", "standard error", "worst fold", "best fold"),
+            rows,
+        )
+    ]

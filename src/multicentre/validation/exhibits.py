@@ -1,0 +1,255 @@
+"""Figures and tables of validation: folds, scores by strategy, boosting curves, covariates, leakage, searches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.stats import norm, t
+
+from multicentre.exhibits import Band, Bars, Cloud, Curves, Exhibit, Forest, Points, Table
+from multicentre.federation.errors import ConfigurationError
+from multicentre.validation.cross_validation import CVResult
+from multicentre.validation.folds.plan import FoldPlan
+from multicentre.validation.leakage import LeakageReport
+from multicentre.validation.stratifier.suggestion import Suggestion
+from multicentre.validation.tuning import FederatedGridSearchCV
+
+Floats = NDArray[np.float64]
+Cell = str | float | None
+
+
+def show_plan(plan: FoldPlan, classes: Sequence[str] | None = None) -> list[Exhibit]:
+    """Return how many records of each class of the outcome every fold has.
+
+    Parameters
+    ----------
+    plan : FoldPlan
+    classes : sequence of str, optional
+        Names of the classes.
+
+    Examples
+    --------
+    >>> import multicentre as mc
+    >>> data = mc.data.TableData(np.zeros((60, 1)), np.arange(60) % 2)
+    >>> plan = mc.validation.FederatedKFold(3).plan(mc.Federation.in_process({"lyon": data, "oslo": data}))
+    >>> show_plan(plan)[0].categories
+    ['fold 0', 'fold 1', 'fold 2']
+    """
+    table = plan.class_table
+    names = classes or [f"class {place}" for place in range(table.shape[1])] if table.shape[1] > 1 else ["records"]
+    safety = "keeps" if plan.duplicate_safe else "does not keep"
+    told = (
+        f"Records of all sites by fold; {plan.strategy} {safety} all records of a person in one. Shares of a class "
+        f"differ by at most {plan.imbalance():.1f} percentage points; {plan.n_excluded} records are in no fold."
+    )
+    folds = [f"fold {fold}" for fold in range(plan.n_splits)]
+    series = {name: column.tolist() for name, column in zip(names, table.T, strict=True)}
+    return [Bars("Folds", told, "data", "records", folds, series, {})]
+
+
+def show_strategies(
+    results: Mapping[str, CVResult], score: str | None = None, *, reference: str | None = None
+) -> list[Exhibit]:
+    """Return the scores of several strategies of folds side by side, each with a 95 % interval over its folds.
+
+    Parameters
+    ----------
+    results : mapping of str to CVResult
+        By strategy.
+    score : str, optional
+        The first that they share by default.
+    reference : str, optional
+        The strategy whose mean is drawn as a line; the first by default.
+
+    Raises
+    ------
+    ConfigurationError
+        There is no such score or strategy.
+
+    Examples
+    --------
+    >>> import multicentre as mc
+    >>> data = {f"site-{seed}": mc.datasets.simulate_survival(150, 2, seed) for seed in range(2)}
+    >>> federation = mc.Federation.in_process(data, secure_sum=True)
+    >>> cv = mc.validation.FederatedKFold(3)
+    >>> found = mc.validation.cross_validate(
+    ...     mc.survival.FedCox(n_times=20), federation, cv=cv, scoring="concordance", allow_leakage=True, by_site=False
+    ... )
+    >>> show_strategies({"random": found})[0].rows
+    ['random']
+    """
+    if not results:
+        raise ConfigurationError("there is no result", where="results", mend="Cross-validate with a strategy or more.")
+    first = next(iter(results.values()))
+    shared = [name for name in first.scores if all(name in one.scores for one in results.values())]
+    score, reference = score or next(iter(shared), ""), reference or next(iter(results))
+    if score not in shared or reference not in results:
+        raise ConfigurationError(
+            f"no such score or strategy: {score!r}, {reference!r}",
+            where="score",
+            mend=f"There are {', '.join(shared)}.",
+        )
+    told = {name: one.summary().loc[score].to_numpy(dtype=np.float64) for name, one in results.items()}
+    means = {name: float(row[0]) for name, row in told.items()}
+    freedom = {name: max(1, len(one["fit_time"]) - 1) for name, one in results.items()}
+    widths = {name: float(t.ppf(0.975, freedom[name]) * row[1]) for name, row in told.items()}
+    caption = (
+        f"Mean {score} over the folds of each strategy, with 95 % intervals; the line is {reference}. Strategies that "
+        "let records of one person fall in several folds score too high where there are duplicates."
+    )
+    names = list(means)
+    lower, upper = ([_cell(means[name] + sign * widths[name]) for name in names] for sign in (-1, 1))
+    rows = [_cell(means[name]) for name in names]
+    forest = Forest("Scores by strategy", caption, "comparison", score, names, rows, lower, upper, 0, means[reference])
+    return [forest]
+
+
+def show_boosting(
+    curves: Mapping[str, ArrayLike], score: str, *, rounds: Sequence[float] | None = None
+) -> list[Exhibit]:
+    """Return scores by round of boosting, for each strategy of folds, with bands of one standard error.
+
+    Parameters
+    ----------
+    curves : mapping of str to array of shape (K, T)
+        Scores by fold and round.
+    score : str
+        Its name.
+    rounds : sequence of float, optional
+        Numbers of the rounds, shape (T,); 1, 2, ... by default.
+
+    Examples
+    --------
+    >>> show_boosting({"random": [[0.7, 0.8], [0.72, 0.82]]}, "accuracy")[0].bands[0].y
+    [0.71, 0.81]
+    """
+    bands = []
+    for name, given in curves.items():
+        scores = np.asarray(given, dtype=np.float64)
+        places = np.arange(1.0, scores.shape[1] + 1) if rounds is None else np.asarray(rounds, dtype=np.float64)
+        mean, error = scores.mean(axis=0), scores.std(axis=0, ddof=1) / np.sqrt(len(scores))
+        bands.append(Band(name, places.tolist(), _rounded(mean), _rounded(mean - error), _rounded(mean + error)))
+    caption = (
+        f"Mean {score} over the folds by number of rounds; bands are one standard error of the folds. A curve that "
+        "goes on rising where that of safe folds is flat shows records that are learnt by heart."
+    )
+    return [Curves("Scores by round", caption, "fit", "rounds", score, bands, False, [], {})]
+
+
+def show_suggestion(found: Suggestion) -> list[Exhibit]:
+    """Return the predicted biases, pilots against mutual information, and the table of all covariates.
+
+    Examples
+    --------
+    >>> from multicentre.validation.stratifier.suggestion import Candidate
+    >>> one = Candidate("age", True, "", 0.0, 1.1, np.nan, 0.02, 0.98, 0.004, 0.98, -0.016, -0.03, -0.002, 5)
+    >>> [type(one).__name__ for one in show_suggestion(Suggestion((one,), "accuracy", 0.8, (), True, 5, "boosting"))]
+    ['Forest', 'Points', 'Table']
+    """
+    tried = [one for one in found.candidates if np.isfinite(one.predicted_bias)]
+    shown: list[Exhibit] = [_biases(found)] if tried else []
+    if tried:
+        clouds = [Cloud("all sites", one.name, [one.information], [one.ratio]) for one in tried]
+        told = (
+            "Across, mutual information of each covariate with the outcome; upwards, mean ratio over sites of the "
+            f"pilot's {found.score}, folds cut by the covariate over random ones. The less a covariate tells, the "
+            "nearer to 1."
+        )
+        shown.append(Points("Pilots", told, "comparison", "mutual information (nats)", "ratio of scores", clouds))
+    return [*shown, _covariates(found)]
+
+
+def show_leakage(report: LeakageReport) -> list[Exhibit]:
+    """Return the repeats' means by strategy, and the optimism with its threshold.
+
+    Examples
+    --------
+    >>> scores = np.array([[0.8, 0.82], [0.81, 0.81]])
+    >>> report = LeakageReport("accuracy", scores + 0.03, scores, 0.0, 0.004, 0.008, "HashGroupKFold")
+    >>> show_leakage(report)[1].rows[-1]
+    ['alarm', 'yes']
+    """
+    error = report.spread / np.sqrt(1 / len(report.random) + 1 / len(report.safe))
+    width = float(norm.ppf(0.975) * error)
+    by_strategy = {"random": report.random.mean(axis=1), report.strategy: report.safe.mean(axis=1)}
+    means = {f"{name}, repeat {place}": float(m) for name, all_ in by_strategy.items() for place, m in enumerate(all_)}
+    lower, upper = ([mean + sign * width for mean in means.values()] for sign in (-1, 1))
+    line = float(report.safe.mean())
+    title, names, values = "Random and safe folds", list(means), list(means.values())
+    forest = Forest(title, report.message, "comparison", report.score, names, values, lower, upper, 0, line)
+    low, high = report.interval
+    rows: list[list[Cell]] = [
+        ["optimism", report.optimism],
+        ["95 % interval from", low],
+        ["to", high],
+        ["threshold", report.threshold],
+        ["alarm", "yes" if report.alarm else "no"],
+    ]
+    return [forest, Table("Optimism", report.message, "comparison", ["", report.score], rows)]
+
+
+def show_search(search: FederatedGridSearchCV) -> list[Exhibit]:
+    """Return the mean score of every combination of parameters, the best first.
+
+    Examples
+    --------
+    >>> import multicentre as mc
+    >>> data = {f"site-{seed}": mc.datasets.simulate_survival(150, 2, seed) for seed in range(2)}
+    >>> federation = mc.Federation.in_process(data, secure_sum=True)
+    >>> cv = mc.validation.FederatedKFold(3)
+    >>> search = FederatedGridSearchCV(mc.survival.FedCox(), {"n_times": [10, 20]}, cv=cv, allow_leakage=True)
+    >>> show_search(search.fit(federation))[0].columns
+    ['n_times', 'mean concordance', 'standard deviation']
+    """
+    frame = search.to_frame()
+    names = [name for name in frame.columns if name.startswith("param_")]
+    columns = [*(name.removeprefix("param_") for name in names), f"mean {search.scorer_}", "standard deviation"]
+    values = frame[[*names, "mean_test_score", "std_test_score"]].itertuples(index=False)
+    rows = [[_cell(value) for value in row] for row in values]
+    told = (
+        f"Mean {search.scorer_} over {len(search.plans_[0].class_table)} folds of {search.plans_[0].strategy} by "
+        "combination of parameters. The best was chosen as the best: its score is too good."
+    )
+    return [Table("Search", told, "fit", columns, rows)]
+
+
+def _biases(found: Suggestion) -> Forest:
+    tried = [one for one in found.candidates if np.isfinite(one.predicted_bias)]
+    names = [*(f"thresholds of {one.name}" for one in tried), *(f"hash of {name}" for name in found.identifiers)]
+    hashed = [0.0] * len(found.identifiers)
+    bias, lower, upper = (
+        [_cell(getattr(one, side)) for one in tried] + hashed for side in ("predicted_bias", "lower", "upper")
+    )
+    told = (
+        f"Predicted bias of the {found.score} by what {found.n_splits} folds are made of, with 95 % intervals over sites, "
+        f"from a pilot with a small {found.model} model; hashes of identifiers have none. {found.advice}"
+    )
+    label = f"predicted bias of the {found.score}"
+    return Forest("Predicted bias", told, "comparison", label, names, bias, lower, upper, 0, 0.0)
+
+
+def _covariates(found: Suggestion) -> Table:
+    columns = ["covariate", "predicted bias", "from", "to", "pilot's ratio"]
+    more = ["mutual information", "missing", "stability", "not usable because"]
+    names = ("predicted_bias", "lower", "upper", "ratio", "information", "missing", "stability")
+    rows: list[list[Cell]] = [
+        [one.name, *(_cell(getattr(one, name)) for name in names), one.reason] for one in found.candidates
+    ]
+    told = "Covariates in the order in which they are to be preferred, and why some cannot be used."
+    return Table("Covariates", told, "comparison", [*columns, *more], rows)
+
+
+def _rounded(values: Floats) -> list[float]:
+    return [float(value) for value in np.round(values, 12)]
+
+
+def _cell(value: Any) -> Any:
+    """Return a value that a report can keep: None where it is no finite number, a text for what is neither."""
+    if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.number | str | None):
+        return str(value)
+    if isinstance(value, str) or value is None:
+        return value
+    return float(value) if np.isfinite(value) else None

@@ -1,0 +1,169 @@
+"""Each site a fold of its own: how well what the other sites learnt holds at a site that took no part."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.data.identifiers import IDENTIFIER
+from multicentre.federation.coordinator import Federation
+from multicentre.federation.errors import ConfigurationError, DisclosureRefused
+from multicentre.federation.messages import Nothing
+from multicentre.federation.steps import Acknowledgement, step
+from multicentre.privacy.normalisation import DateOrder, Kind
+from multicentre.privacy.pseudonyms import Pseudonyms
+from multicentre.validation.folds import messages as sent
+from multicentre.validation.folds.keyed import hash_site
+from multicentre.validation.folds.rounds import check_keys
+from multicentre.validation.folds.site import FoldPart
+from multicentre.validation.folds.splitter import FoldSplitter, needed_groups
+from multicentre.validation.keys import Persons, Study, describe_persons
+
+Integers = NDArray[np.int64]
+MOST_SITES = 10_000
+BUCKETS_A_RECORD = 32
+MOST_BUCKETS = 2**22
+
+
+class SiteFolds(FoldPart):
+    """The site part of folds by site."""
+
+    method: ClassVar[str] = "site-folds"
+
+    @step(releases=Acknowledgement, when="once")
+    def take_place(self, ask: sent.Roster) -> Acknowledgement:
+        """Put all records into the fold of this site; nothing leaves."""
+        place = self._place(ask.sites)
+        self.settle(np.full(len(self.data), place, dtype=np.int64), len(ask.sites), ask)
+        return Acknowledgement()
+
+    @step(releases=sent.RecordCount, when="on request", summed=True)
+    def count_records(self, ask: Nothing) -> sent.RecordCount:
+        """Count records."""
+        return sent.RecordCount(float(len(self.data)), patients=len(self.data))
+
+    @step(releases=sent.Occupied, when="on request", summed=True)
+    def mark_people(self, ask: sent.Marking) -> sent.Occupied:
+        """Mark the buckets of a keyed hash that hold one of this site's people, for sums that are masked alone."""
+        if not self.masked and self.least_behind > 1:
+            raise DisclosureRefused(
+                "who is at this site would show in the answer", where=self.site, mend="Take secure_sum=True."
+            )
+        if not 1 <= ask.n_buckets <= MOST_BUCKETS:
+            raise ConfigurationError("the number of buckets is out of range", where="n_buckets")
+        bucket = self._people(ask).buckets(ask.n_buckets)
+        held = np.bincount(bucket[bucket >= 0], minlength=ask.n_buckets) > 0
+        return sent.Occupied(held.astype(np.int64), patients=len(self.data))
+
+    @step(releases=Acknowledgement, when="on request")
+    def take_unshared(self, ask: sent.Unshared) -> Acknowledgement:
+        """Put the records of people of this site alone into its fold, and all others into none; nothing leaves."""
+        place, n_buckets = self._place(ask.roster), len(ask.shared)
+        if not 1 <= n_buckets <= MOST_BUCKETS:
+            raise ConfigurationError("the number of buckets is out of range", where="shared")
+        bucket = self._people(ask).buckets(n_buckets)
+        own = (bucket >= 0) & ~ask.shared[bucket]
+        self.settle(np.where(own, place, -1), len(ask.roster), ask, movable=1)
+        return Acknowledgement()
+
+    def _people(self, told: Persons) -> Pseudonyms:
+        return hash_site(self, told, f"fold/v1/{told.study}/unshared")
+
+    def _place(self, roster: tuple[str, ...]) -> int:
+        if roster.count(self.site) != 1 or len(roster) > MOST_SITES:
+            raise ConfigurationError("the roster does not name this site once, or too many", where=self.site)
+        return roster.index(self.site)
+
+
+class LeaveOneSiteOut(FoldSplitter):
+    """Each site a fold of its own, for external validation.
+
+    A patient of the site left out who has records at another site was learnt from there: this is **not** safe against
+    duplicates, unless the records of people at several sites are dropped. The number of folds is that of the sites.
+    What is asked of the one site left out it answers in clear, as its policy allows, even where other sums are masked.
+    On arrays, `groups` holds each row's site.
+
+    Parameters
+    ----------
+    drop_shared : bool, default False
+        Leave the records of people who are at several sites out of all folds, and those without an identifier: sites
+        are tested on patients whom no other site knows. Needs secure sums. About one record in 32 more is left out,
+        for another person falls into its bucket of the hash.
+    person_key, kind, date_order, study
+        By what people are told apart then, see :class:`multicentre.validation.HashGroupKFold`.
+
+    Examples
+    --------
+    >>> import multicentre as mc
+    >>> rng = np.random.default_rng(0)
+    >>> sites = {name: mc.data.TableData(rng.normal(size=(60, 2)), np.arange(60) % 2) for name in ("lyon", "oslo")}
+    >>> plan = LeaveOneSiteOut().plan(mc.Federation.in_process(sites))
+    >>> plan.facts["held_out"], plan.test(0).sites, plan.train(0).sites
+    (('lyon', 'oslo'), ('lyon',), ('oslo',))
+    """
+
+    site_part: ClassVar[type[FoldPart]] = SiteFolds
+    needs_all_classes: ClassVar[bool] = False
+    mixes_sites: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        *,
+        drop_shared: bool = False,
+        person_key: str = IDENTIFIER,
+        kind: Kind = "identifier",
+        date_order: DateOrder | Mapping[str, DateOrder] = "iso",
+        study: str | None = None,
+    ) -> None:
+        self.drop_shared = drop_shared
+        self.person_key = person_key
+        self.kind = kind
+        self.date_order = date_order
+        self.study = study
+
+    @property
+    def duplicate_safe(self) -> bool:  # type: ignore[override]
+        """Whether people at several sites are left out."""
+        return self.drop_shared
+
+    def get_n_splits(self, X: object = None, y: object = None, groups: Any = None) -> int:
+        """Return the number of sites that `groups` names."""
+        return len(np.unique(needed_groups(None if groups is None else np.asarray(groups), "names of sites")))
+
+    def _divide(self, federation: Federation) -> Mapping[str, object]:
+        roster = federation.sites
+        if len(roster) < 2:
+            raise ConfigurationError("one site cannot be left out of one", where=", ".join(roster))
+        if self.drop_shared:
+            told = describe_persons(federation, self.person_key, self.kind, self.date_order, self.study)
+            federation.once("divided", Nothing, lambda: _unshared(federation, told))
+        else:
+            federation.once("divided", Nothing, lambda: _placed(federation))
+        return {"held_out": roster}
+
+    def _presence(self, federation: Federation) -> Mapping[str, sent.Presence]:
+        own = np.eye(len(federation.sites), dtype=np.bool_)
+        return {site: sent.Presence(row, ~row) for site, row in zip(federation.sites, own, strict=True)}
+
+    def _folds(self, X: NDArray[Any], y: NDArray[Any] | None, groups: NDArray[Any] | None) -> Integers:
+        if self.drop_shared:
+            raise ConfigurationError("on arrays nobody is left out", where="drop_shared", mend="Leave them out before.")
+        return np.unique(needed_groups(groups, "names of sites"), return_inverse=True)[1].astype(np.int64)
+
+
+def _placed(federation: Federation) -> Nothing:
+    federation.ask(SiteFolds.take_place, sent.Roster(federation.sites))
+    return Nothing()
+
+
+def _unshared(federation: Federation, told: Mapping[str, Any]) -> Nothing:
+    keys = federation.ask(SiteFolds.tell_fingerprint, Study(told["study"]))
+    check_keys({site: answer.fingerprint for site, answer in keys.items()})
+    n_records = federation.sum(SiteFolds.count_records, Nothing()).records
+    n_buckets = int(np.clip(BUCKETS_A_RECORD * n_records, 1, MOST_BUCKETS))
+    occupied = federation.sum(SiteFolds.mark_people, sent.Marking(**told, n_buckets=n_buckets))
+    federation.ask(SiteFolds.take_unshared, sent.Unshared(**told, roster=federation.sites, shared=occupied.sites > 1))
+    return Nothing()

@@ -1,0 +1,222 @@
+"""Folds by a covariate beside the patients: all records with one value of it are in one fold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused, MessageError
+from multicentre.federation.messages import array, flag
+from multicentre.federation.steps import Acknowledgement, Release, step
+from multicentre.privacy.normalisation import DateOrder, normalise
+from multicentre.privacy.pseudonyms import PseudonymKey, Pseudonyms
+from multicentre.quantiles.maths import encode_doubles
+from multicentre.quantiles.site import CountingPart
+from multicentre.validation.folds import messages as sent
+from multicentre.validation.folds.binned import deal_bins, order_bins, parts_of
+from multicentre.validation.folds.keyed import HashedFolds, hash_people
+from multicentre.validation.folds.splitter import checked_splits
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+MOST_BINS = 1024
+
+
+@dataclass(frozen=True)
+class Cutting(sent.Hashing):
+    """Where the covariate is cut."""
+
+    thresholds: Floats = array("last value of each part but the last", ("t",))
+
+
+@dataclass(frozen=True)
+class Dealing(Cutting):
+    """Which fold each part goes to."""
+
+    sizes: Integers = array("records in each part, over all sites", ("b",), dtype="i8")
+    permuted: bool = flag("whether the key decides the order in which parts are dealt out; else part j is fold j")
+
+
+@dataclass(frozen=True)
+class PartCounts(Release):
+    """Records between the thresholds."""
+
+    records: Integers = array("records, by part", ("b",), dtype="i8", unit="records", bound=sent.MOST_RECORDS)
+
+
+class CutFolds(HashedFolds, CountingPart):
+    """The site part of folds by a covariate."""
+
+    method: ClassVar[str] = "covariate-folds"
+    _covariate: Floats | None = None
+
+    @step(releases=sent.Survey, when="once", summed=True)
+    def survey(self, ask: sent.Hashing) -> sent.Survey:
+        """Count records, and those that lack the covariate; refuse one that differs between a patient's records."""
+        values = self._values(ask)
+        n_missing = int(np.isnan(values).sum())
+        self._covariate = values
+        if not self.masked and 0 < n_missing < self.least_behind:
+            raise DisclosureRefused(
+                f"fewer than {self.least_behind} records lack the covariate, and leaving them out would tell of them",
+                where=f"{self.site}, {ask.person_key}",
+                mend="Mask the sums (secure_sum=True), or leave these records out at the site beforehand.",
+            )
+        return sent.Survey(float(len(values)), float(n_missing), 0.0, patients=len(values))
+
+    def quantile_values(self) -> Floats:
+        """Return the covariate, one row a record, once it was asked after."""
+        if self._covariate is None:
+            raise ConfigurationError("no covariate was named yet", where=self.method, mend="Make a plan anew.")
+        self._check_clear(self._covariate)
+        return self._covariate[:, None]
+
+    @step(releases=PartCounts, when="once", summed=True)
+    def count_parts(self, ask: Cutting) -> PartCounts:
+        """Count records between the thresholds."""
+        values = self._values(ask)
+        self._check_clear(values)
+        part = parts_of(values, _checked_thresholds(ask))
+        counts = np.bincount(part[part >= 0], minlength=len(ask.thresholds) + 1)
+        fewest = len(values) if self.masked else int(counts[counts > 0].min(initial=len(values)))
+        return PartCounts(counts.astype(np.int64), patients=fewest)
+
+    @step(releases=Acknowledgement, when="once")
+    def cut(self, ask: Dealing) -> Acknowledgement:
+        """Put each record into the fold of its part; nothing leaves."""
+        values, n_splits, n_parts = self._values(ask), checked_splits(ask.n_splits), len(ask.thresholds) + 1
+        part = parts_of(values, _checked_thresholds(ask))
+        if len(ask.sizes) != n_parts or (ask.sizes < 0).any() or (n_parts != n_splits and not ask.permuted):
+            raise MessageError("parts do not fit the folds", where="Dealing.sizes")
+        fold = deal_bins(ask.sizes, self._order(ask, n_parts), n_splits) if ask.permuted else np.arange(n_splits)
+        self.settle(np.where(part < 0, -1, fold[part]), n_splits, ask, movable=_rarest(values))
+        return Acknowledgement()
+
+    def _new_pseudonyms(self, told: sent.Hashing) -> Pseudonyms:
+        if not isinstance(self.key, PseudonymKey):
+            raise ConfigurationError("the site has no key of pseudonyms", where=self.site)
+        return hash_people(texts_of(self._values(told)), None, self.key, replace(told, kind="identifier"), "iso")
+
+    def _values(self, told: sent.Hashing) -> Floats:
+        """Return the covariate of each record, shape (n,); NaN where missing."""
+        values = self._column(told.person_key)
+        if values is None:
+            columns = getattr(self.data, "identifier", None)
+            if columns is None or told.person_key not in columns.names:
+                raise DataError(
+                    "neither a column nor an identifier has this name",
+                    where=told.person_key,
+                    mend="Every site needs the covariate; take another, or leave the site out.",
+                )
+            written = columns.column(told.person_key)
+            values = read_covariate(written, told.kind, told.order_at(self.site), told.person_key)
+        if not told.patient_key:
+            return values
+        return share_values(values, self.patients_by(told.patient_key), told.person_key)
+
+    def _column(self, name: str) -> Floats | None:
+        columns: Any = getattr(self.data, "columns", ())
+        if not hasattr(self.data, "X") or name not in columns:
+            return None
+        return np.asarray(self.data.X[:, columns.index(name)], dtype=np.float64)
+
+    def _order(self, told: sent.Hashing, n_bins: int) -> Integers:
+        if not isinstance(self.key, PseudonymKey):
+            raise ConfigurationError("the site has no key of pseudonyms", where=self.site)
+        return order_bins(self.key, purpose_of_bins(told), n_bins)
+
+    def _check_clear(self, values: Floats) -> None:
+        if not self.masked and _rarest(values) < self.least_behind:
+            raise DisclosureRefused(
+                "thresholds in clear would tell of values that few records have",
+                where=self.site,
+                mend='Mask the sums (secure_sum=True), or divide by a hash (scheme="hash", HashGroupKFold).',
+            )
+
+
+def purpose_of_bins(told: sent.Hashing) -> str:
+    """Return what the order of bins is for: ``bins/v1/<study>/rep<r>``, and for an inner plan ``/outer<folds>``."""
+    inner = f"/outer{told.within}" if told.within else ""
+    return f"bins/v1/{told.study}/rep{told.repeat}{inner}"
+
+
+def read_covariate(written: Sequence[str | None], kind: str, order: DateOrder, where: str) -> Floats:
+    """Return numbers as they were written, or days since 1970 of dates; NaN where missing or no date.
+
+    Raises
+    ------
+    DataError
+        Not all are numbers.
+
+    Examples
+    --------
+    >>> read_covariate(["1970-01-11", None], "date", "iso", "birth_date").tolist()
+    [10.0, nan]
+    """
+    if kind == "date":
+        days = np.array(normalise(written, "date", date_order=order), dtype="datetime64[D]")
+        return np.where(np.isnat(days), np.nan, days.astype(np.int64).astype(np.float64))
+    try:
+        values = np.array([np.nan if value is None else float(value) for value in written], dtype=np.float64)
+    except ValueError:
+        values = np.array([np.inf])
+    if np.isinf(values).any():
+        raise DataError("not all values are numbers", where=where, mend='Are they dates? Say kind="date".') from None
+    return values
+
+
+def share_values(values: Floats, patients: Integers, where: str) -> Floats:
+    """Return the one value of each record's patient, shape (n,); NaN for patients without any.
+
+    Raises
+    ------
+    DataError
+        The records of a patient differ.
+
+    Examples
+    --------
+    >>> share_values(np.array([3.0, np.nan, np.nan]), np.array([0, 0, 1]), "birth_date").tolist()
+    [3.0, 3.0, nan]
+    """
+    n_patients = int(patients.max(initial=-1)) + 1
+    least, most = np.full(n_patients, np.inf), np.full(n_patients, -np.inf)
+    known = ~np.isnan(values)
+    np.minimum.at(least, patients[known], values[known])
+    np.maximum.at(most, patients[known], values[known])
+    if (least < most).any():
+        raise DataError(
+            "it differs between records of one patient, and a copy of one would be in another fold",
+            where=where,
+            mend="Take what never changes: a birth date, not an age; or HashGroupKFold.",
+        )
+    return np.where(least > most, np.nan, least)[patients]
+
+
+def texts_of(values: Floats) -> list[str | None]:
+    """Return a text for each value, the same for equal ones; None for NaN.
+
+    Examples
+    --------
+    >>> texts_of(np.array([0.0, -0.0, np.nan]))
+    ['VALUE8009E3779B97F4A7', 'VALUE8009E3779B97F4A7', None]
+    """
+    codes = encode_doubles(np.nan_to_num(values)).tolist()
+    return [
+        None if lacks else f"VALUE{code:016X}" for code, lacks in zip(codes, np.isnan(values).tolist(), strict=True)
+    ]
+
+
+def _rarest(values: Floats) -> int:
+    """Return how many records share the value that fewest have."""
+    known = values[~np.isnan(values)]
+    return int(np.unique(known, return_counts=True)[1].min(initial=len(values)))
+
+
+def _checked_thresholds(ask: Cutting) -> Floats:
+    if len(ask.thresholds) >= MOST_BINS or (np.diff(ask.thresholds) <= 0).any():
+        raise MessageError("thresholds are too many or do not increase", where="Cutting.thresholds")
+    return ask.thresholds

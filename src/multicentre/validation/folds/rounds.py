@@ -1,0 +1,135 @@
+"""What the coordinator does to divide by a keyed hash: it compares keys, counts, and packs buckets into folds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.federation.coordinator import Federation
+from multicentre.federation.errors import ConfigurationError, DataError, RefusedByPolicy
+from multicentre.federation.messages import Message, array, flag, texts
+from multicentre.validation.folds import messages as sent
+from multicentre.validation.folds.keyed import HashedFolds
+from multicentre.validation.folds.packing import bucket_number, pack_buckets
+from multicentre.validation.folds.splitter import check_classes
+
+Integers = NDArray[np.int64]
+FEW_TO_BALANCE = 4
+
+
+@dataclass(frozen=True)
+class Agreed(Message):
+    """Whether small counts of a site may go into the sums."""
+
+    exact: bool = flag("whether all counts may be told")
+
+
+@dataclass(frozen=True)
+class Crowded(Message):
+    """Where many records share one identifier."""
+
+    sites: tuple[str, ...] = texts("sites")
+
+
+@dataclass(frozen=True)
+class Packed(Message):
+    """The fold of each bucket."""
+
+    fold_of_bucket: Integers = array("fold of each bucket", ("B",), dtype="i8")
+    balanced: bool = flag("whether buckets were packed by their counts")
+
+
+def agree(federation: Federation, told: sent.Hashing) -> Agreed:
+    """Check that all sites hold one key and know the same classes; return whether they may count exactly."""
+    answers = federation.ask(HashedFolds.tell_key, told)
+    check_keys({site: answer.fingerprint for site, answer in answers.items()})
+    check_classes({site: answer.n_classes for site, answer in answers.items()})
+    spares_few = any(answer.spares_few for answer in answers.values())
+    return Agreed(federation.protection == "masked" or not spares_few)
+
+
+def pack(federation: Federation, told: sent.Hashing, n_records: int, exact: bool) -> Packed:
+    """Count records by bucket, pack the buckets into folds, and have the sites divide their records by them.
+
+    Where sites may not count finely, a bucket is a fold, and folds are as equal as chance makes them.
+    """
+    n_buckets = bucket_number(n_records, told.n_splits) if exact else _finest(federation, told)
+    balanced = n_buckets >= FEW_TO_BALANCE * told.n_splits
+    if balanced:
+        table = federation.sum(HashedFolds.count_buckets, sent.Bucketing(**_fields(told), n_buckets=n_buckets))
+        fold_of_bucket = pack_buckets(table.records, told.n_splits)
+    else:
+        fold_of_bucket = np.arange(told.n_splits, dtype=np.int64)
+    federation.ask(HashedFolds.assign, sent.Packing(**_fields(told), fold_of_bucket=fold_of_bucket))
+    return Packed(fold_of_bucket, balanced)
+
+
+def _finest(federation: Federation, told: sent.Hashing) -> int:
+    return min(answer.n_buckets for answer in federation.ask(HashedFolds.tell_fineness, told).values())
+
+
+def _fields(told: sent.Hashing) -> dict[str, Any]:
+    return {name: getattr(told, name) for name in sent.Hashing.declarations()}
+
+
+def outer_folds(federation: Federation) -> str:
+    """Return the folds that a federation was selected by, outermost first; empty for a whole one."""
+    selection, folds = federation._selection, []
+    while selection is not None:
+        folds.append(".".join(map(str, sorted(selection.folds))))
+        selection = selection.within
+    return "/".join(reversed(folds))
+
+
+def find_crowded(federation: Federation, told: sent.Hashing) -> Crowded:
+    """Return the sites where many records share one identifier; "a site" where policies do not let that be told."""
+    try:
+        answers = federation.ask(HashedFolds.tell_crowding, told)
+    except RefusedByPolicy:
+        return Crowded(("a site",))
+    return Crowded(tuple(site for site, answer in answers.items() if answer.crowded))
+
+
+def check_keys(fingerprints: Mapping[str, str]) -> None:
+    """Check that all sites hold the same key.
+
+    Raises
+    ------
+    ConfigurationError
+        Sites have none, or another one than most; the error names them.
+
+    Examples
+    --------
+    >>> check_keys({"lyon": "1f0a77c2", "oslo": "1f0a77c2"})
+    """
+    without = [site for site, mark in fingerprints.items() if not mark]
+    if without:
+        raise ConfigurationError(
+            "there is no key of pseudonyms",
+            where=", ".join(without),
+            mend="One site generates the study's key and hands it to the others; the coordinator never has it.",
+        )
+    [(commonest, n_sites), *others] = Counter(fingerprints.values()).most_common()
+    if others:
+        is_tie = others[0][1] == n_sites
+        strangers = [site for site, mark in fingerprints.items() if is_tie or mark != commonest]
+        raise ConfigurationError(
+            "the sites hold different keys of pseudonyms, and one person would have several pseudonyms",
+            where=", ".join(strangers),
+            mend="Compare PseudonymKey.fingerprint(study) and hand over the right key.",
+        )
+
+
+def check_missing(n_missing: int, n_records: int, max_missing: float, where: str) -> None:
+    """Raise DataError if more records than `max_missing`, as a share, have no identifier."""
+    if n_missing > max_missing * n_records:
+        raise DataError(
+            f"{n_missing} of {n_records} records have no identifier",
+            where=where,
+            mend="Complete them at the sites, or allow more with max_missing; these records will be in no fold.",
+        )

@@ -1,0 +1,266 @@
+"""What the parts share that compare people between sites: one key, and a label that serves for one question alone.
+
+Tokens are made under a label that every site has a hand in: each draws a nonce, the coordinator tells all of them to
+all sites, and a site that does not find its own among them, or has answered under it before, refuses. So no two
+questions, whatever records or sites they are about, have tokens that can be laid side by side.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.data.identifiers import IDENTIFIER
+from multicentre.federation.coordinator import Federation
+from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused, QuorumLost, RefusedByPolicy
+from multicentre.federation.messages import Message, Nothing, array, arrays, text, texts
+from multicentre.federation.steps import Release, SitePart, step
+from multicentre.privacy.normalisation import NORMALISATION, DateOrder, Kind
+from multicentre.privacy.pseudonyms import PseudonymKey, Pseudonyms, pseudonymise
+
+Nonces = dict[str, NDArray[np.uint8]]
+NONCE_BYTES = 16
+
+
+@dataclass(frozen=True)
+class Study(Message):
+    """Which study's key is meant."""
+
+    study: str = text("name of the study")
+
+
+@dataclass(frozen=True)
+class Persons(Message):
+    """By what people are told apart, the same at all sites."""
+
+    study: str = text("name of the study, part of what is hashed")
+    person_key: str = text("identifiers that tell the same person at all sites")
+    kind: str = text("how they are normalised")
+    rules: str = text("version of the rules of normalisation")
+    sites: tuple[str, ...] = texts("sites that write dates in an order of their own")
+    date_orders: tuple[str, ...] = texts("their orders")
+    date_order: str = text("order of dates at all other sites")
+
+    def order_at(self, site: str) -> Any:
+        """Return how a site writes dates."""
+        return dict(zip(self.sites, self.date_orders, strict=False)).get(site, self.date_order)
+
+
+@dataclass(frozen=True)
+class Fingerprint(Release):
+    """By which sites see that they hold one key."""
+
+    concerns_patients: ClassVar[bool] = False
+    fingerprint: str = text("eight digits that are the same for the same key; empty without one")
+
+
+@dataclass(frozen=True)
+class Nonce(Release):
+    """A site's part in the label of the next question."""
+
+    concerns_patients: ClassVar[bool] = False
+    nonce: NDArray[np.uint8] = array("random bytes", (NONCE_BYTES,), dtype="u1")
+
+
+@dataclass(frozen=True)
+class Labelled(Persons):
+    """A question about people under a label of its own."""
+
+    nonces: Nonces = arrays("what each site drew for this question", (NONCE_BYTES,), dtype="u1")
+
+
+class KeyedPart(SitePart):
+    """Base of the site parts that compare people between sites."""
+
+    data: Any
+    sees_identifiers: ClassVar[bool] = True
+    _nonce: bytes = b""
+
+    @step(releases=Fingerprint, when="once")
+    def tell_fingerprint(self, ask: Study) -> Fingerprint:
+        """Tell a fingerprint of the study's key, which stands for no patient."""
+        return Fingerprint("" if self.key is None else self.key.fingerprint(ask.study))
+
+    @step(releases=Nonce, when="on request")
+    def draw_nonce(self, ask: Nothing) -> Nonce:
+        """Draw this site's part in the label of the next question; one that was drawn before is void."""
+        self._nonce = secrets.token_bytes(NONCE_BYTES)
+        return Nonce(np.frombuffer(self._nonce, dtype=np.uint8).copy())
+
+    def use_label(self, nonces: Nonces) -> str:
+        """Return the label that the sites' nonces make, once.
+
+        Raises
+        ------
+        RefusedByPolicy
+            This site's own nonce is not among them, or served before.
+        """
+        own, told = self._nonce, nonces.get(self.site)
+        if not own or told is None or told.tobytes() != own:
+            raise RefusedByPolicy(
+                "the label of a question serves once, and with this site's own nonce alone",
+                where=self.site,
+                mend="Have all sites draw anew before each question.",
+            )
+        self._nonce = b""
+        return label_of(nonces)
+
+    def tokens(self, values: list[str | None], told: Persons, purpose: str) -> Pseudonyms:
+        """Return the tokens of identifiers for a purpose.
+
+        Raises
+        ------
+        ConfigurationError
+            The site has no key, the rules of normalisation are of another version, or kind or order is unknown.
+        DataError
+            A value was refused.
+        """
+        if not isinstance(self.key, PseudonymKey):
+            raise ConfigurationError("the site has no key of pseudonyms", where=self.site)
+        check_rules(told)
+        kind: Any = told.kind
+        order = told.order_at(self.site)
+        try:
+            return pseudonymise(values, self.key, purpose=f"{purpose}/{told.study}", kind=kind, date_order=order)
+        except DataError as refused:
+            raise refused.at(told.person_key) from None
+
+    def identifiers(self, name: str) -> list[str | None]:
+        """Return a column of identifiers; the records' own names stand in where the site has no column "identifier".
+
+        Raises
+        ------
+        DataError
+            The site has no such column.
+        """
+        columns = getattr(self.data, "identifier", None)
+        if columns is not None:
+            found: list[str | None] = columns.column(name)
+            return found
+        own = getattr(self.data, "ids", None)
+        if own is None or name != IDENTIFIER:
+            raise DataError(
+                "the records have no identifiers",
+                where=f"{self.site}, {name}",
+                mend="Give them with data.with_identifier(...).",
+            )
+        return [str(one) for one in own]
+
+    def check_masked(self) -> None:
+        """Refuse to answer in clear, unless the site's policy has no minimum of patients.
+
+        Raises
+        ------
+        DisclosureRefused
+        """
+        if not self.masked and self.least_behind > 0:
+            raise DisclosureRefused(
+                "who is at this site would show in the answer",
+                where=self.site,
+                mend="Mask the sums (secure_sum=True); a policy with min_patients = 0 is for simulations.",
+            )
+
+
+def label_of(nonces: Nonces) -> str:
+    """Return the hash of all sites' nonces, 64 hex digits.
+
+    Examples
+    --------
+    >>> drawn = {"oslo": np.arange(16, dtype=np.uint8), "lyon": np.ones(16, dtype=np.uint8)}
+    >>> label_of(drawn) == label_of(dict(sorted(drawn.items()))), len(label_of(drawn))
+    (True, 64)
+    """
+    parts = [hashlib.sha256(site.encode()).digest() + nonces[site].tobytes() for site in sorted(nonces)]
+    return hashlib.sha256(b"".join(parts)).hexdigest()
+
+
+def check_rules(told: Persons) -> None:
+    """Raise ConfigurationError unless the rules of normalisation are those of this version of the package."""
+    if told.rules != NORMALISATION:
+        raise ConfigurationError(
+            "rules of normalisation differ", where="rules", mend="Install one version of the package at all sites."
+        )
+
+
+def describe_persons(
+    federation: Federation,
+    person_key: str,
+    kind: Kind,
+    date_order: DateOrder | Mapping[str, DateOrder],
+    study: str | None,
+) -> dict[str, Any]:
+    """Return the fields of :class:`Persons`.
+
+    Parameters
+    ----------
+    federation : Federation
+    person_key : str
+        Column of identifiers.
+    kind, date_order
+        See :func:`multicentre.privacy.normalisation.normalise`; orders may be by site, "iso" where left out.
+    study : str, optional
+        The federation's own by default.
+
+    Raises
+    ------
+    ConfigurationError
+        An order is for a site that takes no part.
+    """
+    orders = date_order if isinstance(date_order, Mapping) else {}
+    if strangers := sorted(set(orders) - set(federation.sites)):
+        raise ConfigurationError(f"no such site takes part: {', '.join(strangers)}", where="date_order")
+    return {
+        "study": study or federation.terms.study,
+        "person_key": person_key,
+        "kind": kind,
+        "rules": NORMALISATION,
+        "sites": tuple(orders),
+        "date_orders": tuple(orders.values()),
+        "date_order": date_order if isinstance(date_order, str) else "iso",
+    }
+
+
+def agree_on_key(federation: Federation, part: type[KeyedPart], study: str) -> str:
+    """Return the fingerprint of the key that all sites hold.
+
+    Raises
+    ------
+    ConfigurationError
+        A site has no key, or two sites hold different ones; the message names them.
+    """
+    told = {site: answer.fingerprint for site, answer in federation.ask(part.tell_fingerprint, Study(study)).items()}
+    without = [site for site, mark in told.items() if not mark]
+    if without:
+        raise ConfigurationError(
+            "no key of pseudonyms", where=", ".join(without), mend="Hand these sites the study's key."
+        )
+    groups = [", ".join(site for site in told if told[site] == mark) for mark in dict.fromkeys(told.values())]
+    if len(groups) > 1:
+        raise ConfigurationError(
+            "the sites hold different keys, under which no person at two of them can be recognised",
+            where=" | ".join(groups),
+            mend="Hand all sites one key, made for this study, and compare key.fingerprint(study) with them.",
+        )
+    return next(iter(told.values()))
+
+
+def draw_label(federation: Federation, part: type[KeyedPart]) -> Nonces:
+    """Return what every site drew for the next question."""
+    return {site: drawn.nonce for site, drawn in federation.ask(part.draw_nonce, Nothing()).items()}
+
+
+def check_present(federation: Federation, sites: Sequence[str]) -> None:
+    """Raise QuorumLost if one of `sites` takes part no more."""
+    lost = [site for site in sites if site not in federation.sites]
+    if lost:
+        raise QuorumLost(
+            "a site was lost on the way, and the counts are not about the same sites",
+            where=", ".join(lost),
+            mend="Run anew, with the site or without it.",
+        )

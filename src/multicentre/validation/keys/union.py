@@ -1,0 +1,107 @@
+"""Secure OR and linear counting: how many people a set of sites has, from which buckets of a hash are empty.
+
+Linear counting is of Whang, Vander-Zanden and Taylor (ACM TODS 15, 1990, 208-229): of M buckets that U persons are
+hashed into, Z stay empty, and U is about -M ln(Z / M).
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.federation.errors import ConfigurationError
+
+Integers = NDArray[np.int64]
+Truths = NDArray[np.bool_]
+MODULUS = 65521
+LEAST_BUCKETS = 1024
+MOST_BUCKETS = 2**23
+QUANTILE = 1.959963984540054
+
+
+def draw_words(size: int) -> NDArray[np.uint64]:
+    """Return 64-bit numbers of the operating system's cryptographic source, shape (size,)."""
+    return np.frombuffer(secrets.token_bytes(8 * size), dtype=np.uint64)
+
+
+def hide_residues(residues: Integers, modulus: int, bound: float) -> Integers:
+    """Return numbers with the given residues, each plus a random multiple of the modulus.
+
+    Sums of such numbers keep their residue. How many went into one would show in how often the modulus is in it; the
+    multiples, each uniform on ``bound / modulus`` values, hide that up to a statistical distance of (sites - 1) x
+    modulus / bound a number.
+
+    Parameters
+    ----------
+    residues : array of int64, shape (m,)
+        From 0 to modulus - 1.
+    modulus : int
+    bound : float
+        Results are from 0 to below this.
+
+    Examples
+    --------
+    >>> hidden = hide_residues(np.array([0, 3, 5]), 7, 2.0**40)
+    >>> (hidden % 7).tolist(), bool((hidden < 2**40).all())
+    ([0, 3, 5], True)
+    """
+    multiples = draw_words(len(residues)) % np.uint64(int(bound) // modulus)
+    return residues + modulus * multiples.astype(np.int64)
+
+
+def mark_buckets(buckets: Integers, n_buckets: int, bound: float) -> Integers:
+    """Return a mark for each bucket: a random non-zero residue where it is occupied, else residue 0.
+
+    The sum over sites of non-zero residues of a prime is uniform but for the value 0, which it takes with probability
+    1 / (p - 1) if two or more sites share the bucket. So a sum tells whether anybody is in a bucket, and not how many.
+
+    Parameters
+    ----------
+    buckets : array of int64
+        Bucket of each person; a bucket may occur several times.
+    n_buckets : int
+    bound : float
+        See :func:`hide_residues`.
+
+    Examples
+    --------
+    >>> marks = mark_buckets(np.array([2, 2, 0]), 4, 2.0**53)
+    >>> read_marks(marks + mark_buckets(np.array([3]), 4, 2.0**53)).tolist()
+    [True, False, True, True]
+    """
+    residues = np.zeros(n_buckets, dtype=np.int64)
+    occupied = np.unique(buckets)
+    residues[occupied] = 1 + (draw_words(len(occupied)) % np.uint64(MODULUS - 1)).astype(np.int64)
+    return hide_residues(residues, MODULUS, bound)
+
+
+def read_marks(total: Integers) -> Truths:
+    """Return which buckets are occupied at some site, shape (M,)."""
+    occupied: Truths = total % MODULUS != 0
+    return occupied
+
+
+def count_union(n_empty: int, n_buckets: int) -> tuple[float, float]:
+    """Return how many persons left so many buckets empty, and the standard deviation of that estimate.
+
+    Whang et al. 1990, equation 3 and theorem 4.3: variance M (e^t - t - 1), with t = U / M.
+
+    Raises
+    ------
+    ConfigurationError
+        No bucket is empty.
+
+    Examples
+    --------
+    >>> union, deviation = count_union(371_735, 384_000)
+    >>> round(union), round(deviation, 1)
+    (12465, 14.3)
+    """
+    if n_empty <= 0:
+        raise ConfigurationError("no bucket is empty", where="buckets_per_record", mend="Take more buckets.")
+    union = -n_buckets * math.log(n_empty / n_buckets)
+    load = union / n_buckets
+    return union, math.sqrt(max(n_buckets * (math.expm1(load) - load), 0.0))

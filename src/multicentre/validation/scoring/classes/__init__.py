@@ -1,0 +1,1 @@
+"""Scores of models that name classes or give each class a chance."""

@@ -1,0 +1,211 @@
+"""Scores of classes from counts, under scikit-learn's names and definitions."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.federation.errors import ConfigurationError, DataError
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+N_BINS = 1024
+WIDEST = 16.0
+SPREAD_OVER_ALL = 0.1
+LEAST_CHANCE = float(np.finfo(np.float64).eps)
+
+
+def log_odds(chances: Floats) -> Floats:
+    """Return the logarithm of the odds, from -16 to 16, by which records are ranked.
+
+    Examples
+    --------
+    >>> log_odds(np.array([0.0, 0.5, 1.0])).tolist()
+    [-16.0, 0.0, 16.0]
+    """
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.clip(np.log(chances) - np.log1p(-chances), -WIDEST, WIDEST), dtype=np.float64)
+
+
+def coarse_edges() -> Floats:
+    """Return 1023 equidistant log odds between the bins of the first count, the same for every model."""
+    return np.linspace(-WIDEST, WIDEST, N_BINS + 1)[1:-1]
+
+
+def even_edges(counts: Floats) -> Floats:
+    """Return 1023 log odds between bins of about as many records, shape (r, 1023), from counts by coarse bin.
+
+    Within a coarse bin records are taken to be spread evenly. A tenth of the bins is spread over the whole range.
+
+    Examples
+    --------
+    >>> edges = even_edges(np.eye(1, 1024, 512) * 50.0)
+    >>> int(((edges > 0) & (edges < 1 / 32)).sum())
+    921
+    """
+    borders = np.linspace(-WIDEST, WIDEST, N_BINS + 1)
+    rows = []
+    for row in counts:
+        shares = row / row.sum() if row.sum() > 0 else np.full(N_BINS, 1 / N_BINS)
+        mixed = (1 - SPREAD_OVER_ALL) * shares + SPREAD_OVER_ALL / N_BINS
+        below = np.append(0.0, np.cumsum(mixed))
+        rows.append(np.interp(np.arange(1, N_BINS) / N_BINS, below / below[-1], borders))
+    return np.array(rows)
+
+
+def area_under_curve(low: Floats, high: Floats) -> tuple[float, float]:
+    """Return the area under the curve, ties within a bin counted half, and by how much it may be off at most.
+
+    Where each record's own bin is known that is half of ``sum n0 n1 / (N0 N1)`` over bins.
+
+    Parameters
+    ----------
+    low, high : arrays of shape (2, b)
+        Records without and with the class by bin: each in the lowest and in the highest bin in which it can lie.
+
+    Raises
+    ------
+    DataError
+        Nobody has the class, or everybody.
+
+    Examples
+    --------
+    >>> counts = np.array([[1.0, 1.0, 0.0], [0.0, 1.0, 1.0]])
+    >>> area_under_curve(counts, counts)
+    (0.875, 0.125)
+    """
+    n_without, n_with = low.sum(axis=1)
+    pairs = float(n_without * n_with)
+    if not pairs:
+        raise DataError(
+            "the scored records have, or show, one class only",
+            where="scoring",
+            mend="Take fewer folds, balance them by the outcome, or make the federation with secure_sum=True.",
+        )
+    least = _pairs_above(low[1], high[0]) / pairs
+    most = 1.0 - _pairs_above(low[0], high[1]) / pairs
+    middle = float(np.mean([_pairs_above(one[1], one[0]) + one[0] @ one[1] / 2 for one in (low, high)])) / pairs
+    return middle, max(most - middle, middle - least)
+
+
+def average_precision(counts: Floats) -> float:
+    """Return the mean precision, weighted by the gain in recall, each bin a threshold.
+
+    Parameters
+    ----------
+    counts : array of shape (2, b)
+        Records without and with the class by bin.
+
+    Examples
+    --------
+    >>> average_precision(np.array([[1.0, 0.0], [0.0, 1.0]]))
+    1.0
+    """
+    without, found = np.cumsum(counts[:, ::-1], axis=1)
+    n_found = max(float(found[-1]), 1.0)
+    gained = np.diff(found, prepend=0.0) / n_found
+    return float(gained @ (found / np.maximum(found + without, 1.0)))
+
+
+def _pairs_above(upper: Floats, lower: Floats) -> float:
+    """Count pairs of one of `upper` in a higher bin than one of `lower`."""
+    return float(upper @ (np.cumsum(lower) - lower))
+
+
+def from_confusion(name: str, table: Floats) -> float:
+    """Return a score that follows from counts by true and by named class.
+
+    Parameters
+    ----------
+    name : str
+        Of ``FROM_CONFUSION``.
+    table : array of shape (k, k)
+        Records by true class (row) and named class (column).
+
+    Raises
+    ------
+    ConfigurationError
+        The score is one of two classes, and there are more.
+
+    Examples
+    --------
+    >>> table = np.array([[3.0, 1.0], [0.0, 4.0]])
+    >>> from_confusion("balanced_accuracy", table), round(from_confusion("f1", table), 4)
+    (0.875, 0.8889)
+    """
+    if name in ("f1", "precision", "recall") and len(table) != 2:
+        raise ConfigurationError(f"{name} is a score of two classes", where="scoring", mend=f"Use {name}_macro.")
+    return FROM_CONFUSION[name](np.asarray(table, dtype=np.float64))
+
+
+def _balanced(table: Floats) -> float:
+    occurring = table.sum(axis=1) > 0
+    return float(np.mean(np.diagonal(table)[occurring] / table.sum(axis=1)[occurring]))
+
+
+def _ratios(table: Floats, over: Floats) -> Floats:
+    """Return right answers of each class over `over`, 0 where that is 0, of classes that are true or named."""
+    either = table.sum(axis=0) + table.sum(axis=1) > 0
+    right = np.diagonal(table)
+    return np.asarray(np.divide(right, over, out=np.zeros(len(table)), where=over > 0)[either])
+
+
+def _f1(table: Floats) -> Floats:
+    return _ratios(table, (table.sum(axis=0) + table.sum(axis=1)) / 2)
+
+
+def _precision(table: Floats) -> Floats:
+    return _ratios(table, table.sum(axis=0))
+
+
+def _recall(table: Floats) -> Floats:
+    return _ratios(table, table.sum(axis=1))
+
+
+def _of_second(ratios: Floats, table: Floats) -> float:
+    """Return the ratio of the second of two classes, 0 where nobody has it or is given it."""
+    return float(ratios[-1]) if table[1].sum() + table[:, 1].sum() > 0 else 0.0
+
+
+def _matthews(table: Floats) -> float:
+    n, right = table.sum(), np.trace(table)
+    true, named = table.sum(axis=1), table.sum(axis=0)
+    spread = float((n**2 - true @ true) * (n**2 - named @ named))
+    return float((right * n - true @ named) / np.sqrt(spread)) if spread > 0 else 0.0
+
+
+FROM_CONFUSION = {
+    "balanced_accuracy": _balanced,
+    "f1": lambda table: _of_second(_f1(table), table),
+    "f1_macro": lambda table: float(_f1(table).mean()),
+    "precision": lambda table: _of_second(_precision(table), table),
+    "precision_macro": lambda table: float(_precision(table).mean()),
+    "recall": lambda table: _of_second(_recall(table), table),
+    "recall_macro": lambda table: float(_recall(table).mean()),
+    "matthews_corrcoef": _matthews,
+}
+
+
+def log_losses(chances: Floats, classes: Integers) -> Floats:
+    """Return minus the logarithm of the chance given to what is true, shape (n,), as ``sklearn.metrics.log_loss``.
+
+    Examples
+    --------
+    >>> log_losses(np.array([[0.5, 0.5], [0.0, 1.0]]), np.array([0, 0])).round(3).tolist()
+    [0.693, 36.044]
+    """
+    shares = np.clip(chances, LEAST_CHANCE, 1 - LEAST_CHANCE)
+    total = shares.sum(axis=1)
+    return np.asarray(np.log(total) - np.log(shares[np.arange(len(classes)), classes]), dtype=np.float64)
+
+
+def brier_losses(chances: Floats, classes: Integers) -> Floats:
+    """Return squared errors of the chances, shape (n,): summed over classes, halved where there are two.
+
+    Examples
+    --------
+    >>> brier_losses(np.array([[0.25, 0.75]]), np.array([0])).tolist()
+    [0.5625]
+    """
+    errors = np.square(chances - np.eye(chances.shape[1])[classes]).sum(axis=1)
+    return np.asarray(errors / 2 if chances.shape[1] == 2 else errors, dtype=np.float64)

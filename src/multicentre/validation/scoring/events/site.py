@@ -1,0 +1,193 @@
+"""Scoring of factorisations of events beside the patients.
+
+Every patient's codes of the first mode are divided in fifths, at random and seeded by the site; of each patient one
+fifth is hidden. Memberships are fitted to the rest of the patient's cells, zeros among them, and the cells of the
+hidden codes are predicted. No entry that is scored has a part in its prediction, and no patient of the test has one in
+the factors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.data.events.tensor import EventTensor
+from multicentre.federation.errors import DataError
+from multicentre.federation.messages import Nothing, count
+from multicentre.federation.steps import Release, step
+from multicentre.phenotyping.kernels.inner import hadamard_gram, predict_entries
+from multicentre.phenotyping.kernels.sparse import SparseTensor
+from multicentre.validation.scoring.events.predictors import Factors
+from multicentre.validation.scoring.judging import LARGEST_FIXED, RECORDS, JudgingPart, fixed
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+N_PARTS = 5
+LEAST_RATE = 1e-10
+TERMS = ("counts", "squares", "errors", "predicted", "logs", "cross")
+LARGEST_CELLS = 2.0**50
+
+
+@dataclass(frozen=True)
+class EntrySums(Release):
+    """Sums over hidden cells; whole numbers, so that they do not depend on how patients are spread over sites."""
+
+    n_patients: int = count("patients", unit="patients", bound=RECORDS)
+    cells: int = count("hidden cells, zeros among them", bound=LARGEST_CELLS)
+    entries: int = count("hidden cells above zero", bound=RECORDS)
+    unknown: int = count("entries of codes that the model does not know; 0 of few patients", bound=RECORDS)
+    known: int = count("entries of codes that the model knows", bound=RECORDS)
+    counts: int = count("sum of the counts o, times 2^24", bound=LARGEST_FIXED)
+    squares: int = count("sum of o^2, likewise", bound=LARGEST_FIXED)
+    errors: int = count("sum over all hidden cells of (o - x)^2, likewise", bound=LARGEST_FIXED)
+    predicted: int = count("sum over all hidden cells of x, likewise", bound=LARGEST_FIXED)
+    logs: int = count("sum of o log o, likewise", bound=LARGEST_FIXED)
+    cross: int = count("sum of o log x, likewise", bound=LARGEST_FIXED)
+
+
+class EventPart(JudgingPart):
+    """The site part that scores factorisations of events."""
+
+    method: ClassVar[str] = "score-events"
+    holds: ClassVar[type] = EventTensor
+    kinds: ClassVar[Mapping[str, type[Any]]] = {"Factors": Factors}
+    data: EventTensor
+    model: Factors
+
+    @step(releases=EntrySums, when="at the end", summed=True)
+    def sum_entries(self, ask: Nothing) -> EntrySums:
+        """Predict every patient's hidden cells from the others, and sum the errors."""
+        terms = self.terms
+        sums = {name: fixed(terms[name]) for name in TERMS}
+        tells_unknown = self.masked or self._with_unknown >= self.least_behind
+        n_unknown = self.data.nnz - self.aligned.nnz if tells_unknown else 0
+        facts = (self.n_records, self.n_cells, self.n_entries, n_unknown, self.aligned.nnz)
+        return EntrySums(*facts, **sums, patients=self.behind(np.array([self._with_hidden])))
+
+    def own_score(self, name: str) -> tuple[float, int]:
+        """Return a score of the site's own records, and how many patients stand behind it."""
+        sums = {term: float(values.sum()) for term, values in self.terms.items()}
+        return score_of(name, sums, self.n_cells), self._with_hidden
+
+    @cached_property
+    def aligned(self) -> EventTensor:
+        """The patients over the model's codes."""
+        return self.data.align(self.model.codes)
+
+    @cached_property
+    def hidden(self) -> tuple[Integers, Integers]:
+        """Fifth of every code of the first mode, and the fifth that is hidden of every patient."""
+        mode = self.data.modes[0]
+        n_codes = len(self.model.codes[mode])
+        if n_codes < 2:
+            raise DataError(f"the mode {mode} has one code, so that nothing can be hidden", where="codes")
+        random = self.generator(0, int(self.data.digest()[:16], 16))
+        n_parts = min(N_PARTS, n_codes)
+        return random.permutation(n_codes) % n_parts, random.integers(n_parts, size=len(self.data))
+
+    @property
+    def n_cells(self) -> int:
+        """Number of hidden cells."""
+        parts, own = self.hidden
+        others = int(np.prod([len(names) for names in list(self.model.codes.values())[1:]], dtype=np.int64))
+        return int(np.bincount(parts, minlength=int(parts.max()) + 1)[own].sum()) * others
+
+    @property
+    def n_entries(self) -> int:
+        """Number of hidden cells above zero."""
+        return int(self._is_hidden.sum())
+
+    @property
+    def _is_hidden(self) -> NDArray[np.bool_]:
+        parts, own = self.hidden
+        places = self.aligned.coordinates
+        return np.asarray(parts[places[:, 1]] == own[places[:, 0]])
+
+    @cached_property
+    def terms(self) -> dict[str, Floats]:
+        """What every patient adds to each sum, by its name, shape (n,)."""
+        parts, own = self.hidden
+        found = {name: np.zeros(len(self.data)) for name in TERMS}
+        for part in range(int(parts.max()) + 1):
+            rows = np.flatnonzero(own == part)
+            if len(rows):
+                for name, values in self._terms_of(rows, parts == part).items():
+                    found[name][rows] = values
+        return found
+
+    def _terms_of(self, rows: Integers, hides: NDArray[np.bool_]) -> dict[str, Floats]:
+        """Return the terms of patients of whom the same codes are hidden."""
+        first, *others = (self.model.factors[mode] for mode in self.model.codes)
+        aligned = self.aligned.take(rows)
+        shown, target = (_restricted(aligned, kept) for kept in (~hides, hides))
+        memberships = self.model.fit(shown, [first[~hides], *others])
+        factors = [memberships, first[hides], *others]
+        predicted = predict_entries(target, factors) if target.nnz else np.zeros(0)
+        gram, mass = hadamard_gram(factors[1:]), np.prod([factor.sum(axis=0) for factor in factors[1:]], axis=0)
+        counts, patient = target.counts, target.coordinates[:, 0]
+
+        def by_patient(values: Floats) -> Floats:
+            return np.bincount(patient, weights=values, minlength=len(rows)).astype(np.float64)
+
+        squares = np.einsum("nr,rs,ns->n", memberships, gram, memberships)
+        return {
+            "counts": by_patient(counts),
+            "squares": by_patient(counts**2),
+            "errors": np.maximum(by_patient(counts**2 - 2 * counts * predicted) + squares, 0.0),
+            "predicted": memberships @ mass,
+            "logs": by_patient(counts * np.log(counts)),
+            "cross": by_patient(counts * np.log(np.maximum(predicted, LEAST_RATE))),
+        }
+
+    @property
+    def _with_hidden(self) -> int:
+        """Patients with a hidden entry."""
+        return len(np.unique(self.aligned.coordinates[self._is_hidden, 0]))
+
+    @property
+    def _with_unknown(self) -> int:
+        """Patients with an entry of a code that the model does not know."""
+        known = [np.isin(names, self.model.codes[mode]) for mode, names in self.data.codes.items()]
+        is_known = np.all([own[self.data.coordinates[:, axis]] for axis, own in enumerate(known, start=1)], axis=0)
+        return len(np.unique(self.data.coordinates[~is_known, 0]))
+
+
+def _restricted(tensor: EventTensor, kept: NDArray[np.bool_]) -> SparseTensor:
+    """Return the entries of some codes of the first mode, over these codes."""
+    chosen = kept[tensor.coordinates[:, 1]]
+    places = tensor.coordinates[chosen].copy()
+    places[:, 1] = (np.cumsum(kept) - 1)[places[:, 1]]
+    shape = (len(tensor), int(kept.sum()), *tensor.shape[2:])
+    return SparseTensor(places, tensor.counts[chosen], shape)
+
+
+def score_of(name: str, sums: Mapping[str, float], n_cells: float) -> float:
+    """Return a score from sums over hidden cells; not a number where none is above zero.
+
+    Parameters
+    ----------
+    name : {"neg_mean_squared_error", "explained_counts", "explained_deviance"}
+    sums : mapping of str to float
+        By the names of ``TERMS``.
+    n_cells : float
+
+    Examples
+    --------
+    >>> sums = {"counts": 2.0, "squares": 4.0, "errors": 1.0, "predicted": 1.0, "logs": 2 * np.log(2), "cross": 0.0}
+    >>> score_of("explained_counts", sums, 4), round(score_of("explained_deviance", sums, 4), 3)
+    (0.75, 0.861)
+    """
+    if name == "neg_mean_squared_error":
+        return -sums["errors"] / n_cells
+    if not sums["counts"] > 0:
+        return float("nan")
+    if name == "explained_counts":
+        return 1 - sums["errors"] / sums["squares"]
+    of_model = sums["logs"] - sums["cross"] - sums["counts"] + sums["predicted"]
+    of_mean = sums["logs"] - sums["counts"] * np.log(sums["counts"] / n_cells)
+    return float(1 - of_model / of_mean) if of_mean > 0 else float("nan")

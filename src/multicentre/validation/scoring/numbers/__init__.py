@@ -1,0 +1,1 @@
+"""Scores of models that predict numbers."""

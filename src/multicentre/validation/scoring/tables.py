@@ -1,0 +1,172 @@
+"""Models of tables as messages, and the site parts that judge them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit, softmax
+from sklearn.utils.validation import check_is_fitted
+
+from multicentre.boosting.trees import Ensemble
+from multicentre.data.tabledata import TableData
+from multicentre.federation.errors import ConfigurationError, MessageError, SchemaMismatch
+from multicentre.federation.messages import Message, array, texts
+from multicentre.survival.agreement.patients import flatten_rare
+from multicentre.survival.boost.classes.trees import ClassTrees, most_votes, plurality
+from multicentre.validation.scoring.classes.scores import ClassScores
+from multicentre.validation.scoring.classes.site import ClassPart
+from multicentre.validation.scoring.numbers.scores import NumberScores
+from multicentre.validation.scoring.numbers.site import NumberPart
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class VotedTrees(ClassTrees):
+    """Trees that vote, in hypotheses of one or several: AdaBoost.F and its kin."""
+
+    columns: tuple[str, ...] = texts("names of the columns, in order")
+    classes: tuple[str, ...] = texts("names of the classes, in order")
+    centre: Floats = array("values that fill gaps", ("d",))
+    sizes: Integers = array("trees of each hypothesis", ("r",), dtype="i8")
+    votes: Floats = array("vote of each", ("r",))
+
+    def valid_for(self, data: TableData) -> Self:
+        """Return the model if it is one of such records; see :meth:`ClassTrees.valid`."""
+        self.checked()
+        check_schema(self.columns, self.classes, data)
+        if self.centre.shape != (len(self.columns),) or len(self.sizes) != len(self.votes):
+            raise MessageError("votes or gaps do not fit the trees", where="VotedTrees")
+        if (self.sizes < 1).any() or sum(self.sizes.tolist()) != self.n_trees or not self.n_trees:
+            raise MessageError("the hypotheses do not fit the trees", where="VotedTrees.sizes")
+        if (self.votes < 0).any() or not self.votes.sum() > 0:
+            raise MessageError("there is no vote", where="VotedTrees.votes")
+        return self.valid(len(self.columns), len(self.classes))
+
+    def chances(self, X: Floats) -> Floats:
+        """Return each class's share of the votes, shape (n, k)."""
+        labels, n_classes = self.labels(np.where(np.isnan(X), self.centre, X)), len(self.classes)
+        ends = np.cumsum(self.sizes).tolist()
+        named = [plurality(labels[:, end - size : end], n_classes) for end, size in zip(ends, self.sizes, strict=True)]
+        votes = most_votes(np.column_stack(named).astype(np.int32), self.votes, n_classes)
+        return np.asarray(votes / votes.sum(axis=1, keepdims=True), dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class BoostedTrees(Ensemble):
+    """Trees whose values add up: federated XGBoost."""
+
+    def valid_for(self, data: TableData) -> Self:
+        """Return the model if it is one of such records; see :meth:`Ensemble.check`."""
+        self.checked()
+        check_schema(self.columns, self.classes, data)
+        return self.check()
+
+    def chances(self, X: Floats) -> Floats:
+        """Return the chance of each class, shape (n, k)."""
+        margins = self.predict_margin(X).astype(np.float64)
+        if self.objective == "multi:softprob":
+            return np.asarray(softmax(margins, axis=1), dtype=np.float64)
+        second = expit(margins[:, 0])
+        return np.column_stack([1 - second, second])
+
+    def numbers(self, X: Floats) -> Floats:
+        """Return predicted numbers, shape (n,)."""
+        margins = self.predict_margin(X)[:, 0].astype(np.float64)
+        return np.asarray(np.exp(margins) if self.objective == "count:poisson" else margins, dtype=np.float64)
+
+
+KINDS: Mapping[str, type[Any]] = {"VotedTrees": VotedTrees, "BoostedTrees": BoostedTrees}
+
+
+def check_schema(columns: tuple[str, ...], classes: tuple[str, ...], data: TableData) -> None:
+    """Raise SchemaMismatch unless records have the columns of a model, and no class that it does not know."""
+    if data.columns != columns:
+        raise SchemaMismatch(
+            f"{len(data.columns)} columns are here, the model has {len(columns)}, not all the same",
+            where="columns",
+            mend=f"Give, in this order, {', '.join(columns[:8])}.",
+        )
+    if classes[: len(data.classes)] != data.classes or bool(classes) != bool(data.classes):
+        raise SchemaMismatch(
+            "the classes are not those of the model", where="classes", mend="Declare all classes alike at every site."
+        )
+
+
+class TablePart:
+    """What the site parts of tables share: their columns as the model sees them."""
+
+    data: TableData
+    masked: bool
+    least_behind: int
+
+    @property
+    def columns(self) -> Floats:
+        """Columns, shape (n, d); in clear, one in which few patients differ is flat."""
+        return self.data.X if self.masked else flatten_rare(self.data.X, self.least_behind)
+
+
+class TableClassPart(TablePart, ClassPart):
+    """The site part that scores classes of tables."""
+
+    method: ClassVar[str] = "score-classes"
+    holds: ClassVar[type] = TableData
+    kinds: ClassVar[Mapping[str, type[Any]]] = KINDS
+    data: TableData
+
+    def true_classes(self) -> Integers:
+        """Return the class of every record, shape (n,)."""
+        return self.data.y.astype(np.int64)
+
+    def predict_chances(self) -> Floats:
+        """Return the chance that the model gives to each class, shape (n, k)."""
+        chances: Floats = self.model.chances(self.columns)
+        return chances
+
+
+class TableNumberPart(TablePart, NumberPart):
+    """The site part that scores numbers of tables."""
+
+    method: ClassVar[str] = "score-numbers"
+    holds: ClassVar[type] = TableData
+    kinds: ClassVar[Mapping[str, type[Any]]] = {"BoostedTrees": BoostedTrees}
+    data: TableData
+
+    def true_numbers(self) -> Floats:
+        """Return the number of every record, shape (n,)."""
+        return self.data.y.astype(np.float64)
+
+    def predict_numbers(self) -> Floats:
+        """Return the predicted numbers, shape (n,)."""
+        numbers: Floats = self.model.numbers(self.columns)
+        return numbers
+
+
+def table_model(model: Any) -> Message:
+    """Return a fitted estimator of tables as the message that sites take.
+
+    Raises
+    ------
+    ConfigurationError
+        It is not fitted, or has no tree.
+    """
+    from multicentre.survival.boost.classes.estimator import ClassBooster
+
+    if isinstance(model, ClassBooster):
+        if not hasattr(model, "known_") or not model._ensemble.n_trees:
+            raise ConfigurationError("there is no tree to score", where=type(model).__name__, mend="Fit it first.")
+        trees = {name: getattr(model._ensemble, name) for name in (*ClassTrees.declarations(), "sizes", "votes")}
+        known = {name: getattr(model.known_, name) for name in ("columns", "classes", "centre")}
+        return VotedTrees(**trees, **known)
+    check_is_fitted(model, "ensemble_")
+    ensemble: Ensemble = model.ensemble_
+    return BoostedTrees(**{name: getattr(ensemble, name) for name in Ensemble.declarations()})
+
+
+CLASSES = ClassScores(TableClassPart, table_model)
+NUMBERS = NumberScores(TableNumberPart, table_model)

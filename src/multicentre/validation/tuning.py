@@ -1,0 +1,261 @@
+"""The best parameters of an estimator, by cross-validation that duplicates cannot mislead."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import rankdata
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import ParameterGrid
+
+from multicentre.estimator import Arrays, FederatedEstimator
+from multicentre.exhibits import Exhibit
+from multicentre.federation.coordinator import Federation
+from multicentre.federation.errors import ConfigurationError, DataError
+from multicentre.federation.steps import SitePart
+from multicentre.validation.cross_validation import CVResult, cross_validate, unfitted
+from multicentre.validation.folds.hashed import HashGroupKFold
+from multicentre.validation.folds.plan import FoldPlan
+from multicentre.validation.folds.splitter import FoldSplitter
+from multicentre.validation.scoring.scores import Evaluator, Scores, find_evaluator, names_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Floats = NDArray[np.float64]
+Grid = Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Sequence[Any]]]
+
+
+@dataclass(frozen=True)
+class BestModel:
+    """How the best estimator of a search is scored: as its kind is."""
+
+    kind: Evaluator
+
+    @property
+    def part(self) -> type[SitePart]:
+        """What scores beside the patients."""
+        return self.kind.part
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the scores."""
+        return self.kind.names
+
+    @property
+    def usual(self) -> tuple[str, ...]:
+        """Those that are taken when none is named."""
+        return self.kind.usual
+
+    def __call__(self, model: Any, federation: Federation, names: Sequence[str], *, by_site: bool) -> Scores:
+        """Score the best estimator of a search."""
+        return self.kind(model.best_estimator_, federation, names, by_site=by_site)
+
+
+class FederatedGridSearchCV(FederatedEstimator):
+    """Every combination of parameters, cross-validated on the same folds; the best is fitted on all records.
+
+    It is an estimator itself. Within :func:`cross_validate` it searches on the training folds alone and divides these
+    once more, so that no person of the outer test fold has a part in the choice (nested cross-validation).
+
+    Parameters
+    ----------
+    estimator : estimator
+        Unfitted.
+    param_grid : mapping of str to sequence, or sequence of mappings
+        Values to try, by parameter, as for scikit-learn's ``GridSearchCV``.
+    cv : int or splitter, default 5
+        A number stands for :class:`HashGroupKFold`, which keeps all records of an identifier together.
+    scoring : str, optional
+        One score, greater is better; the first usual one of the estimator by default.
+    refit : bool, default True
+        Fit the best combination on all records.
+    allow_leakage : bool, default False
+        Let `cv` be a strategy that lets records of one person fall in several folds. It prefers models that memorise.
+
+    Attributes
+    ----------
+    best_params_ : dict
+        The first of the combinations with the highest mean score.
+    best_score_ : float
+        Its mean over folds. It was chosen as the highest: a score for others needs an outer cross-validation.
+    best_index_ : int
+    best_estimator_ : estimator
+        Fitted on all records, with `refit`.
+    cv_results_ : dict
+        As in scikit-learn: ``params``, ``param_<name>``, ``mean_test_score``, ``std_test_score``, ``rank_test_score``,
+        ``split<k>_test_score``, ``mean_fit_time``, ``mean_score_time``.
+    scorer_ : str
+        Name of the score.
+    plans_ : list of FoldPlan
+
+    Examples
+    --------
+    >>> import multicentre as mc
+    >>> sites = {f"site-{seed}": mc.datasets.simulate_survival(150, 3, seed) for seed in range(3)}
+    >>> sites = {name: data.with_identifier([f"{name}-{i}" for i in range(150)]) for name, data in sites.items()}
+    >>> federation = mc.Federation.in_process(sites, secure_sum=True)
+    >>> search = FederatedGridSearchCV(mc.survival.FedHazardBoost(max_depth=1), {"n_trees": [1, 40]}, cv=3)
+    >>> search.fit(federation).best_params_
+    {'n_trees': 40}
+    """
+
+    best_params_: dict[str, Any]
+    best_score_: float
+    best_index_: int
+    best_estimator_: FederatedEstimator
+    cv_results_: dict[str, Any]
+    scorer_: str
+    plans_: list[FoldPlan]
+
+    def __init__(
+        self,
+        estimator: FederatedEstimator,
+        param_grid: Grid,
+        *,
+        cv: int | FoldSplitter = 5,
+        scoring: str | None = None,
+        refit: bool = True,
+        allow_leakage: bool = False,
+    ) -> None:
+        self.estimator = estimator
+        self.param_grid = param_grid
+        self.cv = cv
+        self.scoring = scoring
+        self.refit = refit
+        self.allow_leakage = allow_leakage
+
+    @property
+    def evaluator(self) -> Evaluator:
+        """What scores a fitted search: that of its best estimator."""
+        return BestModel(find_evaluator(self.estimator))
+
+    def fit(self, federation: Federation, y: None = None) -> Self:
+        """Search over the sites of a federation.
+
+        Parameters
+        ----------
+        federation : Federation
+        y : None
+            Ignored; there for scikit-learn's habits.
+
+        Raises
+        ------
+        ConfigurationError
+            `cv` is not safe against duplicates and `allow_leakage` is not set, or a parameter or score is unknown.
+        """
+        self._fit(federation)
+        return self
+
+    def asked_steps(self) -> frozenset[str]:
+        """Return the names of the steps that a fit of the estimator may ask of a site."""
+        return self.estimator.asked_steps()
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row a combination, the best first."""
+        import pandas as pd
+
+        told = {name: value for name, value in self.cv_results_.items() if name != "params"}
+        return pd.DataFrame(told).sort_values("rank_test_score", kind="stable", ignore_index=True)
+
+    def assess(
+        self,
+        data: Any,
+        labels: Sequence[str] | None = None,
+        *,
+        training: Any = None,
+        training_labels: Sequence[str] | None = None,
+    ) -> dict[str, float]:
+        """Return the figures of the best estimator; see :meth:`multicentre.estimator.FederatedEstimator.assess`."""
+        return self._best().assess(data, labels, training=training, training_labels=training_labels)
+
+    def exhibits(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Exhibit]:
+        """Return the figures and tables of the best estimator."""
+        return self._best().exhibits(sites, labels)
+
+    def save(self, folder: str | Path) -> None:
+        """Write the best estimator, which its own class reads: ``type(search.best_estimator_).load(folder)``."""
+        self._best().save(folder)
+
+    @property
+    def federation(self) -> Federation:
+        """The handle of the best estimator's fit."""
+        return self._best().federation
+
+    def _fit(self, federation: Federation) -> None:
+        combinations = list(ParameterGrid(self.param_grid))
+        candidates = [_with_params(self.estimator, params) for params in combinations]
+        self.scorer_ = names_of(find_evaluator(self.estimator), self.scoring)[0]
+        splitter = self.cv if isinstance(self.cv, FoldSplitter) else HashGroupKFold(self.cv)
+        self.plans_ = splitter.plans(federation)
+        found = [[self._scored(candidate, federation, plan) for plan in self.plans_] for candidate in candidates]
+        self.cv_results_ = _results(combinations, found, self.scorer_)
+        self.best_index_ = int(self.cv_results_["rank_test_score"].argmin())
+        self.best_params_ = combinations[self.best_index_]
+        self.best_score_ = float(self.cv_results_["mean_test_score"][self.best_index_])
+        self.history_, self.privacy_ = [], None
+        if self.refit:
+            self.best_estimator_ = unfitted(candidates[self.best_index_]).fit(federation)
+            self.history_, self.privacy_ = self.best_estimator_.history_, self.best_estimator_.privacy_
+
+    def _scored(self, candidate: FederatedEstimator, federation: Federation, plan: FoldPlan) -> CVResult:
+        return cross_validate(
+            candidate, federation, cv=plan, scoring=self.scorer_, allow_leakage=self.allow_leakage, by_site=False
+        )
+
+    def _best(self) -> FederatedEstimator:
+        if not hasattr(self, "best_estimator_"):
+            raise NotFittedError("There is no best estimator: fit the search, with refit=True.")
+        return self.best_estimator_
+
+    def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        return self._best()._state()
+
+    def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
+        raise ConfigurationError("a search is not read back", where=type(self).__name__, mend="Load its best model.")
+
+
+def _with_params(estimator: FederatedEstimator, params: Mapping[str, Any]) -> FederatedEstimator:
+    try:
+        # Parameters of a part need a part of one's own; fitted models that an estimator is given stay as they are.
+        own = clone(estimator) if any("__" in name for name in params) else unfitted(estimator)
+        made: FederatedEstimator = own.set_params(**params)
+    except ValueError:
+        known = ", ".join(sorted(estimator.get_params()))
+        raise ConfigurationError(
+            f"{type(estimator).__name__} has no parameters {', '.join(params)}",
+            where="param_grid",
+            mend=f"It has {known}.",
+        ) from None
+    return made
+
+
+def _results(
+    combinations: Sequence[Mapping[str, Any]], found: Sequence[Sequence[CVResult]], score: str
+) -> dict[str, Any]:
+    """Return scikit-learn's table of a search.
+
+    Raises
+    ------
+    DataError
+        No combination could be scored on all folds.
+    """
+    scores = np.array([np.concatenate([one[f"test_{score}"] for one in folds]) for folds in found])
+    mean = scores.mean(axis=1)
+    if np.isnan(mean).all():
+        raise DataError("no combination could be fitted on all folds", where="param_grid", mend="Read the warnings.")
+    names = dict.fromkeys(name for params in combinations for name in params)
+    results: dict[str, Any] = {"params": [dict(params) for params in combinations]}
+    results.update({f"param_{name}": [params.get(name) for params in combinations] for name in names})
+    results.update({f"split{fold}_test_score": scores[:, fold] for fold in range(scores.shape[1])})
+    results["mean_test_score"], results["std_test_score"] = mean, scores.std(axis=1)
+    results["rank_test_score"] = rankdata(-np.nan_to_num(mean, nan=-np.inf), method="min").astype(np.int64)
+    for name in ("fit_time", "score_time"):
+        results[f"mean_{name}"] = np.array([np.mean([one[name].mean() for one in folds]) for folds in found])
+    return results

@@ -1,0 +1,288 @@
+"""A coordinator that forges buckets, maps and rosters parts nobody off, and learns no fold of anybody."""
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+
+import multicentre as mc
+from fold_sites import EXACT, folds_of, people_sites, table
+from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused, IntegrityError
+from multicentre.federation.messages import Nothing
+from multicentre.privacy.pseudonyms import PseudonymKey
+from multicentre.privacy.secrets import Secret
+from multicentre.validation.folds import messages as sent
+from multicentre.validation.folds import rounds
+from multicentre.validation.folds.by_site import SiteFolds
+from multicentre.validation.folds.drawn import DrawnFolds
+from multicentre.validation.folds.hashed import HashGroupKFold
+from multicentre.validation.folds.keyed import HashedFolds, is_halving
+from multicentre.validation.keys import Persons
+
+LEAST, N = 10, 200
+KEY = PseudonymKey(Secret(bytes(range(32))))
+DATA = table(np.random.default_rng(0), np.arange(N))
+
+
+def part_of(kind=HashedFolds, data=DATA, *, masked=False, least=LEAST):
+    part = kind("lyon", data)
+    part.key, part.masked, part.least_behind = KEY, masked, least
+    return part
+
+
+def packing(fold_of_bucket, n_splits=2, **told):
+    hashing = HashGroupKFold(n_splits, **told)._told("study")
+    return sent.Packing(**rounds._fields(hashing), fold_of_bucket=np.asarray(fold_of_bucket, dtype=np.int64))
+
+
+def assigned(fold_of_bucket, n_splits=2, **options):
+    part = part_of(**options)
+    part.assign(packing(fold_of_bucket, n_splits))
+    return part
+
+
+def persons():
+    told = HashGroupKFold(2)._told("study")
+    return {name: getattr(told, name) for name in Persons.declarations()}
+
+
+def buckets_at(part, n_buckets, n_splits=2):
+    return part._pseudonyms(HashGroupKFold(n_splits)._told("study")).buckets(n_buckets)
+
+
+def one_alone(n_buckets=4096):
+    """Return a map that puts the one person of some bucket into a fold alone."""
+    sizes = np.bincount(buckets_at(part_of(), n_buckets), minlength=n_buckets)
+    return np.where(np.arange(n_buckets) == np.flatnonzero(sizes == 1)[0], 1, 0)
+
+
+def test_a_person_alone_in_a_fold_is_never_counted_nor_selected_in_clear():
+    part = assigned(one_alone())
+    with pytest.raises(DisclosureRefused, match="fewer than 10"):
+        part.count_folds(Nothing())
+    assert part.folds is None
+    exact = assigned(one_alone(), least=0)
+    assert exact.count_folds(Nothing()).records.sum(axis=1).tolist() == [N - 1, 1]
+
+
+def test_few_in_no_fold_are_not_counted_nor_left_out_in_clear():
+    few = DATA.with_identifier([None] * 3 + [f"p{number}" for number in range(3, N)])
+    part = assigned([0, 1], data=few)
+    with pytest.raises(DisclosureRefused, match="what is in none, has fewer than 10"):
+        part.count_folds(Nothing())
+    assert part.folds is None
+    many = DATA.with_identifier([None] * 12 + [f"p{number}" for number in range(12, N)])
+    assert assigned([0, 1], data=many).count_folds(Nothing()).excluded == 12
+
+
+@pytest.mark.parametrize("kept", [1, 25])
+def test_who_is_left_out_by_forged_marks_is_not_left_out_in_clear(kept):
+    told = persons()
+    part = part_of(SiteFolds)
+    part.take_unshared(sent.Unshared(**told, roster=("lyon", "oslo"), shared=np.arange(50) >= kept))
+    with pytest.raises(DisclosureRefused, match="fewer than 10"):
+        part.count_folds(Nothing())
+
+
+@pytest.mark.parametrize("n_buckets", [0, -1, 2**22 + 1, 2**40])
+def test_marks_of_numbers_of_buckets_that_are_none_are_refused(n_buckets):
+    told = persons()
+    with pytest.raises(ConfigurationError, match="number of buckets"):
+        part_of(SiteFolds, masked=True).mark_people(sent.Marking(**told, n_buckets=n_buckets))
+    with pytest.raises(ConfigurationError, match="number of buckets"):
+        part_of(SiteFolds).take_unshared(sent.Unshared(**told, roster=("lyon",), shared=np.zeros(0, dtype=bool)))
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_nobody_can_ask_whether_a_bucket_holds_somebody(masked):
+    """Maps of one bucket a time would else tell, site by site, which buckets are occupied: as good as tokens."""
+    sizes = np.bincount(buckets_at(part_of(), 4096), minlength=4096)
+    answers = set()
+    for bucket in (np.flatnonzero(sizes == 0)[0], np.flatnonzero(sizes == 1)[0]):
+        part = assigned(np.arange(4096) == bucket, masked=masked)
+        told = part.tell_presence(Nothing())
+        answers.add((*told.inside.tolist(), *told.outside.tolist()))
+    assert answers == {(True, False, False, True)}
+
+
+def moved(fold_of_bucket, bucket):
+    other = np.array(fold_of_bucket)
+    other[bucket] = 1 - other[bucket]
+    return other
+
+
+@pytest.mark.parametrize("n_buckets", [2, 3, 4, 8, 16, 100, 4096])
+def test_two_plans_in_clear_differ_by_many_of_a_sites_records_or_not_at_all(n_buckets):
+    whole = np.arange(n_buckets) % 2
+    exact = assigned(whole, least=0)
+    exact.count_folds(Nothing())
+    changes = []
+    for bucket in range(min(n_buckets, 30)):
+        part = assigned(moved(whole, bucket))
+        try:
+            part.count_folds(Nothing())
+        except DisclosureRefused:
+            continue
+        changes.append(int((part.folds != exact.folds).sum()))
+    assert all(change >= LEAST for change in changes)
+    sizes = np.bincount(buckets_at(exact, n_buckets), minlength=n_buckets)
+    assert bool(changes) == (is_halving(n_buckets, 2) and sizes.min() >= LEAST)
+
+
+def test_plans_of_other_numbers_of_folds_are_hashed_apart():
+    folds = {n_splits: assigned(np.arange(n_splits), n_splits, least=0).state.fold for n_splits in range(2, 8)}
+    for (n_a, a), (n_b, b) in itertools.combinations(folds.items(), 2):
+        apart = [int(((a == i) != (b == j)).sum()) for i in range(n_a) for j in range(n_b)]
+        assert min(apart) >= LEAST
+    by_one_hash = {k: (buckets_at(part_of(), 60) * k) // 60 for k in (5, 6)}
+    assert int(((by_one_hash[5] == 0) != (by_one_hash[6] == 0)).sum()) < LEAST
+
+
+def test_a_memory_of_cohorts_refuses_masked_plans_that_differ_by_a_bucket(monkeypatch):
+    sites, people = people_sites(200, 3, shared=20)
+    named = {
+        name: mc.data.TableData(data.X, data.y, data.identifier.column("identifier"), ids=people[name])
+        for name, data in sites.items()
+    }
+    pack = rounds.pack_buckets
+    for least, refused in ((0, False), (10, True)):
+        policy = mc.Policy(min_difference=least)
+        federation = mc.Federation.in_process(named, policy=policy, secure_sum=True)
+        plans = [HashGroupKFold(3).plan(federation)]
+        monkeypatch.setattr(
+            rounds, "pack_buckets", lambda table, k: (pack(table, k) + (np.arange(len(table)) == 5)) % k
+        )
+        plans.append(HashGroupKFold(3).plan(federation))
+        monkeypatch.undo()
+        differences = [
+            int((one != other).sum()) for one, other in zip(*(folds_of(p).values() for p in plans), strict=True)
+        ]
+        assert 0 < min(differences) < 10
+        shifted = int(np.flatnonzero(plans[0].counts != plans[1].counts)[0])
+        HashGroupKFold(2).plan(plans[0].train(shifted))
+        if refused:
+            with pytest.raises(DisclosureRefused, match="differs from one already answered for"):
+                HashGroupKFold(2).plan(plans[1].train(shifted))
+        else:
+            HashGroupKFold(2).plan(plans[1].train(shifted))
+
+
+@pytest.mark.parametrize(
+    "fold_of_bucket",
+    [[], [0], [0, 2], [0, -1], [-1] * 40, [0] * 4097, [2**62] * 4, [0, 1, 1, -(2**62)]],
+    ids=["none", "one", "high", "excluded", "all excluded", "too many", "huge", "deep"],
+)
+def test_maps_that_are_none_are_refused(fold_of_bucket):
+    part = part_of(least=0)
+    with pytest.raises(ConfigurationError):
+        part.assign(packing(fold_of_bucket))
+    assert part.state is None
+    with pytest.raises(ConfigurationError, match="not divided yet"):
+        part.count_folds(Nothing())
+
+
+@pytest.mark.parametrize("n_splits", [-1, 0, 1, 101, 2**40])
+def test_numbers_of_folds_that_are_none_are_refused(n_splits):
+    told = rounds._fields(HashGroupKFold(2)._told("study"))
+    told["n_splits"] = n_splits
+    for step, ask in (
+        ("assign", sent.Packing(**told, fold_of_bucket=np.zeros(8, dtype=np.int64))),
+        ("count_buckets", sent.Bucketing(**told, n_buckets=16)),
+        ("tell_fineness", sent.Hashing(**told)),
+    ):
+        with pytest.raises(ConfigurationError, match="from 2 to 100 folds"):
+            getattr(part_of(), step)(ask)
+    with pytest.raises(ConfigurationError, match="from 2 to 100 folds"):
+        part_of(DrawnFolds).draw(sent.Drawing(n_splits, 0, ""))
+
+
+def test_a_session_has_one_map():
+    part = assigned([0, 1])
+    with pytest.raises(ConfigurationError, match="divided already"):
+        part.assign(packing([1, 0]))
+    part.count_folds(Nothing())
+    with pytest.raises(ConfigurationError, match="divided already"):
+        part.assign(packing([1, 0]))
+
+
+@pytest.mark.parametrize("n_buckets", [16, 17, 50, 4096])
+def test_tables_with_counts_of_few_do_not_leave_in_clear(n_buckets):
+    sites = {"lyon": DATA, "oslo": table(np.random.default_rng(1), np.arange(N))}
+    told = sent.Bucketing(**rounds._fields(HashGroupKFold(2)._told("study")), n_buckets=n_buckets)
+    federation = mc.Federation.in_process(sites)
+    with pytest.raises((DisclosureRefused, ConfigurationError)):
+        federation.begin(HashedFolds).sum(HashedFolds.count_buckets, told)
+    masked = mc.Federation.in_process(sites, secure_sum=True)
+    assert masked.begin(HashedFolds).sum(HashedFolds.count_buckets, told).records.sum() == 2 * N
+
+
+def test_the_finest_table_that_a_site_offers_is_one_that_it_lets_out():
+    part = part_of()
+    told = rounds._fields(HashGroupKFold(2)._told("study"))
+    fine = part.tell_fineness(sent.Hashing(**told)).n_buckets
+    counts = part.count_buckets(sent.Bucketing(**told, n_buckets=fine))
+    assert counts.patients >= LEAST
+    assert part.count_buckets(sent.Bucketing(**told, n_buckets=2 * fine)).patients < LEAST
+
+
+def test_no_token_key_or_fold_is_in_anything_that_leaves():
+    part, seen = part_of(least=0), []
+    told = rounds._fields(HashGroupKFold(2)._told("study"))
+    for step, ask in (
+        ("tell_key", sent.Hashing(**told)),
+        ("count_missing", sent.Hashing(**told)),
+        ("count_buckets", sent.Bucketing(**told, n_buckets=16)),
+        ("assign", packing(np.arange(16) % 2)),
+        ("tell_digest", Nothing()),
+        ("count_folds", Nothing()),
+        ("tell_presence", Nothing()),
+    ):
+        seen.append(getattr(part, step)(ask))
+    longest = max(np.size(value) for release in seen for _, _, _, value in release.items())
+    assert longest <= 32
+    assert all("person" not in name for release in seen for name in release.declarations())
+
+
+def test_only_folds_of_a_counted_plan_can_be_selected():
+    sites, _ = people_sites()
+    federation = mc.Federation.in_process(sites, policy=EXACT)
+    opened = federation.begin(HashedFolds)
+    opened.ask(HashedFolds.assign, packing([0, 1]))
+    with pytest.raises(DataError, match="no record here is in the folds"):
+        opened.select([0], list(sites)).begin(SiteFolds).ask(SiteFolds.take_place, sent.Roster(tuple(sites)))
+    given = {**sites, "site-0": sites["site-0"].with_identifier([None] * 20 + [f"p{i}" for i in range(80)])}
+    plan = HashGroupKFold(2, max_missing=0.1).plan(mc.Federation.in_process(given, policy=EXACT))
+    with pytest.raises(DataError, match="no record here is in the folds"):
+        HashGroupKFold(2).plan(plan.federation.select([-1], ["site-0"]))
+
+
+def test_sites_that_were_told_different_maps_are_found_out(monkeypatch):
+    sites, _ = people_sites()
+    assign = HashedFolds.assign.run
+
+    def misled(part, ask: sent.Packing):
+        forged = np.roll(ask.fold_of_bucket, part.site == "site-1")
+        return assign(part, packing(forged, ask.n_splits))
+
+    monkeypatch.setattr(HashedFolds, "assign", dataclasses.replace(HashedFolds.assign, run=misled))
+    with pytest.raises(IntegrityError, match="did not divide by the same"):
+        HashGroupKFold(4).plan(mc.Federation.in_process(sites, policy=EXACT))
+
+
+@pytest.mark.parametrize("sites", [(), ("oslo", "paris"), ("lyon", "oslo", "lyon"), ("lyon", *map(str, range(20_000)))])
+def test_rosters_that_do_not_name_a_site_once_are_refused(sites):
+    with pytest.raises(ConfigurationError, match="roster"):
+        part_of(SiteFolds).take_place(sent.Roster(sites))
+
+
+def test_the_draw_of_random_folds_cannot_be_foretold():
+    """Who knows the seed alone could look for two seeds whose folds differ by one record."""
+    others = mc.data.TableData(DATA.X + 1e-9, DATA.y, DATA.identifier)
+    folds = []
+    for data in (DATA, DATA, others):
+        part = part_of(DrawnFolds, data)
+        part.draw(sent.Drawing(2, 7, ""))
+        folds.append(part.state.fold)
+    assert np.array_equal(folds[0], folds[1])
+    assert not np.array_equal(folds[0], folds[2])

@@ -1,0 +1,225 @@
+"""Fits over a federation: split and order of records change no bit; parameters, files, frames and losses."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+
+import multicentre as mc
+from multicentre.boosting import FedXGBClassifier, FedXGBRegressor
+from multicentre.engines.faults import Faults
+from multicentre.federation.errors import (
+    ConfigurationError,
+    DataError,
+    DisclosureRefused,
+    IntegrityError,
+    MissingExtra,
+    SchemaMismatch,
+)
+from multicentre.federation.progress import Silence
+
+EXACT = mc.Policy(min_patients=0)
+SMALL = {"max_depth": 3, "max_bin": 16}
+rng = np.random.default_rng(0)
+X = rng.normal(size=(400, 3))
+X[rng.random(X.shape) < 0.1] = np.nan
+MEAN = np.nan_to_num(X[:, 0]) + np.nan_to_num(X[:, 1]) ** 2
+Y = (MEAN + 0.5 * rng.normal(size=400) > 1).astype(int)
+DATA = mc.data.TableData(X, Y, columns=["age", "score", "dose"], classes=["well", "ill"])
+COUNTS = mc.data.TableData(X, rng.poisson(np.exp(MEAN / 3)), outcome="number")
+
+
+def federate(data=DATA, n_sites=3, places=None, policy=EXACT, **options):
+    order = np.arange(len(data)) if places is None else places
+    sites = {f"site-{i}": data.take(order[i::n_sites]) for i in range(n_sites)}
+    return mc.Federation.in_process(sites, policy=policy, listener=Silence(), **options)
+
+
+def assert_same(one, other):
+    for name in ("column", "threshold", "default_left", "value", "gain", "cover", "base"):
+        assert getattr(one.ensemble_, name).tobytes() == getattr(other.ensemble_, name).tobytes(), name
+
+
+@pytest.mark.parametrize("make", [FedXGBClassifier, FedXGBRegressor])
+def test_split_and_order_of_the_records_change_no_bit(make):
+    data = DATA if make is FedXGBClassifier else COUNTS
+    model = make(8, **SMALL).fit(federate(data, 1))
+    mixed = np.random.default_rng(1).permutation(400)
+    assert_same(model, make(8, **SMALL).fit(federate(data, 5, mixed)))
+    assert_same(model, make(8, **SMALL).fit(federate(data, 4, mixed, secure_sum=True)))
+
+
+def test_it_learns_and_describes():
+    model = FedXGBClassifier(30, **SMALL).fit(federate())
+    assert model.score(DATA) > 0.9
+    assert model.classes_.tolist() == ["well", "ill"]
+    assert set(model.predict(X[:50])) == {"well", "ill"}
+    np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1.0)
+    ill = model.decision_function(X) > 0
+    assert (model.predict(DATA) == np.where(ill, "ill", "well")).all()
+    assert model.feature_importances_.argmin() == 2
+    assert set(model.assess(DATA)) == {"accuracy", "log_loss", "auc"}
+    assert len(model.exhibits({}, {})) == 2
+    losses = model.evals_result_["training"]["logloss"]
+    assert len(losses) == 30
+    assert (np.diff(losses) < 0).all()
+    assert losses[-1] == pytest.approx(model.assess(DATA)["log_loss"], rel=1e-6)
+
+
+def test_counts_and_numbers():
+    for objective in ("count:poisson", "reg:squarederror"):
+        model = FedXGBRegressor(20, objective=objective, **SMALL).fit(federate(COUNTS))
+        assert model.assess(COUNTS)["r2"] == model.score(COUNTS) > 0.3
+        assert (model.predict(X) > -1).all()
+        assert np.exp(model.ensemble_.base[0]) == pytest.approx(COUNTS.y.mean(), rel=1e-6) or objective[0] == "r"
+
+
+@pytest.mark.parametrize("scale", [2.0**-4, 2.0**50])
+def test_the_unit_of_the_outcomes_does_not_matter(scale):
+    data = mc.data.TableData(X, MEAN * scale, outcome="number")
+    same = mc.data.TableData(X, MEAN, outcome="number")
+    fits = [FedXGBRegressor(10, **SMALL).fit(federate(each, secure_sum=True)) for each in (data, same)]
+    np.testing.assert_allclose(fits[0].predict(X) / scale, fits[1].predict(X), atol=1e-4)
+
+
+def test_columns_of_a_frame_are_found_by_name_and_others_refused():
+    model = FedXGBClassifier(5, **SMALL).fit(federate())
+    frame = pd.DataFrame(X[:, ::-1], columns=["dose", "score", "age"])
+    np.testing.assert_array_equal(model.predict_proba(frame), model.predict_proba(DATA))
+    with pytest.raises(DataError, match="the fit had 3"):
+        model.predict(X[:, :2])
+    with pytest.raises(DataError, match="the fit had 3"):
+        model.predict(frame.rename(columns={"dose": "weight"}))
+
+
+def test_a_saved_model_is_the_same(tmp_path):
+    model = FedXGBClassifier(5, cuts=[[0.0], [-1.0, 1.0], []], **SMALL).fit(federate())
+    model.save(tmp_path)
+    again = FedXGBClassifier.load(tmp_path)
+    assert_same(model, again)
+    assert (again.best_iteration_, again.evals_result_) == (model.best_iteration_, model.evals_result_)
+    assert set(again.ensemble_.threshold[again.ensemble_.column >= 0].tolist()) <= {0.0, -1.0, 1.0, *_LIMITS}
+    with np.load(tmp_path / "model.npz") as members:
+        arrays = dict(members)
+    np.savez(tmp_path / "model.npz", **{**arrays, "column": arrays["column"] + 9})
+    with pytest.raises(IntegrityError):
+        FedXGBClassifier.load(tmp_path)
+
+
+_LIMITS = [float(limit) for limit in np.array([-1, 1], dtype=np.float32) * np.finfo(np.float32).max]
+
+
+def test_early_stopping_keeps_the_rounds_up_to_the_best(tmp_path):
+    train, held = DATA.take(np.arange(250)), DATA.take(np.arange(250, 400))
+    model = FedXGBClassifier(100, early_stopping_rounds=3, **SMALL)
+    model.fit(federate(train), validation=federate(held, 2, secure_sum=True))
+    losses = model.evals_result_["validation"]["logloss"]
+    assert len(losses) == model.best_iteration_ + 4 < 100
+    assert model.assess(held)["log_loss"] == pytest.approx(min(losses), rel=1e-6)
+    assert len(model.ensemble_.roots) == model.best_iteration_ + 1
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(federate(train, folder=tmp_path, faults=Faults(interrupt_at=30)), validation=federate(held, 2))
+    again = clone(model).fit(federate(train, folder=tmp_path), validation=federate(held, 2))
+    assert_same(model.fit(federate(train), validation=federate(held, 2)), again)
+    assert again.evals_result_ == model.evals_result_
+
+
+def test_watched_records_without_early_stopping_change_nothing():
+    watched = FedXGBClassifier(6, **SMALL).fit(federate(), validation=federate(DATA.take(np.arange(90))))
+    assert_same(watched, FedXGBClassifier(6, **SMALL).fit(federate()))
+    assert len(watched.evals_result_["validation"]["logloss"]) == 6
+
+
+def test_no_leaf_holds_fewer_records_than_wanted():
+    model = FedXGBClassifier(10, max_depth=6, min_leaf_records=40).fit(federate())
+    booster = pytest.importorskip("xgboost")
+    leaves = model.booster_.predict(booster.DMatrix(X), pred_leaf=True)
+    assert min(np.bincount(each)[np.unique(each)].min() for each in leaves.T.astype(int)) >= 40
+
+
+def test_a_default_policy_gives_a_near_fit_in_clear_and_the_exact_one_masked():
+    exact = FedXGBClassifier(20, **SMALL).fit(federate())
+    clear = FedXGBClassifier(20, **SMALL).fit(federate(policy=None))
+    assert_same(exact, FedXGBClassifier(20, **SMALL).fit(federate(policy=None, secure_sum=True)))
+    assert abs(clear.score(DATA) - exact.score(DATA)) < 0.05
+    assert not np.array_equal(clear.ensemble_.value, exact.ensemble_.value)
+
+
+def test_bytes_are_told():
+    model = FedXGBClassifier(4, cuts=[[0.0], [0.0], [0.0]], max_depth=1).fit(federate())
+    cells = 3 * (2 + 1)
+    closing = 16
+    assert model.traffic_["bytes_per_tree"] == 8 * (2 * cells + 2) + closing / 4
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"n_estimators": 0},
+        {"n_estimators": True},
+        {"max_depth": 13},
+        {"learning_rate": 0.0},
+        {"learning_rate": float("nan")},
+        {"reg_lambda": -1.0},
+        {"max_bin": 1},
+        {"scale_pos_weight": 0.0},
+        {"base_score": "half"},
+        {"base_score": 1.0},
+        {"early_stopping_rounds": 5},
+        {"cuts": [[0.0], [0.0]]},
+        {"cuts": np.zeros((3, 1))},
+    ],
+    ids=repr,
+)
+def test_parameters_out_of_range_are_refused(changes):
+    with pytest.raises(ConfigurationError):
+        FedXGBClassifier(2).set_params(**changes).fit(federate())
+
+
+def test_what_does_not_fit_together_is_refused():
+    with pytest.raises(SchemaMismatch):
+        FedXGBClassifier(2).fit(federate(COUNTS))
+    with pytest.raises(SchemaMismatch):
+        FedXGBRegressor(2).fit(federate())
+    with pytest.raises(ConfigurationError, match="objective"):
+        FedXGBRegressor(2, objective="survival:cox").fit(federate(COUNTS))
+    with pytest.raises(ConfigurationError, match="no federation"):
+        FedXGBClassifier(2).fit(federate(), validation=DATA)
+    three = mc.data.TableData(X, Y + (X[:, 2] > 0))
+    with pytest.raises(ConfigurationError, match="more than two"):
+        FedXGBClassifier(2, scale_pos_weight=2.0).fit(federate(three))
+    with pytest.raises(DataError, match="one class"):
+        FedXGBClassifier(2).fit(federate(mc.data.TableData(X, np.zeros(400, dtype=int))))
+    with pytest.raises(DataError, match="not above 0"):
+        FedXGBRegressor(2, objective="count:poisson").fit(
+            federate(mc.data.TableData(X, np.zeros(400), outcome="number"))
+        )
+    sites = {"a": DATA, "b": mc.data.TableData(X, Y, classes=["well", "ill"])}
+    with pytest.raises(SchemaMismatch, match="b: columns"):
+        FedXGBClassifier(2).fit(mc.Federation.in_process(sites, policy=EXACT))
+    with pytest.raises(DisclosureRefused):
+        FedXGBClassifier(2).fit(federate(policy=mc.Policy(min_patients=500)))
+
+
+def test_classes_that_one_site_lacks_are_known_from_the_others():
+    three = mc.data.TableData(X, Y + (X[:, 2] > 0), classes=["a", "b", "c"])
+    sites = {"one": three, "two": mc.data.TableData(X, Y, classes=["a", "b"])}
+    model = FedXGBClassifier(3, **SMALL).fit(mc.Federation.in_process(sites, policy=EXACT))
+    assert model.predict_proba(X).shape == (400, 3)
+    assert len(model.ensemble_.roots) == 9
+
+
+def test_without_xgboost_only_the_booster_is_missing(monkeypatch):
+    model = FedXGBClassifier(2, **SMALL).fit(federate())
+    monkeypatch.setitem(sys.modules, "xgboost", None)
+    assert model.predict(X).shape == (400,)
+    with pytest.raises(MissingExtra, match="boost"):
+        model.to_booster()
+
+
+def test_neither_numba_nor_xgboost_is_imported_with_the_package():
+    code = "import sys, multicentre as mc; mc.boosting; assert not {'numba', 'xgboost'} & set(sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,241 @@
+"""What a site refuses of a coordinator, and what it lets out in clear."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import multicentre as mc
+from multicentre.boosting import messages as sent
+from multicentre.boosting.records import Records
+from multicentre.boosting.site import BoostingSite
+from multicentre.boosting.trees import single
+from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused, MessageError, SchemaMismatch
+from multicentre.federation.messages import Nothing
+from multicentre.federation.wire import decode, encode
+
+
+def i4(*values):
+    return np.array(values, dtype=np.int32)
+
+
+def f4(*values):
+    return np.array(values, dtype=np.float32)
+
+
+rng = np.random.default_rng(0)
+X = np.round(rng.normal(size=(120, 2)), 2)
+X[:7, 1] = np.nan
+DATA = mc.data.TableData(X, (X[:, 0] > 0.3).astype(int))
+NUMBERS = mc.data.TableData(X, 50 + X[:, 0], outcome="number")
+START = sent.Start(
+    cuts=f4(-1, 0, 1, 0), n_cuts=i4(3, 1), objective="binary:logistic", columns=("x0", "x1"), classes=("0", "1"),
+    base=f4(0), positive=1.0, slope_exponent=-30, curvature_exponent=-30, loss_exponent=-30, masked=False,
+)  # fmt: skip
+LEAF = sent.Trees(i4(0), i4(-1), i4(0), np.zeros(1, dtype=np.uint8), f4(0))
+SPLIT = sent.Trees(i4(0), i4(0, -1, -1), i4(1, 0, 0), np.zeros(3, dtype=np.uint8), f4(0, -1, 1))
+
+
+def begun(data=DATA, start=START, least=0):
+    part = BoostingSite("lyon", data)
+    part.least_behind = least
+    part.begin(start)
+    return part
+
+
+def level(growing=LEAF, wanted=(0,), since=0, done=None, **changes):
+    ask = sent.Level.of(since, done or sent.Trees.none(), growing, list(wanted), counted=True)
+    return replace(ask, **changes)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"cuts": f4(0, -1, 1, 0)},
+        {"cuts": f4(0, 0, 1, 0)},
+        {"n_cuts": i4(3, 2)},
+        {"n_cuts": i4(5, -1)},
+        {"n_cuts": i4(4)},
+        {"objective": "rank:ndcg"},
+        {"objective": "multi:softprob"},
+        {"base": f4(1e35)},
+        {"base": f4(0, 0)},
+        {"positive": 0.0},
+        {"positive": 1e9},
+        {"slope_exponent": 4000},
+        {"loss_exponent": -900},
+    ],
+    ids=repr,
+)
+def test_a_start_that_is_out_of_range_is_refused(changes):
+    with pytest.raises(MessageError):
+        begun(start=replace(START, **changes))
+
+
+@pytest.mark.parametrize("changes", [{"columns": ("x1", "x0")}, {"classes": ("no", "yes")}, {"classes": ()}], ids=repr)
+def test_other_columns_or_classes_are_refused(changes):
+    with pytest.raises(SchemaMismatch):
+        begun(start=replace(START, **changes))
+
+
+def test_a_fit_begins_once():
+    part = begun()
+    part.begin(START)
+    with pytest.raises(ConfigurationError, match="otherwise"):
+        part.begin(replace(START, positive=2.0))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"wanted": i4(0, 0)},
+        {"wanted": i4(1)},
+        {"wanted": i4(-1)},
+        {"wanted": i4()},
+        {"column": i4(0)},
+        {"column": i4(-2)},
+        {"roots": i4()},
+        {"roots": i4(3)},
+        {"since": 1},
+        {"since": -1},
+    ],
+    ids=repr,
+)
+def test_a_level_that_is_out_of_range_is_refused(changes):
+    with pytest.raises((MessageError, ConfigurationError)):
+        begun().sum_gradients(level(**changes))
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        replace(SPLIT, column=i4(2, -1, -1)),
+        replace(SPLIT, cut=i4(4, 0, 0)),
+        replace(SPLIT, cut=i4(-2, 0, 0)),
+        replace(SPLIT, column=i4(0, 0, -1)),
+    ],
+)
+def test_trees_of_other_columns_or_bins_are_refused(tree):
+    part = begun()
+    with pytest.raises(MessageError):
+        part.sum_gradients(level(tree, wanted=(1,)))
+    with pytest.raises(MessageError):
+        part.sum_losses(sent.Finished(**tree.fields, since=0))
+
+
+def test_levels_whose_sums_are_too_large_are_refused():
+    wide = mc.data.TableData(np.zeros((30, 10)), np.arange(30) % 2)
+    cuts = np.tile(np.linspace(0, 1, 1000, dtype=np.float32), 10)
+    start = replace(START, cuts=cuts, n_cuts=np.full(10, 1000, dtype=np.int32), columns=wide.columns)
+    column = np.full(2**13 - 1, -1, dtype=np.int32)
+    column[: 2**12 - 1] = 0
+    zeros = np.zeros(len(column), dtype=np.int32)
+    full = sent.Trees(i4(0), column, zeros, zeros.astype(np.uint8), zeros.astype(np.float32))
+    part = begun(wide, start)
+    part.sum_gradients(level(full, wanted=range(2**12 - 1, 2**12 + 9)))
+    with pytest.raises(MessageError, match="too many"):
+        part.sum_gradients(level(full, wanted=range(2**12 - 1, 2**13 - 1)))
+
+
+def test_finished_trees_cannot_be_skipped_changed_or_taken_back():
+    part = begun()
+    part.sum_gradients(level(done=SPLIT))
+    again = part.sum_gradients(level(done=SPLIT))
+    np.testing.assert_array_equal(again.sums, part.sum_gradients(level(since=1)).sums)
+    for ask in (level(done=replace(SPLIT, value=f4(0, -2, 1))), level(since=2), level()):
+        with pytest.raises(ConfigurationError):
+            part.sum_gradients(ask)
+
+
+def test_what_a_site_remembers_makes_the_same_answers():
+    part = begun()
+    first = part.sum_gradients(level(done=SPLIT))
+    again = BoostingSite("lyon", DATA)
+    again.state = decode(sent.Memory, encode(part.state))
+    second = again.sum_gradients(level(done=SPLIT))
+    np.testing.assert_array_equal(first.sums, second.sums)
+    np.testing.assert_array_equal(first.losses, second.losses)
+
+
+def test_sums_are_those_of_the_records():
+    part = begun()
+    answer = part.sum_gradients(level(SPLIT, wanted=(2, 1)))
+    left = X[:, 0] < 0
+    slope = np.where(DATA.y == 1, -0.5, 0.5)
+    assert answer.sums.shape == (2, 8, 3)
+    first = part.memory.first
+    for row, here in enumerate((~left, left)):
+        for column in range(2):
+            cells = answer.sums[row, first[column] : first[column + 1]].sum(axis=0)
+            assert (cells / [2**30, 2**30, 1]).tolist() == [slope[here].sum(), 0.25 * here.sum(), here.sum()]
+        assert answer.sums[row, first[2] - 1, 2] == np.isnan(X[here, 1]).sum()
+
+
+def test_in_clear_no_cell_holds_few_records_and_no_split_parts_off_few():
+    least = 10
+    part = begun(least=least)
+    answer = part.sum_gradients(level(SPLIT, wanted=(1, 2)))
+    counts = answer.sums[..., 2]
+    assert counts.sum() == 2 * len(DATA)
+    assert counts[counts > 0].min() >= least
+    assert answer.patients >= least
+    few = replace(SPLIT, cut=i4(-1, 0, 0), column=i4(1, -1, -1), default_left=np.array([1, 0, 0], dtype=np.uint8))
+    parted = part.sum_gradients(level(few, wanted=(1, 2))).sums[..., 2]
+    assert parted.sum(axis=1).tolist() == [0, 2 * len(DATA)]
+    records = Records(single(X), DATA.y.astype(np.float32), START, least)
+    assert set(records.find_leaves(few)[0].tolist()) == {2}
+    assert set(Records(single(X), DATA.y.astype(np.float32), START, 1).find_leaves(few)[0].tolist()) == {1, 2}
+
+
+def test_an_agreement_for_masked_sums_is_not_answered_in_clear():
+    part = begun(start=replace(START, masked=True), least=10)
+    with pytest.raises(DisclosureRefused):
+        part.sum_gradients(level())
+    part.masked = True
+    assert (part.sum_gradients(level()).sums[..., 2] == 7).any()
+
+
+def test_classes_of_few_are_joined_in_clear():
+    rare = mc.data.TableData(X, (np.arange(120) < 4).astype(int))
+    part = BoostingSite("lyon", rare)
+    part.least_behind = 10
+    assert part.count_classes(sent.OfClasses(2)).counts.tolist() == [120, 0]
+    part.masked = True
+    assert part.count_classes(sent.OfClasses(2)).counts.tolist() == [116, 4]
+
+
+def test_outcomes_are_summed_in_one_unit_and_a_unit_that_few_reach_counts_for_few():
+    part = BoostingSite("lyon", NUMBERS)
+    part.least_behind = 10
+    assert part.sum_outcomes(sent.InUnits(-20)).total[1] == 120
+    with pytest.raises(ConfigurationError, match="new"):
+        part.sum_outcomes(sent.InUnits(-21))
+    outlier = mc.data.TableData(X, np.where(np.arange(120) == 5, 4e6, 1.0), outcome="number")
+    part = BoostingSite("lyon", outlier)
+    assert part.sum_outcomes(sent.InUnits(20)).patients == 1
+    with pytest.raises(ConfigurationError, match="out of range"):
+        BoostingSite("lyon", NUMBERS).sum_outcomes(sent.InUnits(10**6))
+
+
+def test_outcomes_of_the_other_kind_and_negative_counts_are_refused():
+    for step, ask, data in (
+        ("count_classes", sent.OfClasses(2), NUMBERS),
+        ("count_classes", sent.OfClasses(1), DATA),
+        ("count_magnitudes", Nothing(), DATA),
+        ("sum_outcomes", sent.InUnits(0), DATA),
+    ):
+        with pytest.raises(SchemaMismatch):
+            getattr(BoostingSite("lyon", data), step)(ask)
+    counts = replace(START, objective="count:poisson", classes=())
+    with pytest.raises(DataError, match="below 0"):
+        begun(mc.data.TableData(X, X[:, 0], outcome="number"), counts)
+
+
+def test_values_beyond_single_precision_are_refused():
+    with pytest.raises(DataError, match="single precision"):
+        BoostingSite("lyon", mc.data.TableData([[1e39], [1.0]], [0, 1])).describe(Nothing())
+
+
+def test_nothing_is_summed_before_a_fit_begins():
+    with pytest.raises(ConfigurationError, match="not begun"):
+        BoostingSite("lyon", DATA).sum_gradients(level())

@@ -1,0 +1,147 @@
+"""A plan over sites: which federations it gives, what it counts in clear, and random folds."""
+
+import numpy as np
+import pytest
+
+import multicentre as mc
+from fold_sites import federate, folds_of, people_sites, table, violations
+from multicentre.engines.faults import Faults
+from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused, DisclosureWarning
+from multicentre.validation.folds.drawn import FederatedKFold, draw_folds
+from multicentre.validation.folds.hashed import HashGroupKFold
+from multicentre.validation.folds.plan import FoldPlan, check_outcomes
+from multicentre.validation.folds.strata import array_strata, outcome_strata
+
+
+def total(federation):
+    """Return records of a federation, counted by another plan over it."""
+    return FederatedKFold(2).plan(federation).counts.sum()
+
+
+def test_training_and_testing_records_are_those_of_the_folds():
+    sites, _ = people_sites(120)
+    plan = FederatedKFold(4).plan(federate(sites))
+    for fold, (train, test) in enumerate(plan):
+        assert total(test) == plan.counts[fold]
+        assert total(train) + total(test) == 360
+    assert plan.n_splits == 4
+    for fold in (-1, 4):
+        with pytest.raises(ConfigurationError, match="there are folds 0 to 3"):
+            plan.test(fold)
+
+
+def test_imbalance_is_the_largest_difference_of_a_share_in_percentage_points():
+    made = FoldPlan("", True, np.array([[40.0, 10.0], [30.0, 20.0]]), 0, {}, {}, "", None)
+    assert made.imbalance() == pytest.approx(10.0)
+    assert made.counts.tolist() == [50.0, 50.0]
+
+
+def outcomes(table, **options):
+    return check_outcomes(FoldPlan("folds", True, np.array(table, dtype=float), 0, {}, {}, "", None), **options)
+
+
+def test_outcomes_are_checked():
+    outcomes([[10, 0, 10], [40, 0, 12]])
+    with pytest.raises(DataError, match="folds: fold 1 has no records of class 2 of the outcome"):
+        outcomes([[10, 0, 10], [40, 0, 0]])
+    with pytest.warns(UserWarning, match="fold 0 has 9 records of class 2"):
+        outcomes([[10, 0, 9], [40, 0, 10]])
+    with pytest.warns(UserWarning, match="fold 1 has no records of class 2"):
+        outcomes([[10, 0, 10], [40, 0, 0]], needed=False)
+
+
+def test_in_clear_a_class_of_few_is_counted_among_the_commonest():
+    sites, _ = people_sites(200, rate=0.1)
+    plan = FederatedKFold(4).plan(federate(sites, policy=None))
+    exact = FederatedKFold(4).plan(federate(sites))
+    assert plan.counts.tolist() == exact.counts.tolist()
+    assert plan.class_table[:, 1].sum() == 0 < exact.class_table[:, 1].sum()
+    assert not plan.facts["exact_classes"]
+    assert exact.facts["exact_classes"]
+
+
+@pytest.mark.filterwarnings("ignore:FederatedKFold. fold . has")
+def test_in_clear_no_count_of_few_shows_whichever_class_is_rare():
+    sites, _ = people_sites(200, rate=0.9)
+    plan = FederatedKFold(4).plan(federate({"a": sites["site-0"]}, policy=None))
+    exact = FederatedKFold(4).plan(federate({"a": sites["site-0"]}))
+    assert 0 < exact.class_table[:, 0].min() < 10
+    assert set(plan.class_table[plan.class_table < 10].tolist()) == {0.0}
+    assert plan.counts.tolist() == [50.0] * 4
+
+
+def test_under_masks_a_site_with_few_in_a_fold_trains_and_is_not_tested():
+    sites, _ = people_sites(100)
+    small = {**sites, "small": table(np.random.default_rng(1), range(1000, 1030))}
+    with pytest.warns(UserWarning, match="30 records are trained on and never tested"):
+        plan = FederatedKFold(5).plan(federate(small, policy=None, secure_sum=True))
+    assert plan.present["small"] == (0, 1, 2, 3, 4)
+    assert plan.tested["small"] == ()
+    assert plan.train(0).sites == (*sites, "small")
+    assert plan.test(0).sites == tuple(sites)
+    assert plan.counts.sum() == 330
+    with pytest.raises(DisclosureRefused, match="small: a fold"):
+        FederatedKFold(5).plan(federate(small, policy=None))
+
+
+@pytest.mark.filterwarnings("ignore:FederatedKFold. fold . has")
+@pytest.mark.filterwarnings("ignore:FederatedKFold. 60 records are trained on")
+def test_a_fold_that_one_site_alone_can_be_tested_on_is_warned_of():
+    rng = np.random.default_rng(0)
+    sites = {"large": table(rng, range(200)), "a": table(rng, range(200, 230)), "b": table(rng, range(300, 330))}
+    with pytest.warns(DisclosureWarning, match="FederatedKFold: fold 0 can be tested at one site alone"):
+        plan = FederatedKFold(5).plan(federate(sites, policy=None, secure_sum=True))
+    assert plan.test(0).sites == ("large",)
+    assert plan.test(0).protection == "clear"
+    assert plan.train(0).protection == "masked"
+
+
+@pytest.mark.filterwarnings("ignore:FederatedKFold. fold . has")
+def test_a_fold_that_no_site_can_be_tested_on_is_named():
+    sites, _ = people_sites(30, 3, shared=0)
+    with pytest.warns(UserWarning, match="90 records are trained on and never tested"):
+        plan = FederatedKFold(5).plan(federate(sites, policy=None, secure_sum=True))
+    with pytest.raises(DataError, match="fold 0: no site has enough records"):
+        plan.test(0)
+
+
+@pytest.mark.parametrize("secure", [False, True])
+@pytest.mark.parametrize("step", ["tell_key", "count_missing", "count_buckets", "assign", "tell_digest", "count_folds"])
+def test_a_site_that_is_lost_is_not_in_the_plan(step, secure):
+    sites, people = people_sites(200, 4)
+    federation = federate(sites, quorum=3, secure_sum=secure, faults=Faults(lose={"site-2": step}))
+    plan = HashGroupKFold(3).plan(federation)
+    left = {name: own for name, own in people.items() if name != "site-2"}
+    assert tuple(plan.present) == plan.train(0).sites == tuple(left)
+    assert violations(folds_of(plan), left) == 0
+    assert plan.counts.sum() == 600
+
+
+@pytest.mark.parametrize("n_splits", [2, 3, 7])
+def test_random_folds_are_even_and_keep_patients_together(n_splits):
+    patients = np.random.default_rng(0).integers(40, size=100)
+    folds = draw_folds(patients, n_splits, np.random.default_rng(1))
+    by_patient = [set(folds[patients == patient].tolist()) for patient in np.unique(patients)]
+    assert all(len(found) == 1 for found in by_patient)
+    sizes = np.bincount(draw_folds(np.arange(100), n_splits, np.random.default_rng(1)), minlength=n_splits)
+    assert np.ptp(sizes) <= 1
+
+
+def test_random_folds_of_patients_follow_a_column_of_the_site():
+    sites = {"a": table(np.random.default_rng(0), range(200), local=np.arange(200) // 4)}
+    plan = FederatedKFold(4, patient_key="local").plan(federate(sites))
+    fold = folds_of(plan)["a"].reshape(50, 4)
+    assert (fold == fold[:, :1]).all()
+    other = FederatedKFold(4, patient_key="local", random_state=1).plan(federate(sites))
+    assert not np.array_equal(folds_of(other)["a"].reshape(50, 4), fold)
+
+
+def test_classes_of_all_kinds_of_data():
+    rng = np.random.default_rng(0)
+    survival = mc.data.SurvivalData(rng.normal(size=(4, 1)), [1.0, 2, 3, 4], [0, 1, 2, 0])
+    numbers = mc.data.TableData(rng.normal(size=(4, 1)), rng.normal(size=4), outcome="number")
+    assert outcome_strata(survival)[0].tolist() == [0, 1, 1, 0]
+    assert outcome_strata(numbers) == (pytest.approx(np.zeros(4)), 1)
+    assert array_strata(np.array([2.0, 5.0, 2.0, 5.0]), 4)[0].tolist() == [0, 1, 0, 1]
+    assert array_strata(np.arange(20), 20)[1] == 1
+    assert array_strata(None, 3)[0].tolist() == [0, 0, 0]

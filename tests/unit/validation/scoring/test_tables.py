@@ -1,0 +1,206 @@
+"""Scores of models of tables over sites, against scikit-learn's of the pooled records."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from sklearn import metrics
+
+import multicentre as mc
+from multicentre.boosting import FedXGBClassifier, FedXGBRegressor
+from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused, MessageError, SchemaMismatch
+from multicentre.validation.scoring.classes.scores import NAMES
+from multicentre.validation.scoring.scores import find_evaluator, score
+from multicentre.validation.scoring.tables import BoostedTrees, VotedTrees, table_model
+
+SITES = ("lyon", "oslo", "graz")
+EXACT = mc.Policy(min_patients=0)
+
+
+def table(n=600, k=2, seed=0, gaps=True):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 3))
+    y = (X[:, 0] + 0.7 * rng.normal(size=n) > 0).astype(int) + (k > 2) * (X[:, 1] > 0.6)
+    if gaps:
+        X[rng.uniform(size=X.shape) < 0.05] = np.nan
+    return mc.data.TableData(X, y, classes=[f"c{place}" for place in range(k)])
+
+
+def numbers(n=600, seed=0, scale=1.0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 3))
+    return mc.data.TableData(X, scale * (3.0 + X[:, 0] + 0.5 * rng.normal(size=n)), outcome="number")
+
+
+def split(data):
+    return {name: data.take(np.arange(place, len(data), len(SITES))) for place, name in enumerate(SITES)}
+
+
+def federate(data, **options):
+    return mc.Federation.in_process(split(data), **options)
+
+
+def fitted(kind, k=2):
+    made = {"votes": mc.survival.AdaBoostF(4), "boosted": FedXGBClassifier(5, max_depth=2, max_bin=16)}[kind]
+    return made.fit(federate(table(k=k), policy=EXACT))
+
+
+def expected(name, truth, chances):
+    named, k = chances.argmax(axis=1), chances.shape[1]
+    if name in ("roc_auc", "average_precision", "roc_auc_ovr", "neg_log_loss", "neg_brier_score"):
+        one = chances[:, 1] if k == 2 else chances
+        return {
+            "roc_auc": lambda: metrics.roc_auc_score(truth, one),
+            "average_precision": lambda: metrics.average_precision_score(truth, one),
+            "roc_auc_ovr": lambda: metrics.roc_auc_score(truth, one, multi_class="ovr"),
+            "neg_log_loss": lambda: -metrics.log_loss(truth, chances),
+            "neg_brier_score": lambda: -metrics.brier_score_loss(truth, one),
+        }[name]()
+    options = {"average": "macro" if name.endswith("_macro") else "binary", "zero_division": 0}
+    stem = name.removesuffix("_macro")
+    of = {"f1": metrics.f1_score, "precision": metrics.precision_score, "recall": metrics.recall_score}
+    plain = {
+        "accuracy": metrics.accuracy_score,
+        "balanced_accuracy": metrics.balanced_accuracy_score,
+        "matthews_corrcoef": metrics.matthews_corrcoef,
+    }
+    return of[stem](truth, named, **options) if stem in of else plain[name](truth, named)
+
+
+@pytest.mark.parametrize("secure", [False, True], ids=["clear", "masked"])
+@pytest.mark.parametrize("kind", ["votes", "boosted"])
+@pytest.mark.parametrize("k", [2, 3])
+def test_scores_are_those_of_the_pooled_records(kind, k, secure):
+    model, held = fitted(kind, k), table(420, k, seed=1)
+    names = [name for name in NAMES if k == 2 or name.endswith(("_macro", "_ovr")) or "_" in name[4:]]
+    names = [name for name in names if k == 2 or name not in ("roc_auc", "average_precision")]
+    found = score(model, federate(held, policy=EXACT, secure_sum=secure), names)
+    chances = np.asarray(model.predict_proba(held), dtype=np.float64)
+    for name, value in found.values.items():
+        close = {"roc_auc": 1e-4, "roc_auc_ovr": 1e-4, "average_precision": 2e-3}.get(name, 1e-7)
+        assert value == pytest.approx(expected(name, held.y, chances), abs=close), name
+    assert found.n_records == 420
+
+
+def test_masked_scores_and_those_of_other_splits_are_the_same_numbers():
+    model, held = fitted("boosted"), table(420, seed=1)
+    by_order = held.take(np.random.default_rng(3).permutation(420))
+    found = [
+        score(model, federate(data, policy=EXACT, secure_sum=secure), ["accuracy", "neg_log_loss", "roc_auc"]).values
+        for data, secure in ((held, False), (held, True), (by_order, False))
+    ]
+    assert found[0] == found[1] == found[2]
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-6, 1e9])
+@pytest.mark.parametrize("secure", [False, True], ids=["clear", "masked"])
+def test_scores_of_numbers_are_those_of_scikit_learn(scale, secure):
+    model = FedXGBRegressor(8, max_depth=2, max_bin=16).fit(federate(numbers(scale=scale), policy=EXACT))
+    held = numbers(300, seed=1, scale=scale)
+    names = find_evaluator(model).names
+    found = score(model, federate(held, secure_sum=secure), names).values
+    told = np.asarray(model.predict(held), dtype=np.float64)
+    of = {
+        "r2": metrics.r2_score,
+        "neg_mean_squared_error": lambda true, said: -metrics.mean_squared_error(true, said),
+        "neg_root_mean_squared_error": lambda true, said: -metrics.root_mean_squared_error(true, said),
+        "neg_mean_absolute_error": lambda true, said: -metrics.mean_absolute_error(true, said),
+    }
+    assert set(found) == set(of)
+    for name, value in found.items():
+        assert value == pytest.approx(of[name](held.y, told), rel=2e-6), name
+
+
+def test_own_scores_of_sites_are_told_where_enough_stand_behind_them():
+    model, held = fitted("boosted"), table(1200, seed=1)
+    names = ["accuracy", "f1", "neg_log_loss", "roc_auc", "average_precision"]
+    told = score(model, federate(held, secure_sum=True), names, by_site=True).by_site
+    for site, data in split(held).items():
+        chances = np.asarray(model.predict_proba(data), dtype=np.float64)
+        for name in names:
+            assert told[site][name] == pytest.approx(expected(name, data.y, chances), abs=1e-6), name
+    masked = federate(held.take(np.arange(45)), secure_sum=True)
+    assert all(np.isnan(own["roc_auc"]) for own in score(model, masked, "roc_auc", by_site=True).by_site.values())
+
+
+def test_a_site_that_answers_by_masked_sums_alone_is_left_out():
+    policies = {name: mc.Policy(secure_sums_only=name == "oslo") for name in SITES}
+    model, held = fitted("boosted"), table(420, seed=1)
+    found = score(model, federate(held, secure_sum=True, policy=policies), "accuracy", by_site=True)
+    assert set(found.by_site) == {"lyon", "graz"}
+    assert found.values["accuracy"] == model.score(held)
+
+
+def test_in_clear_bins_are_joined_and_the_bound_says_by_how_much_that_may_be_off():
+    model, held = fitted("boosted"), table(900, seed=1)
+    found = score(model, federate(held), "roc_auc")
+    exact = metrics.roc_auc_score(held.y, model.predict_proba(held)[:, 1])
+    assert 0.002 < found.facts["bound_roc_auc"] < 0.3
+    assert abs(found.values["roc_auc"] - exact) <= found.facts["bound_roc_auc"]
+
+
+def test_in_clear_counts_of_few_are_refused_with_what_would_do():
+    model, held = fitted("boosted"), table(60, seed=1)
+    with pytest.raises(DisclosureRefused, match="secure_sum=True"):
+        score(model, federate(held), "accuracy")
+
+
+def test_one_class_alone_cannot_be_ranked():
+    data = table(420, seed=1)
+    with pytest.raises(DataError, match="one class"):
+        score(fitted("boosted"), federate(data.take(np.flatnonzero(data.y == 0)), policy=EXACT), "roc_auc")
+
+
+def test_a_score_of_two_classes_is_refused_for_more():
+    for name in ("roc_auc", "f1"):
+        with pytest.raises(ConfigurationError, match="two classes"):
+            score(fitted("boosted", 3), federate(table(300, 3), policy=EXACT), name)
+
+
+def test_other_columns_or_classes_are_named():
+    model, held = fitted("boosted"), table(90, seed=1)
+    renamed = mc.data.TableData(held.X, held.y, columns=["a", "b", "c"], classes=["c0", "c1"])
+    with pytest.raises(SchemaMismatch, match="columns"):
+        score(model, federate(renamed), "accuracy")
+    others = mc.data.TableData(held.X, held.y, classes=["no", "yes"])
+    with pytest.raises(SchemaMismatch, match="classes"):
+        score(model, federate(others), "accuracy")
+    counted = mc.data.TableData(held.X, held.y.astype(float), outcome="number")
+    with pytest.raises(SchemaMismatch, match="classes"):
+        score(model, federate(counted), "accuracy")
+
+
+def test_an_unfitted_model_is_not_scored():
+    for model in (mc.survival.AdaBoostF(), FedXGBClassifier()):
+        with pytest.raises((ConfigurationError, ValueError), match=r"[Ff]it"):
+            score(model, federate(table(90)), "accuracy")
+
+
+BROKEN = {
+    "a class beyond": {"label": lambda m: np.where(m.label == 1, 7, m.label).astype(np.int32)},
+    "a column beyond": {"column": lambda m: np.where(m.column >= 0, 99, m.column).astype(np.int32)},
+    "a child before": {"left": lambda m: np.where(m.left >= 0, 0, m.left).astype(np.int32)},
+    "no vote": {"votes": lambda m: np.zeros_like(m.votes)},
+    "a vote below 0": {"votes": lambda m: -m.votes},
+    "more trees than there are": {"sizes": lambda m: m.sizes + 1},
+    "an empty hypothesis": {"sizes": lambda m: np.concatenate([[0, m.sizes[0] + m.sizes[1]], m.sizes[2:]])},
+    "other gaps": {"centre": lambda m: m.centre[:-1]},
+    "not finite": {"centre": lambda m: m.centre * np.nan},
+}
+
+
+@pytest.mark.parametrize("how", BROKEN)
+def test_voted_trees_are_checked_before_use(how):
+    good = table_model(fitted("votes"))
+    assert isinstance(good.valid_for(table(30)), VotedTrees)
+    changed = {name: change(good) for name, change in BROKEN[how].items()}
+    with pytest.raises(MessageError):
+        dataclasses.replace(good, **changed).valid_for(table(30))
+
+
+def test_boosted_trees_are_checked_before_use():
+    good = table_model(fitted("boosted"))
+    assert isinstance(good.valid_for(table(30)), BoostedTrees)
+    for changed in ({"column": good.column + 99}, {"roots": good.roots + 1}, {"base": good.base[:0]}):
+        with pytest.raises(MessageError):
+            dataclasses.replace(good, **changed).valid_for(table(30))
