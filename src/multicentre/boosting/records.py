@@ -105,8 +105,7 @@ class Records:
             sibling = np.where(child % 2 == 1, child + 1, child - 1)
             few = (counts[child] < self._least) & (counts[sibling] > 0)
             lesser = (counts[child] < counts[sibling]) | ((counts[child] == counts[sibling]) & (child % 2 == 0))
-            other_few = (counts[sibling] < self._least) & (counts[sibling] > 0)
-            node[inner] = np.where((few | other_few) & lesser, sibling, child)
+            node[inner] = np.where(few & lesser, sibling, child)
         return node
 
 

@@ -123,7 +123,7 @@ class Ensemble(Message):
         self.checked()
         find_children(self.roots, self.column)
         check_objective(self.objective, len(self.classes), len(self.base))
-        if _out_of(self.group, 0, len(self.base)) or _out_of(self.column, -1, 10**9):
+        if _out_of(self.group, 0, len(self.base)) or _out_of(self.column, -1, len(self.columns)):
             raise MessageError("a tree's column or class is out of range", where="Ensemble.column")
         if columns is not None and columns != self.columns:
             mend = f"Give, in this order, {', '.join(self.columns[:8])}."

@@ -148,7 +148,7 @@ def _check_validation(study: Study) -> None:
             where="validation.covariate",
             mend='Write covariate = "age", say, with strategy = "covariate".',
         )
-    if wanted.strategy in ("site", "random") and not wanted.allow_leakage:
+    if wanted.strategy == "random" and not wanted.allow_leakage:
         raise ConfigurationError(
             "records of one person may fall in several of these folds, which makes scores too good",
             where="validation.strategy",

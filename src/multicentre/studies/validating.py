@@ -71,18 +71,14 @@ def make_splitter(study: Study, wanted: ValidationTable) -> FoldSplitter:
     from multicentre import validation
 
     key = wanted.person_key or (study.data.identifiers or [IDENTIFIER])[0]
-    if wanted.strategy == "site":
-        return validation.LeaveOneSiteOut()
     if wanted.strategy == "random":
         return validation.FederatedKFold(wanted.folds, patient_key=wanted.patient_key, random_state=study.about.seed)
     if wanted.covariate is not None:
         return validation.CovariateFoldKFold(wanted.folds, covariate=wanted.covariate, patient_key=wanted.patient_key)
-    hashed: dict[str, Any] = {
-        "person_key": key,
-        "kind": wanted.kind,
-        "date_order": wanted.date_orders or "iso",
-        "patient_key": wanted.patient_key,
-    }
+    hashed: dict[str, Any] = {"person_key": key, "kind": wanted.kind, "date_order": wanted.date_orders or "iso"}
+    if wanted.strategy == "site":
+        return validation.LeaveOneSiteOut(drop_shared=not wanted.allow_leakage, **hashed)
+    hashed["patient_key"] = wanted.patient_key
     if wanted.repeats > 1:
         return validation.RepeatedHashGroupKFold(wanted.folds, n_repeats=wanted.repeats, **hashed)
     return validation.HashGroupKFold(wanted.folds, **hashed)

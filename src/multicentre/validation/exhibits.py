@@ -224,8 +224,8 @@ def _biases(found: Suggestion) -> Forest:
         [_cell(getattr(one, side)) for one in tried] + hashed for side in ("predicted_bias", "lower", "upper")
     )
     told = (
-        f"Predicted bias of the {found.score} by what {found.n_splits} folds are made of, with 95 % intervals over sites, "
-        f"from a pilot with a small {found.model} model; hashes of identifiers have none. {found.advice}"
+        f"Predicted bias of the {found.score} by what {found.n_splits} folds are made of, with 95 % intervals over "
+        f"sites, from a pilot with a small {found.model} model; hashes of identifiers have none. {found.advice}"
     )
     label = f"predicted bias of the {found.score}"
     return Forest("Predicted bias", told, "comparison", label, names, bias, lower, upper, 0, 0.0)

@@ -35,8 +35,8 @@ class FoldPlan:
     n_excluded : int
         Records in no fold.
     present, tested : dict of str to tuple of int
-        Folds k for which a site takes part in ``train(k)``, and in ``test(k)``: those outside of which, and in which, it
-        has as many records as its policy asks for.
+        Folds k for which a site takes part in ``train(k)``, and in ``test(k)``: those outside of which, and in which,
+        it has as many records as its policy asks for.
     digest : str
         Hash of what every site divided its records by; the same at all of them.
     facts : dict

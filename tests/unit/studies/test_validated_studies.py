@@ -1,0 +1,93 @@
+"""A study that asks for a cross-validation: what it writes, what its card shows, and what is refused."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from multicentre.federation.errors import ConfigurationError
+from multicentre.privacy.pseudonyms import PseudonymKey
+from multicentre.reports import write_report
+from multicentre.studies.runner import run_study
+from multicentre.studies.study import Study
+from multicentre.studies.validating import make_splitter, validation_cards
+
+
+def study_of(folder, **validation):
+    """Write three sites with shared people, and return the study of them."""
+    rng = np.random.default_rng(0)
+    born = pd.date_range("1950-01-01", periods=240, freq="31D")
+    for site, first in (("lyon", 0), ("oslo", 70), ("rome", 140)):
+        own = born[first : first + 100]
+        dates = own.strftime("%d/%m/%Y") if site == "lyon" else own.strftime("%Y-%m-%d")
+        x = rng.normal(size=100)
+        table = pd.DataFrame({"born": dates, "x": x, "ill": (x + rng.normal(size=100) > 0).astype(int)})
+        table.to_csv(folder / f"{site}.csv", index=False)
+    content = {
+        "study": {"name": "x", "method": "fed-xgb-classifier"},
+        "parameters": {"n_estimators": 2, "max_depth": 2},
+        "data": {"table": {"outcome": "ill"}, "identifiers": ["born"]},
+        "sites": {site: {"file": f"{site}.csv"} for site in ("lyon", "oslo", "rome")},
+        "privacy": {"secure_sum": True},
+        "run": {"compare": False},
+        "validation": {"folds": 3, "kind": "date", "date_orders": {"lyon": "dmy"}, "scores": ["accuracy"], **validation},
+    }
+    return Study.from_mapping(content, folder=folder)
+
+
+def test_a_run_writes_scores_of_duplicate_safe_folds(tmp_path):
+    key = PseudonymKey.generate()
+    key.write(tmp_path / "study.key")
+    study = study_of(tmp_path)
+    study = study.model_copy(
+        update={"privacy": study.privacy.model_copy(update={"pseudonym_key": tmp_path / "study.key"})}
+    )
+    folder = run_study(study)
+    found = folder.read("cross-validation.json")
+    assert found["duplicate_safe"]
+    assert found["records_in_no_fold"] == [0]
+    assert sum(found["folds"][0]) == sum(found["records"]) == 300
+    assert len(found["scores"]["accuracy"]) == 3
+    assert np.array(found["site_scores"]["accuracy"], dtype=float).shape == (3, 3)
+    card = json.loads((folder.path / "disclosure.json").read_text())["card"]
+    assert {"count_buckets", "count_right", "sum_gradients"} <= {name for name, _ in card["steps"]}
+    released = {entry["step"] for entry in folder.read("disclosure.json")["released"]}
+    assert released - {name for name, _ in card["steps"]} <= {"advertise", "tell_digest", "tell_key"}
+    assert "Scores on held-out folds" in write_report(folder.path).read_text(encoding="utf-8")
+    assert folder.study.validation == study.validation
+
+
+def test_each_strategy_has_its_splitter(tmp_path):
+    kinds = {
+        "HashGroupKFold": {},
+        "RepeatedHashGroupKFold": {"repeats": 2},
+        "CovariateFoldKFold": {"strategy": "covariate", "covariate": "x"},
+        "LeaveOneSiteOut": {"strategy": "site"},
+        "FederatedKFold": {"strategy": "random", "allow_leakage": True},
+    }
+    for name, terms in kinds.items():
+        study = study_of(tmp_path, **terms)
+        splitter = make_splitter(study, study.validation)
+        assert type(splitter).__name__ == name
+        assert getattr(splitter, "person_key", "born") == "born"
+        assert splitter.duplicate_safe != study.validation.allow_leakage
+        assert len(validation_cards(study)) == 2
+    assert validation_cards(study.model_copy(update={"validation": None})) == []
+
+
+@pytest.mark.parametrize(
+    ("terms", "said"),
+    [
+        ({"strategy": "covariate"}, "need its name"),
+        ({"covariate": "x"}, "need its name"),
+        ({"strategy": "random"}, "makes scores too good"),
+        ({"strategy": "site", "allow_leakage": True, "repeats": 2}, "only folds by a hash"),
+        ({"date_orders": {"lyons": "dmy"}}, "lyon"),
+        ({"date_orders": {"lyon": "american"}}, "cannot be used"),
+        ({"folds": 1}, "greater than or equal to 2"),
+    ],
+)
+def test_what_does_not_fit_is_refused(tmp_path, terms, said):
+    with pytest.raises(ConfigurationError, match=said):
+        study_of(tmp_path, **terms)
