@@ -4,7 +4,7 @@ import functools
 import importlib.util
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -143,6 +143,17 @@ def cox_numbers(fit: Any) -> dict[str, np.ndarray]:
     return {"coefficients": fit.coefficients_, "errors": fit.standard_errors_, "baseline": fit.model_.baseline}
 
 
+def split_numbers(outcome: Literal["class", "number"]) -> dict[str, mc.data.TableData]:
+    """Return three sites with a class or a number to predict, and gaps."""
+    rng = np.random.default_rng(7)
+    X = np.round(rng.normal(size=(240, 3)), 1)
+    X[rng.random(X.shape) < 0.1] = np.nan
+    mean = np.nan_to_num(X[:, 0]) - np.nan_to_num(X[:, 1])
+    y = 50 + 9 * mean if outcome == "number" else (mean + rng.normal(size=240) > 0).astype(int)
+    data = mc.data.TableData(X, y, outcome=outcome)
+    return {f"site-{i}": data.take(np.arange(i, 240, 3)) for i in range(3)}
+
+
 CASES = {
     "toy-mean": Case(FedMean, toy_sites, lambda fit: {"mean": fit.mean_}),
     "fed-mv-ppca": Case(lambda: mc.multiview.FedMvPPCA(2, tol=1e-3), two_view_sites, real_arrays),
@@ -266,6 +277,27 @@ CASES = {
     ),
     "local-forests": Case(
         lambda: mc.survival.LocalForests(4), timed_sites, lambda fit: {"curves": curves_of(fit)}, policy=EXACT
+    ),
+    "fed-xgb": Case(
+        lambda: mc.boosting.FedXGBClassifier(2, max_depth=3, max_bin=16),
+        lambda: split_numbers("class"),
+        real_arrays,
+        masked_error=0.0,
+        policy=EXACT,
+    ),
+    "fed-xgb, classes": Case(
+        lambda: mc.boosting.FedXGBClassifier(2, max_depth=2, max_bin=16),
+        labelled_sites,
+        real_arrays,
+        masked_error=0.0,
+        policy=EXACT,
+    ),
+    "fed-xgb, numbers": Case(
+        lambda: mc.boosting.FedXGBRegressor(2, max_depth=3, max_bin=16),
+        lambda: split_numbers("number"),
+        real_arrays,
+        masked_error=0.0,
+        policy=EXACT,
     ),
     "fed-stack": Case(
         lambda: mc.survival.FedStack(fitted_survival()),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import warnings
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
@@ -25,7 +24,6 @@ from multicentre.privacy.guard import Guard
 from multicentre.privacy.ledger import Ledger
 from multicentre.privacy.policy import Policy
 from multicentre.privacy.pseudonyms import PseudonymKey
-from multicentre.privacy.secrets import Secret
 from multicentre.privacy.secure_sum.identity import Identity
 from multicentre.privacy.secure_sum.seal import MaskingSeal
 from multicentre.privacy.secure_sum.summation import MaskedSummation
@@ -171,7 +169,7 @@ def _warn_of_short_memory(guards: Mapping[str, Guard]) -> None:
 
 def _key_of(site: str, study: str, key: PseudonymKey | Mapping[str, PseudonymKey] | None) -> PseudonymKey | None:
     if key is None:
-        return PseudonymKey(Secret(hashlib.sha256(f"simulated/{study}".encode()).digest()))
+        return PseudonymKey.simulated(study)
     return key if isinstance(key, PseudonymKey) else key.get(site)
 
 

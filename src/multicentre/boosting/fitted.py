@@ -18,12 +18,11 @@ from multicentre.boosting.maths import Penalty
 from multicentre.boosting.rounds import Plan, best_round, closing_loss, grow_trees
 from multicentre.boosting.site import BoostingSite
 from multicentre.boosting.trees import LARGEST_VALUE, Ensemble
-from multicentre.data.table import checked_columns, is_frame
-from multicentre.data.tabledata import TableData
+from multicentre.data.table import rows_for
 from multicentre.estimator import Arrays, FederatedEstimator
 from multicentre.exhibits import Bars, Exhibit, Lines
 from multicentre.federation.coordinator import Federation
-from multicentre.federation.errors import ConfigurationError, DataError
+from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.steps import SitePart
 
 Floats = NDArray[np.float64]
@@ -216,20 +215,7 @@ class FedXGB(FederatedEstimator):
 
     def _rows(self, X: Any) -> Floats:
         check_is_fitted(self, "ensemble_")
-        if isinstance(X, TableData):
-            values, names = X.X, X.columns
-        elif is_frame(X) and set(self.columns_) <= set(X.columns):
-            values, names = checked_columns(X[list(self.columns_)], None)
-        else:
-            values, names = checked_columns(X, None)
-            names = self.columns_ if values.shape[1] == len(self.columns_) and not is_frame(X) else names
-        if names != self.columns_:
-            raise DataError(
-                f"{len(names)} columns are given; the fit had {len(self.columns_)}",
-                where="X",
-                mend=f"Give, in this order, {', '.join(self.columns_[:8])}.",
-            )
-        return values
+        return rows_for(X, self.columns_)
 
     def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         arrays: dict[str, Any] = {}

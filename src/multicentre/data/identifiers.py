@@ -24,14 +24,14 @@ _LARGEST_WHOLE = 2.0**53
 class Identifiers:
     """Columns of identifiers, one row a record; they print as counts and never leave a site.
 
-    Values may repeat (several records of one patient, one birth date of several) and be missing (None). Parts of methods
-    do not get to see them; only those that divide records into folds or count duplicates do.
+    Values may repeat (several records of one patient, one birth date of several) and be missing (None). Parts of
+    methods do not get to see them; only those that divide records into folds or count duplicates do.
 
     Parameters
     ----------
     columns : sequence, mapping of str to sequence, or pandas frame
-        One column, called "identifier", or several by name. Texts stay as they are, dates become ISO 8601, whole numbers
-        their digits. Read numbers as text where they may begin with zeros.
+        One column, called "identifier", or several by name. Texts stay as they are, dates become ISO 8601, whole
+        numbers their digits. Read numbers as text where they may begin with zeros.
 
     Raises
     ------

@@ -27,6 +27,42 @@ def is_frame(given: object) -> bool:
     return hasattr(given, "columns") and hasattr(given, "to_numpy")
 
 
+def rows_for(X: Any, columns: tuple[str, ...]) -> Floats:
+    """Return the numbers of a table in the columns that a model was fitted to, shape (n, d).
+
+    Parameters
+    ----------
+    X : array of shape (n, d), pandas frame, or data with ``X`` and ``columns``
+        A frame may have more columns, in any order.
+    columns : tuple of str
+
+    Raises
+    ------
+    DataError
+        The columns are not those.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> rows_for(pd.DataFrame({"sex": [0.0], "age": [61.0]}), ("age", "sex")).tolist()
+    [[61.0, 0.0]]
+    """
+    if is_frame(X) and set(columns) <= set(X.columns):
+        values, names = checked_columns(X[list(columns)], None)
+    elif not is_frame(X) and hasattr(X, "columns"):
+        values, names = X.X, X.columns
+    else:
+        values, names = checked_columns(X, None)
+        names = columns if values.shape[1] == len(columns) and not is_frame(X) else names
+    if names != columns:
+        raise DataError(
+            f"{len(names)} columns are given; the fit had {len(columns)}",
+            where="X",
+            mend=f"Give, in this order, {', '.join(columns[:8])}.",
+        )
+    return values
+
+
 def check_present(frame: pd.DataFrame, names: Sequence[str]) -> None:
     """Check that a table has these columns.
 

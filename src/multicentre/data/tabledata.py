@@ -238,7 +238,7 @@ def _checked_outcome(
     n_missing = int((~np.isfinite(numbers)).sum())
     if numbers.shape != (n_records,) or n_missing:
         raise DataError(
-            f"{n_records} finite numbers are needed; shape {numbers.shape} with {n_missing} missing or infinite was given",
+            f"{n_records} numbers are needed; given are {numbers.shape}, {n_missing} missing or infinite",
             where="y",
             mend="Leave out records whose outcome is not known.",
         )

@@ -110,6 +110,11 @@ class Federation:
         return self._sites
 
     @property
+    def selection(self) -> Selection | None:
+        """The records that this handle is about; None for all."""
+        return self._selection
+
+    @property
     def session(self) -> str:
         """Name of the fit that this handle belongs to."""
         return self._session
@@ -196,6 +201,13 @@ class Federation:
         chosen._selection = Selection(self._session, tuple(folds), self._selection)
         chosen._roster = chosen._sites = self._known(sites)
         chosen._divided = self
+        return chosen
+
+    def in_clear(self) -> Self:
+        """Return the same federation with plain sums, for a single site: it has nobody to mask its answers with."""
+        chosen = object.__new__(type(self))
+        chosen.__dict__.update(self.__dict__)
+        chosen._summation = PlainSummation()
         return chosen
 
     def ask(self, step: Step[P, A, R], ask: A, *, to: Sequence[str] | None = None) -> dict[str, R]:

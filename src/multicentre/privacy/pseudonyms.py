@@ -8,6 +8,7 @@ and reads every token back. With a secret key this is open to the sites that hol
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -55,6 +56,11 @@ class PseudonymKey:
     def generate(cls) -> Self:
         """Draw a new key from the operating system's cryptographic source."""
         return cls(Secret(token_bytes(SECRET_BYTES)))
+
+    @classmethod
+    def simulated(cls, study: str) -> Self:
+        """Return a key that follows from a study's name: no secret, for records that one process holds anyway."""
+        return cls(Secret(hashlib.sha256(f"simulated/{study}".encode()).digest()))
 
     @classmethod
     def read(cls, path: str | Path) -> Self:

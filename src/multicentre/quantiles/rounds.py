@@ -152,7 +152,9 @@ def _search(federation: Federation, part: type[CountingPart], terms: Terms) -> s
         search = Search(terms)
         while len(search.column) and federation.sites == sites:
             ask = sent.Cells(terms.n_parts, terms.bits, search.level, search.column, search.prefix)
-            search.take(federation.sum(part.count_below, ask).below)
+            below = federation.sum(part.count_below, ask).below
+            if federation.sites == sites:
+                search.take(below)
         if federation.sites == sites:
             return sent.Thresholds.of(search.thresholds())
 

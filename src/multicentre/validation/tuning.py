@@ -19,7 +19,6 @@ from multicentre.exhibits import Exhibit
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError, DataError
 from multicentre.federation.steps import SitePart
-from multicentre.federation.steps import SitePart
 from multicentre.validation.cross_validation import CVResult, cross_validate, unfitted
 from multicentre.validation.folds.hashed import HashGroupKFold
 from multicentre.validation.folds.plan import FoldPlan

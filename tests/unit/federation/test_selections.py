@@ -109,7 +109,8 @@ def test_a_session_cannot_change_its_records_and_needs_a_plan_of_them():
             assert "one selection" in str(runtime.answer(dataclasses.replace(call, selection=other)).error)
         strange = dataclasses.replace(call, session="0.99", selection=Selection("0.77", (0,)))
         assert "not divided" in str(runtime.answer(strange).error)
-        nested = dataclasses.replace(call, session="0.98", selection=Selection(opened.session, (0,), session._selection))
+        deeper = Selection(opened.session, (0,), session.selection)
+        nested = dataclasses.replace(call, session="0.98", selection=deeper)
         assert "not divided" in str(runtime.answer(nested).error)
 
 

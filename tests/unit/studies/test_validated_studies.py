@@ -31,7 +31,7 @@ def study_of(folder, **validation):
         "sites": {site: {"file": f"{site}.csv"} for site in ("lyon", "oslo", "rome")},
         "privacy": {"secure_sum": True},
         "run": {"compare": False},
-        "validation": {"folds": 3, "kind": "date", "date_orders": {"lyon": "dmy"}, "scores": ["accuracy"], **validation},
+        "validation": {"folds": 3, "kind": "date", "date_orders": {"lyon": "dmy"}, "scores": ["accuracy"]} | validation,
     }
     return Study.from_mapping(content, folder=folder)
 

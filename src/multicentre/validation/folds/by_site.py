@@ -17,10 +17,9 @@ from multicentre.privacy.normalisation import DateOrder, Kind
 from multicentre.privacy.pseudonyms import Pseudonyms
 from multicentre.validation.folds import messages as sent
 from multicentre.validation.folds.keyed import hash_site
-from multicentre.validation.folds.rounds import check_keys
 from multicentre.validation.folds.site import FoldPart
 from multicentre.validation.folds.splitter import FoldSplitter, needed_groups
-from multicentre.validation.keys import Persons, Study, describe_persons
+from multicentre.validation.keys import Persons, agree_on_key, describe_persons
 
 Integers = NDArray[np.int64]
 MOST_SITES = 10_000
@@ -160,8 +159,7 @@ def _placed(federation: Federation) -> Nothing:
 
 
 def _unshared(federation: Federation, told: Mapping[str, Any]) -> Nothing:
-    keys = federation.ask(SiteFolds.tell_fingerprint, Study(told["study"]))
-    check_keys({site: answer.fingerprint for site, answer in keys.items()})
+    agree_on_key(federation, SiteFolds, told["study"])
     n_records = federation.sum(SiteFolds.count_records, Nothing()).records
     n_buckets = int(np.clip(BUCKETS_A_RECORD * n_records, 1, MOST_BUCKETS))
     occupied = federation.sum(SiteFolds.mark_people, sent.Marking(**told, n_buckets=n_buckets))

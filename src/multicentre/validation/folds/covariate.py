@@ -35,9 +35,10 @@ from multicentre.validation.folds.cut import (
 from multicentre.validation.folds.hashed import HashGroupKFold
 from multicentre.validation.folds.packing import bucket_number, pack_buckets
 from multicentre.validation.folds.plan import FoldPlan
-from multicentre.validation.folds.rounds import FEW_TO_BALANCE, check_keys, outer_folds
+from multicentre.validation.folds.rounds import FEW_TO_BALANCE, outer_folds
 from multicentre.validation.folds.site import FoldPart, number_patients
 from multicentre.validation.folds.splitter import FoldSplitter, check_classes, needed_groups
+from multicentre.validation.keys import check_keys
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

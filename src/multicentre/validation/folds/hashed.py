@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Self
@@ -16,7 +15,6 @@ from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError
 from multicentre.privacy.normalisation import NORMALISATION, DateOrder, Kind
 from multicentre.privacy.pseudonyms import PseudonymKey
-from multicentre.privacy.secrets import Secret
 from multicentre.validation.folds import messages as sent
 from multicentre.validation.folds.keyed import HashedFolds, hash_people
 from multicentre.validation.folds.packing import bucket_number, pack_buckets
@@ -171,7 +169,7 @@ class HashGroupKFold(FoldSplitter):
             raise ConfigurationError(
                 "the key did not travel with the copy", where="key", mend="Make the splitter where it is used."
             )
-        return self._key or PseudonymKey(Secret(hashlib.sha256(f"simulated/{study}".encode()).digest()))
+        return self._key or PseudonymKey.simulated(study)
 
 
 class RepeatedHashGroupKFold(HashGroupKFold):

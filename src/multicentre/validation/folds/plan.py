@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.coordinator import Federation, PlainSummation
+from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError, DataError
 
 Floats = NDArray[np.float64]
@@ -88,9 +88,7 @@ class FoldPlan:
         if not sites:
             raise DataError("no site has enough records", where=f"fold {fold}", mend="Take fewer folds.")
         chosen = self.federation.select(folds, sites)
-        if len(sites) == 1:
-            chosen._summation = PlainSummation()
-        return chosen
+        return chosen.in_clear() if len(sites) == 1 else chosen
 
     def _check(self, fold: int) -> None:
         if not 0 <= fold < self.n_splits:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,12 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.federation.coordinator import Federation
-from multicentre.federation.errors import ConfigurationError, DataError, RefusedByPolicy
+from multicentre.federation.errors import DataError, RefusedByPolicy
 from multicentre.federation.messages import Message, array, flag, texts
 from multicentre.validation.folds import messages as sent
 from multicentre.validation.folds.keyed import HashedFolds
 from multicentre.validation.folds.packing import bucket_number, pack_buckets
 from multicentre.validation.folds.splitter import check_classes
+from multicentre.validation.keys import check_keys
 
 Integers = NDArray[np.int64]
 FEW_TO_BALANCE = 4
@@ -79,7 +78,7 @@ def _fields(told: sent.Hashing) -> dict[str, Any]:
 
 def outer_folds(federation: Federation) -> str:
     """Return the folds that a federation was selected by, outermost first; empty for a whole one."""
-    selection, folds = federation._selection, []
+    selection, folds = federation.selection, []
     while selection is not None:
         folds.append(".".join(map(str, sorted(selection.folds))))
         selection = selection.within
@@ -93,36 +92,6 @@ def find_crowded(federation: Federation, told: sent.Hashing) -> Crowded:
     except RefusedByPolicy:
         return Crowded(("a site",))
     return Crowded(tuple(site for site, answer in answers.items() if answer.crowded))
-
-
-def check_keys(fingerprints: Mapping[str, str]) -> None:
-    """Check that all sites hold the same key.
-
-    Raises
-    ------
-    ConfigurationError
-        Sites have none, or another one than most; the error names them.
-
-    Examples
-    --------
-    >>> check_keys({"lyon": "1f0a77c2", "oslo": "1f0a77c2"})
-    """
-    without = [site for site, mark in fingerprints.items() if not mark]
-    if without:
-        raise ConfigurationError(
-            "there is no key of pseudonyms",
-            where=", ".join(without),
-            mend="One site generates the study's key and hands it to the others; the coordinator never has it.",
-        )
-    [(commonest, n_sites), *others] = Counter(fingerprints.values()).most_common()
-    if others:
-        is_tie = others[0][1] == n_sites
-        strangers = [site for site, mark in fingerprints.items() if is_tie or mark != commonest]
-        raise ConfigurationError(
-            "the sites hold different keys of pseudonyms, and one person would have several pseudonyms",
-            where=", ".join(strangers),
-            mend="Compare PseudonymKey.fingerprint(study) and hand over the right key.",
-        )
 
 
 def check_missing(n_missing: int, n_records: int, max_missing: float, where: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -129,7 +130,7 @@ class KeyedPart(SitePart):
         try:
             return pseudonymise(values, self.key, purpose=f"{purpose}/{told.study}", kind=kind, date_order=order)
         except DataError as refused:
-            raise refused.at(told.person_key) from None
+            raise DataError(refused.what, where=f"{self.site}, {told.person_key}", mend=refused.mend) from None
 
     def identifiers(self, name: str) -> list[str | None]:
         """Return a column of identifiers; the records' own names stand in where the site has no column "identifier".
@@ -235,19 +236,38 @@ def agree_on_key(federation: Federation, part: type[KeyedPart], study: str) -> s
         A site has no key, or two sites hold different ones; the message names them.
     """
     told = {site: answer.fingerprint for site, answer in federation.ask(part.tell_fingerprint, Study(study)).items()}
-    without = [site for site, mark in told.items() if not mark]
+    check_keys(told)
+    return next(iter(told.values()))
+
+
+def check_keys(fingerprints: Mapping[str, str]) -> None:
+    """Check that all sites hold the same key.
+
+    Raises
+    ------
+    ConfigurationError
+        Sites have none, or another one than most; the error names them.
+
+    Examples
+    --------
+    >>> check_keys({"lyon": "1f0a77c2", "oslo": "1f0a77c2"})
+    """
+    without = [site for site, mark in fingerprints.items() if not mark]
     if without:
         raise ConfigurationError(
-            "no key of pseudonyms", where=", ".join(without), mend="Hand these sites the study's key."
+            "there is no key of pseudonyms",
+            where=", ".join(without),
+            mend="One site generates the study's key and hands it to the others; the coordinator never has it.",
         )
-    groups = [", ".join(site for site in told if told[site] == mark) for mark in dict.fromkeys(told.values())]
-    if len(groups) > 1:
+    [(commonest, n_sites), *others] = Counter(fingerprints.values()).most_common()
+    if others:
+        is_tie = others[0][1] == n_sites
+        strangers = [site for site, mark in fingerprints.items() if is_tie or mark != commonest]
         raise ConfigurationError(
-            "the sites hold different keys, under which no person at two of them can be recognised",
-            where=" | ".join(groups),
-            mend="Hand all sites one key, made for this study, and compare key.fingerprint(study) with them.",
+            "the sites hold different keys of pseudonyms, and one person would have several pseudonyms",
+            where=", ".join(strangers),
+            mend="Compare PseudonymKey.fingerprint(study) and hand over the right key.",
         )
-    return next(iter(told.values()))
 
 
 def draw_label(federation: Federation, part: type[KeyedPart]) -> Nonces:

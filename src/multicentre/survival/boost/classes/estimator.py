@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from sklearn.metrics import accuracy_score, balanced_accuracy_score
 from sklearn.utils.validation import check_is_fitted
 
-from multicentre.data.table import checked_columns, is_frame
+from multicentre.data.table import rows_for
 from multicentre.data.tabledata import TableData
 from multicentre.estimator import Arrays, FederatedEstimator, Figure
 from multicentre.federation.coordinator import Federation
-from multicentre.federation.errors import ConfigurationError, DataError
+from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.steps import SitePart
 from multicentre.survival.boost.classes import messages as sent
 from multicentre.survival.boost.classes.rounds import Plan, agree, boost
@@ -161,19 +161,7 @@ class ClassBooster(FederatedEstimator):
 
     def _rows(self, X: Any) -> Floats:
         check_is_fitted(self, "known_")
-        if isinstance(X, TableData):
-            values, names = X.X, X.columns
-        elif is_frame(X) and set(self.columns_) <= set(X.columns):
-            values, names = checked_columns(X[list(self.columns_)], None)
-        else:
-            values, names = checked_columns(X, None)
-            names = self.columns_ if values.shape[1] == len(self.columns_) and not is_frame(X) else names
-        if names != self.columns_:
-            raise DataError(
-                f"{len(names)} columns are given; the fit had {len(self.columns_)}",
-                where="X",
-                mend=f"Give, in this order, {', '.join(self.columns_[:8])}.",
-            )
+        values = rows_for(X, self.columns_)
         return np.where(np.isnan(values), self.known_.centre, values)
 
     def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
