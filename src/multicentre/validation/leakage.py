@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import norm
+from scipy.stats import norm, t
 
 from multicentre.estimator import FederatedEstimator
 from multicentre.federation.coordinator import Federation
@@ -88,7 +88,7 @@ class LeakageReport:
     @property
     def interval(self) -> tuple[float, float]:
         """The optimism's 95 % interval."""
-        width = float(norm.ppf((1 + LEVEL) / 2)) * self.spread
+        width = float(t.ppf((1 + LEVEL) / 2, freedom_of(self.random, self.safe))) * self.spread
         return self.optimism - width, self.optimism + width
 
     @property
@@ -166,8 +166,8 @@ def leakage_report(
         How often folds are drawn anew, at least 2: random ones by other seeds, hashed ones by another label of the
         hash.
     threshold : float, optional
-        The optimism from which on there is an alarm; by default twice the standard deviation that it has without
-        duplicates, see :func:`null_spread`.
+        The optimism from which on there is an alarm; by default what it exceeds by chance in 2.3 of 100 reports without
+        duplicates, see :func:`alarm_threshold`.
     pilot : Candidate, optional
         Needed where `cv` cuts folds by a covariate's thresholds, which makes scores too low by itself: what
         :func:`suggest_stratifier` found of the covariate, ``suggestion.candidates[0]`` say. Its predicted bias is taken
@@ -226,7 +226,7 @@ def leakage_report(
         safe=safe,
         pessimism=pessimism,
         spread=spread,
-        threshold=ALARM_AT * spread if threshold is None else float(threshold),
+        threshold=alarm_threshold(spread, freedom_of(random, safe)) if threshold is None else float(threshold),
         strategy=type(safe_folds).__name__,
         duplicates=duplicates,
     )
@@ -261,6 +261,38 @@ def null_spread(random: Floats, safe: Floats) -> float:
     freedom = sum(len(mean) - 1 for mean in means)
     variance = (FREEDOM_OF_FOLDS * prior + of_repeats) / (FREEDOM_OF_FOLDS + freedom)
     return float(np.sqrt(variance * (1 / len(random) + 1 / len(safe))))
+
+
+def freedom_of(random: Floats, safe: Floats) -> int:
+    """Return the degrees of freedom of :func:`null_spread`.
+
+    Examples
+    --------
+    >>> freedom_of(np.zeros((2, 5)), np.zeros((2, 5)))
+    8
+    """
+    return FREEDOM_OF_FOLDS + len(random) + len(safe) - 2
+
+
+def alarm_threshold(spread: float, freedom: int) -> float:
+    """Return the optimism that chance exceeds as often as a normal deviate exceeds twice its standard deviation.
+
+    The standard deviation is itself an estimate, so that the threshold is Student's (a moderated t, G. K. Smyth,
+    Statistical Applications in Genetics and Molecular Biology 3 (2004), 3).
+
+    Parameters
+    ----------
+    spread : float
+        Of :func:`null_spread`.
+    freedom : int
+        Of :func:`freedom_of`.
+
+    Examples
+    --------
+    >>> round(alarm_threshold(0.0027, 8), 4), round(alarm_threshold(0.0027, 10**6), 4)
+    (0.0064, 0.0054)
+    """
+    return float(t.isf(norm.sf(ALARM_AT), freedom)) * spread
 
 
 def _repeats(folds: FoldSplitter, n_repeats: int) -> list[FoldSplitter]:

@@ -6,7 +6,7 @@ from multicentre.federation.errors import ConfigurationError
 from multicentre.validation.folds.covariate import CovariateFoldKFold
 from multicentre.validation.folds.drawn import FederatedKFold, draw_folds
 from multicentre.validation.folds.hashed import HashGroupKFold, RepeatedHashGroupKFold
-from multicentre.validation.leakage import LeakageReport, leakage_report, null_spread
+from multicentre.validation.leakage import LeakageReport, alarm_threshold, leakage_report, null_spread
 from multicentre.validation.stratifier.suggestion import Candidate
 
 OPEN = mc.Policy(min_patients=0)
@@ -56,7 +56,7 @@ def test_the_optimism_is_the_difference_of_means(with_duplicates):
     assert report.optimism == pytest.approx(report.random.mean() - report.safe.mean())
     low, high = report.interval
     assert (low + high) / 2 == pytest.approx(report.optimism)
-    assert report.threshold == 2 * report.spread
+    assert report.threshold == pytest.approx(2.366 * report.spread, rel=1e-3)
 
 
 def test_a_threshold_of_one_s_own(with_duplicates):
@@ -104,7 +104,7 @@ def simulate_scores(rng, n_sims, n_splits=5):
 def test_chance_raises_the_alarm_seldom():
     scores = simulate_scores(np.random.default_rng(0), 2000)
     ratios = np.array([(r.mean() - h.mean()) / null_spread(r, h) for r, h in scores])
-    assert np.mean(ratios > 2) < 0.0228
+    assert np.mean(ratios > alarm_threshold(1.0, 8)) < 0.0228
     assert 0.75 < ratios.std() < 0.9
 
 

@@ -73,9 +73,9 @@ def test_a_site_without_a_key_or_with_other_rules_refuses():
 
 
 def test_a_refused_value_is_placed_and_not_quoted():
-    with pytest.raises(DataError, match=r"identifier, date, value 1.*two-digit year") as refused:
+    with pytest.raises(DataError, match=r"lyon, identifier: .*two-digit year") as refused:
         part().tokens(["31/01/50"], persons(kind="date"), "x/v1")
-    assert "31/01/50" not in str(refused.value)
+    assert not any(told in str(refused.value) for told in ("31/01/50", "value 1"))
 
 
 def test_names_of_records_stand_in_for_the_one_column():

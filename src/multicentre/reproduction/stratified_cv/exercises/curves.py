@@ -16,7 +16,7 @@ from multicentre.reproduction.stratified_cv.boosting import boosted_curves
 from multicentre.reproduction.stratified_cv.divisions import HASH, RANDOM, UNBIASED
 from multicentre.reproduction.stratified_cv.plan import Plan
 from multicentre.reproduction.stratified_cv.published import published
-from multicentre.reproduction.stratified_cv.records import pool_simulated
+from multicentre.reproduction.stratified_cv.records import Floats, pool_simulated
 
 SEED = 0
 OPTIMAL = "best possible"
@@ -98,13 +98,19 @@ def _claims(by_strategy: Mapping[str, Sequence[Row]]) -> Iterator[Claim]:
         max(trained) - min(trained) <= 0.01,
         f"from {min(trained):.4f} to {max(trained):.4f}",
     )
-    half = len(held[RANDOM]) // 2
-    late = {name: float(curve[-1] - curve[half - 1]) for name, curve in held.items()}
+    late = {name: _late_gain(curve) for name, curve in held.items()}
     yield Claim(
-        "with random folds the accuracy rises to the end, in truth it does not (second half of the rounds)",
-        late[RANDOM] > 0.002 > max(late[UNBIASED], late[HASH]),
-        ", ".join(f"{name} {rise:+.4f}" for name, rise in late.items()),
+        "with random folds the last three quarters of the rounds gain 0.01 or more, in truth and by hash 0.005 or less",
+        late[RANDOM] >= 0.01 and max(late[UNBIASED], late[HASH]) <= 0.005,
+        ", ".join(f"{name} {gain:+.4f}" for name, gain in late.items()),
     )
+
+
+def _late_gain(curve: Floats) -> float:
+    """Return the accuracy of the last tenth of the rounds less that of a tenth about the first quarter's end."""
+    quarter, half_width = len(curve) // 4, max(1, len(curve) // 20)
+    early = curve[quarter - half_width : quarter + half_width]
+    return float(curve[-2 * half_width :].mean() - early.mean())
 
 
 CURVES: Exercise[Plan] = Exercise("figure-2", "Figure 2: accuracy after every round", n_fits, run, show)
