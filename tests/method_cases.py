@@ -113,6 +113,24 @@ def boosted_numbers(fit: Any) -> dict[str, np.ndarray]:
     return {"votes": fit.votes_, "curves": curves_of(fit)}
 
 
+class TriedStratifier:
+    """The choice of a covariate as a fit."""
+
+    def fit(self, federation: Any) -> Any:
+        """Choose among the columns."""
+        self.found = mc.validation.suggest_stratifier(federation, n_splits=3, n_rounds=3)
+        return self
+
+
+def stratifier_numbers(fit: Any) -> dict[str, np.ndarray]:
+    """Return information and predicted bias of every covariate."""
+    found = sorted(fit.found.candidates, key=lambda one: one.name)
+    return {
+        "information": np.array([one.information for one in found]),
+        "bias": np.array([[one.predicted_bias, one.lower, one.upper] for one in found]),
+    }
+
+
 def voted_numbers(fit: Any) -> dict[str, np.ndarray]:
     """Return votes and shares of a boosted classifier."""
     return {"votes": fit.votes_, "shares": fit.predict_proba(np.eye(3))}
@@ -299,6 +317,7 @@ CASES = {
         masked_error=0.0,
         policy=EXACT,
     ),
+    "suggest-stratifier": Case(TriedStratifier, labelled_sites, stratifier_numbers, policy=EXACT),
     "fed-stack": Case(
         lambda: mc.survival.FedStack(fitted_survival()),
         timed_sites,

@@ -361,7 +361,11 @@ def _check_estimator(
 
 def _holds_models(value: object) -> bool:
     many = value if isinstance(value, list | tuple) else [value]
-    return any(isinstance(one, BaseEstimator) for one in many)
+    return any(isinstance(one, BaseEstimator) and _is_fitted(one) for one in many)
+
+
+def _is_fitted(model: BaseEstimator) -> bool:
+    return any(name.endswith("_") and not name.startswith("_") for name in vars(model))
 
 
 def _checked_score(error_score: object) -> float | Literal["raise"]:

@@ -431,7 +431,7 @@ AT_HAND = {status.name for status in base.list_datasets() if status.available}
     "record_linkage" not in AT_HAND, reason="MULTICENTRE_DATA names no folder that holds record_linkage"
 )
 def test_exact_copies_of_real_records_leak():
-    plan = dataclasses.replace(TINY, n_repeats=3)
+    plan = dataclasses.replace(TINY, n_repeats=2)
     section = linkage.show(linkage.run(plan, lambda n: None), plan)
     assert section.claims[0].reached
     rows = key_stability._linkage_rows()

@@ -82,5 +82,7 @@ def _interval(x: Floats, y: Floats, sets: Integers) -> tuple[float, float]:
     sums = np.array([[term[sets == one].sum() for term in terms] for one in np.unique(sets)])
     times = np.random.default_rng(0).multinomial(len(sums), np.full(len(sums), 1 / len(sums)), size=_N_RESAMPLES)
     n, sx, sy, sxx, syy, sxy = (times @ sums).T
-    found = (sxy - sx * sy / n) / np.sqrt((sxx - sx**2 / n) * (syy - sy**2 / n))
-    return float(np.nanquantile(found, 0.025)), float(np.nanquantile(found, 0.975))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = (sxy - sx * sy / n) / np.sqrt((sxx - sx**2 / n) * (syy - sy**2 / n))
+    known = found[np.isfinite(found)]
+    return float(np.quantile(known, 0.025)), float(np.quantile(known, 0.975))

@@ -122,6 +122,9 @@ def find_evaluator(model: object) -> Evaluator:
     ConfigurationError
         Nothing does.
     """
+    own: Evaluator | None = getattr(model, "evaluator", None)
+    if own is not None:
+        return own
     for one in type(model).__mro__:
         home = EVALUATORS.get(f"{one.__module__}:{one.__qualname__}")
         if home is not None:

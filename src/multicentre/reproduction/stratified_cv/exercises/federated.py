@@ -109,7 +109,7 @@ def _claims(rows: Sequence[Row]) -> list[Claim]:
 
 def _differences(rows: Sequence[Row]) -> Floats:
     one, other = (values(pick(rows, records=way), "accuracy") for way in (FEDERATED, TOGETHER))
-    return np.array(one) - np.array(other)
+    return np.asarray(np.array(one) - np.array(other))
 
 
 FEDERATED_RUN: Exercise[Plan] = Exercise("federated", "The same numbers over a federation", n_fits, run, show)
