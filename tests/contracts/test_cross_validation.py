@@ -14,6 +14,7 @@ from multicentre.validation import FederatedKFold, cross_validate
 from toy_method import federate
 
 PREDICTS_NOTHING = {
+    "suggest-stratifier",
     "toy-mean",
     "kaplan-meier",
     "aalen-johansen",

@@ -123,7 +123,7 @@ def test_controls_are_found_and_left_out_of_the_counts():
 
 def test_different_keys_are_an_error_that_names_the_sites():
     keys = {"site-0": PseudonymKey.generate(), "site-1": (shared := PseudonymKey.generate()), "site-2": shared}
-    with pytest.raises(ConfigurationError, match="^site-0: the sites hold different keys"):
+    with pytest.raises(ConfigurationError, match=r"^site-0: the sites hold different keys"):
         estimate_duplicate_rate(federation(people(90, 9, 3), pseudonym_key=keys))
 
 
