@@ -116,7 +116,7 @@ class Suggestion:
             )
         said.append(
             f"Where records of one person agree in {first.name}, deal out its bins by a hash, "
-            f"CovariateFoldKFold(covariate={first.name!r}, scheme='binned-hash'): predicted bias 0."
+            f"CovariateFoldKFold(covariate={first.name!r}, scheme='binned-hash'): little of that bias is left."
         )
         return " ".join(said)
 
