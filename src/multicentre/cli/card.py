@@ -34,9 +34,10 @@ def _is_file(subject: str) -> bool:
 
 
 def _method_card(name: str) -> DisclosureCard:
-    from multicentre.studies.methods import find_estimator
+    from multicentre.privacy.card import disclosure_card
+    from multicentre.studies.methods import PARTS, find_estimator, find_part
 
-    return find_estimator(name).disclosure_card()
+    return disclosure_card(find_part(name)) if name in PARTS else find_estimator(name).disclosure_card()
 
 
 def _study_card(path: Path) -> DisclosureCard:

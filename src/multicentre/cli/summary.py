@@ -63,7 +63,11 @@ def describe_validation(found: Mapping[str, Any]) -> str:
     rows = [["score", "mean", "standard error", "worst fold", "best fold"]]
     for name, row in found["summary"].items():
         rows.append([name, *(_number(row[key]) for key in ("mean", "standard_error", "min", "max"))])
-    safe = "no person on both sides" if found["duplicate_safe"] else "duplicated patients may flatter it"
+    safe = (
+        "no person is on both sides, where what the folds were made by is the same at every site"
+        if found["duplicate_safe"]
+        else "duplicated patients may flatter it"
+    )
     return "\n".join([f"Cross-validated on {len(found['records'])} folds of {found['strategy']}: {safe}", align(rows)])
 
 

@@ -226,6 +226,10 @@ def _warnings(protection: Protection, n_sites: int | None) -> list[str]:
             "sums are taken by the coordinator's process: whoever controls it could read one site's summand. "
             "Masked sums (secure_sum = true) prevent that."
         )
+    else:
+        warnings.append(
+            "under masks the minimum is of patients behind a site's summand: a cell of a total may rest on one patient."
+        )
     if n_sites == 1:
         warnings.append("a sum of one site is that site's own answer.")
     if n_sites == 2:

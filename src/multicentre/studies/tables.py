@@ -169,8 +169,10 @@ class ValidationTable(Table):
     date_orders: dict[str, DateOrder] = Field(default_factory=dict)
     patient_key: Name | None = None
     covariate: Name | None = None
+    scheme: Literal["threshold", "binned-hash", "hash"] = "threshold"
     repeats: int = Field(default=1, ge=1, le=100)
     scores: Names | None = None
+    by_site: bool = True
     allow_leakage: bool = False
 
 

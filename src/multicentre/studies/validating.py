@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +15,8 @@ from multicentre.federation.errors import ConfigurationError
 from multicentre.privacy.card import DisclosureCard, disclosure_card
 from multicentre.studies.methods import make_estimator
 from multicentre.studies.study import Study
+
+SAFE = "No person is on both sides of a fold, where what folds were made by is the same at every site."
 
 if TYPE_CHECKING:
     from multicentre.studies.tables import ValidationTable
@@ -40,6 +43,7 @@ def cross_validated(study: Study, federation: Federation) -> CVResult:
         cv=make_splitter(study, wanted),
         scoring=wanted.scores,
         allow_leakage=wanted.allow_leakage,
+        by_site=wanted.by_site,
     )
 
 
@@ -50,10 +54,36 @@ def validation_cards(study: Study) -> list[DisclosureCard]:
     if study.validation is None:
         return []
     loosest = min(study.policies.values(), key=lambda policy: policy.min_patients)
-    parts = (make_splitter(study, study.validation).site_part, find_evaluator(make_estimator(study)).part)
+    splitter = make_splitter(study, study.validation)
+    parts = (splitter.site_part, find_evaluator(make_estimator(study)).part)
     protection: Protection = "masked" if study.privacy.secure_sum else "clear"
     n_sites = len(study.sites)
-    return [disclosure_card(part, protection=protection, n_sites=n_sites, policy=loosest) for part in parts]
+    folds, scores = (disclosure_card(part, protection=protection, n_sites=n_sites, policy=loosest) for part in parts)
+    return [replace(folds, warnings=(*folds.warnings, *_notes(study, study.validation, splitter))), scores]
+
+
+def _notes(study: Study, wanted: ValidationTable, splitter: FoldSplitter) -> list[str]:
+    """Return what a cross-validation changes for a steward, in words."""
+    fits = f"{wanted.folds} folds" if wanted.repeats == 1 else f"{wanted.repeats} times {wanted.folds} folds"
+    times = "a fold for each site" if wanted.strategy == "site" else fits
+    least = min(policy.min_difference for policy in study.policies.values())
+    again = (
+        f"cross-validation: the fit, with all that it releases, is made again for each fold ({times}), of the records "
+        "in the other folds, and each fold's model goes to every site that holds records to be scored."
+    )
+    differing = (
+        "two releases about records that differ by one fold tell of that fold; min_difference in a policy bounds by "
+        f"how many patients they differ, and is {least or 'off'} here."
+    )
+    notes = [again, differing]
+    if hasattr(splitter, "person_key"):
+        key = "the key of pseudonyms" if study.privacy.pseudonym_key else "a key that follows from the study's name"
+        notes.append(f"the identifier {splitter.person_key!r} is read and hashed at the site, under {key}.")
+    if wanted.strategy == "site" and not wanted.allow_leakage:
+        notes.append("each site learns which of its people are at another site too: their records are in no fold.")
+    if wanted.by_site:
+        notes.append("each site tells its own scores in clear, unless by_site = false.")
+    return notes
 
 
 def make_splitter(study: Study, wanted: ValidationTable) -> FoldSplitter:
@@ -64,7 +94,7 @@ def make_splitter(study: Study, wanted: ValidationTable) -> FoldSplitter:
     Examples
     --------
     >>> content = {"study": {"name": "pilot", "method": "fed-cox"}, "sites": {"lyon": {}}, "validation": {"folds": 3}}
-    >>> study = Study.from_mapping(content)
+    >>> study = Study.from_mapping(content | {"data": {"survival": {}, "identifiers": ["born"]}})
     >>> make_splitter(study, study.validation).get_n_splits()
     3
     """
@@ -74,7 +104,14 @@ def make_splitter(study: Study, wanted: ValidationTable) -> FoldSplitter:
     if wanted.strategy == "random":
         return validation.FederatedKFold(wanted.folds, patient_key=wanted.patient_key, random_state=study.about.seed)
     if wanted.covariate is not None:
-        return validation.CovariateFoldKFold(wanted.folds, covariate=wanted.covariate, patient_key=wanted.patient_key)
+        return validation.CovariateFoldKFold(
+            wanted.folds,
+            covariate=wanted.covariate,
+            scheme=wanted.scheme,
+            kind="date" if wanted.kind == "date" else "number",
+            date_order=wanted.date_orders or "iso",
+            patient_key=wanted.patient_key,
+        )
     hashed: dict[str, Any] = {"person_key": key, "kind": wanted.kind, "date_order": wanted.date_orders or "iso"}
     if wanted.strategy == "site":
         return validation.LeaveOneSiteOut(drop_shared=not wanted.allow_leakage, **hashed)
@@ -104,7 +141,7 @@ def facts_of(result: CVResult) -> dict[str, Any]:
 def show_cross_validation(result: CVResult) -> list[Exhibit]:
     """Return a table of scores with their spread over the folds."""
     plan = result["plans"][0]
-    safe = "No person is on both sides of a fold." if plan.duplicate_safe else "Duplicated patients may flatter them."
+    safe = SAFE if plan.duplicate_safe else "Duplicated patients may flatter them."
     rows: list[list[str | float | None]] = [
         [str(name), float(row["mean"]), float(row["standard_error"]), float(row["min"]), float(row["max"])]
         for name, row in result.summary().iterrows()

@@ -62,8 +62,9 @@ class CVResult(dict[str, Any]):
         """Return one row a fold."""
         import pandas as pd
 
+        places = [(repeat, fold) for repeat, plan in enumerate(self["plans"]) for fold in range(plan.n_splits)]
         columns = {name: value for name, value in self.items() if isinstance(value, np.ndarray) and value.ndim == 1}
-        return pd.DataFrame(columns)
+        return pd.DataFrame(columns, index=pd.MultiIndex.from_tuples(places, names=["repeat", "fold"]))
 
     @property
     def scores(self) -> tuple[str, ...]:

@@ -7,8 +7,10 @@ import pandas as pd
 import pytest
 
 from multicentre.federation.errors import ConfigurationError
+from multicentre.privacy.card import disclosure_card
 from multicentre.privacy.pseudonyms import PseudonymKey
 from multicentre.reports import write_report
+from multicentre.studies.methods import PARTS, find_part
 from multicentre.studies.runner import run_study
 from multicentre.studies.study import Study
 from multicentre.studies.validating import make_splitter, validation_cards
@@ -91,3 +93,35 @@ def test_each_strategy_has_its_splitter(tmp_path):
 def test_what_does_not_fit_is_refused(tmp_path, terms, said):
     with pytest.raises(ConfigurationError, match=said):
         study_of(tmp_path, **terms)
+
+
+def test_the_card_says_what_a_cross_validation_changes(tmp_path):
+    notes = " ".join(validation_cards(study_of(tmp_path, repeats=2))[0].warnings)
+    for told in (
+        "2 times 3 folds",
+        "'born' is read and hashed",
+        "study's name",
+        "min_difference",
+        "off here",
+        "by_site",
+    ):
+        assert told in notes
+    notes = " ".join(validation_cards(study_of(tmp_path, strategy="site", by_site=False))[0].warnings)
+    assert "a fold for each site" in notes
+    assert "which of its people are at another site" in notes
+    assert "by_site" not in notes
+
+
+def test_folds_of_people_need_to_know_who_they_are(tmp_path):
+    study = study_of(tmp_path).model_dump(by_alias=True, exclude_none=True)
+    del study["data"]["identifiers"]
+    with pytest.raises(ConfigurationError, match="by what a person is known"):
+        Study.from_mapping(study, folder=tmp_path)
+    study["validation"]["person_key"] = "identifier"
+    assert Study.from_mapping(study, folder=tmp_path).validation.person_key == "identifier"
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_every_part_of_validation_has_a_card_under_its_own_name(name):
+    assert find_part(name).method == name
+    assert disclosure_card(find_part(name)).lines

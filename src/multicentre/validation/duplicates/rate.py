@@ -93,7 +93,10 @@ class DuplicateRate:
     def __repr__(self) -> str:
         low, high = self.interval
         controls = f"{len(self.controls)} controls found" if self.controls else "no controls"
-        return f"DuplicateRate({self.rate:.4f} [{low:.4f}, {high:.4f}]; {self.n_local} persons, {controls})"
+        return (
+            f"DuplicateRate({self.rate:.4f} [{low:.4f}, {high:.4f}]; about {self.n_shared:.0f} of {self.n_local} "
+            f"persons counted at another site before, {controls})"
+        )
 
     def _rows(self) -> dict[str, tuple[float, Interval]]:
         return {"all": (self.rate, self.interval), **self.by_class}
