@@ -8,7 +8,13 @@ import pytest
 
 import multicentre as mc
 from fold_sites import EXACT, folds_of, people_sites, table
-from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused, IntegrityError
+from multicentre.federation.errors import (
+    ConfigurationError,
+    DataError,
+    DisclosureRefused,
+    IntegrityError,
+    RefusedByPolicy,
+)
 from multicentre.federation.messages import Nothing
 from multicentre.privacy.pseudonyms import PseudonymKey
 from multicentre.privacy.secrets import Secret
@@ -17,7 +23,7 @@ from multicentre.validation.folds import rounds
 from multicentre.validation.folds.by_site import SiteFolds
 from multicentre.validation.folds.drawn import DrawnFolds
 from multicentre.validation.folds.hashed import HashGroupKFold
-from multicentre.validation.folds.keyed import HashedFolds, is_halving
+from multicentre.validation.folds.keyed import HashedFolds, is_halving, purpose_of
 from multicentre.validation.keys import Persons
 
 LEAST, N = 10, 200
@@ -27,7 +33,7 @@ DATA = table(np.random.default_rng(0), np.arange(N))
 
 def part_of(kind=HashedFolds, data=DATA, *, masked=False, least=LEAST):
     part = kind("lyon", data)
-    part.key, part.masked, part.least_behind = KEY, masked, least
+    part.key, part.masked, part.least_behind, part.n_peers = KEY, masked, least, 200
     return part
 
 
@@ -94,16 +100,136 @@ def test_marks_of_numbers_of_buckets_that_are_none_are_refused(n_buckets):
         part_of(SiteFolds).take_unshared(sent.Unshared(**told, roster=("lyon",), shared=np.zeros(0, dtype=bool)))
 
 
-@pytest.mark.parametrize("masked", [False, True])
-def test_nobody_can_ask_whether_a_bucket_holds_somebody(masked):
+def test_nobody_can_ask_whether_a_bucket_holds_somebody():
     """Maps of one bucket a time would else tell, site by site, which buckets are occupied: as good as tokens."""
     sizes = np.bincount(buckets_at(part_of(), 4096), minlength=4096)
     answers = set()
     for bucket in (np.flatnonzero(sizes == 0)[0], np.flatnonzero(sizes == 1)[0]):
-        part = assigned(np.arange(4096) == bucket, masked=masked)
+        part = assigned(np.arange(4096) == bucket, masked=True)
+        with pytest.raises(ConfigurationError, match="not counted yet"):
+            part.tell_presence(Nothing())
+        part.count_folds(Nothing())
         told = part.tell_presence(Nothing())
         answers.add((*told.inside.tolist(), *told.outside.tolist()))
+        refused = assigned(np.arange(4096) == bucket)
+        with pytest.raises(ConfigurationError, match="not counted yet"):
+            refused.tell_presence(Nothing())
     assert answers == {(True, False, False, True)}
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_presence_in_folds_by_values_is_not_told(masked):
+    """A search with many thresholds would else find a named site's smallest value."""
+    part = part_of(masked=masked)
+    part.settle(np.arange(N) % 2, 2, Nothing(), movable=1)
+    if masked:
+        part.count_folds(Nothing())
+        part.masked = False
+    with pytest.raises((ConfigurationError, DisclosureRefused), match=r"not counted yet|values that few of them have"):
+        part.tell_presence(Nothing())
+
+
+def test_under_masks_one_person_alone_in_a_fold_is_in_none_and_many_with_them():
+    part = assigned(one_alone(), masked=True)
+    before = part.state.fold
+    for _ in range(2):
+        counts = part.count_folds(Nothing())
+        assert counts.records.sum(axis=1).tolist() == [N - LEAST, 0]
+        assert counts.excluded == counts.left_out == LEAST
+    assert (part.folds[before == 1] == -1).all()
+    again = assigned(one_alone(), masked=True)
+    again.count_folds(Nothing())
+    assert np.array_equal(part.folds, again.folds)
+
+
+def test_selections_of_one_plan_differ_by_many_of_a_sites_records_or_by_none():
+    rng = np.random.default_rng(3)
+    for _ in range(10):
+        n_splits = int(rng.integers(2, 6))
+        forged = np.where(rng.random(4096) < 0.7, 0, rng.integers(n_splits, size=4096))
+        part = part_of(masked=True)
+        part.assign(packing(forged, n_splits))
+        part.count_folds(Nothing())
+        chosen = [
+            np.isin(part.folds, folds)
+            for size in range(n_splits + 1)
+            for folds in itertools.combinations(range(n_splits), size)
+        ]
+        chosen.append(np.ones(N, dtype=bool))
+        apart = {int((one != other).sum()) for one, other in itertools.combinations(chosen, 2)}
+        assert min(apart - {0}) >= LEAST
+
+
+def tables_of(plan, selections, asked):
+    return [plan.federation.select(folds, plan.federation.sites).begin(HashedFolds).sum(*asked) for folds in selections]
+
+
+@pytest.mark.parametrize("within", ["", "0.1.2", "1.2"])
+def test_tables_of_two_selections_cannot_be_laid_side_by_side(within):
+    """Whatever the coordinator calls them: a table of a part would else show whose class each bucket is."""
+    sites, _ = people_sites(200, 3, shared=0)
+    told = {**rounds._fields(HashGroupKFold(3)._told("study")), "within": within}
+    asked = (HashedFolds.count_buckets, sent.Bucketing(**told, n_buckets=24))
+    federation = mc.Federation.in_process(sites, policy=EXACT, secure_sum=True, pseudonym_key=KEY)
+    plan = HashGroupKFold(3).plan(federation)
+    whole = federation.begin(HashedFolds).sum(*asked).records
+    parts = [part.records for part in tables_of(plan, [[0, 1, 2], [1, 2], [1, 2]], asked)]
+    assert np.array_equal(parts[1], parts[2])
+    assert parts[0].sum() == whole.sum()
+    assert not np.array_equal(parts[0], whole)
+    assert (parts[1] > parts[0]).any()
+    again = HashGroupKFold(3).plan(mc.Federation.in_process(sites, policy=EXACT, secure_sum=True, pseudonym_key=KEY))
+    assert np.array_equal(tables_of(again, [[1, 2]], asked)[0].records, parts[1])
+
+
+def test_marks_of_two_selections_cannot_be_laid_side_by_side():
+    sites, _ = people_sites(200, 2, shared=0)
+    federation = mc.Federation.in_process(sites, policy=EXACT, pseudonym_key=KEY)
+    plan = HashGroupKFold(2).plan(federation)
+    asked = (SiteFolds.mark_people, sent.Marking(**persons(), n_buckets=4096))
+    whole = federation.begin(SiteFolds).sum(*asked).sites
+    chosen = plan.federation.select([0, 1], federation.sites).begin(SiteFolds).sum(*asked).sites
+    assert not np.array_equal(whole, chosen)
+
+
+def test_a_session_counts_one_table_or_the_coarsest():
+    part, told = part_of(masked=True), rounds._fields(HashGroupKFold(2)._told("study"))
+    part.count_buckets(sent.Bucketing(**told, n_buckets=50))
+    part.count_buckets(sent.Bucketing(**told, n_buckets=50))
+    for other in ({"n_buckets": 51}, {"n_buckets": 50, "repeat": 1}):
+        with pytest.raises(ConfigurationError, match="another table"):
+            part.count_buckets(sent.Bucketing(**{**told, **other}))
+    part.count_buckets(sent.Bucketing(**told, n_buckets=16))
+
+
+def test_more_buckets_than_records_serve_are_refused_and_a_plan_of_fewer_is_made():
+    part, told = part_of(masked=True), rounds._fields(HashGroupKFold(2)._told("study"))
+    part.n_peers = 3
+    for ask in (sent.Bucketing(**told, n_buckets=77), packing(np.arange(77) % 2)):
+        with pytest.raises(RefusedByPolicy, match="so many buckets"):
+            (part.count_buckets if isinstance(ask, sent.Bucketing) else part.assign)(ask)
+    part.count_buckets(sent.Bucketing(**told, n_buckets=76))
+    sites = {name: table(np.random.default_rng(9), range(5000 * name, 5000 * name + 3000)) for name in (1, 2)}
+    sites = {"large": sites[1], "other": sites[2], "small": table(np.random.default_rng(8), range(200))}
+    federation = mc.Federation.in_process(sites, secure_sum=True)
+    plan = HashGroupKFold(2).plan(federation)
+    assert plan.facts["n_buckets"] == 16
+    assert plan.imbalance() < 1
+
+
+def test_plans_that_read_identifiers_otherwise_are_hashed_apart():
+    """One person's corrected identifier would else be all by which two plans differ."""
+    told = HashGroupKFold(2)._told("study")
+    ways = [{}, {"person_key": "nr"}, {"kind": "name"}, {"patient_key": "nr"}, {"date_order": "dmy"}]
+    ways += [{"sites": ("oslo",), "date_orders": ("dmy",)}, {"rules": "v0"}]
+    assert len({purpose_of(dataclasses.replace(told, **way)) for way in ways}) == len(ways)
+    given = {"identifier": [f"p{i}" for i in range(N)], "nr": [f"p{i + N * (i == 7)}" for i in range(N)]}
+    folds = []
+    for person_key in given:
+        part = part_of(data=DATA.with_identifier(given))
+        part.assign(packing([0, 1], person_key=person_key))
+        folds.append(part.state.fold)
+    assert LEAST <= (folds[0] != folds[1]).sum() <= N - LEAST
 
 
 def moved(fold_of_bucket, bucket):
@@ -211,9 +337,9 @@ def test_tables_with_counts_of_few_do_not_leave_in_clear(n_buckets):
     sites = {"lyon": DATA, "oslo": table(np.random.default_rng(1), np.arange(N))}
     told = sent.Bucketing(**rounds._fields(HashGroupKFold(2)._told("study")), n_buckets=n_buckets)
     federation = mc.Federation.in_process(sites)
-    with pytest.raises((DisclosureRefused, ConfigurationError)):
+    with pytest.raises((DisclosureRefused, ConfigurationError, RefusedByPolicy)):
         federation.begin(HashedFolds).sum(HashedFolds.count_buckets, told)
-    masked = mc.Federation.in_process(sites, secure_sum=True)
+    masked = mc.Federation.in_process(sites, secure_sum=True, policy=EXACT)
     assert masked.begin(HashedFolds).sum(HashedFolds.count_buckets, told).records.sum() == 2 * N
 
 
@@ -223,7 +349,7 @@ def test_the_finest_table_that_a_site_offers_is_one_that_it_lets_out():
     fine = part.tell_fineness(sent.Hashing(**told)).n_buckets
     counts = part.count_buckets(sent.Bucketing(**told, n_buckets=fine))
     assert counts.patients >= LEAST
-    assert part.count_buckets(sent.Bucketing(**told, n_buckets=2 * fine)).patients < LEAST
+    assert part_of().count_buckets(sent.Bucketing(**told, n_buckets=2 * fine)).patients < LEAST
 
 
 def test_no_token_key_or_fold_is_in_anything_that_leaves():

@@ -14,9 +14,10 @@ from multicentre.federation.wire import encode
 from multicentre.validation.scoring.classes import maths
 from multicentre.validation.scoring.classes import messages as of_classes
 from multicentre.validation.scoring.events.site import EventPart
-from multicentre.validation.scoring.judging import Judged, Wanted, begin_judging
+from multicentre.validation.scoring.judging import FIXED, LARGEST_FIXED, Judged, Wanted, begin_judging
 from multicentre.validation.scoring.numbers import messages as of_numbers
-from multicentre.validation.scoring.tables import TableClassPart, TableNumberPart, table_model
+from multicentre.validation.scoring.tables import TableClassPart, TableNumberPart, VotedTrees, table_model
+from multicentre.validation.scoring.views.predictors import RowLaw
 from multicentre.validation.scoring.views.site import RowPart
 
 LEAST = 10
@@ -148,6 +149,7 @@ def test_in_clear_a_sum_of_losses_of_a_model_that_is_sure_of_nearly_everyone_is_
     assert part.count_right(Nothing()).patients == 3
     told = part.score_own(Wanted(("accuracy", "neg_log_loss", "roc_auc")))
     assert told.told.tolist() == [False, False, True]
+    assert 0 < told.values[2] < 1
     assert told.values[:2].tolist() == [0.0, 0.0]
 
 
@@ -190,3 +192,163 @@ def test_every_step_of_scoring_is_summed_but_the_own_scores_and_the_model():
     for part in (TableClassPart, TableNumberPart, RowPart, EventPart):
         alone = {name for name, step in part.steps().items() if not step.summed}
         assert alone == {"judge", "score_own"}
+
+
+def boxed(data, inside, outside, row=0, base=0.0):
+    """Return a model that says one thing of one record, found by its first column, and another of all others."""
+    value, i4, f4 = np.float32(data.X[row, 0]), np.int32, np.float32
+    above = np.nextafter(value, f4(np.inf))
+    nodes = np.zeros(5, dtype=f4)
+    kind = {"class": "binary:logistic", "number": "reg:squarederror"}[data.outcome]
+    return dataclasses.replace(
+        model_of(data),
+        objective=kind,
+        base=np.array([base], dtype=f4),
+        roots=np.zeros(1, dtype=i4),
+        group=np.zeros(1, dtype=i4),
+        column=np.array([0, -1, 0, -1, -1], dtype=i4),
+        threshold=np.array([value, 0, above, 0, 0], dtype=f4),
+        default_left=np.zeros(5, dtype=np.uint8),
+        value=np.array([0, outside, 0, inside, outside], dtype=f4),
+        gain=nodes,
+        cover=nodes,
+        weight=nodes,
+    )
+
+
+def costs(seed=0):
+    rng = np.random.default_rng(seed)
+    return mc.data.TableData(rng.normal(60, 9, size=(200, 2)), rng.gamma(2, 800, 200), outcome="number")
+
+
+@pytest.mark.parametrize("outside", [1e25, 1e8])
+def test_in_clear_a_model_far_off_for_all_but_one_tells_no_number(outside):
+    data = costs()
+    part = part_of(data, boxed(data, 0.0, outside))
+    assert part.sum_errors(of_numbers.About(10, 1.6)).patients < LEAST
+    names = ("neg_mean_absolute_error", "neg_mean_squared_error", "r2")
+    assert not part.score_own(Wanted(names)).told.any()
+
+
+def test_no_term_is_cut_off_so_that_all_others_would_be_known():
+    one, other = costs(), costs()
+    changed = mc.data.TableData(other.X, np.where(np.arange(200) == 7, other.y + 500, other.y), outcome="number")
+    told = []
+    for data in (one, changed):
+        part = part_of(data, boxed(one, 0.0, 1e25), masked=True)
+        told.append(part.sum_errors(of_numbers.About(10, 1.6)))
+    assert told[0].absolute == told[1].absolute == LARGEST_FIXED
+
+
+@pytest.mark.parametrize(("low", "high"), [(-1e3, 2e4), (0.0, 1e4), (3e4, -10.0)])
+@pytest.mark.parametrize("row", [0, 11])
+def test_in_clear_the_sums_of_one_session_do_not_add_up_to_one_number(row, low, high):
+    data, unit = costs(), 2.0**10
+    message, about = boxed(data, high, low, row), of_numbers.About(10, float(data.y.mean() / unit))
+    whole = part_of(data, message).sum_numbers(of_numbers.InUnits(10)).total / FIXED * unit
+
+    def read_one(masked):
+        errors = part_of(data, message, masked=masked).sum_errors(about)
+        absolute = errors.absolute / FIXED * unit * np.sign(high - low)
+        return (whole - (len(data) - 1) * low + high - absolute) / 2
+
+    assert read_one(True) == pytest.approx(data.y[row], abs=0.1)
+    assert abs(read_one(False) - data.y[row]) > 30
+
+
+def test_a_unit_or_a_centre_far_from_the_sites_own_numbers_is_refused():
+    data = costs()
+    for exponent in (-9, 30):
+        part = part_of(data, model_of(data))
+        for ask in (of_numbers.InUnits(exponent), of_numbers.About(exponent, 0.0)):
+            with pytest.raises(MessageError, match="unit"):
+                (part.sum_errors if isinstance(ask, of_numbers.About) else part.sum_numbers)(ask)
+    for centre in (1e9, -1e300):
+        with pytest.raises(MessageError, match="mean"):
+            part_of(data, model_of(data)).sum_errors(of_numbers.About(10, centre))
+
+
+def test_in_clear_numbers_of_which_few_differ_are_not_summed():
+    y = np.zeros(200)
+    y[5] = 812.0
+    data = mc.data.TableData(costs().X, y, outcome="number")
+    part = part_of(data, model_of(costs()))
+    assert part.tell_order(Nothing()).patients < LEAST
+    assert part.sum_numbers(of_numbers.InUnits(5)).patients < LEAST
+
+
+@pytest.mark.parametrize("inside", [2e-6, 2.0, 30.0])
+@pytest.mark.parametrize("row", [0, 1, 2, 3])
+def test_in_clear_a_model_the_same_for_all_but_one_tells_no_class(row, inside):
+    data = table()
+    part = part_of(data, boxed(data, inside, 0.0, row))
+    assert part.sum_losses(Nothing()).patients < LEAST
+    told = part.score_own(Wanted(("roc_auc", "average_precision", "neg_log_loss", "neg_brier_score")))
+    assert told.values[0] == 0.5
+    assert told.values[1] == pytest.approx(data.y.mean())
+    assert told.told.tolist() == [True, True, False, False]
+
+
+@pytest.mark.parametrize("row", [0, 1, 2, 3])
+def test_in_clear_bins_do_not_tell_the_class_of_whom_they_set_apart(row):
+    data = table()
+    part = part_of(data, boxed(data, 2.0, 0.0, row))
+    ranked = part.count_scores(of_classes.Edges(np.array([[-1.0, 1.0]])))
+    n_without, n_with = int((data.y == 0).sum()), int((data.y == 1).sum())
+    assert ranked.low.tolist() == [[[n_without, 0, 0], [n_with, 0, 0]]]
+    assert ranked.high.tolist() == [[[0, 0, n_without], [0, 0, n_with]]]
+
+
+def law_of(data, mean, deviation):
+    columns = {"lab": ("x0", "x1")}
+    made = {"loadings": np.zeros((2, 1)), "mean": np.array(mean), "noise": np.ones(2)}
+    return RowLaw(("lab",), columns, np.array(deviation), **made)
+
+
+def test_in_clear_a_law_with_a_narrow_window_tells_no_entry():
+    X = np.random.default_rng(0).normal(50, 9, size=(120, 2))
+    data = mc.data.MultiViewData({"lab": X}, columns={"lab": ["x0", "x1"]})
+    guess = float(np.round(X[:, 0].max()))
+    part = RowPart("lyon", data)
+    part.least_behind, part.masked = LEAST, False
+    part.judge(judged(law_of(data, [guess, 50.0], [2.0**-27, 1e29]), "RowLaw"))
+    assert part.sum_errors(Nothing()).absolute.tolist() == [LARGEST_FIXED]
+
+
+def test_in_clear_errors_of_which_one_record_stands_out_are_not_told():
+    X = np.full((120, 2), 50.0)
+    X[3] = 61.0
+    data = mc.data.MultiViewData({"lab": X}, columns={"lab": ["x0", "x1"]})
+    part = RowPart("lyon", data)
+    part.least_behind, part.masked = LEAST, False
+    part.judge(judged(law_of(data, [50.0, 50.0], [1.0, 1.0]), "RowLaw"))
+    assert part.sum_errors(Nothing()).patients < LEAST
+    assert part.sum_densities(Nothing()).patients < LEAST
+    assert not part.score_own(Wanted(("neg_mean_absolute_error", "log_likelihood"))).told.any()
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_what_no_finite_prediction_is_breaks_no_step_and_leaves_no_score_untold(masked):
+    data, numbers = table(), costs()
+    part = part_of(data, model_of(data), masked=masked)
+    part.predict_chances = lambda: np.column_stack(
+        [np.linspace(0.2, 0.8, 200), np.where(np.arange(200) == 9, np.nan, 0.5)]
+    )
+    for ask in (part.count_right, part.count_confusion, part.sum_losses, part.locate_scores):
+        ask(Nothing())
+    assert part.score_own(Wanted(("neg_log_loss", "roc_auc"))).told.all()
+    part = part_of(numbers, model_of(numbers), masked=masked)
+    part.predict_numbers = lambda: np.where(np.arange(200) == 9, np.inf, numbers.y + np.linspace(-900, 900, 200))
+    part.sum_errors(of_numbers.About(10, 1.6))
+
+
+def test_a_small_message_asks_for_no_large_table():
+    data = table(100)
+    classes = (*data.classes, *(f"k{place}" for place in range(2000)))
+    none = {name: np.array([-1], dtype=np.int32) for name in ("column", "left", "right")}
+    leaf = {"roots": np.zeros(1, dtype=np.int32), "label": np.zeros(1, dtype=np.int32), "threshold": np.zeros(1)}
+    votes = {"centre": np.zeros(3), "sizes": np.array([1]), "votes": np.array([1.0])}
+    message = VotedTrees(**none, **leaf, **votes, columns=data.columns, classes=classes)
+    dataclasses.replace(message, classes=data.classes).valid_for(data)
+    with pytest.raises(MessageError, match="1000 classes"):
+        message.valid_for(data)

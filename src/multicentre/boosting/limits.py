@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.boosting import messages as sent
-from multicentre.boosting.trees import check_objective, find_children
+from multicentre.boosting.trees import check_margins, check_objective, find_children
 from multicentre.federation.errors import MessageError
 
 MOST_CUTS = 1023
@@ -25,6 +25,7 @@ def check_start(ask: sent.Start, n_columns: int) -> None:
     in_range = (np.abs(ask.base) <= LARGEST_BASE).all() and 0 < ask.positive <= LARGEST_WEIGHT
     if not in_range or not all(each in EXPONENTS for each in exponents):
         raise MessageError("a number is out of range", where="Start")
+    check_margins(ask.objective, ask.base, np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.float32))
 
 
 def check_cuts(cuts: sent.Cuts, n_columns: int) -> None:
@@ -73,3 +74,28 @@ def check_level(ask: sent.Level, n_bins: NDArray[np.int64], n_groups: int) -> No
     if n_cells > MOST_CELLS:
         mend = "Lower max_depth or max_bin."
         raise MessageError(f"sums in {n_cells} cells are too many", where="Level.wanted", mend=mend)
+
+
+def is_grown_from(trees: sent.Trees, before: sent.Trees) -> bool:
+    """Return whether trees are earlier ones some of whose leaves were split since, and nothing else changed.
+
+    Examples
+    --------
+    >>> i4, f4 = (lambda *v: np.array(v, dtype=np.int32)), (lambda *v: np.array(v, dtype=np.float32))
+    >>> leaf = sent.Trees(i4(0), i4(-1), i4(0), np.zeros(1, dtype=np.uint8), f4(0))
+    >>> stump = sent.Trees(i4(0), i4(2, -1, -1), i4(1, 0, 0), np.zeros(3, dtype=np.uint8), f4(0, 0, 0))
+    >>> is_grown_from(stump, leaf), is_grown_from(leaf, stump)
+    (True, False)
+    """
+    if len(trees.roots) != len(before.roots):
+        return False
+    pairs = ((trees.slice(k, k + 1), before.slice(k, k + 1)) for k in range(len(trees.roots)))
+    return all(_holds(tree, earlier) for tree, earlier in pairs)
+
+
+def _holds(tree: sent.Trees, earlier: sent.Trees) -> bool:
+    inner = np.flatnonzero(earlier.column >= 0)
+    if len(tree.column) < len(earlier.column):
+        return False
+    names = ("column", "cut", "default_left", "left")
+    return all(np.array_equal(getattr(tree, name)[inner], getattr(earlier, name)[inner]) for name in names)

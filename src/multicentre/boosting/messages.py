@@ -17,7 +17,6 @@ Integers = NDArray[np.int32]
 Flags = NDArray[np.uint8]
 Sums = NDArray[np.int64]
 LARGEST_SUM = 2.0**54
-BEYOND = 2.0**60
 RECORDS = 2.0**40
 LOWEST_EXPONENT, N_EXPONENTS = -100, 220
 NODES = ("column", "cut", "default_left", "value")

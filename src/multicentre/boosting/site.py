@@ -1,7 +1,8 @@
 """Federated XGBoost beside the patients: all that a coordinator can ask of a site, and all that it answers.
 
 A site keeps the margins of its own records. What leaves are counts and sums over records, as terms of sums over sites.
-In clear, under a policy with a minimum of patients, cells of fewer records are joined with their neighbours first.
+In clear, under a policy with a minimum of patients, cells of fewer records, or whose sums rest on fewer, are joined
+with their neighbours first. In each round the sums of one set of trees are told: those that grow are remembered.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.boosting import messages as sent
-from multicentre.boosting.limits import EXPONENTS, check_level, check_start, check_trees
+from multicentre.boosting.limits import EXPONENTS, check_level, check_start, check_trees, is_grown_from
 from multicentre.boosting.records import Records
-from multicentre.boosting.trees import MOST_CLASSES, single
+from multicentre.boosting.trees import MOST_CLASSES, check_margins, single
 from multicentre.data.tabledata import TableData
 from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused, SchemaMismatch
 from multicentre.federation.messages import Message, Nothing
@@ -31,11 +32,12 @@ class BoostingSite(CountingPart):
     method: ClassVar[str] = "fed-xgb"
     holds: ClassVar[type] = TableData
     remembers: ClassVar[type[Message]] = sent.Memory
-    finest: ClassVar[int] = 36
+    finest: ClassVar[int] = 28
     data: TableData
     state: sent.Memory | None = None
     _records: Records | None = None
     _unit: int | None = None
+    _grown: tuple[int, sent.Trees] | None = None
 
     def quantile_values(self) -> NDArray[np.float64]:
         """Return the columns, shape (n, d), in single precision."""
@@ -70,7 +72,7 @@ class BoostingSite(CountingPart):
             raise ConfigurationError("the unit is out of range, or new", where="InUnits", mend="Begin a new fit.")
         self._unit = ask.exponent
         whole = np.rint(np.clip(self._outcomes() * 2.0**-ask.exponent, -sent.LARGEST_SUM, sent.LARGEST_SUM))
-        total = np.array([np.clip(whole.sum(), -sent.BEYOND, sent.BEYOND), len(whole)]).astype(np.int64)
+        total = np.array([np.clip(whole.sum(), -sent.LARGEST_SUM, sent.LARGEST_SUM), len(whole)]).astype(np.int64)
         behind = len(whole) if self.masked else int(np.count_nonzero(whole)) or len(whole)
         return sent.Outcomes(total, patients=behind)
 
@@ -99,17 +101,18 @@ class BoostingSite(CountingPart):
         n_finished = len(ask.roots) - n_groups
         records = self._caught_up(ask.since, ask.slice(0, n_finished))
         growing = ask.slice(n_finished)
+        self._check_growth(len(self.memory.roots) // n_groups, growing)
         sums = records.sum_by_bin(growing, ask.wanted - ask.roots[n_finished])
         behind = self._behind(sums[..., 2])
         kept = sums if ask.counted else np.ascontiguousarray(sums[..., :2])
-        return sent.Histograms(kept, records.losses, patients=behind)
+        return sent.Histograms(_in_range(kept), _in_range(records.losses), patients=behind)
 
     @step(releases=sent.Losses, when="every round", summed=True)
     def sum_losses(self, ask: sent.Finished) -> sent.Losses:
         """Sum the loss of the site's records under the trees so far, to watch it."""
         check_trees(ask, self.memory.n_bins, len(self.memory.base))
         records = self._caught_up(ask.since, ask.trees)
-        return sent.Losses(records.losses, patients=len(self.data))
+        return sent.Losses(_in_range(records.losses), patients=len(self.data))
 
     @property
     def memory(self) -> sent.Memory:
@@ -136,13 +139,28 @@ class BoostingSite(CountingPart):
         if len(news.roots) < n_known - start:
             raise ConfigurationError("the site knows more trees", where="Finished", mend="Begin the fit anew.")
         if n_again < len(news.roots):
-            memory = replace(memory, **memory.followed_by(news.slice(n_again)).fields)
-            self.state = memory
+            self.state = memory = self._with_trees(memory, news.slice(n_again))
         if self._records is None:
             least = 1 if memory.masked else max(1, self.least_behind)
             self._records = Records(single(self.data.X), self.data.y.astype(np.float32), memory, least)
         self._records.catch_up(memory)
         return self._records
+
+    def _with_trees(self, memory: sent.Memory, new: sent.Trees) -> sent.Memory:
+        """Return the memory with new rounds, whose margins are finite and whose first is what grew last."""
+        number, n_groups = len(memory.roots) // len(memory.base), len(memory.base)
+        if self._grown and self._grown[0] == number and not is_grown_from(new.slice(0, n_groups), self._grown[1]):
+            raise ConfigurationError("other trees were finished than grew", where="Finished", mend="Begin a new fit.")
+        memory = replace(memory, **memory.followed_by(new).fields)
+        check_margins(memory.objective, memory.base, memory.roots, memory.value)
+        return memory
+
+    def _check_growth(self, number: int, growing: sent.Trees) -> None:
+        """Raise ConfigurationError unless trees grow from those of the round whose sums were told before."""
+        last, before = self._grown or (number, growing)
+        if last > number or (last == number and not is_grown_from(growing, before)):
+            raise ConfigurationError("the growing trees were changed", where="Level", mend="Begin a new fit.")
+        self._grown = number, growing
 
     def _outcomes(self) -> NDArray[np.float64]:
         if self.data.outcome != "number":
@@ -151,18 +169,25 @@ class BoostingSite(CountingPart):
 
     def _joined(self, counts: Sums) -> Sums:
         """Return counts as they may leave: in clear none of fewer records than the policy's minimum."""
-        from multicentre.boosting.kernels.histograms import join_cells
+        from multicentre.boosting.kernels.joining import N_WEIGHTS, join_cells
 
         if self.masked or self.least_behind <= 1:
             return counts
         cells = np.append(counts, 0)[None, :, None].astype(np.int64)
-        join_cells(cells, np.array([0, cells.shape[1]]), self.least_behind)
+        weights = np.zeros((1, cells.shape[1], N_WEIGHTS))
+        weights[..., 0] = cells[..., 0]
+        join_cells(cells, weights, np.array([0, cells.shape[1]]), self.least_behind)
         joined = cells[0, :-1, 0]
         return joined if joined.sum() >= self.least_behind else np.zeros_like(joined)
 
     def _behind(self, counts: Sums) -> int:
         """Return on how many records the fewest of the cells rest; all of them under a mask, where only totals show."""
         return len(self.data) if self.masked else int(counts[counts > 0].min(initial=len(self.data)))
+
+
+def _in_range(sums: Sums) -> Sums:
+    """Return sums that a site may tell of, whatever its records: none makes it refuse."""
+    return np.clip(sums, -int(sent.LARGEST_SUM), int(sent.LARGEST_SUM))
 
 
 def _are_equal(one: sent.Trees, other: sent.Trees) -> bool:

@@ -19,6 +19,8 @@ MOST_CLASSES = 1000
 MOST_DEPTH = 12
 MOST_NODES = 2**24
 LARGEST_VALUE = float(np.finfo(np.float32).max)
+LARGEST_MARGIN = 1e30
+LARGEST_LOG_MEAN = 300.0
 
 
 def find_children(roots: Integers, column: Integers) -> Integers:
@@ -66,6 +68,35 @@ def check_objective(objective: str, n_classes: int, n_margins: int) -> None:
     fits = 2 <= n_classes <= MOST_CLASSES if many else n_classes == 2 * (objective == "binary:logistic")
     if objective not in OBJECTIVES or not fits or n_margins != (n_classes if many else 1):
         raise MessageError("classes or margins do not fit the objective", where="objective")
+
+
+def check_margins(objective: str, base: Floats, roots: Integers, value: Floats) -> None:
+    """Raise MessageError unless every margin that the trees can add up to is finite, whatever the records.
+
+    Parameters
+    ----------
+    objective : str
+    base : array of shape (k,)
+        Margins that records start from.
+    roots : array of shape (t,)
+    value : array of shape (m,)
+        What a leaf adds to the margin.
+
+    Notes
+    -----
+    The sum over trees of the largest magnitude, and that of the base, are at most 1e30 together; the log of a mean is
+    at most 300, so that its exponential and the square of that are finite too.
+
+    Examples
+    --------
+    >>> check_margins("reg:squarederror", np.zeros(1), np.array([0, 1]), np.array([1e29, -1e29]))
+    """
+    base, value = base.astype(np.float64), value.astype(np.float64)
+    largest = np.abs(base).max() + (np.maximum.reduceat(np.abs(value), roots).sum() if len(roots) else 0.0)
+    highest = base.max() + (np.maximum.reduceat(np.maximum(value, 0.0), roots).sum() if len(roots) else 0.0)
+    if largest > LARGEST_MARGIN or (objective == "count:poisson" and highest > LARGEST_LOG_MEAN):
+        mend = "Give outcomes in another unit, or lower learning_rate."
+        raise MessageError("the trees' values add up to too much", where="value", mend=mend)
 
 
 @dataclass(frozen=True)
@@ -123,6 +154,7 @@ class Ensemble(Message):
         self.checked()
         find_children(self.roots, self.column)
         check_objective(self.objective, len(self.classes), len(self.base))
+        check_margins(self.objective, self.base, self.roots, self.value)
         if _out_of(self.group, 0, len(self.base)) or _out_of(self.column, -1, len(self.columns)):
             raise MessageError("a tree's column or class is out of range", where="Ensemble.column")
         if columns is not None and columns != self.columns:

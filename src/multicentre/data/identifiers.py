@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import datetime
 import hashlib
+import warnings
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
 
 IDENTIFIER = "identifier"
 _LARGEST_WHOLE = 2.0**53
+
+
+class IdentifiersReadAsNumbers(UserWarning):
+    """Identifiers arrived as numbers: zeros in front may be lost, which makes them other persons."""
 
 
 class Identifiers:
@@ -47,11 +52,13 @@ class Identifiers:
     ['1971-12-01', None]
     """
 
-    __slots__ = ("_columns",)
+    __slots__ = ("_columns", "_numbered")
 
     def __init__(self, columns: Iterable[object] | Mapping[str, Iterable[object]] | pd.DataFrame) -> None:
         named: Any = columns if isinstance(columns, Mapping) or is_frame(columns) else {IDENTIFIER: columns}
-        self._columns = {str(name): _checked(list(named[name]), str(name)) for name in named}
+        given = {str(name): list(named[name]) for name in named}
+        self._columns = {name: _checked(values, name) for name, values in given.items()}
+        self._numbered = tuple(name for name, values in given.items() if any(_is_number(value) for value in values))
         if len({len(column) for column in self._columns.values()}) != 1:
             raise DataError(
                 "the columns differ in length, or there is none", where=IDENTIFIER, mend="Give one value a record."
@@ -61,6 +68,11 @@ class Identifiers:
     def names(self) -> tuple[str, ...]:
         """Names of the columns."""
         return tuple(self._columns)
+
+    @property
+    def numbered(self) -> tuple[str, ...]:
+        """Names of the columns that were given as numbers, whose zeros in front may be lost."""
+        return self._numbered
 
     def column(self, name: str) -> list[str | None]:
         """Return one column.
@@ -99,7 +111,7 @@ class Identifiers:
     @classmethod
     def _of(cls, columns: dict[str, NDArray[np.object_]]) -> Self:
         made = object.__new__(cls)
-        made._columns = columns
+        made._columns, made._numbered = columns, ()
         return made
 
     def __len__(self) -> int:
@@ -141,6 +153,13 @@ class Identified:
             raise DataError(
                 f"{len(given)} identifiers for {n_records} records", where=IDENTIFIER, mend="Give one value a record."
             )
+        if given.numbered:
+            warnings.warn(
+                f"{', '.join(given.numbered)}: identifiers given as numbers. Where another site has zeros in front, "
+                "one person has two: read the column as text.",
+                IdentifiersReadAsNumbers,
+                stacklevel=3,
+            )
         return self._carrying(given)
 
     def without_identifier(self) -> Self:
@@ -173,6 +192,10 @@ def _checked(values: list[object], name: str) -> NDArray[np.object_]:
         )
     texts.setflags(write=False)
     return texts
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float | np.integer | np.floating) and value == value
 
 
 def _as_text(value: Any) -> Any:

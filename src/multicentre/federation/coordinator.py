@@ -203,6 +203,10 @@ class Federation:
         chosen._divided = self
         return chosen
 
+    def is_about(self, other: Federation) -> bool:
+        """Tell whether two handles are about the same records of the same sites' federation."""
+        return self._engine is other._engine and self._selection == other._selection
+
     def in_clear(self) -> Self:
         """Return the same federation with plain sums, for a single site: it has nobody to mask its answers with."""
         chosen = object.__new__(type(self))

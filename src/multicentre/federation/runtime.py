@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.federation.engine import Call, Outcome, Refused, Selection, Upkeep
-from multicentre.federation.errors import ConfigurationError, DataError, MulticentreError, SiteFailed
+from multicentre.federation.errors import ConfigurationError, DataError, MessageError, MulticentreError, SiteFailed
 from multicentre.federation.messages import Message, Nothing
 from multicentre.federation.noise import PlanReview, PlanShown
 from multicentre.federation.steps import Release, SitePart
@@ -100,7 +100,7 @@ class SiteRuntime:
         self._seal = seal
         self._store = store
         self._parts: dict[tuple[str, type[SitePart]], SitePart] = {}
-        self._chosen: dict[str, tuple[Selection | None, Rows | None]] = {}
+        self._chosen: dict[str, tuple[Selection | None, Rows | None, str]] = {}
         self._log = logging.getLogger(f"multicentre.site.{name}")
 
     def answer(self, call: Call) -> Outcome:
@@ -109,6 +109,9 @@ class SiteRuntime:
         Whatever breaks unforeseen is logged at the site; only the exception's kind and the step's name leave.
         """
         try:
+            if type(call.ask) is not call.step.asks:
+                raise MessageError("the step takes another message", where=call.step.name)
+            call.ask.checked()
             self._gate.admit(call)
             if call.mask is not None:
                 seal, keys = self._masking(call)
@@ -147,6 +150,7 @@ class SiteRuntime:
             part = self._part(call.session, call.step.part, call.selection)
             part.noised = self._gate.hides(call)
             part.masked, part.least_behind = call.mask is not None, self._gate.least_behind
+            part.n_peers = len(set(call.peers))
             release: Release = call.step.run(part, call.ask)
         except (Exception, SystemExit) as error:
             raise self._gate.note_failure(call, error) from None
@@ -154,28 +158,32 @@ class SiteRuntime:
 
     def _part(self, session: str, kind: type[SitePart], selection: Selection | None) -> SitePart:
         if session not in self._chosen:
-            self._chosen[session] = selection, self._rows(selection)
-        chosen, rows = self._chosen[session]
+            self._chosen[session] = selection, *self._rows(selection)
+        chosen, rows, within = self._chosen[session]
         if chosen != selection:
             raise ConfigurationError("a session is about one selection of records", where=session)
         key = (session, kind)
         if key not in self._parts:
             self._parts[key] = self._new_part(kind, rows)
+            self._parts[key].within = within
         return self._parts[key]
 
-    def _rows(self, selection: Selection | None) -> Rows | None:
-        """Return the records of a selection, None for all."""
+    def _rows(self, selection: Selection | None) -> tuple[Rows | None, str]:
+        """Return the records of a selection, None for all, and what they are."""
         if selection is None:
-            return None
-        divided, within = self._chosen.get(selection.plan, (selection, None))
+            return None, ""
+        divided, within, outer = self._chosen.get(selection.plan, (selection, None, ""))
         if divided != selection.within:
             raise ConfigurationError("these records were not divided", where=selection.plan, mend="Make the plan anew.")
-        dividing = (part.folds for (session, _), part in self._parts.items() if session == selection.plan)
-        folds = next((found for found in dividing if found is not None), np.zeros(0, dtype=np.int64))
+        dividing = (part for (session, _), part in self._parts.items() if session == selection.plan)
+        part = next((part for part in dividing if part.folds is not None), None)
+        folds = np.zeros(0, dtype=np.int64) if part is None or part.folds is None else part.folds
         places = np.flatnonzero(np.isin(folds, selection.folds) & (folds >= 0))
-        if not len(places):
+        if part is None or not len(places):
             raise DataError("no record here is in the folds", where=str(selection), mend="Make the plan anew.")
-        return places if within is None else within[places]
+        chosen = ".".join(map(str, sorted({fold for fold in selection.folds if fold >= 0})))
+        label = f"{outer}{'/' if outer else ''}{part.method}/{part.division}:{chosen}"
+        return places if within is None else within[places], label
 
     def _new_part(self, kind: type[SitePart], rows: Rows | None) -> SitePart:
         if kind is PlanReview:

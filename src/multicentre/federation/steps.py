@@ -208,6 +208,11 @@ class SitePart:
         Whether the answer to the present call leaves as a masked summand; set likewise.
     least_behind : int
         How many patients the site's policy wants behind a value, so that a part can join what rests on fewer.
+    n_peers : int
+        How many sites take part in the present call.
+    within : str
+        What the records of the part are: by what outer plans divided, and which of their folds, in the site's own words
+        and the same at all sites; empty for all records.
     key : object
         The key of the study's pseudonyms, of a part that ``sees_identifiers``; None where the site has none.
     """
@@ -215,6 +220,8 @@ class SitePart:
     noised: bool = False
     masked: bool = False
     least_behind: int = 0
+    n_peers: int = 1
+    within: str = ""
     method: ClassVar[str] = ""
     holds: ClassVar[type] = object
     holds_patients: ClassVar[bool] = True
@@ -237,6 +244,11 @@ class SitePart:
     def folds(self) -> NDArray[np.int64] | None:
         """Fold of each record, shape (n,), -1 for none, of a part that divides records; it never leaves the site."""
         return None
+
+    @property
+    def division(self) -> str:
+        """Hash of all that decides the folds but for the records, the same at all sites; of a part that divides."""
+        return ""
 
     def generator(self, seed: int, *purpose: int) -> np.random.Generator:
         """Return the site's own random stream for a seed and a purpose (a round's number, say)."""

@@ -150,7 +150,8 @@ class Guard:
             if call.protection == "masked" or call.noise is not None:
                 check_ranges(release)
         except MulticentreError as error:
-            self._refuse_answer(call, f"the answer is not as declared ({error.what})", error.where)
+            mend = f"{error.mend} {_MEND}" if error.mend else _MEND
+            self._refuse_answer(call, f"the answer is not as declared ({error.what})", error.where, mend=mend)
         with self.memory.alone():
             behind = self._examined(call, release, self._cohort_of(rows))
         with self._refusing(facts):
@@ -276,7 +277,7 @@ def check_ranges(release: Release) -> None:
             raise DisclosureRefused(
                 f"a value is beyond the declared range of {bound:.3g}",
                 where=place(type(release), field, key),
-                mend="Scale the columns.",
+                mend="Look for outliers at this site, and give columns and outcomes in another unit.",
             )
 
 

@@ -12,7 +12,7 @@ MOST_PARTS = 1024
 MOST_STARTS = 4
 
 
-def check_cells(ask: Cells, before: Cells | None, n_columns: int) -> None:
+def check_cells(ask: Cells, before: Cells | None, n_columns: int, most_parts: int = MOST_PARTS) -> None:
     """Raise unless the cells can come from a search: each in one of those asked for before, and few enough.
 
     Parameters
@@ -21,20 +21,21 @@ def check_cells(ask: Cells, before: Cells | None, n_columns: int) -> None:
     before : Cells, optional
         What was asked for last in this session.
     n_columns : int
+    most_parts : int, default 1024
 
     Raises
     ------
     MessageError
         Numbers are out of range, or cells are not in order.
     ConfigurationError
-        The cells do not follow from those asked for before.
+        The cells do not follow from those asked for before, or another search was begun.
 
     Examples
     --------
     >>> none = np.zeros(1, dtype=np.uint64)
     >>> check_cells(Cells(5, 4, 0, np.zeros(1, dtype=np.int32), none), None, 1)
     """
-    if ask.bits not in BITS or not 2 <= ask.n_parts <= MOST_PARTS or not 0 <= ask.level < 64 // ask.bits:
+    if ask.bits not in BITS or not 2 <= ask.n_parts <= most_parts or not 0 <= ask.level < 64 // ask.bits:
         raise MessageError("parts, bits or level are out of range", where="Cells")
     column, prefix = ask.column.astype(np.int64), ask.prefix
     if not len(column) or column.min() < 0 or column.max() >= n_columns:
@@ -44,6 +45,8 @@ def check_cells(ask: Cells, before: Cells | None, n_columns: int) -> None:
     ordered = (np.diff(column) > 0) | ((np.diff(column) == 0) & (prefix[1:] > prefix[:-1]))
     if not ordered.all() or np.bincount(column).max() > ask.n_parts:
         raise MessageError("cells are not in order, or more than parts", where="Cells")
+    if not ask.level and before is not None and (before.n_parts, before.bits) != (ask.n_parts, ask.bits):
+        raise ConfigurationError("another search was begun", where="count_below", mend="Begin anew.")
     if ask.level and not _follows(ask, before):
         raise ConfigurationError("the cells do not follow from those before", where="count_below", mend="Begin anew.")
 

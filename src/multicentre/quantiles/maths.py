@@ -52,6 +52,23 @@ def decode_doubles(codes: Codes) -> Floats:
     return np.where(digits & _SIGN, digits ^ _SIGN, ~digits).view(np.float64)
 
 
+def coarsen(values: Floats, digits: int) -> Floats:
+    """Return the first value of each value's cell of so many binary digits; NaN stays.
+
+    Borders of cells of so many digits, or of fewer, have as many values below them as before.
+
+    Examples
+    --------
+    >>> coarsen(np.array([60.001, 60.002, 61.0, np.nan]), 24).round(3).tolist()
+    [59.996, 59.996, 60.996, nan]
+    """
+    known = ~np.isnan(values)
+    codes = encode_doubles(np.where(known, values, 0.0))
+    least = encode_doubles(np.full(1, -np.finfo(np.float64).max))
+    first = (codes >> np.uint64(CODE_BITS - digits)) << np.uint64(CODE_BITS - digits)
+    return np.where(known & np.isfinite(values), decode_doubles(np.maximum(first, least)), values)
+
+
 def split_cells(prefix: Codes, level: int, bits: int) -> Codes:
     """Return the first code of each sub-cell of some cells, shape (q, 2**bits).
 

@@ -7,7 +7,7 @@ import numpy as np
 from multicentre.quantiles.maths import Floats, count_in_cells, encode_doubles, split_cells
 from multicentre.quantiles.search import Search, Terms
 
-FINEST = 48
+FINEST = 24
 
 
 def pooled_thresholds(
@@ -21,7 +21,7 @@ def pooled_thresholds(
         NaN where missing.
     n_parts, bits, tol, min_cell
         As there.
-    finest : int, default 48
+    finest : int, default 24
         As of the site part.
 
     Examples

@@ -32,6 +32,7 @@ def find_thresholds(
     """Return thresholds that cut each column in parts of as many records, over all sites.
 
     Part j holds the records with t[j - 1] < x <= t[j]. Tied records are in one part, so that there may be fewer parts;
+    records whose values agree in the part's `finest` digits count as tied;
     a constant column and one without values have none. At most 64 / bits sums are taken, for all columns together; the
     smallest and the largest value stay unknown.
 
@@ -54,7 +55,7 @@ def find_thresholds(
     exact : bool, default False
         Tell any two values apart, as far as their last binary digit, and allow ``tol=0``: the counts are then those of
         sorted records, and a cell may close in on one patient's value. Sites whose policy asks for a minimum of
-        patients refuse cells of more than 48 digits.
+        patients refuse cells of more than the part's `finest` digits.
     every_value : bool, default False
         A column with no more different values than parts has a threshold between any two neighbours, even where one of
         them has few records (more than the tolerance).
@@ -80,7 +81,8 @@ def find_thresholds(
     records are split over sites where counts are exact. When a site is lost on the way, the search begins anew.
 
     What shows: counts over all sites in the cells that were split. A coordinator that strays from the search can follow
-    n_parts ranks of the pooled values, four times in a fit, to `finest` digits, without learning whose they are.
+    n_parts ranks of the pooled values, four times in a fit, to `finest` digits, without learning whose they are; in
+    many fits, all of them.
 
     Examples
     --------
@@ -94,7 +96,7 @@ def find_thresholds(
     >>> federation = mc.Federation.in_process(data, secure_sum=True).begin(Ages)
     >>> thresholds = find_thresholds(federation, Ages, n_columns=1, n_parts=4)[0]
     >>> np.bincount(np.searchsorted(thresholds, np.concatenate(list(data.values()))[:, 0])).tolist()
-    [150, 150, 150, 150]
+    [149, 151, 150, 150]
     """
     _check(n_columns, n_parts, bits, tol, min_cell, exact)
     finest = CODE_BITS if exact else part.finest

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from multicentre.federation.errors import ConfigurationError, DataError
 from multicentre.federation.steps import SitePart, step
 from multicentre.quantiles import messages as sent
-from multicentre.quantiles.limits import MOST_STARTS, check_cells, check_fineness
+from multicentre.quantiles.limits import MOST_PARTS, MOST_STARTS, check_cells, check_fineness
 from multicentre.quantiles.maths import Codes, count_in_cells, encode_doubles, join_codes, split_cells
 
 
@@ -27,11 +27,16 @@ class CountingPart(SitePart):
     Attributes
     ----------
     finest : int
-        So many binary digits of a code are looked at, at most, where the policy asks for a minimum of patients: 48 tell
-        numbers apart that differ by more than 3e-11 of themselves. 36 tell any two float32 apart.
+        So many binary digits of a code are looked at, at most, where the policy asks for a minimum of patients: 24 tell
+        numbers apart that differ by more than a 4096th of themselves. 36 tell any two float32 apart.
+
+    Notes
+    -----
+    Under masks this is what keeps values apart from their patients, whatever is asked how often: a coordinator that
+    forges cells follows single records to so many digits, without learning whose they are.
     """
 
-    finest: ClassVar[int] = 48
+    finest: ClassVar[int] = 24
     _before: sent.Cells | None = None
     _starts: int = 0
     _sorted: tuple[int, int, list[Codes]] | None = None
@@ -40,11 +45,15 @@ class CountingPart(SitePart):
         """Return the columns to be cut, shape (n, m), one row a patient or record; NaN where missing."""
         raise NotImplementedError
 
+    def most_parts(self) -> int:
+        """Return in how many parts a column may be cut, and so how many of its cells are looked at, at most."""
+        return MOST_PARTS
+
     @step(releases=sent.CellCounts, when="every round", summed=True)
     def count_below(self, ask: sent.Cells) -> sent.CellCounts:
         """Count records by sub-cell of the values' range, for thresholds that cut a column in parts of as many."""
         n_records, columns = self._codes()
-        check_cells(ask, self._before, len(columns))
+        check_cells(ask, self._before, len(columns), self.most_parts())
         check_fineness(ask, self.finest, self.least_behind)
         self._starts += ask.level == 0
         if self._starts > MOST_STARTS:

@@ -16,7 +16,13 @@ from sklearn.exceptions import FitFailedWarning
 
 from multicentre.estimator import FederatedEstimator
 from multicentre.federation.coordinator import Federation
-from multicentre.federation.errors import ConfigurationError, DataError, NotConverged
+from multicentre.federation.errors import (
+    ConfigurationError,
+    DataError,
+    MulticentreError,
+    NotConverged,
+    SchemaMismatch,
+)
 from multicentre.validation.folds.plan import FoldPlan
 from multicentre.validation.folds.splitter import FoldSplitter
 from multicentre.validation.scoring.scores import Evaluator, Scores, find_evaluator, names_of
@@ -96,12 +102,47 @@ class _Judge:
         n_records = np.nan
         if self.evaluator is not None:
             names = tuple(dict.fromkeys(self.known.values()))
-            found = self.evaluator(model, federation, names, by_site=by_site)
+            found = self._scored(self.evaluator, model, federation, names, by_site=by_site)
             values = self._renamed(found.values)
             own = {site: self._renamed(each) for site, each in found.by_site.items()}
             facts, n_records = found.facts, found.n_records
         values |= {name: float(scorer(model, federation)) for name, scorer in self.own.items()}
         return Scores(values, n_records, own, facts)
+
+    def _scored(
+        self,
+        evaluator: Evaluator,
+        model: FederatedEstimator,
+        federation: Federation,
+        names: Sequence[str],
+        *,
+        by_site: bool,
+    ) -> Scores:
+        """Return all scores, those that the records do not allow as NaN unless none is left."""
+        try:
+            return evaluator(model, federation, names, by_site=by_site)
+        except SchemaMismatch:
+            raise
+        except DataError as error:
+            if len(names) == 1:
+                raise
+            last = error
+        found = []
+        for name in names:
+            try:
+                found.append(evaluator(model, federation, (name,), by_site=by_site))
+            except DataError as error:
+                last = error
+                warnings.warn(f"there is no {name}: {error}", FitFailedWarning, stacklevel=6)
+        if not found:
+            raise last
+        own: dict[str, dict[str, float]] = {}
+        for each in found:
+            for site, values in each.by_site.items():
+                own.setdefault(site, {}).update(values)
+        joined = {name: value for each in found for name, value in each.values.items()}
+        facts = {name: value for each in found for name, value in each.facts.items()}
+        return Scores(joined, found[0].n_records, own, facts)
 
     def _renamed(self, values: Mapping[str, float]) -> dict[str, float]:
         """Return scores under the wanted names, and those of single views after them."""
@@ -124,6 +165,7 @@ class _Fold:
     train: Scores = Scores({}, np.nan)  # noqa: RUF009  # frozen
     fit_time: float = np.nan
     score_time: float = np.nan
+    failure: MulticentreError | None = None
 
 
 @dataclass(frozen=True)
@@ -148,11 +190,13 @@ class _Terms:
             test = self.judge(model, plan.test(fold), by_site=self.by_site)
             scored = time.perf_counter()
             seen = self.judge(model, train, by_site=False) if self.train_too else Scores({}, np.nan)
+        except SchemaMismatch:
+            raise
         except (DataError, NotConverged) as error:
             if self.error_score == "raise":
                 raise
             warnings.warn(f"fold {fold} has no score: {error}", FitFailedWarning, stacklevel=4)
-            return _Fold(n_test)
+            return _Fold(n_test, failure=error)
         return _Fold(n_test, model, test, seen, fitted - began, scored - fitted)
 
     def _fit(self, train: Federation) -> FederatedEstimator:
@@ -209,7 +253,7 @@ def cross_validate(
         Before anything is asked of a site: the strategy is not safe against duplicates and `allow_leakage` is not set,
         the estimator predicts nothing, a score is unknown, or an argument is out of range.
     DataError
-        A site lacks what the strategy divides by.
+        A site lacks what the strategy divides by, sites differ, or no fold at all could be fitted and scored.
     RefusedByPolicy, DisclosureRefused
         A site's policy does not allow a fit or a score.
 
@@ -225,12 +269,19 @@ def cross_validate(
     """
     judge = _judge(estimator, scoring)
     splitter = _splitter(cv)
-    _check_safe([splitter, *([early_stopping] if early_stopping else [])], allow_leakage)
     _check_estimator(estimator, federation, early_stopping, allow_leakage)
+    _check_safe([splitter, *([early_stopping] if early_stopping else [])], allow_leakage)
     terms = _Terms(estimator, judge, by_site, return_train_score, _checked_score(error_score), early_stopping)
+    if isinstance(splitter, FoldPlan) and not splitter.federation.is_about(federation):
+        raise ConfigurationError(
+            "the plan is of another federation, or of other records", where="cv", mend="Make it with plan(federation)."
+        )
     before = _traffic(federation)
     plans = [splitter] if isinstance(splitter, FoldPlan) else splitter.plans(federation)
     found = [terms.run(plan, fold) for plan in plans for fold in range(plan.n_splits)]
+    failures = [fold.failure for fold in found if fold.failure is not None]
+    if len(failures) == len(found):
+        raise failures[0]
     result = _result(found, judge.names, federation.sites, error_score)
     result["plans"] = plans
     result["privacy"] = [getattr(fold.model, "privacy_", None) for fold in found]
@@ -296,6 +347,10 @@ def _judge(estimator: object, scoring: Scoring) -> _Judge:
             where="estimator",
             mend="Give one of the package's federated estimators.",
         )
+    if not (scoring is None or callable(scoring) or isinstance(scoring, str | Sequence | Mapping)):
+        raise ConfigurationError(
+            f"{type(scoring).__name__} names no score", where="scoring", mend="Give a name, several, or a function."
+        )
     if callable(scoring):
         return _Judge(None, {}, {"score": scoring})
     if scoring is None or isinstance(scoring, str):
@@ -344,6 +399,12 @@ def _check_estimator(
             f"{type(federation).__name__} is no federation",
             where="federation",
             mend="Make one with multicentre.Federation.in_process({site: data}).",
+        )
+    if early_stopping is not None and not isinstance(early_stopping, FoldSplitter):
+        raise ConfigurationError(
+            f"{type(early_stopping).__name__} divides no federation",
+            where="early_stopping",
+            mend="Give a splitter such as HashGroupKFold(10).",
         )
     if early_stopping is not None and "validation" not in inspect.signature(estimator.fit).parameters:
         raise ConfigurationError(

@@ -216,8 +216,8 @@ def leakage_report(
         )
         return np.asarray(found[f"test_{score}"], dtype=np.float64)
 
-    random = np.array([run(folds) for folds in drawn])
     safe = np.array([run(folds) for folds in _repeats(safe_folds, n_repeats)])
+    random = np.array([run(folds) for folds in drawn])
     pessimism, unsure = (0.0, 0.0) if pilot is None else _bias_of(pilot)
     spread = float(np.hypot(null_spread(random, safe), unsure))
     return LeakageReport(

@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 from scipy.special import expit, gammaln, softmax
 
 from multicentre.boosting.kernels.descent import find_leaves, place_children
-from multicentre.boosting.kernels.gradients import LOGISTIC, POISSON, SOFTPROB, SQUARED, derive, sum_losses
-from multicentre.boosting.kernels.histograms import join_cells, sum_by_bin
+from multicentre.boosting.kernels.gradients import LOGISTIC, POISSON, SOFTPROB, SQUARED, derive, find_losses
+from multicentre.boosting.kernels.histograms import sum_by_bin
+from multicentre.boosting.kernels.joining import effective_number, join_cells
 
 UNITS = 2.0**30
 rng = np.random.default_rng(0)
@@ -60,9 +61,9 @@ def test_losses():
         POISSON: (gammaln(y + 1) + np.exp(margins) - margins * y).sum(),
     }
     for objective, total in expected.items():
-        np.testing.assert_allclose(sum_losses(objective, MARGINS, y, UNITS) / UNITS, total, rtol=1e-7)
+        np.testing.assert_allclose(find_losses(objective, MARGINS, y, UNITS).sum() / UNITS, total, rtol=1e-7)
     total = -np.log(softmax(SCORES.astype(float), axis=1)[np.arange(200), CLASSES]).sum()
-    found = sum_losses(SOFTPROB, SCORES, CLASSES.astype(np.float32), UNITS) / UNITS
+    found = find_losses(SOFTPROB, SCORES, CLASSES.astype(np.float32), UNITS).sum() / UNITS
     np.testing.assert_allclose(found, total, rtol=1e-6)
 
 
@@ -128,11 +129,16 @@ def test_sums_by_bin_are_those_of_numpy():
             assert found[place, first[column] + cell].tolist() == [*derivatives[here].sum(axis=0).tolist(), here.sum()]
 
 
-@given(st.lists(st.integers(0, 12), min_size=3, max_size=40), st.integers(2, 15))
-def test_joined_bins_hold_enough_and_lose_nobody(counts, least):
-    sums = np.repeat(np.array([counts])[:, :, None], 3, axis=2).astype(np.int64)
-    join_cells(sums, np.array([0, len(counts)]), least)
-    assert sums[0, :, 2].sum() == sum(counts)
-    if sum(counts) >= least:
-        assert not ((sums[..., 2] > 0) & (sums[..., 2] < least)).any()
+@given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 9)), min_size=3, max_size=40), st.integers(2, 15))
+def test_joined_bins_rest_on_enough_and_lose_nobody(cells, least):
+    counts, size = np.array(cells).T
+    sums = np.repeat(counts[None, :, None], 3, axis=2).astype(np.int64)
+    weights = np.stack([counts, counts * size, counts * size**2, counts, counts], axis=1)[None].astype(float)
+    total = weights[0].sum(axis=0)
+    join_cells(sums, weights, np.array([0, len(counts)]), least)
+    assert sums[0, :, 2].sum() == counts.sum()
+    np.testing.assert_allclose(weights[0].sum(axis=0), total)
+    assert (weights[..., 0] == sums[..., 2]).all()
+    if effective_number(total) >= least:
+        assert not any(cell[0] > 0 and effective_number(cell) < least for cell in weights[0])
     assert (sums[..., 0] == sums[..., 2]).all()

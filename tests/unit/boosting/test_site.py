@@ -180,7 +180,7 @@ def test_in_clear_no_cell_holds_few_records_and_no_split_parts_off_few():
     assert counts[counts > 0].min() >= least
     assert answer.patients >= least
     few = replace(SPLIT, cut=i4(-1, 0, 0), column=i4(1, -1, -1), default_left=np.array([1, 0, 0], dtype=np.uint8))
-    parted = part.sum_gradients(level(few, wanted=(1, 2))).sums[..., 2]
+    parted = begun(least=least).sum_gradients(level(few, wanted=(1, 2))).sums[..., 2]
     assert parted.sum(axis=1).tolist() == [0, 2 * len(DATA)]
     records = Records(single(X), DATA.y.astype(np.float32), START, least)
     assert set(records.find_leaves(few)[0].tolist()) == {2}

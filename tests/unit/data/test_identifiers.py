@@ -9,6 +9,7 @@ import pytest
 
 from multicentre.data import EventTensor, Identifiers, MultiViewData, SurvivalData, TableData
 from multicentre.data.concatenate import concatenate
+from multicentre.data.identifiers import IdentifiersReadAsNumbers
 from multicentre.federation.errors import DataError
 
 CONTAINERS = {
@@ -97,3 +98,12 @@ def test_a_table_takes_them_at_once_and_a_number_to_predict():
             TableData([[1.0], [2.0]], y, outcome="number", **options)
     with pytest.raises(DataError, match="an outcome is a class"):
         TableData([[1.0]], [0.5], outcome="time")
+
+
+def test_numbers_are_taken_with_a_warning():
+    with pytest.warns(IdentifiersReadAsNumbers, match="identifier: .*read the column as text"):
+        data = CONTAINERS["table"].with_identifier([1, 2, None])
+    with pytest.warns(IdentifiersReadAsNumbers, match="^b: "):
+        CONTAINERS["table"].with_identifier({"a": ["1", "2", "3"], "b": [np.nan, 2.0, 3.0]})
+    assert data.take([1, 0]).identifier.column("identifier") == ["2", "1"]
+    assert Identifiers(["1", None, np.nan]).numbered == ()

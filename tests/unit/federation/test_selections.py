@@ -181,3 +181,46 @@ def test_only_parts_that_divide_see_identifiers_and_the_key():
         assert seen[Seeing][1] == key
         federation.begin(Seeing).ask(Seeing.look, Nothing(), to=["oslo"])
         assert seen[Seeing][1] is None
+
+
+def test_parts_know_what_their_records_are_whatever_the_session_is_called():
+    class Telling(SitePart):
+        method = "toy-telling"
+
+        @step(releases=Acknowledgement)
+        def tell(self, ask: Nothing) -> Acknowledgement:
+            """Note what the records are; nothing leaves."""
+            seen.append(self.within)
+            return Acknowledgement()
+
+    found = []
+    for n_sessions in (0, 3):
+        seen = []
+        with federate(SITES) as federation:
+            others = [federation.begin(Divider) for _ in range(n_sessions)]
+            outer = divided(federation).select([2, 0, 2], list(SITES))
+            inner = divided(outer).select([0], list(SITES))
+            for chosen in (federation, outer, inner):
+                chosen.begin(Telling).ask(Telling.tell, Nothing(), to=["site-1"])
+        assert len(others) == n_sessions
+        found.append(seen)
+    assert found[0] == found[1] == ["", "toy-folds/:0.2", "toy-folds/:0.2/toy-folds/:0"]
+
+
+def test_an_ask_that_is_not_what_the_step_takes_reaches_no_step():
+    with federate(SITES) as federation:
+        runtime = federation._engine._runtimes["site-0"]
+        opened = federation.begin(Divider)
+        call = Call("study", opened.session, 0, Divider.divide, Nothing(), tuple(SITES))
+        for ask, said in ((Fold(np.zeros(3, np.int64)), "another message"), (None, "another message")):
+            assert said in str(runtime.answer(dataclasses.replace(call, ask=ask)).error)
+        assert not runtime._parts
+
+        class Taking(Divider):
+            @step(releases=Acknowledgement)
+            def take(self, ask: Fold) -> Acknowledgement:
+                """Never reached with another dtype."""
+                raise AssertionError
+
+        forged = dataclasses.replace(call, step=Taking.take, ask=Fold(np.zeros(3)))
+        assert "dtype i8 is declared" in str(runtime.answer(forged).error)

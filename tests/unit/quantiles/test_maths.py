@@ -8,6 +8,7 @@ from hypothesis.extra.numpy import arrays
 
 from multicentre.quantiles.maths import (
     between,
+    coarsen,
     count_in_cells,
     decode_doubles,
     encode_doubles,
@@ -25,6 +26,20 @@ def test_codes_are_in_the_order_of_the_values_and_lead_back(values: np.ndarray) 
     codes = encode_doubles(values)
     assert (codes[:, None] < codes).tolist() == (values[:, None] < values).tolist()
     assert (decode_doubles(codes) == values).all()
+
+
+@given(DOUBLES, st.integers(13, 48), st.integers(0, 39))
+def test_coarse_values_are_on_the_same_side_of_every_border_and_tell_nothing_within(
+    values: np.ndarray, digits: int, one: int
+) -> None:
+    coarse, shift = coarsen(values, digits), np.uint64(64 - digits)
+    cell, least = encode_doubles(values) >> shift, encode_doubles(np.array([-np.finfo(float).max])) >> shift
+    assert ((encode_doubles(coarse) >> shift) == cell).all()
+    border = decode_doubles(np.maximum((cell[one % len(cell)] << shift) - np.uint64(1), least << shift))
+    if np.isfinite(border):
+        assert ((coarse <= border) == (values <= border)).all()
+    assert len(np.unique(coarse)) == len(np.unique(cell))
+    assert np.isnan(coarsen(np.full(2, np.nan), digits)).all()
 
 
 def test_signed_zeros_have_one_code_and_subnormals_their_own() -> None:

@@ -17,7 +17,7 @@ EXACT = mc.Policy(min_patients=0)
 class Columns(CountingPart):
     """Holds rows of numbers."""
 
-    method, holds = "columns", np.ndarray
+    method, holds, finest = "columns", np.ndarray, 48
 
     def quantile_values(self) -> np.ndarray:
         return self.data
@@ -281,6 +281,30 @@ def test_cells_that_do_not_follow_from_those_before_are_refused(ask: Cells) -> N
         part.count_below(ask)
     assert part.count_below(cells(1, 0x4, 0xB)).below.shape == (2, 16)
     assert part.count_below(cells(2, 0x4A, 0xB3)).below.shape == (2, 16)
+
+
+class Few(Columns):
+    """Is cut in four parts at most."""
+
+    method = "few"
+
+    def most_parts(self) -> int:
+        return 4
+
+
+def test_a_part_says_in_how_many_parts_its_columns_may_be_cut() -> None:
+    part = Few("lyon", np.random.default_rng(0).normal(size=(100, 1)))
+    assert part.count_below(cells(0, 0, n_parts=4)).below.shape == (1, 16)
+    with pytest.raises(MessageError):
+        part.count_below(cells(0, 0, n_parts=5))
+
+
+@pytest.mark.parametrize("other", [cells(0, 0, n_parts=4), cells(0, 0, bits=8)])
+def test_a_search_on_other_terms_is_refused_in_the_same_fit(other: Cells) -> None:
+    part = asked()
+    part.count_below(cells(0, 0))
+    with pytest.raises(ConfigurationError, match="another search"):
+        part.count_below(other)
 
 
 def test_a_site_answers_four_searches_in_a_fit() -> None:

@@ -164,7 +164,8 @@ def test_nothing_of_a_held_out_record_is_in_a_fit(what):
             site: data.with_identifier([f"{site}-{row}" for row in range(len(data))]) for site, data in each.items()
         }
         federation = mc.Federation.in_process(named, policy=EXACT)
-        results.append(cross_validate(make(), federation, cv=splitter, return_estimator=True))
+        scoring = ["neg_log_loss"] if what in ("bins of columns", "scales and edges") else None
+        results.append(cross_validate(make(), federation, cv=splitter, scoring=scoring, return_estimator=True))
         parts = federation._engine._runtimes[next(iter(before))]._parts.values()
         folds.append(next(part.folds for part in parts if part.folds is not None))
     assert np.array_equal(*folds)
@@ -173,8 +174,8 @@ def test_nothing_of_a_held_out_record_is_in_a_fit(what):
         one, other = (result["estimator"][k]._state()[0] for result in results)
         same = [np.array_equal(one[name], other.get(name), equal_nan=True) for name in one]
         assert all(same) == (k == fold)
-    score = results[0].scores[0]
-    assert results[0][f"test_{score}"][fold] != results[1][f"test_{score}"][fold]
+    scored = "neg_log_loss" if what in ("bins of columns", "scales and edges") else results[0].scores[0]
+    assert results[0][f"test_{scored}"][fold] != results[1][f"test_{scored}"][fold]
 
 
 def test_strategies_that_leak_are_refused_before_a_site_is_asked():
@@ -415,3 +416,41 @@ def test_duplicates_inflate_the_concordance_of_random_folds_and_not_of_hashed_on
     unbiased = mean(FederatedKFold(3), 0)
     assert mean(FederatedKFold(3), 400) > unbiased + 0.02
     assert abs(mean(HashGroupKFold(3), 400) - unbiased) < 0.012
+
+
+def test_a_plan_of_other_records_is_refused():
+    with federate() as federation, federate() as other:
+        plan = HashGroupKFold(2).plan(federation)
+        for strange in (other, plan.train(0)):
+            with pytest.raises(ConfigurationError, match="of another federation"):
+                cross_validate(boosted(), strange, cv=plan)
+
+
+def test_a_score_that_a_fold_does_not_allow_leaves_the_others():
+    data = table(90)
+    one_class = {"lyon": data.take(np.flatnonzero(data.y == 0)[:30]), "oslo": data, "graz": data}
+    with mc.Federation.in_process(one_class, policy=EXACT) as federation:
+        with pytest.warns(UserWarning, match="no records of class 1"):
+            plan = mc.validation.LeaveOneSiteOut().plan(federation)
+        with pytest.warns(FitFailedWarning, match="there is no roc_auc"):
+            found = cross_validate(boosted(), federation, cv=plan, scoring=["accuracy", "roc_auc"], allow_leakage=True)
+    assert np.isfinite(found["test_accuracy"]).all()
+    assert np.isnan(found["test_roc_auc"]).tolist() == [True, False, False]
+
+
+def test_when_no_fold_can_be_fitted_that_is_an_error(monkeypatch):
+    def refuse(self, federation):
+        raise DataError("these records cannot be fitted", where="X")
+
+    monkeypatch.setattr(FedXGBClassifier, "_fit", refuse)
+    with federate() as federation, pytest.warns(FitFailedWarning), pytest.raises(DataError, match="cannot be fitted"):
+        cross_validate(boosted(), federation, cv=2)
+
+
+@pytest.mark.parametrize(
+    ("terms", "said"),
+    [({"early_stopping": 4}, "int divides no federation"), ({"scoring": 5}, "int names no score")],
+)
+def test_what_is_no_argument_is_refused_in_words(terms, said):
+    with federate() as federation, pytest.raises(ConfigurationError, match=said):
+        cross_validate(boosted(early_stopping_rounds=2), federation, cv=2, **terms)

@@ -16,6 +16,7 @@ LARGEST = 2.0**52
 MAX_DELTA_STEP = np.float32(0.7)
 _TINY = np.float32(1e-16)
 _STEEP = np.float32(88.7)
+_LOWEST = np.float32(-80.0)
 _ONE, _TWO = np.float32(1.0), np.float32(2.0)
 
 
@@ -75,15 +76,17 @@ def derive(
 
 
 @njit(cache=True, nogil=True)
-def sum_losses(objective: int, margins: NDArray[np.float32], y: NDArray[np.float32], units: float) -> int:
-    """Return the sum of the records' losses in whole units.
+def find_losses(
+    objective: int, margins: NDArray[np.float32], y: NDArray[np.float32], units: float
+) -> NDArray[np.int64]:
+    """Return every record's loss in whole units, shape (n,).
 
     Examples
     --------
-    >>> sum_losses(SQUARED, np.zeros((2, 1), dtype=np.float32), np.array([1, 3], dtype=np.float32), 1.0)
-    10
+    >>> find_losses(SQUARED, np.zeros((2, 1), dtype=np.float32), np.array([1, 3], dtype=np.float32), 1.0).tolist()
+    [1, 9]
     """
-    total = 0
+    found = np.empty(margins.shape[0], dtype=np.int64)
     for record in range(margins.shape[0]):
         place = int(y[record]) if objective == SOFTPROB else 0
         margin, outcome = float(margins[record, place]), float(y[record])
@@ -99,16 +102,15 @@ def sum_losses(objective: int, margins: NDArray[np.float32], y: NDArray[np.float
             loss = (margin - outcome) ** 2
         else:
             loss = math.lgamma(outcome + 1.0) + math.exp(margin) - margin * outcome
-        total += _whole(loss * units)
-    return total
+        found[record] = _whole(loss * units)
+    return found
 
 
 @njit(cache=True, nogil=True)
 def _soften(margins: NDArray[np.float32], shares: NDArray[np.float32]) -> None:
-    """Set the shares of the classes; as in xgboost the largest margin counts as above 0."""
-    largest = np.float32(1.1754944e-38)
-    for margin in margins:
-        largest = max(largest, margin)
+    """Set the shares of the classes; as in xgboost the largest margin counts as above 0, where shares do not vanish."""
+    highest = margins.max()
+    largest = max(np.float32(1.1754944e-38), highest) if highest > _LOWEST else highest
     total = 0.0
     for group in range(margins.shape[0]):
         shares[group] = np.float32(np.exp(margins[group] - largest))

@@ -1,4 +1,4 @@
-"""Compiled sums by node and bin, and the joining of bins that rest on few records.
+"""Compiled sums by node and bin.
 
 Cells stand column by column: one for each bin, then one for missing values.
 """
@@ -10,7 +10,6 @@ from numba import njit
 from numpy.typing import NDArray
 
 Sums = NDArray[np.int64]
-DEEPEST = 128
 
 
 @njit(cache=True, nogil=True)
@@ -56,68 +55,3 @@ def sum_by_bin(
                 sums[place, cell, 1] += curvature
                 sums[place, cell, 2] += 1
     return sums
-
-
-@njit(cache=True, nogil=True)
-def join_cells(sums: Sums, first: Sums, least: int) -> None:
-    """Join neighbouring bins in place until each rests on `least` records or none; the last of the sums counts them.
-
-    A column's bins are halved, halved again, and so on. A half with too few goes to the nearest bin of the other half;
-    two halves with too few go to the last bin of both. Missing values that are too few go to the last bin.
-
-    Parameters
-    ----------
-    sums : array of shape (s, q, 3)
-    first : array of shape (d + 1,)
-    least : int
-
-    Examples
-    --------
-    >>> sums = np.repeat(np.array([[6, 1, 0, 5, 5, 0]])[:, :, None], 3, axis=2)
-    >>> join_cells(sums, np.array([0, 6]), 5)
-    >>> sums[0, :, 2].tolist()
-    [7, 0, 0, 5, 5, 0]
-    """
-    last = sums.shape[2] - 1
-    for row in range(sums.shape[0]):
-        for column in range(first.shape[0] - 1):
-            start, missing = first[column], first[column + 1] - 1
-            n_missing, n_known = sums[row, missing, last], sums[row, start:missing, last].sum()
-            if 0 < n_missing < least:
-                _move(sums[row], missing, missing + 1, missing - 1)
-            elif 0 < n_known < least:
-                _move(sums[row], start, missing, missing)
-            _join_halves(sums[row], start, missing, least)
-
-
-@njit(cache=True, nogil=True)
-def _join_halves(sums: Sums, first: int, after: int, least: int) -> None:
-    stack = np.empty((DEEPEST, 2), dtype=np.int64)
-    stack[0, 0], stack[0, 1] = first, after
-    height, last = 1, sums.shape[1] - 1
-    while height > 0:
-        height -= 1
-        start, end = stack[height, 0], stack[height, 1]
-        if end - start < 2:
-            continue
-        middle = (start + end + 1) // 2
-        low, high = sums[start:middle, last].sum(), sums[middle:end, last].sum()
-        if 0 < low < least and 0 < high < least:
-            _move(sums, start, end, end - 1)
-            continue
-        if 0 < low < least:
-            _move(sums, start, middle, middle)
-        elif 0 < high < least:
-            _move(sums, middle, end, middle - 1)
-        stack[height, 0], stack[height, 1] = start, middle
-        stack[height + 1, 0], stack[height + 1, 1] = middle, end
-        height += 2
-
-
-@njit(cache=True, nogil=True)
-def _move(sums: Sums, start: int, end: int, to: int) -> None:
-    for each in range(sums.shape[1]):
-        total = sums[start:end, each].sum()
-        kept = 0 if start <= to < end else sums[to, each]
-        sums[start:end, each] = 0
-        sums[to, each] = kept + total

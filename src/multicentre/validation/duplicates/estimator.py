@@ -110,8 +110,12 @@ def estimate_duplicate_rate(
     sites = opened.sites
     found = check_controls(known.sites, controls, len(sites))
     sizes = opened.once("sizes", Sizes, lambda: opened.sum(DuplicatesPart.count_persons, told))
-    if sizes.persons == 0:
-        raise DataError("no record has an identifier", where=person_key, mend="Give them with data.with_identifier.")
+    if sizes.sites < len(sites) or sizes.sites < 2:
+        raise DataError(
+            f"{sizes.sites} of {len(sites)} sites have records with an identifier, and at least two are compared",
+            where=person_key,
+            mend="Give them with data.with_identifier, or leave the others out.",
+        )
     counts = [sizes.persons, *(sizes.by_class.tolist() if by_outcome else [])]
     rates = [
         _rate(opened, told, stratum, int(n_local), buckets_per_record)

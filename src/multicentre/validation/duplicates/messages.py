@@ -39,6 +39,7 @@ class Sizes(Release):
     records: float = number("records", unit="records", bound=MOST_RECORDS)
     missing: float = number("records without an identifier", unit="records", bound=MOST_RECORDS)
     persons: float = number("different persons", unit="persons", bound=MOST_RECORDS)
+    sites: int = count("whether some record has an identifier", bound=1)
     by_class: Integers = array(
         "different persons among the records of each class of the outcome",
         ("C",),

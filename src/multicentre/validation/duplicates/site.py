@@ -48,6 +48,7 @@ class DuplicatesPart(KeyedPart):
             float(n_records),
             float(n_missing),
             float(_n_different(texts, kept)),
+            int(kept.any()),
             np.array(by_class, dtype=np.int64),
             patients=len(self.data),
         )

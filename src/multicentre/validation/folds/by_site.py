@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 
 from multicentre.data.identifiers import IDENTIFIER
 from multicentre.federation.coordinator import Federation
-from multicentre.federation.errors import ConfigurationError, DisclosureRefused
+from multicentre.federation.errors import ConfigurationError, DisclosureRefused, QuorumLost
 from multicentre.federation.messages import Nothing
 from multicentre.federation.steps import Acknowledgement, step
 from multicentre.privacy.normalisation import DateOrder, Kind
 from multicentre.privacy.pseudonyms import Pseudonyms
 from multicentre.validation.folds import messages as sent
-from multicentre.validation.folds.keyed import hash_site
+from multicentre.validation.folds.keyed import hash_site, hash_terms, inside
 from multicentre.validation.folds.site import FoldPart
 from multicentre.validation.folds.splitter import FoldSplitter, needed_groups
 from multicentre.validation.keys import Persons, agree_on_key, describe_persons
@@ -69,7 +69,7 @@ class SiteFolds(FoldPart):
         return Acknowledgement()
 
     def _people(self, told: Persons) -> Pseudonyms:
-        return hash_site(self, told, f"fold/v1/{told.study}/unshared")
+        return hash_site(self, told, f"fold/v1/{told.study}/unshared/{hash_terms(told)}{inside(self.within)}")
 
     def _place(self, roster: tuple[str, ...]) -> int:
         if roster.count(self.site) != 1 or len(roster) > MOST_SITES:
@@ -143,9 +143,14 @@ class LeaveOneSiteOut(FoldSplitter):
             federation.once("divided", Nothing, lambda: _placed(federation))
         return {"held_out": roster}
 
-    def _presence(self, federation: Federation) -> Mapping[str, sent.Presence]:
-        own = np.eye(len(federation.sites), dtype=np.bool_)
-        return {site: sent.Presence(row, ~row) for site, row in zip(federation.sites, own, strict=True)}
+    def _presence(self, federation: Federation, sizes: Integers) -> Mapping[str, sent.Presence]:
+        if len(federation.sites) != len(sizes):
+            raise QuorumLost("a site was lost, and the folds are of all sites", where="folds by site", mend="Run anew.")
+        own, known = np.eye(len(sizes), dtype=np.bool_), sizes > 0
+        return {
+            site: sent.Presence(row & there, ~row & there)
+            for site, row, there in zip(federation.sites, own, known, strict=True)
+        }
 
     def _folds(self, X: NDArray[Any], y: NDArray[Any] | None, groups: NDArray[Any] | None) -> Integers:
         if self.drop_shared:

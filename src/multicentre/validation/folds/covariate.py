@@ -23,10 +23,12 @@ from multicentre.quantiles import find_thresholds, pooled_thresholds
 from multicentre.validation.folds import messages as sent
 from multicentre.validation.folds.binned import deal_bins, order_bins, parts_of
 from multicentre.validation.folds.cut import (
-    MOST_BINS,
+    BINS_A_FOLD,
+    MOST_BINS_A_FOLD,
     CutFolds,
     Cutting,
     Dealing,
+    covariate_cells,
     purpose_of_bins,
     read_covariate,
     share_values,
@@ -44,7 +46,6 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Scheme = Literal["threshold", "binned-hash", "hash"]
 MOST_UNEQUAL = 1.5
-BINS_A_FOLD = 4
 LEVELS_A_FOLD = 4
 
 
@@ -68,7 +69,7 @@ class CovariateFoldKFold(FoldSplitter):
     n_splits : int, default 5
         Folds, from 2 to 100.
     covariate : str
-        Name of a column of the data, or of a column of identifiers that holds numbers or dates.
+        Name of a column of the data, or of a column of identifiers that holds dates, or, for a hash alone, numbers.
     scheme : {"threshold", "binned-hash", "hash"}, default "threshold"
         One stretch of values a fold; bins of neighbouring values dealt out by the study's key, for covariates measured
         with noise; or a keyed hash of the exact value.
@@ -80,7 +81,7 @@ class CovariateFoldKFold(FoldSplitter):
         Column of identifiers by which a site knows the records of one patient; a covariate that differs between them is
         refused.
     n_bins : int, optional
-        Bins of "binned-hash", 4 a fold by default.
+        Bins of "binned-hash", 4 a fold by default, 8 a fold at most.
     tol : float, default 0.01
         A part's size may be off by this share of it.
     study : str, optional
@@ -94,7 +95,8 @@ class CovariateFoldKFold(FoldSplitter):
 
     Notes
     -----
-    Over a federation whose policies ask for a minimum of patients, thresholds need ``secure_sum=True``.
+    Over a federation whose policies ask for a minimum of patients, thresholds need ``secure_sum=True``. They tell
+    numbers apart by a 4096th of themselves, and dates by weeks.
 
     On arrays, `groups` holds the covariate: numbers, or dates with ``kind="date"``; with `patient_key` a second column
     of patients.
@@ -199,7 +201,7 @@ class CovariateFoldKFold(FoldSplitter):
         if self.scheme == "hash":
             folds = self._hashing._folds(X, y, np.array(texts_of(values), dtype=object))
         else:
-            folds = self._cut(values, told)
+            folds = self._cut(covariate_cells(values, is_date=self.kind == "date"), told)
         self._check_sizes(np.bincount(folds[folds >= 0], minlength=told.n_splits).astype(np.float64))
         return folds
 
@@ -242,8 +244,8 @@ class CovariateFoldKFold(FoldSplitter):
         n_parts = self.n_splits
         if self.scheme == "binned-hash":
             n_parts = BINS_A_FOLD * self.n_splits if self.n_bins is None else self.n_bins
-            if not self.n_splits <= n_parts <= MOST_BINS:
-                raise ConfigurationError(f"from n_splits to {MOST_BINS} bins are possible", where="n_bins")
+            if not self.n_splits <= n_parts <= MOST_BINS_A_FOLD * self.n_splits:
+                raise ConfigurationError(f"1 to {MOST_BINS_A_FOLD} bins a fold are possible", where="n_bins")
         return {"n_parts": n_parts, "tol": self.tol, "min_cell": int(np.clip(n_records // (10 * n_parts), 0, 10))}
 
     def _check_missing(self, n_missing: int, n_records: int) -> None:

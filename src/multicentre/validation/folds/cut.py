@@ -1,4 +1,8 @@
-"""Folds by a covariate beside the patients: all records with one value of it are in one fold."""
+"""Folds by a covariate beside the patients: all records with one value of it are in one fold.
+
+Thresholds see the covariate through cells that do not depend on the data, 24 binary digits of a number and weeks of a
+date, so that no search and no threshold, however often a coordinator asks, tells more of a value than its cell.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ from multicentre.federation.messages import array, flag
 from multicentre.federation.steps import Acknowledgement, Release, step
 from multicentre.privacy.normalisation import DateOrder, normalise
 from multicentre.privacy.pseudonyms import PseudonymKey, Pseudonyms
-from multicentre.quantiles.maths import encode_doubles
+from multicentre.quantiles.maths import coarsen, encode_doubles
 from multicentre.quantiles.site import CountingPart
 from multicentre.validation.folds import messages as sent
 from multicentre.validation.folds.binned import deal_bins, order_bins, parts_of
@@ -23,7 +27,9 @@ from multicentre.validation.folds.splitter import checked_splits
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
-MOST_BINS = 1024
+BINS_A_FOLD = 4
+MOST_BINS_A_FOLD = 8
+DAYS_TOLD = 7
 
 
 @dataclass(frozen=True)
@@ -52,14 +58,15 @@ class CutFolds(HashedFolds, CountingPart):
     """The site part of folds by a covariate."""
 
     method: ClassVar[str] = "covariate-folds"
-    _covariate: Floats | None = None
+    _surveyed: sent.Hashing | None = None
+    _thresholds: Floats | None = None
 
     @step(releases=sent.Survey, when="once", summed=True)
     def survey(self, ask: sent.Hashing) -> sent.Survey:
         """Count records, and those that lack the covariate; refuse one that differs between a patient's records."""
         values = self._values(ask)
         n_missing = int(np.isnan(values).sum())
-        self._covariate = values
+        self._check_one_covariate(ask)
         if not self.masked and 0 < n_missing < self.least_behind:
             raise DisclosureRefused(
                 f"fewer than {self.least_behind} records lack the covariate, and leaving them out would tell of them",
@@ -69,18 +76,21 @@ class CutFolds(HashedFolds, CountingPart):
         return sent.Survey(float(len(values)), float(n_missing), 0.0, patients=len(values))
 
     def quantile_values(self) -> Floats:
-        """Return the covariate, one row a record, once it was asked after."""
-        if self._covariate is None:
-            raise ConfigurationError("no covariate was named yet", where=self.method, mend="Make a plan anew.")
-        self._check_clear(self._covariate)
-        return self._covariate[:, None]
+        """Return the first value of each record's cell of the covariate, one row a record, once it was asked after."""
+        values = self._cells(self._told_before)
+        self._check_clear(values)
+        return values[:, None]
+
+    def most_parts(self) -> int:
+        """Return how many bins the folds may be made of."""
+        return MOST_BINS_A_FOLD * checked_splits(self._told_before.n_splits)
 
     @step(releases=PartCounts, when="once", summed=True)
     def count_parts(self, ask: Cutting) -> PartCounts:
         """Count records between the thresholds."""
-        values = self._values(ask)
+        values, thresholds = self._cells(ask), self._checked_thresholds(ask)
         self._check_clear(values)
-        part = parts_of(values, _checked_thresholds(ask))
+        part = parts_of(values, thresholds)
         counts = np.bincount(part[part >= 0], minlength=len(ask.thresholds) + 1)
         fewest = len(values) if self.masked else int(counts[counts > 0].min(initial=len(values)))
         return PartCounts(counts.astype(np.int64), patients=fewest)
@@ -88,8 +98,8 @@ class CutFolds(HashedFolds, CountingPart):
     @step(releases=Acknowledgement, when="once")
     def cut(self, ask: Dealing) -> Acknowledgement:
         """Put each record into the fold of its part; nothing leaves."""
-        values, n_splits, n_parts = self._values(ask), checked_splits(ask.n_splits), len(ask.thresholds) + 1
-        part = parts_of(values, _checked_thresholds(ask))
+        values, n_splits, n_parts = self._cells(ask), checked_splits(ask.n_splits), len(ask.thresholds) + 1
+        part = parts_of(values, self._checked_thresholds(ask))
         if len(ask.sizes) != n_parts or (ask.sizes < 0).any() or (n_parts != n_splits and not ask.permuted):
             raise MessageError("parts do not fit the folds", where="Dealing.sizes")
         fold = deal_bins(ask.sizes, self._order(ask, n_parts), n_splits) if ask.permuted else np.arange(n_splits)
@@ -118,6 +128,41 @@ class CutFolds(HashedFolds, CountingPart):
             return values
         return share_values(values, self.patients_by(told.patient_key), told.person_key)
 
+    def _cells(self, told: sent.Hashing) -> Floats:
+        """Return the first value of each record's cell, which is all that thresholds see of it; NaN where missing."""
+        of_data = self._column(told.person_key) is not None
+        if not of_data and told.kind != "date":
+            raise DisclosureRefused(
+                "numbers among the identifiers may name a person, and thresholds would close in on them",
+                where=f"{self.site}, {told.person_key}",
+                mend='Divide by a hash (scheme="hash", HashGroupKFold), or by a column of the data.',
+            )
+        return covariate_cells(self._values(told), is_date=not of_data)
+
+    @property
+    def _told_before(self) -> sent.Hashing:
+        if self._surveyed is None:
+            raise ConfigurationError("no covariate was named yet", where=self.method, mend="Make a plan anew.")
+        return self._surveyed
+
+    def _check_one_covariate(self, told: sent.Hashing) -> None:
+        """Refuse a second covariate, or a second way to read it, in one session."""
+        asked = sent.Hashing(**{name: getattr(told, name) for name in sent.Hashing.declarations()})
+        self._surveyed = self._surveyed or asked
+        if self._surveyed != asked:
+            raise ConfigurationError("another covariate was asked after", where=self.method, mend="Make a plan anew.")
+
+    def _checked_thresholds(self, ask: Cutting) -> Floats:
+        """Return the thresholds, which are the same in a whole session; two sets would tell of who is between them."""
+        self._check_one_covariate(ask)
+        thresholds = ask.thresholds
+        if len(thresholds) >= self.most_parts() or not (np.diff(thresholds) > 0).all() or np.isnan(thresholds).any():
+            raise MessageError("thresholds are too many or do not increase", where="Cutting.thresholds")
+        if self._thresholds is not None and not np.array_equal(self._thresholds, thresholds):
+            raise ConfigurationError("other thresholds were asked after", where=self.method, mend="Make a plan anew.")
+        self._thresholds = thresholds
+        return thresholds
+
     def _column(self, name: str) -> Floats | None:
         columns: Any = getattr(self.data, "columns", ())
         if not hasattr(self.data, "X") or name not in columns:
@@ -142,6 +187,19 @@ def purpose_of_bins(told: sent.Hashing) -> str:
     """Return what the order of bins is for: ``bins/v1/<study>/rep<r>``, and for an inner plan ``/outer<folds>``."""
     inner = f"/outer{told.within}" if told.within else ""
     return f"bins/v1/{told.study}/rep{told.repeat}{inner}"
+
+
+def covariate_cells(values: Floats, *, is_date: bool) -> Floats:
+    """Return what thresholds see of a covariate: days' weeks, and the first 24 binary digits of numbers; NaN stays.
+
+    Folds at thresholds that were found by a search are the same as those of the numbers themselves.
+
+    Examples
+    --------
+    >>> covariate_cells(np.array([14.0, 20.0, 21.0]), is_date=True).round().tolist()
+    [14.0, 14.0, 21.0]
+    """
+    return coarsen(np.floor(values / DAYS_TOLD) * DAYS_TOLD if is_date else values, CutFolds.finest)
 
 
 def read_covariate(written: Sequence[str | None], kind: str, order: DateOrder, where: str) -> Floats:
@@ -214,9 +272,3 @@ def _rarest(values: Floats) -> int:
     """Return how many records share the value that fewest have."""
     known = values[~np.isnan(values)]
     return int(np.unique(known, return_counts=True)[1].min(initial=len(values)))
-
-
-def _checked_thresholds(ask: Cutting) -> Floats:
-    if len(ask.thresholds) >= MOST_BINS or (np.diff(ask.thresholds) <= 0).any():
-        raise MessageError("thresholds are too many or do not increase", where="Cutting.thresholds")
-    return ask.thresholds

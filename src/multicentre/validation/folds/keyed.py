@@ -6,14 +6,17 @@ of the hash, decides which bucket goes to which fold, and nobody learns whose re
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused
+from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused, RefusedByPolicy
 from multicentre.federation.steps import Acknowledgement, step
 from multicentre.privacy.normalisation import normalise
 from multicentre.privacy.pseudonyms import PseudonymKey, Pseudonyms, pseudonymise
@@ -28,6 +31,7 @@ Integers = NDArray[np.int64]
 Texts = Sequence[str | None]
 MANY_RECORDS = 20
 MANY_TIMES = 10
+RECORDS_BEHIND = 10
 
 
 class HashedFolds(FoldPart):
@@ -35,6 +39,7 @@ class HashedFolds(FoldPart):
 
     method: ClassVar[str] = "hashed-folds"
     _made: tuple[tuple[object, ...], Pseudonyms] | None = None
+    _tabled: tuple[object, ...] | None = None
 
     @step(releases=sent.KeyTold, when="once")
     def tell_key(self, ask: sent.Hashing) -> sent.KeyTold:
@@ -71,8 +76,12 @@ class HashedFolds(FoldPart):
 
     @step(releases=sent.BucketTable, when="once", summed=True)
     def count_buckets(self, ask: sent.Bucketing) -> sent.BucketTable:
-        """Count records by bucket of the keyed hash and class of the outcome."""
-        table = self._table(ask, checked_buckets(ask.n_buckets, checked_splits(ask.n_splits)))
+        """Count records by bucket of the keyed hash and class of the outcome: one table a session."""
+        table = self._table(ask, self._checked_buckets(ask, ask.n_buckets))
+        asked = (_fields(ask), ask.n_buckets)
+        if self._tabled not in (None, asked) and ask.n_buckets != BUCKETS_A_FOLD * ask.n_splits:
+            raise ConfigurationError("another table was counted already", where=self.method, mend="Make a plan anew.")
+        self._tabled = asked
         if self.masked:
             return sent.BucketTable(table, patients=len(self.data))
         if self.least_behind > 1 and not is_halving(ask.n_buckets, ask.n_splits):
@@ -83,17 +92,18 @@ class HashedFolds(FoldPart):
     def assign(self, ask: sent.Packing) -> Acknowledgement:
         """Put each record into the fold of its bucket; nothing leaves."""
         n_splits, packed = checked_splits(ask.n_splits), ask.fold_of_bucket
-        n_buckets = checked_buckets(len(packed), n_splits)
+        n_buckets = self._checked_buckets(ask, len(packed))
         if packed.min() < 0 or packed.max() >= n_splits:
             raise ConfigurationError(f"buckets go to folds 0 to {n_splits - 1}", where="fold_of_bucket")
         bucket = self._pseudonyms(ask).buckets(n_buckets)
         sizes = np.bincount(bucket[bucket >= 0], minlength=n_buckets)
         smallest = self._fewest(sizes) if is_halving(n_buckets, n_splits) else 1
-        self.settle(np.where(bucket < 0, -1, packed[bucket]), n_splits, ask, movable=smallest)
+        self.settle(np.where(bucket < 0, -1, packed[bucket]), n_splits, ask, movable=smallest, keyed=True)
         return Acknowledgement()
 
     def _pseudonyms(self, told: sent.Hashing) -> Pseudonyms:
-        by = tuple(getattr(told, name) for name in sent.Hashing.declarations())
+        told = replace(told, within=self.within)
+        by = _fields(told)
         if self._made is None or self._made[0] != by:
             self._made = by, self._new_pseudonyms(told)
         return self._made[1]
@@ -101,6 +111,22 @@ class HashedFolds(FoldPart):
     def _new_pseudonyms(self, told: sent.Hashing) -> Pseudonyms:
         patients = self.patients_by(told.patient_key) if told.patient_key else None
         return hash_site(self, told, purpose_of(told), patients)
+
+    def _checked_buckets(self, told: sent.Hashing, n_buckets: int) -> int:
+        """Return the number of buckets, if it is no larger than federations of such sites need.
+
+        The site's size is told by its power of two alone, for a refusal says something of it.
+        """
+        n_splits = checked_splits(told.n_splits)
+        size = 1 << len(self.data).bit_length()
+        most = max(BUCKETS_A_FOLD * n_splits, size * self.n_peers // RECORDS_BEHIND)
+        if self.least_behind > 1 and checked_buckets(n_buckets, n_splits) > most:
+            raise RefusedByPolicy(
+                "so many buckets would be of few records each, were all sites like this one",
+                where=self.site,
+                mend=f"Take {BUCKETS_A_FOLD} buckets a fold.",
+            )
+        return checked_buckets(n_buckets, n_splits)
 
     def _is_crowded(self, told: sent.Hashing) -> bool:
         known = self._pseudonyms(told)
@@ -173,13 +199,38 @@ def _hash_values(
 
 
 def purpose_of(told: sent.Hashing) -> str:
-    """Return what tokens are for: ``fold/v1/<study>/rep<r>/k<K>``, and for an inner plan ``/outer<folds>``.
+    """Return what tokens are for: ``fold/v1/<study>/rep<r>/k<K>/by<terms>``, for an inner plan with ``/outer<within>``.
 
     Plans of other numbers of folds are hashed apart: people between the edges of a fifth and of a sixth of one hash
-    would be few, and two fits would tell of them.
+    would be few, and two fits would tell of them. So are plans that read identifiers otherwise, and plans of other
+    records, or tables of both could be laid side by side.
     """
-    inner = f"/outer{told.within}" if told.within else ""
-    return f"fold/v1/{told.study}/rep{told.repeat}/k{told.n_splits}{inner}"
+    return f"fold/v1/{told.study}/rep{told.repeat}/k{told.n_splits}/by{hash_terms(told)}{inside(told.within)}"
+
+
+def inside(within: str) -> str:
+    """Return what a purpose ends in: which records are hashed, empty for all."""
+    return f"/outer{within}" if within else ""
+
+
+def hash_terms(told: Persons) -> str:
+    """Return 16 hex digits that are the same for the same reading of identifiers.
+
+    They begin the SHA-256 of a JSON list without spaces: the column, its kind, the rules' version, sites with an order
+    of dates of their own, these orders, the others' order, and the column of patients.
+
+    Examples
+    --------
+    >>> hash_terms(Persons("study", "nr", "identifier", "v1", (), (), "iso"))
+    'af64ed0a1688cfd2'
+    """
+    by = [told.person_key, told.kind, told.rules, told.sites, told.date_orders, told.date_order]
+    line = json.dumps([*by, getattr(told, "patient_key", "")], separators=(",", ":"))
+    return hashlib.sha256(line.encode()).hexdigest()[:16]
+
+
+def _fields(told: sent.Hashing) -> tuple[object, ...]:
+    return tuple(getattr(told, name) for name in sent.Hashing.declarations())
 
 
 def share_identifiers(values: Texts, patients: Integers) -> list[str | None]:

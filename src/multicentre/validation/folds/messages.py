@@ -26,6 +26,8 @@ class Folds(Message):
     n_splits: int = count("number of folds")
     digest: str = text("what the site was told to divide by, as a hash")
     movable: int = count("records in the smallest part that another plan could put elsewhere")
+    keyed: bool = flag("whether a key that the coordinator lacks decides who is in a part")
+    left_out: int = count("records that are in no fold for too few were in theirs")
     counted: bool = flag("whether the folds were found large enough")
 
 
@@ -80,7 +82,7 @@ class Hashing(Persons):
 
     n_splits: int = count("number of folds")
     repeat: int = count("number of the repeat, part of what is hashed")
-    within: str = text("the folds of an outer plan, part of what is hashed; empty for none")
+    within: str = text("the folds of an outer plan; where people are hashed a site puts its own account of them")
     patient_key: str = text("identifiers by which a site knows the records of one patient; empty for none")
     stratify: bool = flag("whether classes of the outcome are told apart")
 
@@ -148,7 +150,7 @@ class FoldCounts(Release):
     records: Integers = array("records, by fold and class", ("K", "C"), dtype="i8", unit="records", bound=MOST_RECORDS)
     excluded: float = number("records in no fold", unit="records", bound=MOST_RECORDS)
     sites: Integers = array("sites with enough records in and outside a fold", ("K",), dtype="i8", bound=1.0)
-    untested: float = number("records in folds of few at their site", unit="records", bound=MOST_RECORDS)
+    left_out: float = number("those of them that were in folds of few", unit="records", bound=MOST_RECORDS)
     joined: float = number("counts that went to the fold's commonest class, for they were of few", bound=MOST_COUNTS)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,9 @@ class FoldPlan:
 
     A federation of a single site, as in folds by site, sums in clear even where the plan's sums are masked: there is
     nobody to hide among, and the site's policy says what it lets out by itself.
+
+    A plan that was pickled or copied has no `federation` any more, for keys and connections do not travel: it still
+    tells what it counted, and :meth:`train` and :meth:`test` raise ConfigurationError.
 
     Attributes
     ----------
@@ -82,6 +86,20 @@ class FoldPlan:
     def __iter__(self) -> Iterator[tuple[Federation, Federation]]:
         for fold in range(self.n_splits):
             yield self.train(fold), self.test(fold)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "federation"}
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if name != "federation":
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            raise ConfigurationError(
+                "the federation did not travel with the copy",
+                where="FoldPlan",
+                mend="Make the plan anew with splitter.plan(federation).",
+            )
 
     def _select(self, folds: list[int], fold: int, taking_part: Mapping[str, tuple[int, ...]]) -> Federation:
         sites = [site for site, own in taking_part.items() if fold in own]

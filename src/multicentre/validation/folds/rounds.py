@@ -13,7 +13,7 @@ from multicentre.federation.errors import DataError, RefusedByPolicy
 from multicentre.federation.messages import Message, array, flag, texts
 from multicentre.validation.folds import messages as sent
 from multicentre.validation.folds.keyed import HashedFolds
-from multicentre.validation.folds.packing import bucket_number, pack_buckets
+from multicentre.validation.folds.packing import BUCKETS_A_FOLD, bucket_number, pack_buckets
 from multicentre.validation.folds.splitter import check_classes
 from multicentre.validation.keys import check_keys
 
@@ -60,12 +60,24 @@ def pack(federation: Federation, told: sent.Hashing, n_records: int, exact: bool
     n_buckets = bucket_number(n_records, told.n_splits) if exact else _finest(federation, told)
     balanced = n_buckets >= FEW_TO_BALANCE * told.n_splits
     if balanced:
-        table = federation.sum(HashedFolds.count_buckets, sent.Bucketing(**_fields(told), n_buckets=n_buckets))
-        fold_of_bucket = pack_buckets(table.records, told.n_splits)
+        fold_of_bucket = pack_buckets(_table(federation, told, n_buckets), told.n_splits)
     else:
         fold_of_bucket = np.arange(told.n_splits, dtype=np.int64)
     federation.ask(HashedFolds.assign, sent.Packing(**_fields(told), fold_of_bucket=fold_of_bucket))
     return Packed(fold_of_bucket, balanced)
+
+
+def _table(federation: Federation, told: sent.Hashing, n_buckets: int) -> Integers:
+    """Return records by bucket and class; of eight buckets a fold where a small site refuses more."""
+    coarsest = BUCKETS_A_FOLD * told.n_splits
+    try:
+        asked = sent.Bucketing(**_fields(told), n_buckets=n_buckets)
+        return federation.sum(HashedFolds.count_buckets, asked).records
+    except RefusedByPolicy:
+        if n_buckets <= coarsest:
+            raise
+    asked = sent.Bucketing(**_fields(told), n_buckets=coarsest)
+    return federation.sum(HashedFolds.count_buckets, asked).records
 
 
 def _finest(federation: Federation, told: sent.Hashing) -> int:

@@ -36,6 +36,11 @@ class FoldPart(AuditedPart):
         """Fold of each record, once the folds were counted and found large enough."""
         return self.state.fold if self.state is not None and self.state.counted else None
 
+    @property
+    def division(self) -> str:
+        """Hash of what the site was told to divide by; empty before."""
+        return "" if self.state is None else self.state.digest
+
     @step(releases=sent.DigestTold, when="once")
     def tell_digest(self, ask: Nothing) -> sent.DigestTold:
         """Tell by what the site divided its records, as a hash."""
@@ -43,8 +48,10 @@ class FoldPart(AuditedPart):
 
     @step(releases=sent.FoldCounts, when="once", summed=True)
     def count_folds(self, ask: Nothing) -> sent.FoldCounts:
-        """Count records by fold and class of the outcome; refuse folds that are too small to be told apart in clear."""
+        """Count records by fold and class of the outcome; folds of few of them are refused in clear, else emptied."""
         settled, n_joined = self._settled, 0
+        if self.masked:
+            settled = self._spared(settled)
         strata, n_strata = outcome_strata(self.data)
         table = count_table(settled.fold, strata, settled.n_splits, n_strata)
         sizes = table.sum(axis=1)
@@ -57,19 +64,29 @@ class FoldPart(AuditedPart):
             table,
             float((settled.fold < 0).sum()),
             (inside & outside).astype(np.int64),
-            float(sizes[~inside].sum()),
+            float(settled.left_out),
             float(n_joined),
             patients=len(strata),
         )
 
     @step(releases=sent.Presence, when="on request")
     def tell_presence(self, ask: Nothing) -> sent.Presence:
-        """Tell for which folds the site has as many records as its policy asks for, to test on and to train on."""
+        """Tell for which counted folds the site has as many records as its policy asks for, in them and outside."""
         settled = self._settled
+        if not settled.counted:
+            raise ConfigurationError("the folds are not counted yet", where=self.method, mend="Make a plan anew.")
+        if settled.movable < self.least_behind and not settled.keyed:
+            raise DisclosureRefused(
+                "for which folds this site has enough records would tell of values that few of them have",
+                where=self.site,
+                mend='Take fewer folds, so that it has enough in each, or a hash (HashGroupKFold, scheme="hash").',
+            )
         sizes = np.bincount(settled.fold[settled.fold >= 0], minlength=settled.n_splits)
         return sent.Presence(*self._enough(sizes), patients=len(self.data))
 
-    def settle(self, fold: Integers, n_splits: int, told: Message, *, movable: int | None = None) -> None:
+    def settle(
+        self, fold: Integers, n_splits: int, told: Message, *, movable: int | None = None, keyed: bool = False
+    ) -> None:
         """Remember the fold of every record, once.
 
         Parameters
@@ -82,12 +99,14 @@ class FoldPart(AuditedPart):
         movable : int, optional
             Records in the smallest part that another plan could put into another fold. In clear it must not be of few
             patients: two plans would tell of them. By default nothing less than a fold can be moved.
+        keyed : bool, default False
+            Whether a key that the coordinator lacks decides who is in a part.
         """
         if self.state is not None:
             raise ConfigurationError("the records are divided already", where=self.method, mend="Make a plan anew.")
         digest = hashlib.sha256(encode(told)).hexdigest()
         least = len(self.data) if movable is None else movable
-        self.state = sent.Folds(np.asarray(fold, dtype=np.int64), n_splits, digest, least, counted=False)
+        self.state = sent.Folds(np.asarray(fold, dtype=np.int64), n_splits, digest, least, keyed, 0, counted=False)
 
     def patients_by(self, name: str) -> Integers:
         """Return a number for each record's patient, shape (n,); records without an identifier are patients apart."""
@@ -105,6 +124,15 @@ class FoldPart(AuditedPart):
         least = max(self.least_behind, 1)
         return sizes >= least, sizes.sum() - sizes >= least
 
+    def _spared(self, settled: sent.Folds) -> sent.Folds:
+        sizes = np.bincount(settled.fold[settled.fold >= 0], minlength=settled.n_splits)
+        if not ((sizes > 0) & (sizes < self.least_behind)).any():
+            return settled
+        order = self.generator(0, int(self.data.digest()[:16], 16)).permutation(len(settled.fold))
+        fold = spare_few(settled.fold, settled.n_splits, self.least_behind, order)
+        n_left = int((fold < 0).sum() - (settled.fold < 0).sum())
+        return replace(settled, fold=fold, left_out=settled.left_out + n_left)
+
     def _check_sizes(self, settled: sent.Folds, sizes: Integers) -> None:
         n_excluded = len(settled.fold) - int(sizes.sum())
         smallest = min([int(size) for size in (*sizes, n_excluded, settled.movable) if size], default=0)
@@ -114,6 +142,37 @@ class FoldPart(AuditedPart):
                 where=self.site,
                 mend="Take fewer folds, mask the sums (secure_sum=True), or leave the site out.",
             )
+
+
+def spare_few(fold: Integers, n_splits: int, least: int, order: Integers) -> Integers:
+    """Return the folds of a site with those of few records emptied, -1 for their records.
+
+    What is left out so is of none or of `least` records at least: to fewer, records of the largest fold are added. So
+    any two selections of folds differ by none of the site's records or by `least`, and so do all folds and all records,
+    but for those that were in no fold before.
+
+    Parameters
+    ----------
+    fold : array of int, shape (n,)
+    n_splits, least : int
+    order : array of int, shape (n,)
+        The order in which records are added, which nobody else knows.
+
+    Examples
+    --------
+    >>> np.bincount(1 + spare_few(np.repeat([0, 1, 2, 3], [12, 11, 2, 30]), 4, 10, np.arange(55))).tolist()
+    [10, 12, 11, 0, 22]
+    """
+    sizes = np.bincount(fold[fold >= 0], minlength=n_splits)
+    few, largest = sizes < least, int(sizes.argmax())
+    n_left = int(sizes[few].sum())
+    spared = np.where((fold >= 0) & few[fold], -1, fold)
+    if 0 < n_left < least:
+        added = order[spared[order] == largest][: least - n_left]
+        spared[added] = -1
+        if sizes[largest] - len(added) < least:
+            spared[spared == largest] = -1
+    return spared
 
 
 def number_patients(known: Sequence[str | None]) -> Integers:

@@ -71,7 +71,9 @@ class FoldSplitter(BaseCrossValidator):  # type: ignore[misc]  # scikit-learn sh
             opened,
             {**facts, "exact_classes": counted.exact},
         )
-        self._warn(plan, counted.untested)
+        self._warn(plan, counted.left_out)
+        if not plan.counts.any():
+            raise DataError("no site has enough records in a fold", where=plan.strategy, mend="Take fewer folds.")
         if counted.exact:
             check_outcomes(plan, needed=self.needs_all_classes)
         return plan
@@ -82,14 +84,14 @@ class FoldSplitter(BaseCrossValidator):  # type: ignore[misc]  # scikit-learn sh
         sites = federation.sites
         inside = outside = np.ones((len(sites), len(counts.records)), dtype=np.bool_)
         if (counts.sites < len(sites)).any():
-            told = self._presence(federation)
+            told = self._presence(federation, counts.records.sum(axis=1))
             sites = tuple(told)
             inside = np.array([answer.inside for answer in told.values()])
             outside = np.array([answer.outside for answer in told.values()])
-        untested, exact = round(counts.untested), counts.joined == 0
-        return _Counted(counts.records, round(counts.excluded), sites, inside, outside, untested, exact, digest)
+        left_out, exact = round(counts.left_out), counts.joined == 0
+        return _Counted(counts.records, round(counts.excluded), sites, inside, outside, left_out, exact, digest)
 
-    def _presence(self, federation: Federation) -> Mapping[str, Presence]:
+    def _presence(self, federation: Federation, sizes: Integers) -> Mapping[str, Presence]:
         """Return for which folds each site has enough records."""
         try:
             return federation.ask(self.site_part.tell_presence, Nothing())
@@ -97,11 +99,11 @@ class FoldSplitter(BaseCrossValidator):  # type: ignore[misc]  # scikit-learn sh
             mend = "Take fewer folds, so that every site has enough records in each and need not say where it has few."
             raise RefusedByPolicy(refused.what, where=refused.where, mend=mend) from None
 
-    def _warn(self, plan: FoldPlan, n_untested: int) -> None:
-        if n_untested:
+    def _warn(self, plan: FoldPlan, n_left: int) -> None:
+        if n_left:
             warnings.warn(
-                f"{plan.strategy}: {n_untested} records are trained on and never tested, for their sites have fewer of "
-                "them in a fold than their policies ask for; take fewer folds",
+                f"{plan.strategy}: {n_left} records are in no fold, for their sites have fewer of them in a fold than "
+                "their policies ask for; take fewer folds",
                 stacklevel=3,
             )
         testing = [sum(fold in tested for tested in plan.tested.values()) for fold in range(plan.n_splits)]
@@ -158,7 +160,7 @@ class _Counted(Message):
     sites: tuple[str, ...] = texts("names of the sites")
     inside: NDArray[np.bool_] = array("whether a site has enough records in a fold", ("S", "K"), dtype="b1")
     outside: NDArray[np.bool_] = array("whether it has enough in the other folds", ("S", "K"), dtype="b1")
-    untested: int = count("records that are never tested")
+    left_out: int = count("records in no fold, for there were few of their sites' in theirs")
     exact: bool = flag("whether classes were counted as they are, at all sites")
     digest: str = text("hash of what every site divided by")
 

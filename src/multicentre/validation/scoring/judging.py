@@ -25,6 +25,7 @@ from multicentre.federation.wire import decode, encode
 Floats = NDArray[np.float64]
 FIXED = 2.0**24
 LARGEST_FIXED = 2.0**52
+LARGEST_VALUE = 1e30
 RECORDS = 2.0**31
 LARGEST_MODEL = 2**30
 
@@ -152,12 +153,14 @@ class JudgingPart(SitePart):
     def predicted(self, predict: Callable[[], Floats]) -> Floats:
         """Return what the model predicts, worked out once for masked answers and once for those in clear.
 
-        In clear some columns are flat, whatever was asked under a mask before.
+        In clear some columns are flat, whatever was asked under a mask before. A prediction that is no finite number
+        is the largest: no step breaks, and no score stays untold, because of what one record has.
         """
         if self._predicted is None:
             self._predicted = {}
         if self.masked not in self._predicted:
-            self._predicted[self.masked] = predict()
+            with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+                self._predicted[self.masked] = limited(predict())
         return self._predicted[self.masked]
 
     @property
@@ -179,9 +182,33 @@ class JudgingPart(SitePart):
         few = np.asarray(cells)
         return self.n_records if self.masked else int(few[few > 0].min(initial=self.n_records))
 
-    def behind_total(self, terms: Floats) -> int:
-        """Return how many patients stand behind a sum: under a mask all, else as many as its terms amount to."""
-        return self.n_records if self.masked else amount_to(terms)
+    def summed(self, terms: Floats) -> tuple[int, int]:
+        """Return a sum of terms of records, as `fixed` has it, and how many patients stand behind it.
+
+        Under a mask, or without a minimum of patients, it is exact. In clear it is told to about what one record adds
+        (see `coarse`), and as many stand behind it as its terms differ for (see `differing`): a model can be made up
+        under which all records but one have terms that are known beforehand, or sum up to what another score tells.
+        """
+        if self.masked:
+            return fixed(terms), self.n_records
+        total = fixed(terms)
+        return (coarse(total, terms) if self.least_behind > 1 else total), differing(terms)
+
+    def own_mean(self, terms: Floats) -> tuple[float, int]:
+        """Return the mean of terms of the site's own records as `summed` tells it, and how many stand behind it."""
+        total, behind = self.summed(terms)
+        return unfixed(total) / max(len(terms), 1), behind
+
+
+def limited(values: Floats) -> Floats:
+    """Return values of which none is beyond 1e30; what is no number is 1e30.
+
+    Examples
+    --------
+    >>> limited(np.array([0.5, np.nan, -np.inf])).tolist()
+    [0.5, 1e+30, -1e+30]
+    """
+    return np.clip(np.nan_to_num(values, nan=LARGEST_VALUE), -LARGEST_VALUE, LARGEST_VALUE)
 
 
 def amount_to(terms: Floats) -> int:
@@ -192,21 +219,78 @@ def amount_to(terms: Floats) -> int:
     >>> amount_to(np.array([1.0, 1.0, 0.0])), amount_to(np.zeros(3))
     (2, 3)
     """
-    sizes = np.abs(terms)
-    squares = float(np.square(sizes).sum())
-    return int(float(sizes.sum()) ** 2 / squares + 1e-6) if squares > 0 else len(sizes)
+    largest = float(np.abs(terms).max(initial=0.0))
+    if not largest > 0:
+        return len(terms)
+    shares = np.abs(terms) / largest
+    return int(float(shares.sum()) ** 2 / float(np.square(shares).sum()) + 1e-6)
+
+
+def differing(terms: Floats) -> int:
+    """Return for how many records terms differ from what they are for most, after Kish; 0 where all are the same.
+
+    Examples
+    --------
+    >>> differing(np.array([7.0, 7.0, 7.0, 9.0])), differing(np.array([1.0, 2.0, 3.0])), differing(np.ones(3))
+    (1, 2, 0)
+    """
+    distances = _distances(terms)
+    return amount_to(distances) if distances.any() else 0
+
+
+def coarse(total: int, terms: Floats) -> int:
+    """Return a total in multiples of about twice what a record adds beyond the median, a power of 2^(1/4).
+
+    What a record adds is ``sum d^2 / sum d`` over the distances d to the median, to which no record contributes more
+    than others where `differing` is large. The mean of n terms is off by at most that much over n, far less than its
+    standard error.
+
+    Examples
+    --------
+    >>> terms = np.arange(100.0)
+    >>> round(coarse(fixed(terms), terms) / FIXED), round(terms.sum())
+    (4947, 4950)
+    """
+    distances = _distances(terms)
+    if abs(total) >= LARGEST_FIXED or not distances.any():
+        return total
+    largest = float(distances.max())
+    shares = distances / largest
+    size = largest * float(np.square(shares).sum()) / float(shares.sum())
+    unit = int(2.0 ** (max(np.ceil(4 * np.log2(2 * size)), 0) / 4))
+    return (2 * total + unit) // (2 * unit) * unit
+
+
+def _distances(terms: Floats) -> Floats:
+    """Return how far terms are from their median, in multiples of 2^-24 as they are summed."""
+    multiples = np.rint(limited(terms) * FIXED)
+    return np.asarray(np.abs(multiples - np.median(multiples)) if len(multiples) else multiples, dtype=np.float64)
 
 
 def fixed(terms: Floats) -> int:
     """Return the sum of terms in whole multiples of 2^-24, so that it does not depend on the order of records.
 
+    A sum beyond 2^26 is 2^28, which `unfixed` takes for unknown. The terms are not limited by themselves: those of all
+    records but one could be made to be the limit, and known.
+
     Examples
     --------
-    >>> fixed(np.array([0.5, 0.25])) / FIXED
-    0.75
+    >>> fixed(np.array([0.5, 0.25])) / FIXED, fixed(np.array([1e300, 1.0])) == LARGEST_FIXED
+    (0.75, True)
     """
-    limit = LARGEST_FIXED / FIXED
-    return int(np.rint(np.clip(terms, -limit, limit) * FIXED).sum())
+    total = float(np.rint(limited(terms) * FIXED).sum())
+    return int(total) if abs(total) <= LARGEST_FIXED / 4 else int(np.copysign(LARGEST_FIXED, total))
+
+
+def unfixed(total: float) -> float:
+    """Return the sum that `fixed` tells, of one site or added over sites; not a number where it is out of range.
+
+    Examples
+    --------
+    >>> unfixed(fixed(np.array([0.5, 0.25]))), unfixed(LARGEST_FIXED)
+    (0.75, nan)
+    """
+    return float(total) / FIXED if abs(total) < LARGEST_FIXED / 2 else float("nan")
 
 
 def begin_judging(federation: Federation, part: type[JudgingPart], model: Message, kind: str) -> Federation:

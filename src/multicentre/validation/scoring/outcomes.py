@@ -16,7 +16,7 @@ from multicentre.federation.messages import Message, array, number
 from multicentre.phenotyping.prediction.phenotypes import refit_memberships
 from multicentre.validation.scoring.classes.scores import ClassScores
 from multicentre.validation.scoring.classes.site import ClassPart
-from multicentre.validation.scoring.events.predictors import Factors
+from multicentre.validation.scoring.events.predictors import LARGEST, Factors
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -32,7 +32,7 @@ class OutcomeLaw(Factors):
     def valid_for(self, data: EventTensor) -> Self:
         """Return the model if it is one of such patients."""
         super().valid_for(data)
-        if len(self.slopes) != self.rank:
+        if len(self.slopes) != self.rank or max(abs(self.intercept), *np.abs(self.slopes)) > LARGEST:
             raise MessageError("the slopes do not fit the phenotypes", where="OutcomeLaw.slopes")
         if data.outcomes is None:
             raise DataError(

@@ -12,7 +12,7 @@ from scipy.special import expit, softmax
 from sklearn.utils.validation import check_is_fitted
 
 from multicentre.boosting.trees import Ensemble
-from multicentre.data.tabledata import TableData
+from multicentre.data.tabledata import MOST_CLASSES, TableData
 from multicentre.federation.errors import ConfigurationError, MessageError, SchemaMismatch
 from multicentre.federation.messages import Message, array, texts
 from multicentre.survival.agreement.patients import flatten_rare
@@ -24,6 +24,8 @@ from multicentre.validation.scoring.numbers.site import NumberPart
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
+MOST_LABELS = 2**24
+LARGEST_VOTE = 1e30
 
 
 @dataclass(frozen=True)
@@ -44,12 +46,18 @@ class VotedTrees(ClassTrees):
             raise MessageError("votes or gaps do not fit the trees", where="VotedTrees")
         if (self.sizes < 1).any() or sum(self.sizes.tolist()) != self.n_trees or not self.n_trees:
             raise MessageError("the hypotheses do not fit the trees", where="VotedTrees.sizes")
-        if (self.votes < 0).any() or not self.votes.sum() > 0:
+        if not 2 <= len(self.classes) <= MOST_CLASSES:
+            raise MessageError(f"there are not from 2 to {MOST_CLASSES} classes", where="VotedTrees.classes")
+        if (self.votes < 0).any() or (self.votes > LARGEST_VOTE).any() or not self.votes.sum() > 0:
             raise MessageError("there is no vote", where="VotedTrees.votes")
         return self.valid(len(self.columns), len(self.classes))
 
     def chances(self, X: Floats) -> Floats:
         """Return each class's share of the votes, shape (n, k)."""
+        step = max(MOST_LABELS // self.n_trees, 1)
+        return np.vstack([self._chances_of(X[start : start + step]) for start in range(0, len(X), step)])
+
+    def _chances_of(self, X: Floats) -> Floats:
         labels, n_classes = self.labels(np.where(np.isnan(X), self.centre, X)), len(self.classes)
         ends = np.cumsum(self.sizes).tolist()
         named = [plurality(labels[:, end - size : end], n_classes) for end, size in zip(ends, self.sizes, strict=True)]

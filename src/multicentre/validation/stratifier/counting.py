@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.analytics.tables.counting import join_places
+from multicentre.quantiles.maths import decode_doubles, encode_doubles, join_codes
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -22,6 +23,28 @@ def count_parts(values: Floats, cuts: Floats, classes: Integers, shape: tuple[in
     known = ~np.isnan(values)
     cells = np.searchsorted(cuts, values[known]) * shape[1] + classes[known]
     return np.bincount(cells, minlength=shape[0] * shape[1]).reshape(shape)
+
+
+def join_values(values: Floats, least: int, classes: Integers | None = None) -> Floats:
+    """Return each value as that of a group of at least so many neighbours of its class; NaN where there are too few.
+
+    Whatever tables are counted of joined values, they differ by whole groups.
+
+    Examples
+    --------
+    >>> len(np.unique(join_values(np.arange(20.0), 5)))
+    4
+    >>> join_values(np.array([1.0, 1.0, 2.0]), 2, np.array([0, 0, 1])).tolist()
+    [1.0, 1.0, nan]
+    """
+    joined = np.full(len(values), np.nan)
+    labels = np.zeros(len(values), dtype=np.int64) if classes is None else classes
+    for label in np.unique(labels).tolist():
+        own = np.flatnonzero((labels == label) & ~np.isnan(values))
+        own = own[np.argsort(values[own], kind="stable")]
+        places = join_codes(encode_doubles(values[own]), least)
+        joined[own[: len(places)]] = decode_doubles(places)
+    return joined
 
 
 def join_cells(table: Integers, least: int, n_records: int) -> tuple[Floats, int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,21 +21,29 @@ from multicentre.federation.messages import Message, Nothing
 from multicentre.federation.steps import Acknowledgement, step
 from multicentre.federation.wire import encode
 from multicentre.quantiles import CountingPart
+from multicentre.quantiles.maths import coarsen
 from multicentre.validation.folds.drawn import draw_folds
 from multicentre.validation.folds.site import number_patients
 from multicentre.validation.stratifier import messages as sent
-from multicentre.validation.stratifier.counting import count_agreement, count_parts, join_cells, split_outcome
+from multicentre.validation.stratifier.counting import (
+    count_agreement,
+    count_parts,
+    join_cells,
+    join_values,
+    split_outcome,
+)
 from multicentre.validation.stratifier.maths import contiguous_folds, fold_imbalance
 from multicentre.validation.stratifier.pilot import MODELS, kind_of, score_folds
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
-MOST_BINS = 200
 MOST_SPLITS = 20
+MOST_BINS = 4 * MOST_SPLITS
 MOST_ROUNDS = 500
 LEAST_IN_FOLD = 20
 LEAST_SCORE = 1 / sent.LARGEST_RATIO
 LARGEST_IMBALANCE = 2.0
+DIGITS_OF_TIMES = 16
 N_OUTCOME_PARTS = {"number": 5, "time": 3}
 
 
@@ -76,21 +84,29 @@ class StratifierSite(CountingPart):
         return Acknowledgement()
 
     def quantile_values(self) -> Floats:
-        """Return the candidates, and an outcome that is a number or the time of an event, shape (n, d or d + 1)."""
-        data = self._records()
-        values = data.X[:, [data.columns.index(name) for name in self._asked.columns]]
-        return values if kind_of(data) == "class" else np.column_stack([values, _outcome(data)])
+        """Return the candidates, and an outcome that is a number or the time of an event, shape (n, d or d + 1).
+
+        Each is the first value of its cell: of 24 binary digits, a 4096th of a number at most; of times, of 16, a
+        sixteenth at most.
+        """
+        values = coarsen(self._candidates(), self.finest)
+        return values if kind_of(self._records()) == "class" else np.column_stack([values, self._outcome()])
+
+    def most_parts(self) -> int:
+        """Return in how many parts each column is cut."""
+        return self._asked.n_bins
 
     @step(releases=sent.Screened, when="once", summed=True)
     def screen(self, ask: sent.Cuts) -> sent.Screened:
         """Count records by part of each candidate and class of the outcome, and patients whose values agree.
 
         In clear, cells of fewer records than the policy's minimum are joined with their neighbours, and what is still
-        too few goes to the column's fullest cell; agreement is left out where few patients agree or few do not.
+        too few goes to the column's fullest cell; so are values before they are cut, so that tables of other thresholds
+        differ by as many; agreement is left out where few patients agree or few do not.
         """
         self._answer_once("screened", ask)
         least = 0 if self.masked else self.least_behind
-        classes, n_classes = self._classes(ask)
+        classes, n_classes = self._classes(ask, least)
         n_columns = len(self._asked.columns)
         values = self.quantile_values()[:, :n_columns].T
         missing = np.isnan(values).sum(axis=1)
@@ -98,10 +114,10 @@ class StratifierSite(CountingPart):
         records = np.zeros((n_columns, self._asked.n_bins, n_classes))
         fewest = []
         for place, (column, cuts) in enumerate(zip(values, self._cuts(ask), strict=False)):
-            table = count_parts(column, cuts, classes, (len(cuts) + 1, n_classes))
+            table = count_parts(join_values(column, least, classes), cuts, classes, (len(cuts) + 1, n_classes))
             records[place, : len(table)], few = join_cells(table, least, len(classes) - int(missing[place]))
             fewest.append(few)
-        several, stable = self._stability(values, least)
+        several, stable = self._stability(self._candidates().T, least)
         cells = np.concatenate([missing, stable, several - stable, fewest])
         return sent.Screened(
             records,
@@ -115,7 +131,8 @@ class StratifierSite(CountingPart):
     def pilot(self, ask: sent.Trial) -> sent.Piloted:
         """Cross-validate a small model with random folds and with folds cut by each column; add the scores' ratios.
 
-        A site leaves out a column that cannot cut it into folds of at least 20 records and of similar sizes.
+        A site leaves out a column that cannot cut it into folds of at least 20 records, or the
+        policy's minimum, and of similar sizes.
         """
         self._check_trial(ask)
         self._answer_once("piloted", ask)
@@ -182,16 +199,27 @@ class StratifierSite(CountingPart):
             raise MessageError("thresholds do not increase", where="Cuts")
         return ask.columns
 
-    def _classes(self, ask: sent.Cuts) -> tuple[Integers, int]:
+    def _classes(self, ask: sent.Cuts, least: int) -> tuple[Integers, int]:
         """Return the class of every record's outcome, and how many there are; numbers and times are cut in parts."""
         data = self._records()
         if isinstance(data, TableData) and data.outcome == "class":
             return data.y.astype(np.int64), len(data.classes)
         kind, cuts = kind_of(data), self._cuts(ask)[-1]
         if isinstance(data, SurvivalData):
-            late = split_outcome(data.time, cuts, N_OUTCOME_PARTS[kind])
+            late = split_outcome(join_values(coarsen(data.time, DIGITS_OF_TIMES), least), cuts, N_OUTCOME_PARTS[kind])
             return late + N_OUTCOME_PARTS[kind] * (data.event == 1), 2 * N_OUTCOME_PARTS[kind]
-        return split_outcome(data.y, cuts, N_OUTCOME_PARTS[kind]), N_OUTCOME_PARTS[kind]
+        return split_outcome(join_values(self._outcome(), least), cuts, N_OUTCOME_PARTS[kind]), N_OUTCOME_PARTS[kind]
+
+    def _candidates(self) -> Floats:
+        data = self._records()
+        return data.X[:, [data.columns.index(name) for name in self._asked.columns]]
+
+    def _outcome(self) -> Floats:
+        """Return cells of numbers, or of times of events; NaN without an event."""
+        data = self._records()
+        if isinstance(data, SurvivalData):
+            return np.where(data.event == 1, coarsen(data.time, DIGITS_OF_TIMES), np.nan)
+        return coarsen(np.asarray(data.y, dtype=np.float64), self.finest)
 
     def _stability(self, values: Floats, least: int) -> tuple[Integers, Integers]:
         """Return patients with several known values by column, and those of them whose values are all the same."""
@@ -205,7 +233,10 @@ class StratifierSite(CountingPart):
         data = self._records()
         folds = contiguous_folds(data.X[:, data.columns.index(name)], patients, ask.n_splits)
         sizes = np.bincount(folds[folds >= 0], minlength=1)
-        if sizes.min() < LEAST_IN_FOLD or fold_imbalance(sizes, ask.n_splits) > LARGEST_IMBALANCE:
+        if (
+            sizes.min() < max(LEAST_IN_FOLD, self.least_behind)
+            or fold_imbalance(sizes, ask.n_splits) > LARGEST_IMBALANCE
+        ):
             return float("nan")
         return score_folds(data, folds, ask.model, ask.n_rounds)
 
@@ -216,7 +247,3 @@ class StratifierSite(CountingPart):
             raise MessageError(
                 f"a pilot is of the candidates, 2 to {MOST_SPLITS} folds, 1 to {MOST_ROUNDS} rounds", where="Trial"
             )
-
-
-def _outcome(data: Any) -> Floats:
-    return np.where(data.event == 1, data.time, np.nan) if isinstance(data, SurvivalData) else data.y

@@ -257,11 +257,12 @@ def test_a_site_checks_what_it_is_told_to_cut_by() -> None:
     for thresholds in (np.array([2.0, 1.0]), np.arange(2000.0)):
         with pytest.raises(MessageError, match="thresholds"):
             part.count_parts(Cutting(**fields, thresholds=thresholds))
+    part = CutFolds("lyon", part.data)
     for sizes in (np.array([1]), np.array([-1, 2])):
         with pytest.raises(MessageError, match="parts"):
             part.cut(Dealing(**fields, thresholds=np.array([5.0]), sizes=sizes, permuted=False))
     with pytest.raises(ConfigurationError, match="no covariate"):
-        part.quantile_values()
+        CutFolds("lyon", part.data).quantile_values()
     part.masked, part.least_behind = False, 5
     with pytest.raises(DisclosureRefused):
         part.count_parts(Cutting(**fields, thresholds=np.array([5.0])))

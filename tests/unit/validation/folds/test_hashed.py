@@ -235,7 +235,7 @@ def test_patients_with_many_records_each_are_no_crowd():
     data = table(rng, np.repeat(np.arange(60), 25))
     HashGroupKFold(4).plan(federate({"a": data, "b": table(rng, range(100))}))
     people = np.r_[np.zeros(40, dtype=int), np.arange(1, 200)]
-    often = table(rng, people, nr=people, local=people)
+    often = table(rng, people, nr=people.astype(str), local=people.astype(str))
     HashGroupKFold(4, person_key="nr", patient_key="local").plan(federate({"a": often}))
     with pytest.warns(UserWarning, match="^a: many more"):
         HashGroupKFold(4, person_key="nr").plan(federate({"a": often}))
@@ -282,7 +282,7 @@ def test_names_in_unicode_and_numbers_are_one_person_however_they_are_written():
     sites = {"a": table(rng, names, name=names), "b": table(rng, plain, name=plain)}
     plan = HashGroupKFold(3, person_key="name", kind="name").plan(federate(sites))
     assert np.array_equal(*folds_of(plan).values())
-    numbers = np.arange(1, 101)
+    numbers = [str(number) for number in range(1, 101)]
     sites = {"a": table(rng, numbers, nr=numbers), "b": table(rng, numbers, nr=[f" {number} " for number in numbers])}
     plan = HashGroupKFold(3, person_key="nr").plan(federate(sites))
     assert np.array_equal(*folds_of(plan).values())

@@ -1,7 +1,12 @@
 """A plan over sites: which federations it gives, what it counts in clear, and random folds."""
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import multicentre as mc
 from fold_sites import federate, folds_of, people_sites, table, violations
@@ -10,6 +15,7 @@ from multicentre.federation.errors import ConfigurationError, DataError, Disclos
 from multicentre.validation.folds.drawn import FederatedKFold, draw_folds
 from multicentre.validation.folds.hashed import HashGroupKFold
 from multicentre.validation.folds.plan import FoldPlan, check_outcomes
+from multicentre.validation.folds.site import spare_few
 from multicentre.validation.folds.strata import array_strata, outcome_strata
 
 
@@ -70,22 +76,21 @@ def test_in_clear_no_count_of_few_shows_whichever_class_is_rare():
     assert plan.counts.tolist() == [50.0] * 4
 
 
-def test_under_masks_a_site_with_few_in_a_fold_trains_and_is_not_tested():
+def test_under_masks_records_in_folds_of_few_at_their_site_are_in_no_fold():
     sites, _ = people_sites(100)
     small = {**sites, "small": table(np.random.default_rng(1), range(1000, 1030))}
-    with pytest.warns(UserWarning, match="30 records are trained on and never tested"):
+    with pytest.warns(UserWarning, match="30 records are in no fold, .* take fewer folds"):
         plan = FederatedKFold(5).plan(federate(small, policy=None, secure_sum=True))
-    assert plan.present["small"] == (0, 1, 2, 3, 4)
-    assert plan.tested["small"] == ()
-    assert plan.train(0).sites == (*sites, "small")
-    assert plan.test(0).sites == tuple(sites)
-    assert plan.counts.sum() == 330
+    assert plan.present["small"] == plan.tested["small"] == ()
+    assert plan.train(0).sites == plan.test(0).sites == tuple(sites)
+    assert plan.counts.sum() == 300
+    assert plan.n_excluded == 30
     with pytest.raises(DisclosureRefused, match="small: a fold"):
         FederatedKFold(5).plan(federate(small, policy=None))
 
 
 @pytest.mark.filterwarnings("ignore:FederatedKFold. fold . has")
-@pytest.mark.filterwarnings("ignore:FederatedKFold. 60 records are trained on")
+@pytest.mark.filterwarnings("ignore:FederatedKFold. 60 records are in no fold")
 def test_a_fold_that_one_site_alone_can_be_tested_on_is_warned_of():
     rng = np.random.default_rng(0)
     sites = {"large": table(rng, range(200)), "a": table(rng, range(200, 230)), "b": table(rng, range(300, 330))}
@@ -93,16 +98,47 @@ def test_a_fold_that_one_site_alone_can_be_tested_on_is_warned_of():
         plan = FederatedKFold(5).plan(federate(sites, policy=None, secure_sum=True))
     assert plan.test(0).sites == ("large",)
     assert plan.test(0).protection == "clear"
-    assert plan.train(0).protection == "masked"
+    assert plan.federation.protection == "masked"
 
 
-@pytest.mark.filterwarnings("ignore:FederatedKFold. fold . has")
-def test_a_fold_that_no_site_can_be_tested_on_is_named():
+def test_folds_that_no_site_has_enough_records_for_are_refused():
     sites, _ = people_sites(30, 3, shared=0)
-    with pytest.warns(UserWarning, match="90 records are trained on and never tested"):
-        plan = FederatedKFold(5).plan(federate(sites, policy=None, secure_sum=True))
-    with pytest.raises(DataError, match="fold 0: no site has enough records"):
-        plan.test(0)
+    with (
+        pytest.warns(UserWarning, match="90 records are in no fold"),
+        pytest.raises(DataError, match=r"no site has enough records in a fold\. Take fewer folds"),
+    ):
+        FederatedKFold(5).plan(federate(sites, policy=None, secure_sum=True))
+
+
+def fold_column(sizes, n_splits, least):
+    order = np.random.default_rng(0).permutation(sum(sizes))
+    fold = np.repeat(np.arange(-1, n_splits), sizes)[order]
+    return fold, spare_few(fold, n_splits, least, np.random.default_rng(1).permutation(len(fold)))
+
+
+@given(st.lists(st.integers(0, 30), min_size=3, max_size=7), st.integers(0, 12))
+def test_what_is_left_of_folds_and_what_is_left_out_is_none_or_enough(sizes, least):
+    before, after = fold_column(sizes, len(sizes) - 1, least)
+    left, kept = np.bincount(after[after >= 0], minlength=len(sizes) - 1), after >= 0
+    assert ((left == 0) | (left >= least)).all()
+    assert np.array_equal(after[kept], before[kept])
+    n_left = int((~kept).sum()) - sizes[0]
+    assert n_left == 0 or n_left >= least or not kept.any()
+    if min((size for size in sizes[1:] if size), default=least) >= least:
+        assert n_left == 0
+
+
+def test_a_plan_that_travelled_tells_its_counts_and_that_it_has_no_federation():
+    plan = HashGroupKFold(3).plan(federate(people_sites()[0], secure_sum=True))
+    for copied in (pickle.loads(pickle.dumps(plan)), copy.deepcopy(plan)):
+        assert np.array_equal(copied.class_table, plan.class_table)
+        assert copied.digest == plan.digest
+        assert repr(copied) == repr(plan)
+        for part in (copied.train, copied.test):
+            with pytest.raises(ConfigurationError, match="the federation did not travel"):
+                part(0)
+        with pytest.raises(AttributeError, match="no attribute 'folds'"):
+            copied.folds()
 
 
 @pytest.mark.parametrize("secure", [False, True])
@@ -128,7 +164,7 @@ def test_random_folds_are_even_and_keep_patients_together(n_splits):
 
 
 def test_random_folds_of_patients_follow_a_column_of_the_site():
-    sites = {"a": table(np.random.default_rng(0), range(200), local=np.arange(200) // 4)}
+    sites = {"a": table(np.random.default_rng(0), range(200), local=[str(row // 4) for row in range(200)])}
     plan = FederatedKFold(4, patient_key="local").plan(federate(sites))
     fold = folds_of(plan)["a"].reshape(50, 4)
     assert (fold == fold[:, :1]).all()

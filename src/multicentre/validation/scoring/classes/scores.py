@@ -14,7 +14,7 @@ from multicentre.federation.messages import Message, Nothing
 from multicentre.validation.scoring.classes import maths
 from multicentre.validation.scoring.classes import messages as sent
 from multicentre.validation.scoring.classes.site import ClassPart
-from multicentre.validation.scoring.judging import FIXED, ask_own, begin_judging, total
+from multicentre.validation.scoring.judging import ask_own, begin_judging, total, unfixed
 from multicentre.validation.scoring.scores import Scores
 
 RANKS = ("roc_auc", "roc_auc_ovr", "average_precision")
@@ -56,7 +56,7 @@ class ClassScores:
             n_records = float(table.sum())
         if set(names) & set(LOSSES):
             losses = total(opened, self.part.sum_losses, Nothing())
-            means = {name: getattr(losses, field) / FIXED / losses.n_records for name, field in LOSSES.items()}
+            means = {name: unfixed(getattr(losses, field)) / losses.n_records for name, field in LOSSES.items()}
             values |= {name: -mean for name, mean in means.items() if name in names}
             n_records = float(losses.n_records)
         if set(names) & set(RANKS):

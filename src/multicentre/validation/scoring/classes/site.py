@@ -17,7 +17,7 @@ from multicentre.federation.steps import step
 from multicentre.survival.times.joining import find_places
 from multicentre.validation.scoring.classes import maths
 from multicentre.validation.scoring.classes import messages as sent
-from multicentre.validation.scoring.judging import JudgingPart, amount_to, fixed
+from multicentre.validation.scoring.judging import JudgingPart
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -45,8 +45,8 @@ class ClassPart(JudgingPart):
     def sum_losses(self, ask: Nothing) -> sent.Losses:
         """Sum log losses and Brier scores."""
         log, brier = maths.log_losses(self.chances, self.truth), maths.brier_losses(self.chances, self.truth)
-        behind = min(self.behind_total(log), self.behind_total(brier))
-        return sent.Losses(len(self.truth), fixed(log), fixed(brier), patients=behind)
+        (log_total, one), (brier_total, other) = self.summed(log), self.summed(brier)
+        return sent.Losses(len(self.truth), log_total, brier_total, patients=min(one, other))
 
     @step(releases=sent.Confusion, when="at the end", summed=True)
     def count_confusion(self, ask: Nothing) -> sent.Confusion:
@@ -80,8 +80,8 @@ class ClassPart(JudgingPart):
             return maths.from_confusion(name, table.astype(np.float64)), _fewest(table)
         if name in ("neg_log_loss", "neg_brier_score"):
             losses = maths.log_losses if name == "neg_log_loss" else maths.brier_losses
-            own = losses(self.chances, self.truth)
-            return -float(own.mean()), amount_to(own)
+            mean, behind = self.own_mean(losses(self.chances, self.truth))
+            return -mean, behind
         return self._own_ranks(name)
 
     @cached_property
@@ -92,7 +92,7 @@ class ClassPart(JudgingPart):
     @property
     def chances(self) -> Floats:
         """Chance of each class, shape (n, k)."""
-        return self.predicted(self.predict_chances)
+        return np.clip(self.predicted(self.predict_chances), 0.0, 1.0)
 
     @property
     def named(self) -> Integers:
@@ -131,14 +131,16 @@ class ClassPart(JudgingPart):
         return join_bins(counts, self.least_behind)
 
     def _own_ranks(self, name: str) -> tuple[float, int]:
+        """Return a score of ranks; records whose score few have are tied with neighbours, of any class."""
         found, fewest = [], []
         for row, own in enumerate(self.scores.T):
-            counts = self._ranked(row, np.unique(own)[:-1]).astype(np.float64)
+            counts = self._ranked(row, np.unique(own)[:-1])
             fewest.append(int(counts.sum(axis=1).min()))
             if not fewest[-1]:
                 return float("nan"), 0
-            area = maths.area_under_curve(counts, counts)[0]
-            found.append(maths.average_precision(counts) if name == "average_precision" else area)
+            tied = tie_few(counts, self.least_behind).astype(np.float64)
+            area = maths.area_under_curve(tied, tied)[0]
+            found.append(maths.average_precision(tied) if name == "average_precision" else area)
         return float(np.mean(found)), min(fewest)
 
     def _check_edges(self, edges: Floats) -> None:
@@ -149,10 +151,12 @@ class ClassPart(JudgingPart):
 
 
 def join_bins(counts: Integers, least: int) -> tuple[Integers, Integers]:
-    """Join bins, each row by itself, until each holds `least` records or none, and tell between which bins they lie.
+    """Join bins until each row holds `least` records or none in each, and tell between which bins they lie.
 
-    A block of joined bins goes to a place that nobody's records decide; its records lie between the places of its
-    neighbours. A bin that holds enough by itself stays what it is.
+    Bins are joined first for all rows alike, until `least` records of all rows together are in each: which of two
+    classes joins a bin of one record would tell the class of that record. Then each row is joined by itself. A block of
+    joined bins goes to a place that nobody's records decide; its records lie between the places of its neighbours. A
+    bin that holds enough by itself stays what it is.
 
     Parameters
     ----------
@@ -175,16 +179,45 @@ def join_bins(counts: Integers, least: int) -> tuple[Integers, Integers]:
     totals = counts.sum(axis=1)
     if ((totals > 0) & (totals < least)).any():
         return low, high
-    for row, own in enumerate(counts):
-        occupied = np.flatnonzero(own)
-        places = find_places(own[None], least)
-        used, block, n_bins = np.unique(places[occupied], return_inverse=True, return_counts=True)
-        alone = (n_bins == 1) & np.isin(used, occupied)
-        first = np.where(alone, used, np.append(0, used[:-1] + 1)[: len(used)])
-        last = np.where(alone, used, np.append(used[1:] - 1, len(own) - 1)[: len(used)])
-        np.add.at(low[row], first[block], own[occupied])
-        np.add.at(high[row], last[block], own[occupied])
+    tied, first, last = _tied(counts, counts.sum(axis=0), least)
+    for row, own in enumerate(tied):
+        joined, lowest, highest = _tied(own[None], own, least)
+        np.add.at(low[row], first[lowest], joined[0])
+        np.add.at(high[row], last[highest], joined[0])
     return low, high
+
+
+def _tied(counts: Integers, decisive: Integers, least: int) -> tuple[Integers, Integers, Integers]:
+    """Return rows by blocks of bins that hold enough of the decisive counts, shape (r, m), and where blocks can lie."""
+    occupied = np.flatnonzero(decisive)
+    places = find_places(decisive[None], least)[occupied]
+    used, block, n_bins = np.unique(places, return_inverse=True, return_counts=True)
+    joined = np.zeros((len(counts), len(used)), dtype=np.int64)
+    for row, own in enumerate(counts):
+        np.add.at(joined[row], block, own[occupied])
+    alone = (n_bins == 1) & np.isin(used, occupied)
+    first = np.where(alone, used, np.append(0, used[:-1] + 1)[: len(used)])
+    last = np.where(alone, used, np.append(used[1:] - 1, len(decisive) - 1)[: len(used)])
+    return joined, first, last
+
+
+def tie_few(counts: Integers, least: int) -> Integers:
+    """Return counts by bin, shape (r, b'), neighbours joined until each bin holds `least` of all rows together.
+
+    Parameters
+    ----------
+    counts : array of shape (r, b)
+        No bin is empty.
+    least : int
+
+    Examples
+    --------
+    >>> tie_few(np.array([[9, 5, 0], [0, 4, 1]]), 3).tolist()
+    [[9, 5], [0, 5]]
+    """
+    if least <= 1:
+        return counts
+    return _tied(counts, counts.sum(axis=0), least)[0]
 
 
 def _fewest(cells: Integers) -> int:

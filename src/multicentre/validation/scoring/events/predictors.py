@@ -20,6 +20,7 @@ from multicentre.phenotyping.kernels.sparse import SparseTensor
 Floats = NDArray[np.float64]
 N_RATE_STEPS = 100
 MOST_PHENOTYPES = 1000
+LARGEST = 1e30
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,8 @@ class Factors(Message):
         for mode, names in self.codes.items():
             if self.factors[mode].shape != (len(names), self.rank) or len(set(names)) != len(names) or not names:
                 raise MessageError("a factor does not fit its codes", where=f"Factors.factors[{mode}]")
+            if np.abs(self.factors[mode]).max() > LARGEST:
+                raise MessageError("a factor is out of range", where=f"Factors.factors[{mode}]")
             if self.rates and (self.factors[mode] < 0).any():
                 raise MessageError("a rate is below 0", where=f"Factors.factors[{mode}]")
         return self

@@ -11,7 +11,7 @@ from multicentre.federation.messages import Nothing
 from multicentre.federation.steps import SitePart
 from multicentre.validation.scoring.events.predictors import factors_of
 from multicentre.validation.scoring.events.site import TERMS, EventPart, score_of
-from multicentre.validation.scoring.judging import FIXED, ask_own, begin_judging, total
+from multicentre.validation.scoring.judging import ask_own, begin_judging, total, unfixed
 from multicentre.validation.scoring.scores import Scores
 
 
@@ -33,7 +33,7 @@ class EventScores:
         """Score fitted phenotypes by sums over hidden cells of all sites."""
         opened = begin_judging(federation, EventPart, factors_of(model), "Factors")
         found = total(opened, EventPart.sum_entries, Nothing())
-        sums = {name: getattr(found, name) / FIXED for name in TERMS}
+        sums = {name: unfixed(getattr(found, name)) for name in TERMS}
         values = {name: float(score_of(name, sums, found.cells)) for name in names}
         own = ask_own(opened, EventPart, names) if by_site else {}
         facts = {"share_unknown": found.unknown / max(found.unknown + found.known, 1)}

@@ -8,7 +8,7 @@ the factors.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -23,13 +23,14 @@ from multicentre.federation.steps import Release, step
 from multicentre.phenotyping.kernels.inner import hadamard_gram, predict_entries
 from multicentre.phenotyping.kernels.sparse import SparseTensor
 from multicentre.validation.scoring.events.predictors import Factors
-from multicentre.validation.scoring.judging import LARGEST_FIXED, RECORDS, JudgingPart, fixed
+from multicentre.validation.scoring.judging import LARGEST_FIXED, RECORDS, JudgingPart, limited, unfixed
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 N_PARTS = 5
 LEAST_RATE = 1e-10
-TERMS = ("counts", "squares", "errors", "predicted", "logs", "cross")
+MAIN_TERMS = ("counts", "squares", "errors")
+TERMS = (*MAIN_TERMS, "predicted", "logs", "cross")
 LARGEST_CELLS = 2.0**50
 
 
@@ -62,17 +63,16 @@ class EventPart(JudgingPart):
     @step(releases=EntrySums, when="at the end", summed=True)
     def sum_entries(self, ask: Nothing) -> EntrySums:
         """Predict every patient's hidden cells from the others, and sum the errors."""
-        terms = self.terms
-        sums = {name: fixed(terms[name]) for name in TERMS}
+        sums, behind = self._sums(TERMS)
         tells_unknown = self.masked or self._with_unknown >= self.least_behind
         n_unknown = self.data.nnz - self.aligned.nnz if tells_unknown else 0
         facts = (self.n_records, self.n_cells, self.n_entries, n_unknown, self.aligned.nnz)
-        return EntrySums(*facts, **sums, patients=self.behind(np.array([self._with_hidden])))
+        return EntrySums(*facts, **sums, patients=behind)
 
     def own_score(self, name: str) -> tuple[float, int]:
         """Return a score of the site's own records, and how many patients stand behind it."""
-        sums = {term: float(values.sum()) for term, values in self.terms.items()}
-        return score_of(name, sums, self.n_cells), self._with_hidden
+        sums, behind = self._sums(TERMS if name == "explained_deviance" else MAIN_TERMS)
+        return score_of(name, {term: unfixed(total) for term, total in sums.items()}, self.n_cells), behind
 
     @cached_property
     def aligned(self) -> EventTensor:
@@ -116,8 +116,10 @@ class EventPart(JudgingPart):
         for part in range(int(parts.max()) + 1):
             rows = np.flatnonzero(own == part)
             if len(rows):
-                for name, values in self._terms_of(rows, parts == part).items():
-                    found[name][rows] = values
+                with np.errstate(over="ignore", invalid="ignore"):
+                    terms = self._terms_of(rows, parts == part)
+                for name, values in terms.items():
+                    found[name][rows] = limited(values)
         return found
 
     def _terms_of(self, rows: Integers, hides: NDArray[np.bool_]) -> dict[str, Floats]:
@@ -143,6 +145,18 @@ class EventPart(JudgingPart):
             "logs": by_patient(counts * np.log(counts)),
             "cross": by_patient(counts * np.log(np.maximum(predicted, LEAST_RATE))),
         }
+
+    def _sums(self, names: Sequence[str]) -> tuple[dict[str, int], int]:
+        """Return sums, and the fewest patients behind one or with a hidden entry; under a mask all.
+
+        In clear, a sum that the deviance alone needs is told as unknown where too few stand behind it: few patients
+        have codes more than once, on which its logarithms rest.
+        """
+        found = {name: self.summed(self.terms[name]) for name in names}
+        least = 0 if self.masked else self.least_behind
+        told = [name for name, (_, behind) in found.items() if name in MAIN_TERMS or behind >= least]
+        sums = {name: total if name in told else int(LARGEST_FIXED) for name, (total, _) in found.items()}
+        return sums, self.n_records if self.masked else min(self._with_hidden, *(found[name][1] for name in told))
 
     @property
     def _with_hidden(self) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.messages import Message, Nothing
-from multicentre.validation.scoring.judging import FIXED, ask_own, begin_judging, total
+from multicentre.validation.scoring.judging import ask_own, begin_judging, total, unfixed
 from multicentre.validation.scoring.numbers import messages as sent
 from multicentre.validation.scoring.numbers.site import NumberPart
 from multicentre.validation.scoring.scores import Scores
@@ -42,15 +42,15 @@ class NumberScores:
         order = total(opened, self.part.tell_order, Nothing())
         exponent = round(order.exponent / order.sites) if order.sites else 0
         sums = total(opened, self.part.sum_numbers, sent.InUnits(exponent))
-        n, centre = sums.n_records, sums.total / FIXED / sums.n_records
+        n, centre = sums.n_records, unfixed(sums.total) / sums.n_records
         errors = total(opened, self.part.sum_errors, sent.About(exponent, centre))
         unit = 2.0**exponent
-        squared = errors.squared / FIXED / n * unit**2
+        squared, spread = (unfixed(each) / n * unit**2 for each in (errors.squared, errors.spread))
         values = {
-            "r2": 1 - errors.squared / errors.spread if errors.spread else float("nan"),
+            "r2": 1 - squared / spread if spread else float("nan"),
             "neg_mean_squared_error": -squared,
             "neg_root_mean_squared_error": -float(np.sqrt(squared)),
-            "neg_mean_absolute_error": -errors.absolute / FIXED / n * unit,
+            "neg_mean_absolute_error": -unfixed(errors.absolute) / n * unit,
         }
         own = ask_own(opened, self.part, names) if by_site else {}
         return Scores({name: float(values[name]) for name in names}, float(n), own)

@@ -10,11 +10,13 @@ from numpy.typing import NDArray
 from multicentre.federation.errors import MessageError
 from multicentre.federation.messages import Nothing
 from multicentre.federation.steps import step
-from multicentre.validation.scoring.judging import JudgingPart, fixed
+from multicentre.validation.scoring.judging import JudgingPart, amount_to, fixed
 from multicentre.validation.scoring.numbers import messages as sent
 
 Floats = NDArray[np.float64]
 LARGEST_EXPONENT = 500
+MOST_APART = 12
+WIDEST = 2.0**20
 
 
 class NumberPart(JudgingPart):
@@ -31,51 +33,83 @@ class NumberPart(JudgingPart):
     @step(releases=sent.Order, when="at the end", summed=True)
     def tell_order(self, ask: Nothing) -> sent.Order:
         """Tell the order of magnitude of the numbers' spread, for the unit of the sums."""
-        spread = float(self.truth.std())
-        exponent = round(np.log2(spread)) if spread > 0 else 0
-        limited = int(np.clip(exponent, -LARGEST_EXPONENT, LARGEST_EXPONENT))
-        return sent.Order(int(spread > 0), limited, patients=len(self.truth))
+        exponent = self.exponent
+        behind = self.behind_numbers(np.square(self.truth - self.truth.mean()))
+        return sent.Order(int(exponent is not None), exponent or 0, patients=behind)
 
     @step(releases=sent.Sums, when="at the end", summed=True)
     def sum_numbers(self, ask: sent.InUnits) -> sent.Sums:
         """Sum the true numbers, for their mean."""
         self.answer_once("sum_numbers", ask)
-        return sent.Sums(len(self.truth), fixed(self.truth / _unit(ask)), patients=len(self.truth))
+        total = fixed(self.truth / self.unit_of(ask))
+        return sent.Sums(len(self.truth), total, patients=self.behind_numbers(self.truth - np.median(self.truth)))
 
     @step(releases=sent.Errors, when="at the end", summed=True)
     def sum_errors(self, ask: sent.About) -> sent.Errors:
         """Sum absolute and squared errors, and squared distances to the mean."""
         self.answer_once("sum_errors", ask)
-        errors = self.errors / _unit(ask)
-        distances = self.truth / _unit(ask) - ask.centre
-        terms = (np.abs(errors), errors**2, distances**2)
-        return sent.Errors(*(fixed(each) for each in terms), patients=self.n_records)
+        unit = self.unit_of(ask)
+        if not abs(ask.centre - float(self.truth.mean()) / unit) <= WIDEST * max(1.0, self.own_unit / unit):
+            raise MessageError("the mean is far from the site's own", where="centre")
+        errors = self.errors(ask.centre * unit, unit) / unit
+        terms = (np.abs(errors), errors**2, (self.truth / unit - ask.centre) ** 2)
+        totals, behind = zip(*(self.summed(each) for each in terms), strict=True)
+        return sent.Errors(*totals, patients=min(behind))
 
     def own_score(self, name: str) -> tuple[float, int]:
         """Return a score of the site's own records, and how many patients stand behind it."""
+        unit, centre = self.own_unit, float(self.truth.mean())
+        errors = self.errors(centre, unit) / unit
         if name == "neg_mean_absolute_error":
-            return -float(np.abs(self.errors).mean()), self.n_records
-        squares = self.errors**2
-        spread = float(np.square(self.truth - self.truth.mean()).sum())
-        values = {
-            "neg_mean_squared_error": -float(squares.mean()),
-            "neg_root_mean_squared_error": -float(np.sqrt(squares.mean())),
-            "r2": 1 - float(squares.sum()) / spread if spread > 0 else float("nan"),
-        }
-        return values[name], self.n_records
+            mean, behind = self.own_mean(np.abs(errors))
+            return -mean * unit, behind
+        mean, behind = self.own_mean(errors**2)
+        if name != "r2":
+            return -(mean * unit**2 if name == "neg_mean_squared_error" else float(np.sqrt(mean)) * unit), behind
+        spread, apart = self.own_mean(np.square((self.truth - centre) / unit))
+        return (1 - mean / spread if spread > 0 else float("nan")), min(behind, apart)
 
     @cached_property
     def truth(self) -> Floats:
         """True numbers, shape (n,)."""
         return self.true_numbers()
 
+    @cached_property
+    def exponent(self) -> int | None:
+        """Exponent of the power of two nearest to the numbers' standard deviation; None where they are all the same."""
+        spread = float(self.truth.std())
+        limits = (-LARGEST_EXPONENT, LARGEST_EXPONENT)
+        return round(float(np.clip(np.log2(spread), *limits))) if spread > 0 else None
+
     @property
-    def errors(self) -> Floats:
-        """True less predicted numbers, shape (n,)."""
-        return np.asarray(self.truth - self.predicted(self.predict_numbers), dtype=np.float64)
+    def own_unit(self) -> float:
+        """The power of two nearest to the standard deviation of the site's own numbers."""
+        return float(2.0 ** (self.exponent or 0))
 
+    def unit_of(self, ask: sent.InUnits) -> float:
+        """Return the unit of an ask.
 
-def _unit(ask: sent.InUnits) -> float:
-    if abs(ask.exponent) > LARGEST_EXPONENT:
-        raise MessageError("the unit is out of range", where="exponent")
-    return float(2.0**ask.exponent)
+        In a unit far from the numbers' own spread, rounding would tell how many lie beyond a value.
+
+        Raises
+        ------
+        MessageError
+            It is out of range, or far from that spread.
+        """
+        near = ask.exponent if self.exponent is None else self.exponent
+        if abs(ask.exponent) > LARGEST_EXPONENT or abs(ask.exponent - near) > MOST_APART:
+            raise MessageError(
+                f"the unit is out of range, or more than 2^{MOST_APART} times the site's own spread, or less",
+                where="exponent",
+                mend="Give all sites the numbers in one unit.",
+            )
+        return float(2.0**ask.exponent)
+
+    def errors(self, centre: float, unit: float) -> Floats:
+        """Return true less predicted numbers, shape (n,); none is predicted farther than 2^20 units from the centre."""
+        predicted = np.clip(self.predicted(self.predict_numbers), centre - WIDEST * unit, centre + WIDEST * unit)
+        return np.asarray(self.truth - predicted, dtype=np.float64)
+
+    def behind_numbers(self, terms: Floats) -> int:
+        """Return how many patients stand behind a sum of what no model decides: under a mask all."""
+        return self.n_records if self.masked else amount_to(terms)

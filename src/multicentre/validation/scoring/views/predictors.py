@@ -19,6 +19,9 @@ from multicentre.multiview.vae.maths import Architecture, Model, decode_mean, en
 
 Floats = NDArray[np.float64]
 MOST_COMPONENTS = 10_000
+MOST_PRODUCTS = 2**28
+LARGEST = 1e30
+MOST_PRECISE = 1e14
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,7 @@ class RowModel(Message):
         fits = bool(self.views) and set(self.views) == set(self.columns) and len(set(self.views)) == len(self.views)
         if not fits or not all(self.columns.values()) or len(self.deviation) != self.layout.n_features:
             raise MessageError("the columns do not fit the model", where=type(self).__name__)
-        if (self.deviation <= 0).any():
+        if (self.deviation <= 1 / LARGEST).any():
             raise MessageError("a deviation is not above 0", where=type(self).__name__)
         check_columns(data, self.columns)
         self.check_arrays()
@@ -81,9 +84,19 @@ class RowLaw(RowModel):
         return Parameters(self.loadings, self.mean, self.noise)
 
     def check_arrays(self) -> None:
-        """Raise MessageError unless the noise is above 0 and there are latent dimensions."""
-        if (self.noise <= 0).any() or not 1 <= self.loadings.shape[1] <= MOST_COMPONENTS:
+        """Raise MessageError unless the noise is above 0 and there are latent dimensions.
+
+        The law must be one under which no row can make a step break: its precision in the latent space can be told
+        from the identity, whatever entries a row has.
+        """
+        d, q = self.loadings.shape
+        in_range = (self.noise > 1 / LARGEST).all() and max(
+            np.abs(own).max(initial=0.0) for own in (self.loadings, self.mean, self.noise)
+        ) <= LARGEST
+        if not in_range or not 1 <= q <= MOST_COMPONENTS or d * q**2 > MOST_PRODUCTS:
             raise MessageError("the arrays make no law", where="RowLaw")
+        if float((np.square(self.loadings) / self.noise[:, None]).sum()) > MOST_PRECISE:
+            raise MessageError("the noise is too small for the loadings", where="RowLaw.noise")
 
     def rebuild(self, X: Floats) -> Floats:
         """Return every row as the law sees it, W x + mu, shape (n, d)."""

@@ -11,7 +11,7 @@ import numpy as np
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.messages import Nothing
 from multicentre.federation.steps import SitePart
-from multicentre.validation.scoring.judging import FIXED, ask_own, begin_judging, total
+from multicentre.validation.scoring.judging import ask_own, begin_judging, total, unfixed
 from multicentre.validation.scoring.scores import Scores
 from multicentre.validation.scoring.views.predictors import RowModel, row_encoder, row_law
 from multicentre.validation.scoring.views.site import RowPart
@@ -46,12 +46,13 @@ class RowScores:
         n_records = np.nan
         if MAE in names:
             errors = total(opened, RowPart.sum_errors, Nothing())
-            parts = -errors.absolute / FIXED / np.where(errors.entries, errors.entries, np.nan)
-            values[MAE] = -float(errors.absolute.sum() / FIXED / errors.entries.sum())
+            absolute = np.array([unfixed(each) for each in errors.absolute])
+            parts = -absolute / np.where(errors.entries, errors.entries, np.nan)
+            values[MAE] = -float(absolute.sum() / errors.entries.sum())
             values |= {f"{MAE}/{view}": float(part) for view, part in zip(told.views, parts, strict=True)}
         if LOG in names:
             found = total(opened, RowPart.sum_densities, Nothing())
-            densities = found.log / FIXED / np.where(found.records, found.records, np.nan)
+            densities = np.array([unfixed(each) for each in found.log]) / np.where(found.records, found.records, np.nan)
             values[LOG], n_records = float(densities[0]), float(found.records[0])
             values |= {f"{LOG}/{view}": float(part) for view, part in zip(told.views, densities[1:], strict=True)}
         if len(told.views) == 1:

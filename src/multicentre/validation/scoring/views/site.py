@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from multicentre.data.multiview import MultiViewData
 from multicentre.federation.messages import Nothing, array
 from multicentre.federation.steps import Release, step
-from multicentre.validation.scoring.judging import LARGEST_FIXED, RECORDS, JudgingPart, fixed
+from multicentre.validation.scoring.judging import LARGEST_FIXED, RECORDS, JudgingPart, limited
 from multicentre.validation.scoring.views.predictors import RowEncoder, RowLaw, RowModel
 
 Floats = NDArray[np.float64]
@@ -50,30 +50,31 @@ class RowPart(JudgingPart):
     @step(releases=RowErrors, when="at the end", summed=True)
     def sum_errors(self, ask: Nothing) -> RowErrors:
         """Sum absolute differences of entries and rebuilt rows, by view."""
-        errors = self.errors
-        absolute = np.array([fixed(np.nansum(errors[:, own], axis=1)) for own in self.blocks])
-        entries = np.array([np.isfinite(errors[:, own]).sum() for own in self.blocks])
-        return RowErrors(absolute, entries, patients=self._behind(*(errors[:, own] for own in self.blocks)))
+        entries = np.array([self.observed[:, own].sum() for own in self.blocks])
+        absolute, behind = self._summed([self._errors_of_rows(own) for own in self.blocks])
+        return RowErrors(absolute, entries, patients=behind)
 
     @step(releases=RowDensities, when="at the end", summed=True)
     def sum_densities(self, ask: Nothing) -> RowDensities:
         """Sum log densities of rows, and of each view by itself."""
-        observed = np.isfinite(self.rows)
-        has_entry = [observed.any(axis=1), *(observed[:, own].any(axis=1) for own in self.blocks)]
-        log = np.array([fixed(column) for column in self.log_likelihoods.T])
-        records = np.array([own.sum() for own in has_entry])
-        return RowDensities(log, records, patients=self._behind(*(self.rows[:, own] for own in self.blocks)))
+        known = [self._with_entry(own) for own in (slice(None), *self.blocks)]
+        log, behind = self._summed([own[rows] for own, rows in zip(self.log_likelihoods.T, known, strict=True)])
+        return RowDensities(log, np.array([rows.sum() for rows in known]), patients=behind)
 
     def own_score(self, name: str) -> tuple[float, int]:
         """Return a score of the site's own records, and how many patients stand behind it."""
         stem, _, view = name.partition("/")
         place = self.model.views.index(view) if view in self.model.views else None
+        columns = slice(None) if place is None else self.blocks[place]
+        known = self._with_entry(columns)
+        if not known.any():
+            return float("nan"), 0
         if stem == "log_likelihood":
-            own = self.log_likelihoods[:, 0 if place is None else 1 + place]
-            return float(own.mean()), len(own)
-        errors = self.errors if place is None else self.errors[:, self.blocks[place]]
-        known = np.isfinite(errors)
-        return (-float(np.nanmean(errors)) if known.any() else float("nan")), int(known.any(axis=1).sum())
+            mean, behind = self.own_mean(self.log_likelihoods[known, 0 if place is None else 1 + place])
+            return mean, min(behind, int(known.sum()))
+        mean, behind = self.own_mean(self._errors_of_rows(columns))
+        entries = int(self.observed[:, columns].sum())
+        return -mean * int(known.sum()) / entries, min(behind, int(known.sum()))
 
     @property
     def blocks(self) -> list[slice]:
@@ -87,16 +88,33 @@ class RowPart(JudgingPart):
         return self.data.stacked(self.model.views, sizes)
 
     @cached_property
+    def observed(self) -> NDArray[np.bool_]:
+        """Entries that are not missing, shape (n, d)."""
+        return np.isfinite(self.rows)
+
+    @cached_property
     def errors(self) -> Floats:
-        """Absolute differences of entries and rebuilt rows in standard deviations, shape (n, d), NaN where missing."""
-        return np.asarray(np.abs(self.rows - self.model.rebuild(self.rows)) / self.model.deviation, dtype=np.float64)
+        """Absolute differences of entries and rebuilt rows in standard deviations, shape (n, d), 0 where missing."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            errors = np.abs(self.rows - limited(self.model.rebuild(self.rows))) / self.model.deviation
+        return np.where(self.observed, limited(errors), 0.0)
 
     @cached_property
     def log_likelihoods(self) -> Floats:
         """Log densities of rows, shape (n, 1 + k)."""
-        return self.model.log_likelihoods(self.rows)
+        with np.errstate(over="ignore", invalid="ignore"):
+            return limited(self.model.log_likelihoods(self.rows))
 
-    def _behind(self, *tables: Floats) -> int:
-        """Return the fewest patients, but some, who have an entry of a table; under a mask all."""
-        counts = np.array([np.isfinite(table).any(axis=1).sum() for table in tables])
-        return self.behind(counts)
+    def _with_entry(self, columns: slice) -> NDArray[np.bool_]:
+        """Return which records have an entry of some columns, shape (n,)."""
+        return np.asarray(self.observed[:, columns].any(axis=1))
+
+    def _errors_of_rows(self, columns: slice) -> Floats:
+        """Return the sum of errors of every record that has an entry of some columns."""
+        return np.asarray(self.errors[self._with_entry(columns)][:, columns].sum(axis=1), dtype=np.float64)
+
+    def _summed(self, terms: list[Floats]) -> tuple[Integers, int]:
+        """Return sums over records, and the fewest patients behind one of them, but some; under a mask all."""
+        totals, apart = zip(*(self.summed(own) for own in terms), strict=True)
+        shown = [min(behind, len(own)) for behind, own in zip(apart, terms, strict=True) if len(own)]
+        return np.array(totals), self.n_records if self.masked else min(shown, default=self.n_records)

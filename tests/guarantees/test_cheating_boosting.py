@@ -1,0 +1,213 @@
+"""A coordinator that forges trees singles nobody out, and learns of nobody from what a site refuses."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import multicentre as mc
+from multicentre.boosting import Ensemble, FedXGBClassifier, FedXGBRegressor
+from multicentre.boosting import messages as sent
+from multicentre.boosting.kernels.joining import effective_numbers
+from multicentre.boosting.records import weigh
+from multicentre.boosting.site import BoostingSite
+from multicentre.federation.errors import ConfigurationError, MessageError
+
+LEAST, N = 10, 200
+
+
+def i4(*values):
+    return np.array(values, dtype=np.int32)
+
+
+def f4(*values):
+    return np.array(values, dtype=np.float32)
+
+
+rng = np.random.default_rng(0)
+X = rng.normal(60, 9, size=(N, 3))
+CLASSES = mc.data.TableData(X, rng.integers(0, 2, N))
+COUNTS = mc.data.TableData(X, rng.poisson(3, N), outcome="number")
+FINE = np.unique(np.quantile(X[:, 0], np.linspace(0.45, 0.55, 60)).astype(np.float32))
+COARSE = np.linspace(40, 80, 41, dtype=np.float32)
+START = sent.Start(
+    cuts=np.concatenate([FINE, COARSE, COARSE]), n_cuts=i4(len(FINE), 41, 41), objective="binary:logistic",
+    columns=CLASSES.columns, classes=CLASSES.classes, base=f4(0), positive=1.0, slope_exponent=-20,
+    curvature_exponent=-20, loss_exponent=-20, masked=False,
+)  # fmt: skip
+ROOT = sent.Trees(i4(0), i4(-1), i4(0), np.zeros(1, dtype=np.uint8), f4(0))
+
+
+def stump(cut, below=0.0, above=0.0, column=0):
+    nodes = i4(column, -1, -1), i4(cut, 0, 0), np.zeros(3, dtype=np.uint8), f4(0, below, above)
+    return sent.Trees(i4(0), *nodes)
+
+
+def begun(data=CLASSES, start=START, *, masked=False):
+    part = BoostingSite("lyon", data)
+    part.masked, part.least_behind = masked, LEAST
+    part.begin(replace(start, masked=masked))
+    return part
+
+
+def sums_of(part, growing, wanted=(0,), finished=None, since=0):
+    finished = finished or sent.Trees.none()
+    return part.sum_gradients(sent.Level.of(since, finished, growing, list(wanted), counted=True))
+
+
+def ensemble(objective, base, *trees):
+    trees = trees or (ROOT,)
+    both = sent.Trees.none()
+    for tree in trees:
+        both = both.followed_by(tree)
+    classes = {"binary:logistic": ("0", "1"), "multi:softprob": ("0", "1")}.get(objective, ())
+    zeros = np.zeros(len(both.column), dtype=np.float32)
+    return Ensemble(
+        objective, ("a", "b", "c"), classes, base, both.roots, np.zeros(len(trees), dtype=np.int32), both.column,
+        zeros, both.default_left, both.value, zeros, zeros, zeros,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_of_one_round_the_sums_of_one_tree_are_told(masked):
+    part = begun(masked=masked)
+    sums_of(part, stump(30), (1,))
+    sums_of(part, stump(30), (2, 1))
+    with pytest.raises(ConfigurationError, match="growing trees were changed"):
+        sums_of(part, ROOT)
+    for other in (stump(31), stump(30, column=1), replace(stump(30), default_left=np.ones(3, dtype=np.uint8))):
+        with pytest.raises(ConfigurationError, match="growing trees were changed"):
+            sums_of(part, other, (1,))
+    deeper = sent.Trees(i4(0), i4(0, -1, 1, -1, -1), i4(30, 0, 5, 0, 0), np.zeros(5, dtype=np.uint8), f4(*[0] * 5))
+    sums_of(part, deeper, (3, 4))
+    renumbered = sent.Trees(
+        i4(0), i4(0, 1, 1, *[-1] * 4), i4(30, 7, 5, *[0] * 4), np.zeros(7, dtype=np.uint8), f4(*[0] * 7)
+    )
+    with pytest.raises(ConfigurationError, match="growing trees were changed"):
+        sums_of(part, renumbered, (3,))
+    with pytest.raises(ConfigurationError, match="other trees were finished"):
+        sums_of(part, ROOT, finished=stump(31))
+    sums_of(part, ROOT, finished=deeper)
+
+
+def test_rounds_that_move_no_margin_part_no_few_records_of_a_column_in_clear():
+    part, counts = begun(), []
+    for number, cut in enumerate(range(len(FINE))):
+        finished = sent.Trees.none() if number == 0 else stump(cut - 1)
+        told = sums_of(part, stump(cut), (1,), finished, max(0, number - 1)).sums[0]
+        counts.append(int(told[: len(FINE) + 2, 2].sum()))
+    steps = np.abs(np.diff(counts))
+    assert steps.any()
+    assert steps[steps > 0].min() >= LEAST
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_few_records_whose_margins_alone_are_not_certain_show_in_no_sum_in_clear(masked):
+    window = stump(16, 200, 0, 1).followed_by(stump(19, 0, -200, 1))
+    finished = window.followed_by(stump(16, 60, 0, 2)).followed_by(stump(19, 0, 60, 2))
+    part = begun(masked=masked)
+    told = sums_of(part, ROOT, finished=finished)
+    weights = weigh(part._records._derivatives)
+    assert 1 <= effective_numbers(weights.sum(axis=1))[0] < LEAST
+    assert bool(told.sums.any()) == masked
+    halves = begun(masked=masked)
+    assert bool(sums_of(halves, stump(20, column=1), (1, 2), finished).sums.any()) == masked
+
+
+def test_no_sums_of_crafted_trees_rest_on_few_in_clear():
+    made = np.random.default_rng(1)
+    n_told = 0
+    for _ in range(20):
+        finished = sent.Trees.none()
+        for _ in range(3):
+            finished = finished.followed_by(stump(made.integers(5, 35), *made.normal(0, 6, 2), made.integers(1, 3)))
+        part, growing = begun(), stump(20, column=1)
+        sums = sums_of(part, growing, (1, 2), finished).sums
+        records = part._records
+        weights = weigh(records._derivatives)[0]
+        leaves = records.find_leaves(growing, weights[None])[0]
+        for row, leaf in enumerate((1, 2)):
+            for column, start in enumerate(START.first[:-1]):
+                cells = sums[row, start : START.first[column + 1], 2]
+                edges = np.cumsum(cells[cells > 0])[:-1]
+                order = np.argsort(records._binned[leaves == leaf, column], kind="stable")
+                told = [group for group in np.split(weights[leaves == leaf][order], edges) if cells.any()]
+                n_told += len(told)
+                assert all(effective_numbers(group.sum(axis=0)[None])[0] >= LEAST for group in told)
+    assert n_told > 100
+
+
+def test_a_loss_that_outweighs_all_others_does_not_show_in_clear():
+    outlier = mc.data.TableData(X, np.where(np.arange(N) == 7, 1e6, COUNTS.y), outcome="number")
+    start = replace(START, objective="reg:squarederror", classes=())
+    told = begun(outlier, start).sum_losses(sent.Finished(**sent.Trees.none().fields, since=0)).losses
+    assert told[1] == N
+    assert told[0] <= 2**20 * (np.sort(COUNTS.y**2).sum() + LEAST * np.max(COUNTS.y) ** 2)
+
+
+@pytest.mark.parametrize("objective", ["binary:logistic", "multi:softprob", "reg:squarederror", "count:poisson"])
+def test_trees_whose_values_add_up_to_too_much_are_refused_whatever_the_records(objective):
+    base = f4(0, 0) if objective == "multi:softprob" else f4(0)
+    largest = 200.0 if objective == "count:poisson" else 6e29
+    ensemble(objective, base, stump(3, largest, 0)).check()
+    for trees in ((stump(3, largest, 0), stump(4, 0, largest)), (stump(3, 0, 3e38), stump(3, 0, 3e38))):
+        with pytest.raises(MessageError, match="add up to too much"):
+            ensemble(objective, base, *trees).check()
+    with pytest.raises(MessageError, match="add up to too much"):
+        ensemble(objective, base + np.float32(1.5e30), stump(3)).check()
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_a_fit_takes_in_no_value_too_large_whether_or_not_somebody_gets_it(inside):
+    cut = 20 if inside else -1
+    part = begun()
+    with pytest.raises(MessageError, match="add up to too much"):
+        part.sum_losses(sent.Finished(**stump(cut, 2e30, 0).fields, since=0))
+    part.sum_losses(sent.Finished(**stump(cut, 9e29, 0).fields, since=0))
+    with pytest.raises(MessageError, match="add up to too much"):
+        part.sum_losses(sent.Finished(**stump(cut, 9e29, 0).fields, since=1))
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("objective", ["binary:logistic", "multi:softprob", "reg:squarederror", "count:poisson"])
+def test_no_admissible_margin_makes_a_site_refuse(objective, masked):
+    classes = objective in ("binary:logistic", "multi:softprob")
+    start = replace(START, objective=objective, classes=CLASSES.classes if classes else (), slope_exponent=-260)
+    many = objective == "multi:softprob"
+    start = replace(start, base=f4(0, 0) if many else f4(0))
+    sites = dict.fromkeys(("lyon", "oslo"), CLASSES if classes else COUNTS)
+    for value in (-9e29, 250.0 if objective == "count:poisson" else 9e29):
+        tree = stump(20, value, value, 1)
+        trees = stump(20, value / 4, value / 4, 1) if many else tree
+        finished = trees.followed_by(trees) if many else tree
+        growing = ROOT.followed_by(ROOT) if many else ROOT
+        with mc.Federation.in_process(sites, secure_sum=masked) as federation:
+            opened = federation.begin(BoostingSite)
+            opened.ask(BoostingSite.begin, replace(start, masked=masked))
+            wanted = [0, 1] if many else [0]
+            opened.sum(BoostingSite.sum_gradients, sent.Level.of(0, finished, growing, wanted, counted=True))
+            opened.sum(BoostingSite.sum_losses, sent.Finished(**finished.fields, since=0))
+
+
+def test_an_outcome_that_outweighs_all_others_shows_in_no_sum_in_clear():
+    outlier = mc.data.TableData(X, np.where(np.arange(N) == 7, 1e6, COUNTS.y), outcome="number")
+    start = replace(START, objective="reg:squarederror", classes=())
+    assert not sums_of(begun(outlier, start), stump(20, column=1), (1, 2)).sums.any()
+    assert sums_of(begun(COUNTS, start), stump(20, column=1), (1, 2)).sums[..., 2].sum() == 3 * N
+
+
+def test_sums_of_outcomes_in_any_unit_are_answered():
+    for unit in (-260, -30, 0):
+        assert BoostingSite("lyon", COUNTS).sum_outcomes(sent.InUnits(unit)).total[0] <= sent.LARGEST_SUM
+
+
+def test_honest_rounds_go_on_in_clear_where_nearly_all_records_are_certain():
+    draw = np.random.default_rng(3)
+    covariates = draw.normal(size=(900, 3))
+    y = (covariates[:, 0] + 0.05 * draw.normal(size=900) > 0).astype(int)
+    parts = {f"site-{k}": mc.data.TableData(covariates[k::3], y[k::3]) for k in range(3)}
+    model = FedXGBClassifier(40, max_depth=3, max_bin=32).fit(mc.Federation.in_process(parts))
+    assert (model.predict(covariates) == y).mean() > 0.95
+    numbers = {name: mc.data.TableData(part.X, part.X[:, 0] ** 2, outcome="number") for name, part in parts.items()}
+    squares = FedXGBRegressor(20, max_depth=3, max_bin=32).fit(mc.Federation.in_process(numbers))
+    assert squares.score(mc.data.TableData(covariates, covariates[:, 0] ** 2, outcome="number")) > 0.8
