@@ -71,7 +71,7 @@ def load_record_linkage(folder: str | Path | None = None) -> TableData:
     columns |= {f"education={level}": frame["education"] == level for level in _EDUCATION[1:]}
     columns |= {"income": frame["income"], "birth_year": frame["by"]}
     identifier = {
-        "person": frame["entity_id"].tolist(),
+        "person": frame["entity_id"].astype(str).tolist(),
         "first_name": frame["fname"].tolist(),
         "last_name": frame["lname"].tolist(),
         "birth_date": _dates(frame),

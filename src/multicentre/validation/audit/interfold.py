@@ -87,7 +87,16 @@ class Audit:
 
     @property
     def passed(self) -> bool:
-        """Whether nothing was found against the plan."""
+        """Whether nothing was found against the plan, and there were duplicates to find."""
+        return self._is_clean and self.is_conclusive
+
+    @property
+    def is_conclusive(self) -> bool:
+        """Whether somebody was recognised at two sites: else no person is, or the identifiers differ between sites."""
+        return self.shared_interval[0] > 0
+
+    @property
+    def _is_clean(self) -> bool:
         return self.n_violations == 0 and self.n_split == 0 and self.is_partition and self.is_transparent
 
     def to_frame(self) -> pd.DataFrame:
@@ -102,7 +111,7 @@ class Audit:
         return [Table("Audit of the folds", caption, "data", ["finding", "value"], self._rows())]
 
     def __repr__(self) -> str:
-        verdict = "passed" if self.passed else "failed"
+        verdict = "passed" if self.passed else "inconclusive" if self._is_clean else "failed"
         return f"Audit({verdict}: {self.n_violations} violations, about {self.n_shared:.0f} duplicates to find)"
 
     def _rows(self) -> list[list[str | float | None]]:
@@ -114,9 +123,9 @@ def check_interfold(
     federation: Federation,
     plan: FoldPlan,
     *,
-    person_key: str = IDENTIFIER,
-    kind: Kind = "identifier",
-    date_order: DateOrder | Mapping[str, DateOrder] = "iso",
+    person_key: str | None = None,
+    kind: Kind | None = None,
+    date_order: DateOrder | Mapping[str, DateOrder] | None = None,
     patient_key: str | None = None,
     study: str | None = None,
 ) -> Audit:
@@ -127,10 +136,11 @@ def check_interfold(
     federation : Federation
         Over which the plan was made; with masked sums, or sites whose policy has no minimum of patients.
     plan : FoldPlan
-    person_key : str, default "identifier"
-        Column that tells the same person at all sites. One that the plan was not made by tests what the plan rests on.
+    person_key : str, optional
+        Column that tells the same person at all sites; by default the plan's own. One that the plan was not made by
+        tests what the plan rests on.
     kind, date_order
-        See :func:`multicentre.validation.estimate_duplicate_rate`.
+        See :func:`multicentre.validation.estimate_duplicate_rate`; by default the plan's own.
     patient_key : str, optional
         Column by which a site knows the records of one patient; by default the person's own.
     study : str, optional
@@ -173,7 +183,10 @@ def check_interfold(
     False
     """
     handle, part = plan.federation, _part_of(federation, plan)
-    persons = describe_persons(federation, person_key, kind, date_order, study)
+    own: Mapping[str, Any] = {"person_key": IDENTIFIER, "kind": "identifier", "date_order": "iso", **plan.facts}
+    persons = describe_persons(
+        federation, person_key or own["person_key"], kind or own["kind"], date_order or own["date_order"], study
+    )
     sites = handle.sites
     agree_on_key(handle, part, persons["study"])
     reviewed = handle.sum(part.review_folds, Reviewing(**persons, patient_key=patient_key or ""))

@@ -37,7 +37,7 @@ from multicentre.validation.folds.cut import (
 from multicentre.validation.folds.hashed import HashGroupKFold
 from multicentre.validation.folds.packing import bucket_number, pack_buckets
 from multicentre.validation.folds.plan import FoldPlan
-from multicentre.validation.folds.rounds import FEW_TO_BALANCE, outer_folds
+from multicentre.validation.folds.rounds import FEW_TO_BALANCE, bucket_table, outer_folds
 from multicentre.validation.folds.site import FoldPart, number_patients
 from multicentre.validation.folds.splitter import FoldSplitter, check_classes, needed_groups
 from multicentre.validation.keys import check_keys
@@ -186,8 +186,7 @@ class CovariateFoldKFold(FoldSplitter):
         n_buckets = bucket_number(n_records, told.n_splits) if exact else _finest(federation, told)
         packed = np.arange(told.n_splits, dtype=np.int64)
         if n_buckets >= FEW_TO_BALANCE * told.n_splits:
-            counting = sent.Bucketing(**_fields(told), n_buckets=n_buckets)
-            table = federation.sum(CutFolds.count_buckets, counting).records
+            table = bucket_table(federation, told, n_buckets, CutFolds)
             self._check_levels(table)
             packed = pack_buckets(table, told.n_splits)
         federation.ask(CutFolds.assign, sent.Packing(**_fields(told), fold_of_bucket=packed))

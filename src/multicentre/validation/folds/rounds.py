@@ -60,24 +60,26 @@ def pack(federation: Federation, told: sent.Hashing, n_records: int, exact: bool
     n_buckets = bucket_number(n_records, told.n_splits) if exact else _finest(federation, told)
     balanced = n_buckets >= FEW_TO_BALANCE * told.n_splits
     if balanced:
-        fold_of_bucket = pack_buckets(_table(federation, told, n_buckets), told.n_splits)
+        fold_of_bucket = pack_buckets(bucket_table(federation, told, n_buckets), told.n_splits)
     else:
         fold_of_bucket = np.arange(told.n_splits, dtype=np.int64)
     federation.ask(HashedFolds.assign, sent.Packing(**_fields(told), fold_of_bucket=fold_of_bucket))
     return Packed(fold_of_bucket, balanced)
 
 
-def _table(federation: Federation, told: sent.Hashing, n_buckets: int) -> Integers:
+def bucket_table(
+    federation: Federation, told: sent.Hashing, n_buckets: int, part: type[HashedFolds] = HashedFolds
+) -> Integers:
     """Return records by bucket and class; of eight buckets a fold where a small site refuses more."""
     coarsest = BUCKETS_A_FOLD * told.n_splits
     try:
         asked = sent.Bucketing(**_fields(told), n_buckets=n_buckets)
-        return federation.sum(HashedFolds.count_buckets, asked).records
+        return federation.sum(part.count_buckets, asked).records
     except RefusedByPolicy:
         if n_buckets <= coarsest:
             raise
     asked = sent.Bucketing(**_fields(told), n_buckets=coarsest)
-    return federation.sum(HashedFolds.count_buckets, asked).records
+    return federation.sum(part.count_buckets, asked).records
 
 
 def _finest(federation: Federation, told: sent.Hashing) -> int:
@@ -107,10 +109,13 @@ def find_crowded(federation: Federation, told: sent.Hashing) -> Crowded:
 
 
 def check_missing(n_missing: int, n_records: int, max_missing: float, where: str) -> None:
-    """Raise DataError if more records than `max_missing`, as a share, have no identifier."""
+    """Raise DataError if more records than `max_missing`, as a share, have no identifier that can be read."""
+    if not 0 <= max_missing <= 1:
+        raise ConfigurationError("a share from 0 to 1 is needed", where="max_missing", mend="Take 0.01, say.")
     if n_missing > max_missing * n_records:
         raise DataError(
-            f"{n_missing} of {n_records} records have no identifier",
+            f"{n_missing} of {n_records} records have no identifier that can be read",
             where=where,
-            mend="Complete them at the sites, or allow more with max_missing; these records will be in no fold.",
+            mend="Complete them at the sites; declare how each site writes dates (kind, date_order), and transcribe what is "
+            "not in Latin letters. Or allow more with max_missing: these records will be in no fold.",
         )

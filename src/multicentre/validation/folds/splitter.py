@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.model_selection import BaseCrossValidator
+from sklearn.utils import check_consistent_length
 
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import (
@@ -26,6 +27,9 @@ from multicentre.validation.folds.plan import FoldPlan, check_outcomes
 from multicentre.validation.folds.site import FoldPart
 
 Integers = NDArray[np.int64]
+
+
+_FEWER = "Take fewer folds, or groups that are not as large."
 
 
 class FoldSplitter(BaseCrossValidator):  # type: ignore[misc]  # scikit-learn ships no types
@@ -58,7 +62,8 @@ class FoldSplitter(BaseCrossValidator):  # type: ignore[misc]  # scikit-learn sh
             A fold would have so few of a site's records that what is fitted without it would tell of them.
         """
         opened = federation.begin(self.site_part, repr(self))
-        facts = self._divide(opened)
+        persons = ("person_key", "kind", "date_order") if hasattr(self, "person_key") else ()
+        facts = {**{name: getattr(self, name) for name in persons}, **self._divide(opened)}
         counted = opened.once("counted", _Counted, lambda: self._count(opened))
         plan = FoldPlan(
             type(self).__name__,
@@ -134,9 +139,13 @@ class FoldSplitter(BaseCrossValidator):  # type: ignore[misc]  # scikit-learn sh
         groups : array of shape (n,), optional
             What the strategy divides by: identifiers or a covariate. Rows where it is missing are in neither part.
         """
+        check_consistent_length(X, y, groups)
         folds = self._folds(np.asarray(X), None if y is None else np.asarray(y), _groups(groups))
         for fold in range(self.get_n_splits(X, y, groups)):
-            yield np.flatnonzero((folds >= 0) & (folds != fold)), np.flatnonzero(folds == fold)
+            train, test = np.flatnonzero((folds >= 0) & (folds != fold)), np.flatnonzero(folds == fold)
+            if not len(train) or not len(test):
+                raise DataError(f"fold {fold} has no rows to train on, or none to test", where="groups", mend=_FEWER)
+            yield train, test
 
     def __repr__(self) -> str:
         told = ", ".join(f"{name}={value!r}" for name, value in vars(self).items() if not name.startswith("_"))

@@ -142,6 +142,12 @@ class KeyedPart(SitePart):
         """
         columns = getattr(self.data, "identifier", None)
         if columns is not None:
+            if name not in columns.names:
+                raise DataError(
+                    f"the records have no identifier {name!r}",
+                    where=self.site,
+                    mend=f"Say person_key={columns.names[0]!r}, or another of {', '.join(columns.names)}.",
+                )
             found: list[str | None] = columns.column(name)
             return found
         own = getattr(self.data, "ids", None)
