@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
+from sklearn.exceptions import FitFailedWarning, NotFittedError
 from sklearn.model_selection import ParameterGrid
 
 from multicentre.estimator import Arrays, FederatedEstimator
 from multicentre.exhibits import Exhibit
 from multicentre.federation.coordinator import Federation
-from multicentre.federation.errors import ConfigurationError, DataError
+from multicentre.federation.errors import ConfigurationError, DataError, SchemaMismatch
 from multicentre.federation.steps import SitePart
 from multicentre.validation.cross_validation import CVResult, cross_validate, unfitted
 from multicentre.validation.folds.hashed import HashGroupKFold
@@ -205,9 +206,15 @@ class FederatedGridSearchCV(FederatedEstimator):
             self.history_, self.privacy_ = self.best_estimator_.history_, self.best_estimator_.privacy_
 
     def _scored(self, candidate: FederatedEstimator, federation: Federation, plan: FoldPlan) -> CVResult:
-        return cross_validate(
-            candidate, federation, cv=plan, scoring=self.scorer_, allow_leakage=self.allow_leakage, by_site=False
-        )
+        terms: dict[str, Any] = {"scoring": self.scorer_, "allow_leakage": self.allow_leakage, "by_site": False}
+        try:
+            return cross_validate(candidate, federation, cv=plan, **terms)
+        except SchemaMismatch:
+            raise
+        except DataError as error:
+            warnings.warn(f"a combination has no score: {error}", FitFailedWarning, stacklevel=4)
+            nothing = np.full(plan.n_splits, np.nan)
+            return CVResult(dict.fromkeys(("fit_time", "score_time", f"test_{self.scorer_}"), nothing))
 
     def _best(self) -> FederatedEstimator:
         if not hasattr(self, "best_estimator_"):

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.federation.coordinator import Federation
-from multicentre.federation.errors import DataError, RefusedByPolicy
+from multicentre.federation.errors import ConfigurationError, DataError, RefusedByPolicy
 from multicentre.federation.messages import Message, array, flag, texts
 from multicentre.validation.folds import messages as sent
 from multicentre.validation.folds.keyed import HashedFolds
@@ -116,6 +116,6 @@ def check_missing(n_missing: int, n_records: int, max_missing: float, where: str
         raise DataError(
             f"{n_missing} of {n_records} records have no identifier that can be read",
             where=where,
-            mend="Complete them at the sites; declare how each site writes dates (kind, date_order), and transcribe what is "
-            "not in Latin letters. Or allow more with max_missing: these records will be in no fold.",
+            mend="Complete them at the sites; declare how each site writes dates (kind, date_order), and transcribe "
+            "what is not in Latin letters. Or allow more with max_missing: these records will be in no fold.",
         )

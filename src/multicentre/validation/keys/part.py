@@ -145,7 +145,7 @@ class KeyedPart(SitePart):
             if name not in columns.names:
                 raise DataError(
                     f"the records have no identifier {name!r}",
-                    where=self.site,
+                    where=IDENTIFIER,
                     mend=f"Say person_key={columns.names[0]!r}, or another of {', '.join(columns.names)}.",
                 )
             found: list[str | None] = columns.column(name)

@@ -96,7 +96,7 @@ def test_violations_are_those_of_the_same_people_in_one_place(drawn):
         found = check_interfold(everywhere, plan)
     expected = violations(sites)
     assert found.n_violations == expected if expected == 0 else abs(found.n_violations - expected) <= 1
-    assert found.passed == (expected == 0)
+    assert found.passed == (expected == 0 and found.is_conclusive)
     assert found.is_partition
     assert found.n_excluded == sum(fold == "-1" for columns in sites.values() for fold in columns["fold"])
     assert found.n_missing == sum(
@@ -167,8 +167,13 @@ def test_an_independent_key_shows_what_the_plan_rests_on():
              "oslo": {"identifier": [f"p{i}" for i in people], "birth_date": wrong}}  # fmt: skip
     everywhere = federation(sites)
     plan = HashGroupKFold(5, person_key="birth_date", kind="date").plan(everywhere)
-    assert check_interfold(everywhere, plan).n_violations > 150
-    assert not check_interfold(everywhere, plan).passed
+    by_number = {"person_key": "identifier", "kind": "identifier"}
+    assert check_interfold(everywhere, plan, **by_number).n_violations > 150
+    assert not check_interfold(everywhere, plan, **by_number).passed
+    with pytest.warns(UserWarning, match="nobody was recognised"):
+        own = check_interfold(everywhere, plan)
+    assert (own.n_violations, own.is_conclusive, own.passed) == (0, False, False)
+    assert "inconclusive" in repr(own)
 
 
 def test_inner_plans_are_audited_on_their_own_records():
