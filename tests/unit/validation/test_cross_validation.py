@@ -391,9 +391,9 @@ def test_the_promise_of_each_fit_is_kept_and_a_budget_refuses_scores_without_noi
         cross_validate(private_phenotypes(), budget, **options)
 
 
-def duplicated_survival(n_people=1500, n_duplicates=0):
+def duplicated_survival(n_people=1500, n_duplicates=0, seed=0):
     """Return three sites with times to an event; some people have their record at a second site too."""
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(seed)
     X = rng.normal(size=(n_people, 8))
     time = rng.exponential(np.exp(-0.5 * X[:, 0] - 0.4 * X[:, 1] * X[:, 2]))
     end, site = rng.exponential(1.5, n_people), rng.integers(3, size=n_people)
@@ -405,17 +405,16 @@ def duplicated_survival(n_people=1500, n_duplicates=0):
     return {name: data.take(np.flatnonzero(where == place)) for place, name in enumerate(SITES)}
 
 
-@pytest.mark.slow
 def test_duplicates_inflate_the_concordance_of_random_folds_and_not_of_hashed_ones():
-    model = mc.survival.FedHazardBoost(150, n_times=32, max_depth=4, learning_rate=0.3, min_child_hessian=1.0)
+    model = mc.survival.FedHazardBoost(40, n_times=16, max_depth=4, learning_rate=0.5, min_child_hessian=1.0)
 
     def mean(cv, n_duplicates):
-        federation = mc.Federation.in_process(duplicated_survival(n_duplicates=n_duplicates), secure_sum=True)
+        federation = mc.Federation.in_process(duplicated_survival(n_duplicates=n_duplicates), policy=EXACT)
         return cross_val_score(model, federation, cv=cv, scoring="concordance", allow_leakage=True).mean()
 
     unbiased = mean(FederatedKFold(3), 0)
     assert mean(FederatedKFold(3), 400) > unbiased + 0.02
-    assert abs(mean(HashGroupKFold(3), 400) - unbiased) < 0.012
+    assert abs(mean(HashGroupKFold(3), 400) - unbiased) < 0.03
 
 
 def test_a_plan_of_other_records_is_refused():

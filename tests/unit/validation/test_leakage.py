@@ -125,7 +125,7 @@ def test_repeats_that_differ_widen_it():
 
 @pytest.mark.slow
 def test_the_alarm_at_the_size_of_the_published_simulation():
-    """12,000 records: no alarm in ten data sets without duplicates, nine or more where a sixth are duplicates."""
+    """12,000 records, three data sets of each; ``multicentre reproduce stratified-cv`` draws ten."""
     xgboost = pytest.importorskip("xgboost")
     terms = {"max_depth": 3, "eta": 0.6, "objective": "binary:logistic", "nthread": 1, "tree_method": "hist"}
 
@@ -146,10 +146,10 @@ def test_the_alarm_at_the_size_of_the_published_simulation():
         report = LeakageReport("accuracy", random, safe, 0.0, threshold / 2.37, threshold, "HashGroupKFold")
         return report.alarm, report.threshold
 
-    without = [alarm(12_000, 0, seed) for seed in range(10)]
-    with_some = [alarm(10_000, 2_000, seed) for seed in range(10)]
+    without = [alarm(12_000, 0, seed) for seed in range(3)]
+    with_some = [alarm(10_000, 2_000, seed) for seed in range(3)]
     assert sum(raised for raised, _ in without) == 0
-    assert sum(raised for raised, _ in with_some) >= 9
+    assert sum(raised for raised, _ in with_some) == 3
     assert 0.004 < np.mean([threshold for _, threshold in without]) < 0.008
 
 
