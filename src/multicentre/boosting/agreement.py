@@ -18,6 +18,8 @@ from multicentre.quantiles.rounds import cuts_for_bins
 Singles = NDArray[np.float32]
 DIGITS = 30
 LOSS_DIGITS = 30
+SQUARED_DIGITS = 18
+HEADROOM = 12
 
 
 def describe(federation: Federation) -> sent.Described:
@@ -59,13 +61,14 @@ def share_of_second(federation: Federation) -> float:
 
 
 def outcome_exponent(federation: Federation) -> int:
-    """Return an exponent of two that is above nine tenths of the outcomes."""
+    """Return an exponent of two that is above nine tenths of the outcomes, and not far below the largest of them."""
     counts = federation.once(
         "magnitudes", sent.Magnitudes, lambda: federation.sum(BoostingSite.count_magnitudes, Nothing())
     ).counts
     if not counts.any():
         return 0
-    return int(np.searchsorted(np.cumsum(counts), 0.9 * counts.sum())) + sent.LOWEST_EXPONENT
+    usual, largest = int(np.searchsorted(np.cumsum(counts), 0.9 * counts.sum())), int(np.flatnonzero(counts)[-1])
+    return max(usual, largest - HEADROOM) + sent.LOWEST_EXPONENT
 
 
 def mean_outcome(federation: Federation, exponent: int) -> float:

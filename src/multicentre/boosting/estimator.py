@@ -336,7 +336,7 @@ class FedXGBRegressor(FedXGB):
             "positive": 1.0,
             "slope_exponent": unit,
             "curvature_exponent": unit if counts else -agreement.DIGITS,
-            "loss_exponent": (exponent if counts else 2 * exponent) - agreement.LOSS_DIGITS,
+            "loss_exponent": exponent - agreement.LOSS_DIGITS if counts else 2 * exponent - agreement.SQUARED_DIGITS,
         }
 
     def _base(self, federation: Federation, exponent: int) -> NDArray[np.float32]:

@@ -223,3 +223,16 @@ def test_without_xgboost_only_the_booster_is_missing(monkeypatch):
 def test_neither_numba_nor_xgboost_is_imported_with_the_package():
     code = "import sys, multicentre as mc; mc.boosting; assert not {'numba', 'xgboost'} & set(sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("options", [{"policy": mc.Policy(min_patients=0)}, {"secure_sum": True}])
+def test_outcomes_with_a_heavy_tail_are_summed_in_full(options):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(600, 2))
+    y = np.where(rng.random(600) < 0.05, 1e9 * (2 + X[:, 1]), 10 * X[:, 0])
+    data = mc.data.TableData(X, y, outcome="number")
+    sites = {f"site-{place}": data.take(np.arange(place, 600, 3)) for place in range(3)}
+    with mc.Federation.in_process(sites, **options) as federation:
+        model = mc.boosting.FedXGBRegressor(1, learning_rate=1e-6, max_bin=8).fit(federation, validation=federation)
+    assert model.predict(X).mean() == pytest.approx(y.mean(), rel=1e-5)
+    assert model.evals_result_["validation"]["rmse"][-1] == pytest.approx(y.std(), rel=1e-3)
