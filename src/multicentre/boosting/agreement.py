@@ -18,8 +18,7 @@ from multicentre.quantiles.rounds import cuts_for_bins
 Singles = NDArray[np.float32]
 DIGITS = 30
 LOSS_DIGITS = 30
-SQUARED_DIGITS = 18
-HEADROOM = 12
+LARGEST_DIGITS = 42
 
 
 def describe(federation: Federation) -> sent.Described:
@@ -60,20 +59,24 @@ def share_of_second(federation: Federation) -> float:
     return float(counts[1] / counts.sum())
 
 
-def outcome_exponent(federation: Federation) -> int:
-    """Return an exponent of two that is above nine tenths of the outcomes, and not far below the largest of them."""
+def outcome_exponents(federation: Federation) -> tuple[int, int]:
+    """Return exponents of two for the units of outcomes, and of their squares.
+
+    Nine tenths of the outcomes have at least DIGITS binary digits, and the largest at most LARGEST_DIGITS, so that many
+    of them can be added.
+    """
     counts = federation.once(
         "magnitudes", sent.Magnitudes, lambda: federation.sum(BoostingSite.count_magnitudes, Nothing())
     ).counts
     if not counts.any():
-        return 0
+        return -DIGITS, -LOSS_DIGITS
     usual, largest = int(np.searchsorted(np.cumsum(counts), 0.9 * counts.sum())), int(np.flatnonzero(counts)[-1])
-    return max(usual, largest - HEADROOM) + sent.LOWEST_EXPONENT
+    usual, largest = usual + sent.LOWEST_EXPONENT, largest + sent.LOWEST_EXPONENT
+    return max(usual - DIGITS, largest - LARGEST_DIGITS), max(2 * usual - LOSS_DIGITS, 2 * largest - LARGEST_DIGITS)
 
 
-def mean_outcome(federation: Federation, exponent: int) -> float:
-    """Return the mean outcome, where most are below two to the exponent."""
-    unit = exponent - DIGITS
+def mean_outcome(federation: Federation, unit: int) -> float:
+    """Return the mean outcome, added up in units of two to the power of `unit`."""
     total = federation.once(
         "outcomes", sent.Outcomes, lambda: federation.sum(BoostingSite.sum_outcomes, sent.InUnits(unit))
     ).total

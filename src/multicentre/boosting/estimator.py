@@ -327,21 +327,20 @@ class FedXGBRegressor(FedXGB):
     def _start(self, federation: Federation, described: sent.Described) -> dict[str, Any]:
         if described.classes:
             raise SchemaMismatch("the outcome is a class", where="y", mend='Say outcome="number" at every site.')
-        exponent = agreement.outcome_exponent(federation)
+        unit, squared_unit = agreement.outcome_exponents(federation)
         counts = self.objective == "count:poisson"
-        unit = exponent - agreement.DIGITS
         return {
             "objective": self.objective,
-            "base": self._base(federation, exponent),
+            "base": self._base(federation, unit),
             "positive": 1.0,
             "slope_exponent": unit,
             "curvature_exponent": unit if counts else -agreement.DIGITS,
-            "loss_exponent": exponent - agreement.LOSS_DIGITS if counts else 2 * exponent - agreement.SQUARED_DIGITS,
+            "loss_exponent": unit if counts else squared_unit,
         }
 
-    def _base(self, federation: Federation, exponent: int) -> NDArray[np.float32]:
+    def _base(self, federation: Federation, unit: int) -> NDArray[np.float32]:
         given = self.base_score
-        mean = np.float32(agreement.mean_outcome(federation, exponent) if given is None else given)
+        mean = np.float32(agreement.mean_outcome(federation, unit) if given is None else given)
         if self.objective == "count:poisson":
             if not mean > 0:
                 raise DataError("the mean of the counts is not above 0", where="base_score", mend="Give one above 0.")
