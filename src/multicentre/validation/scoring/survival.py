@@ -64,7 +64,7 @@ def _judge(federation: Federation, evaluation: SurvivalEvaluation) -> SurvivalEv
     except DisclosureRefused as error:
         if federation.protection == "masked":
             raise
-        mend = 'Make the federation with secure_sum=True, or take scoring="concordance_within_sites".'
+        mend = 'Take scoring="concordance_within_sites"; others need masked sums of several sites (secure_sum=True).'
         raise DisclosureRefused(error.what, where=error.where, mend=mend) from None
 
 
