@@ -164,11 +164,10 @@ def tables_of(plan, selections, asked):
     return [plan.federation.select(folds, plan.federation.sites).begin(HashedFolds).sum(*asked) for folds in selections]
 
 
-@pytest.mark.parametrize("within", ["", "0.1.2", "1.2"])
-def test_tables_of_two_selections_cannot_be_laid_side_by_side(within):
-    """Whatever the coordinator calls them: a table of a part would else show whose class each bucket is."""
+def test_tables_of_two_selections_cannot_be_laid_side_by_side():
+    """A table of a part would else show whose class each bucket is."""
     sites, _ = people_sites(200, 3, shared=0)
-    told = {**rounds._fields(HashGroupKFold(3)._told("study")), "within": within}
+    told = rounds._fields(HashGroupKFold(3)._told("study"))
     asked = (HashedFolds.count_buckets, sent.Bucketing(**told, n_buckets=24))
     federation = mc.Federation.in_process(sites, policy=EXACT, secure_sum=True, pseudonym_key=KEY)
     plan = HashGroupKFold(3).plan(federation)

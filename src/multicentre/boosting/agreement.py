@@ -18,7 +18,7 @@ from multicentre.quantiles.rounds import cuts_for_bins
 Singles = NDArray[np.float32]
 DIGITS = 30
 LOSS_DIGITS = 30
-LARGEST_DIGITS = 42
+LARGEST_DIGITS = 51
 
 
 def describe(federation: Federation) -> sent.Described:
@@ -60,19 +60,37 @@ def share_of_second(federation: Federation) -> float:
 
 
 def outcome_exponents(federation: Federation) -> tuple[int, int]:
+    """Return exponents of two for the units of outcomes, and of their squares; see :func:`units_of`."""
+    found = federation.once(
+        "magnitudes", sent.Magnitudes, lambda: federation.sum(BoostingSite.count_magnitudes, Nothing())
+    )
+    return units_of(found.counts)
+
+
+def units_of(counts: NDArray[np.int64]) -> tuple[int, int]:
     """Return exponents of two for the units of outcomes, and of their squares.
 
-    Nine tenths of the outcomes have at least DIGITS binary digits, and the largest at most LARGEST_DIGITS, so that many
-    of them can be added.
+    Nine tenths of the outcomes have at least DIGITS binary digits, unless the largest are so large that the sum of all
+    could then have more than LARGEST_DIGITS.
+
+    Parameters
+    ----------
+    counts : array of shape (N_EXPONENTS,)
+        Outcomes by exponent, from LOWEST_EXPONENT on.
+
+    Examples
+    --------
+    >>> ones = np.zeros(sent.N_EXPONENTS, dtype=np.int64)
+    >>> ones[1 - sent.LOWEST_EXPONENT] = 100
+    >>> units_of(ones)
+    (-29, -28)
     """
-    counts = federation.once(
-        "magnitudes", sent.Magnitudes, lambda: federation.sum(BoostingSite.count_magnitudes, Nothing())
-    ).counts
     if not counts.any():
         return -DIGITS, -LOSS_DIGITS
     usual, largest = int(np.searchsorted(np.cumsum(counts), 0.9 * counts.sum())), int(np.flatnonzero(counts)[-1])
     usual, largest = usual + sent.LOWEST_EXPONENT, largest + sent.LOWEST_EXPONENT
-    return max(usual - DIGITS, largest - LARGEST_DIGITS), max(2 * usual - LOSS_DIGITS, 2 * largest - LARGEST_DIGITS)
+    room = LARGEST_DIGITS - int(counts.sum()).bit_length()
+    return max(usual - DIGITS, largest - room), max(2 * usual - LOSS_DIGITS, 2 * largest - room)
 
 
 def mean_outcome(federation: Federation, unit: int) -> float:

@@ -6,7 +6,7 @@ from multicentre.data.events.rollup import roll_up, roll_up_to_prefix
 from multicentre.data.events.systems import SYSTEMS
 from multicentre.data.events.tensor import EventTensor
 from multicentre.data.events.titles import icd9_codes, titles_of
-from multicentre.data.identifiers import Identifiers
+from multicentre.data.identifiers import Identifiers, IdentifiersReadAsNumbers
 from multicentre.data.multiview import MultiViewData
 from multicentre.data.readers import read_multiview, read_table
 from multicentre.data.schema import MultiViewSchema, agree_schemas
@@ -18,6 +18,7 @@ __all__ = [
     "CodesReadAsNumbers",
     "EventTensor",
     "Identifiers",
+    "IdentifiersReadAsNumbers",
     "MultiViewData",
     "MultiViewSchema",
     "PatientEvents",

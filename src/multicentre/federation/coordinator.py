@@ -110,6 +110,11 @@ class Federation:
         return self._sites
 
     @property
+    def part(self) -> type[SitePart] | None:
+        """The site part of this fit; None before one began."""
+        return self._part
+
+    @property
     def selection(self) -> Selection | None:
         """The records that this handle is about; None for all."""
         return self._selection

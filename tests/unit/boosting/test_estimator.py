@@ -10,6 +10,8 @@ from sklearn.base import clone
 
 import multicentre as mc
 from multicentre.boosting import FedXGBClassifier, FedXGBRegressor
+from multicentre.boosting.agreement import units_of
+from multicentre.boosting.messages import LARGEST_SUM, LOWEST_EXPONENT, N_EXPONENTS
 from multicentre.engines.faults import Faults
 from multicentre.federation.errors import (
     ConfigurationError,
@@ -236,3 +238,15 @@ def test_outcomes_with_a_heavy_tail_are_summed_in_full(options):
         model = mc.boosting.FedXGBRegressor(1, learning_rate=1e-6, max_bin=8).fit(federation, validation=federation)
     assert model.predict(X).mean() == pytest.approx(y.mean(), rel=1e-5)
     assert model.evals_result_["validation"]["rmse"][-1] == pytest.approx(y.std(), rel=1e-3)
+
+
+@pytest.mark.parametrize("n_records", [600, 10**5, 10**7])
+@pytest.mark.parametrize("steps_up", [0, 8, 30])
+def test_no_number_of_large_outcomes_is_too_many_to_add(n_records, steps_up):
+    counts = np.zeros(N_EXPONENTS, dtype=np.int64)
+    counts[40] = n_records - n_records // 11
+    counts[40 + steps_up] += n_records // 11
+    unit, squared = units_of(counts)
+    largest = 40 + steps_up + LOWEST_EXPONENT
+    assert n_records * 2.0 ** (largest - unit) <= LARGEST_SUM / 4
+    assert n_records * 2.0 ** (2 * largest - squared) <= LARGEST_SUM / 4

@@ -249,7 +249,7 @@ def _ask(
 
 
 def _part_of(federation: Federation, plan: FoldPlan) -> Any:
-    part = plan.federation._part
+    part = plan.federation.part
     if part is None or not issubclass(part, AuditedPart) or not set(plan.federation.sites) <= set(federation.sites):
         raise ConfigurationError(
             "the plan is not of this federation", where="plan", mend="Make it with splitter.plan(federation)."

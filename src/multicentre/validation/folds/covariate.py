@@ -37,7 +37,7 @@ from multicentre.validation.folds.cut import (
 from multicentre.validation.folds.hashed import HashGroupKFold
 from multicentre.validation.folds.packing import bucket_number, pack_buckets
 from multicentre.validation.folds.plan import FoldPlan
-from multicentre.validation.folds.rounds import FEW_TO_BALANCE, bucket_table, outer_folds
+from multicentre.validation.folds.rounds import FEW_TO_BALANCE, bucket_table
 from multicentre.validation.folds.site import FoldPart, number_patients
 from multicentre.validation.folds.splitter import FoldSplitter, check_classes, needed_groups
 from multicentre.validation.keys import check_keys
@@ -159,7 +159,7 @@ class CovariateFoldKFold(FoldSplitter):
         return made
 
     def _divide(self, federation: Federation) -> Mapping[str, object]:
-        told = self._told(federation.terms.study, outer_folds(federation))
+        told = self._told(federation.terms.study)
         divided = federation.once("divided", Divided, lambda: self._divided(federation, told))
         facts = {"covariate": self.covariate, "scheme": self.scheme}
         if self.scheme == "hash":
@@ -229,14 +229,14 @@ class CovariateFoldKFold(FoldSplitter):
             return values
         return share_values(values, number_patients(Identifiers(list(columns[:, 1])).column(IDENTIFIER)), "groups")
 
-    def _told(self, study: str, within: str = "") -> sent.Hashing:
+    def _told(self, study: str) -> sent.Hashing:
         if self.scheme not in ("threshold", "binned-hash", "hash") or self.kind not in ("number", "date"):
             raise ConfigurationError(
                 "scheme or kind is unknown",
                 where="CovariateFoldKFold",
                 mend='Schemes are "threshold", "binned-hash" and "hash", kinds "number" and "date".',
             )
-        return replace(self._hashing._told(study, within), kind=self.kind, patient_key=self.patient_key or "")
+        return replace(self._hashing._told(study), kind=self.kind, patient_key=self.patient_key or "")
 
     def _terms(self, n_records: int) -> dict[str, Any]:
         """Return what to search for: cells of ten records, or of a tenth of a part, are not split."""

@@ -22,7 +22,7 @@ from multicentre.quantiles.maths import coarsen, encode_doubles
 from multicentre.quantiles.site import CountingPart
 from multicentre.validation.folds import messages as sent
 from multicentre.validation.folds.binned import deal_bins, order_bins, parts_of
-from multicentre.validation.folds.keyed import HashedFolds, hash_people
+from multicentre.validation.folds.keyed import HashedFolds, hash_people, inside
 from multicentre.validation.folds.splitter import checked_splits
 
 Floats = NDArray[np.float64]
@@ -109,7 +109,9 @@ class CutFolds(HashedFolds, CountingPart):
     def _new_pseudonyms(self, told: sent.Hashing) -> Pseudonyms:
         if not isinstance(self.key, PseudonymKey):
             raise ConfigurationError("the site has no key of pseudonyms", where=self.site)
-        return hash_people(texts_of(self._values(told)), None, self.key, replace(told, kind="identifier"), "iso")
+        return hash_people(
+            texts_of(self._values(told)), None, self.key, replace(told, kind="identifier"), "iso", self.within
+        )
 
     def _values(self, told: sent.Hashing) -> Floats:
         """Return the covariate of each record, shape (n,); NaN where missing."""
@@ -172,7 +174,7 @@ class CutFolds(HashedFolds, CountingPart):
     def _order(self, told: sent.Hashing, n_bins: int) -> Integers:
         if not isinstance(self.key, PseudonymKey):
             raise ConfigurationError("the site has no key of pseudonyms", where=self.site)
-        return order_bins(self.key, purpose_of_bins(told), n_bins)
+        return order_bins(self.key, purpose_of_bins(told, self.within), n_bins)
 
     def _check_clear(self, values: Floats) -> None:
         if not self.masked and _rarest(values) < self.least_behind:
@@ -183,10 +185,9 @@ class CutFolds(HashedFolds, CountingPart):
             )
 
 
-def purpose_of_bins(told: sent.Hashing) -> str:
-    """Return what the order of bins is for: ``bins/v1/<study>/rep<r>``, and for an inner plan ``/outer<folds>``."""
-    inner = f"/outer{told.within}" if told.within else ""
-    return f"bins/v1/{told.study}/rep{told.repeat}{inner}"
+def purpose_of_bins(told: sent.Hashing, within: str = "") -> str:
+    """Return what the order of bins is for: ``bins/v1/<study>/rep<r>``, and for an inner plan ``/outer<within>``."""
+    return f"bins/v1/{told.study}/rep{told.repeat}{inside(within)}"
 
 
 def covariate_cells(values: Floats, *, is_date: bool) -> Floats:

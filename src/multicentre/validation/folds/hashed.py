@@ -26,7 +26,6 @@ from multicentre.validation.folds.rounds import (
     agree,
     check_missing,
     find_crowded,
-    outer_folds,
     pack,
 )
 from multicentre.validation.folds.site import FoldPart, count_table, number_patients
@@ -114,13 +113,12 @@ class HashGroupKFold(FoldSplitter):
         made.__dict__.update(copy.deepcopy(vars(self), memory))
         return made
 
-    def _told(self, study: str, within: str = "") -> sent.Hashing:
+    def _told(self, study: str) -> sent.Hashing:
         orders = self.date_order if isinstance(self.date_order, Mapping) else {}
         return sent.Hashing(
             n_splits=checked_splits(self.n_splits),
             study=self.study or study,
             repeat=self.repeat,
-            within=within,
             person_key=self.person_key,
             kind=self.kind,
             rules=NORMALISATION,
@@ -132,8 +130,8 @@ class HashGroupKFold(FoldSplitter):
         )
 
     def _divide(self, federation: Federation) -> Mapping[str, object]:
-        told = self._told(federation.terms.study, outer_folds(federation))
-        if (strangers := sorted(set(told.sites) - set(federation.sites))) and not told.within:
+        told = self._told(federation.terms.study)
+        if (strangers := sorted(set(told.sites) - set(federation.sites))) and federation.selection is None:
             raise ConfigurationError(f"no such site takes part: {', '.join(strangers)}", where="date_order")
         exact = federation.once("agreed", Agreed, lambda: agree(federation, told)).exact
         surveyed = federation.once("surveyed", sent.Survey, lambda: federation.sum(HashedFolds.count_missing, told))

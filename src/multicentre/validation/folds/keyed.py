@@ -10,7 +10,6 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -102,7 +101,6 @@ class HashedFolds(FoldPart):
         return Acknowledgement()
 
     def _pseudonyms(self, told: sent.Hashing) -> Pseudonyms:
-        told = replace(told, within=self.within)
         by = _fields(told)
         if self._made is None or self._made[0] != by:
             self._made = by, self._new_pseudonyms(told)
@@ -110,7 +108,7 @@ class HashedFolds(FoldPart):
 
     def _new_pseudonyms(self, told: sent.Hashing) -> Pseudonyms:
         patients = self.patients_by(told.patient_key) if told.patient_key else None
-        return hash_site(self, told, purpose_of(told), patients)
+        return hash_site(self, told, purpose_of(told, self.within), patients)
 
     def _checked_buckets(self, told: sent.Hashing, n_buckets: int) -> int:
         """Return the number of buckets, if it is no larger than federations of such sites need.
@@ -164,7 +162,12 @@ def hash_site(part: FoldPart, told: Persons, purpose: str, patients: Integers | 
 
 
 def hash_people(
-    values: Texts, patients: Integers | None, key: PseudonymKey, told: sent.Hashing, date_order: Any
+    values: Texts,
+    patients: Integers | None,
+    key: PseudonymKey,
+    told: sent.Hashing,
+    date_order: Any,
+    within: str = "",
 ) -> Pseudonyms:
     """Return the pseudonym of each record's person under a study's key.
 
@@ -177,6 +180,8 @@ def hash_people(
     key : PseudonymKey
     told : Hashing
     date_order : {"iso", "ymd", "dmy", "mdy"}
+    within : str
+        Which records an inner plan is of, by the site's own account.
 
     Raises
     ------
@@ -185,7 +190,7 @@ def hash_people(
     DataError
         A value was refused.
     """
-    return _hash_values(values, patients, key, told, purpose_of(told), date_order)
+    return _hash_values(values, patients, key, told, purpose_of(told, within), date_order)
 
 
 def _hash_values(
@@ -198,14 +203,16 @@ def _hash_values(
     return pseudonymise(shared, key, purpose=purpose, kind=kind)
 
 
-def purpose_of(told: sent.Hashing) -> str:
+def purpose_of(told: sent.Hashing, within: str = "") -> str:
     """Return what tokens are for: ``fold/v1/<study>/rep<r>/k<K>/by<terms>``, for an inner plan with ``/outer<within>``.
+
+    Which records a plan is `within` is a site's own account, never the coordinator's.
 
     Plans of other numbers of folds are hashed apart: people between the edges of a fifth and of a sixth of one hash
     would be few, and two fits would tell of them. So are plans that read identifiers otherwise, and plans of other
     records, or tables of both could be laid side by side.
     """
-    return f"fold/v1/{told.study}/rep{told.repeat}/k{told.n_splits}/by{hash_terms(told)}{inside(told.within)}"
+    return f"fold/v1/{told.study}/rep{told.repeat}/k{told.n_splits}/by{hash_terms(told)}{inside(within)}"
 
 
 def inside(within: str) -> str:

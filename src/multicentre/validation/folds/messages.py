@@ -82,7 +82,6 @@ class Hashing(Persons):
 
     n_splits: int = count("number of folds")
     repeat: int = count("number of the repeat, part of what is hashed")
-    within: str = text("the folds of an outer plan; where people are hashed a site puts its own account of them")
     patient_key: str = text("identifiers by which a site knows the records of one patient; empty for none")
     stratify: bool = flag("whether classes of the outcome are told apart")
 

@@ -90,15 +90,6 @@ def _fields(told: sent.Hashing) -> dict[str, Any]:
     return {name: getattr(told, name) for name in sent.Hashing.declarations()}
 
 
-def outer_folds(federation: Federation) -> str:
-    """Return the folds that a federation was selected by, outermost first; empty for a whole one."""
-    selection, folds = federation.selection, []
-    while selection is not None:
-        folds.append(".".join(map(str, sorted(selection.folds))))
-        selection = selection.within
-    return "/".join(reversed(folds))
-
-
 def find_crowded(federation: Federation, told: sent.Hashing) -> Crowded:
     """Return the sites where many records share one identifier; "a site" where policies do not let that be told."""
     try:

@@ -12,7 +12,6 @@ from multicentre.federation.errors import ConfigurationError, DataError, Disclos
 from multicentre.privacy.pseudonyms import PseudonymKey
 from multicentre.privacy.secrets import Secret
 from multicentre.validation.folds.hashed import HashGroupKFold, RepeatedHashGroupKFold
-from multicentre.validation.folds.rounds import outer_folds
 from multicentre.validation.keys import check_keys
 
 KEY, OTHER = (PseudonymKey(Secret(bytes([byte] * 32))) for byte in (1, 2))
@@ -130,7 +129,6 @@ def test_an_inner_plan_divides_anew_what_the_outer_one_left_in():
     assert adjusted_rand_score(before, as_many) < 0.02
     innermost = HashGroupKFold(2).plan(inner.train(1))
     assert innermost.counts.sum() == inner.counts.sum() - inner.counts[1]
-    assert outer_folds(inner.train(1)) == "1.2/0.2.3"
 
 
 def test_an_inner_plan_does_not_depend_on_what_was_fitted_before():
