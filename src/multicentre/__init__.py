@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from multicentre import (
+        alignment,
         analytics,
         boosting,
+        clustering,
         data,
         datasets,
         multiview,
@@ -30,8 +32,10 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _ROOMS = (
+    "alignment",
     "analytics",
     "boosting",
+    "clustering",
     "data",
     "datasets",
     "multiview",
@@ -46,8 +50,10 @@ __all__ = [
     "Federation",
     "Policy",
     "__version__",
+    "alignment",
     "analytics",
     "boosting",
+    "clustering",
     "data",
     "datasets",
     "multiview",

@@ -24,7 +24,7 @@ from multicentre.validation.folds.by_site import SiteFolds
 from multicentre.validation.folds.drawn import DrawnFolds
 from multicentre.validation.folds.hashed import HashGroupKFold
 from multicentre.validation.folds.keyed import HashedFolds, is_halving, purpose_of
-from multicentre.validation.keys import Persons
+from multicentre.persons import Persons
 
 LEAST, N = 10, 200
 KEY = PseudonymKey(Secret(bytes(range(32))))

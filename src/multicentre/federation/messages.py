@@ -68,7 +68,8 @@ class Declaration:
     public : bool
         The value is known without any patient's record (a column's name, say): differential privacy has nothing to add.
     permission : str
-        A switch that a site's policy must have on for the field to leave.
+        What a site's policy must say for the field to leave: the name of a switch that must be on, or
+        ``<name>=<level>`` of a setting with levels.
     """
 
     kind: Kind
@@ -338,6 +339,17 @@ def check_ranged(kind: type[Message]) -> None:
                 "a summed field declares no range",
                 where=place(kind, name),
                 mend="Give it bound=, the largest magnitude.",
+            )
+
+
+def check_permitted(kind: type[Message]) -> None:
+    """Raise MessageError unless every field of `kind` names a permission."""
+    for name, declaration in kind.declarations().items():
+        if not declaration.permission:
+            raise MessageError(
+                "a value about single patients needs a policy's permission",
+                where=place(kind, name),
+                mend="Give it permission=, a switch of the policy.",
             )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,7 +14,7 @@ from multicentre.federation.engine import Call, Outcome, Refused, Selection, Upk
 from multicentre.federation.errors import ConfigurationError, DataError, MessageError, MulticentreError, SiteFailed
 from multicentre.federation.messages import Message, Nothing
 from multicentre.federation.noise import PlanReview, PlanShown
-from multicentre.federation.steps import Release, SitePart
+from multicentre.federation.steps import Common, Release, SitePart
 from multicentre.federation.storage import Store
 from multicentre.federation.wire import decode, encode
 
@@ -63,6 +64,16 @@ class Seal(Protocol):
         """Return the masked form of `release`."""
 
 
+@dataclass(frozen=True, eq=False)
+class _Chosen:
+    """The records of a session: which they are (None for all), in the site's own words too, and their common order."""
+
+    selection: Selection | None
+    rows: Rows | None
+    within: str
+    common: Common | None
+
+
 class SiteRuntime:
     """The site's side of a federation.
 
@@ -100,7 +111,7 @@ class SiteRuntime:
         self._seal = seal
         self._store = store
         self._parts: dict[tuple[str, type[SitePart]], SitePart] = {}
-        self._chosen: dict[str, tuple[Selection | None, Rows | None, str]] = {}
+        self._chosen: dict[str, _Chosen] = {}
         self._log = logging.getLogger(f"multicentre.site.{name}")
 
     def answer(self, call: Call) -> Outcome:
@@ -117,7 +128,7 @@ class SiteRuntime:
                 seal, keys = self._masking(call)
                 seal.check(call, keys)
             release = self._run(call)
-            return self._sealed(call, self._gate.release(call, release, self._chosen[call.session][1]))
+            return self._sealed(call, self._gate.release(call, release, self._chosen[call.session].rows))
         except MulticentreError as error:
             return Refused(error.at(self.name))
         except (Exception, SystemExit) as error:
@@ -158,22 +169,23 @@ class SiteRuntime:
 
     def _part(self, session: str, kind: type[SitePart], selection: Selection | None) -> SitePart:
         if session not in self._chosen:
-            self._chosen[session] = selection, *self._rows(selection)
-        chosen, rows, within = self._chosen[session]
-        if chosen != selection:
+            self._chosen[session] = self._choose(selection)
+        chosen = self._chosen[session]
+        if chosen.selection != selection:
             raise ConfigurationError("a session is about one selection of records", where=session)
         key = (session, kind)
         if key not in self._parts:
-            self._parts[key] = self._new_part(kind, rows)
-            self._parts[key].within = within
+            self._parts[key] = self._new_part(kind, chosen.rows)
+            self._parts[key].within = chosen.within
+            self._parts[key].common = chosen.common
         return self._parts[key]
 
-    def _rows(self, selection: Selection | None) -> tuple[Rows | None, str]:
-        """Return the records of a selection, None for all, and what they are."""
+    def _choose(self, selection: Selection | None) -> _Chosen:
+        """Return the records of a selection."""
         if selection is None:
-            return None, ""
-        divided, within, outer = self._chosen.get(selection.plan, (selection, None, ""))
-        if divided != selection.within:
+            return _Chosen(None, None, "", None)
+        outer = self._chosen.get(selection.plan, _Chosen(selection, None, "", None))
+        if outer.selection != selection.within:
             raise ConfigurationError("these records were not divided", where=selection.plan, mend="Make the plan anew.")
         dividing = (part for (session, _), part in self._parts.items() if session == selection.plan)
         part = next((part for part in dividing if part.folds is not None), None)
@@ -182,8 +194,9 @@ class SiteRuntime:
         if part is None or not len(places):
             raise DataError("no record here is in the folds", where=str(selection), mend="Make the plan anew.")
         chosen = ".".join(map(str, sorted({fold for fold in selection.folds if fold >= 0})))
-        label = f"{outer}{'/' if outer else ''}{part.method}/{part.division}:{chosen}"
-        return places if within is None else within[places], label
+        label = f"{outer.within}{'/' if outer.within else ''}{part.method}/{part.division}:{chosen}"
+        places, common = part.alignment or (places, None)
+        return _Chosen(selection, places if outer.rows is None else outer.rows[places], label, common)
 
     def _new_part(self, kind: type[SitePart], rows: Rows | None) -> SitePart:
         if kind is PlanReview:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.federation.errors import ConfigurationError
-from multicentre.federation.messages import Message, Nothing, check_ranged, check_summable
+from multicentre.federation.messages import Message, Nothing, check_permitted, check_ranged, check_summable
 
 When = Literal["once", "every round", "at the end", "on request"]
 Patients = int | Mapping[str, int]
@@ -32,10 +32,12 @@ class Release(Message):
     Notes
     -----
     A release whose class says ``concerns_patients = False`` holds nothing computed from patients (a public key, an
-    acknowledgement).
+    acknowledgement). One that says ``individual = True`` holds values about single patients: no minimum number of
+    patients can let it pass, so every field names the permission that a policy must give.
     """
 
     concerns_patients: ClassVar[bool] = True
+    individual: ClassVar[bool] = False
     patients: Patients = dataclasses.field(default_factory=dict, kw_only=True, compare=False)
 
     @classmethod
@@ -45,6 +47,8 @@ class Release(Message):
 
     def patients_behind(self, field: str, key: str) -> int | None:
         """Return the number of patients behind a value, None when the release does not say."""
+        if self.individual:
+            return 1
         if isinstance(self.patients, Mapping):
             return self.patients.get(key, self.patients.get(field))
         return self.patients
@@ -157,7 +161,8 @@ def step(
     Raises
     ------
     MessageError
-        The step is summed and its release holds a field that cannot be added or declares no range.
+        The step is summed and its release holds a field that cannot be added or declares no range; or it tells of
+        single patients and a field names no permission.
 
     Examples
     --------
@@ -180,11 +185,29 @@ def step(
     if summed:
         check_summable(releases)
         check_ranged(releases)
+    if getattr(releases, "individual", False):
+        check_permitted(releases)
 
     def declare(run: Callable[[P, A], R]) -> Step[P, A, R]:
         return Step(run, releases, when, summed)
 
     return declare
+
+
+@dataclass(frozen=True, eq=False)
+class Common:
+    """Where a part's records stand among those that all sites agreed on.
+
+    Parameters
+    ----------
+    places : array of int64, shape (n_here,)
+        Place of each of the part's records in the common order, ascending.
+    n_common : int
+        Number of records in the common order; more than the part has where a site lacks some of them.
+    """
+
+    places: NDArray[np.int64]
+    n_common: int
 
 
 class SitePart:
@@ -213,6 +236,8 @@ class SitePart:
     within : str
         What the records of the part are: by what outer plans divided, and which of their folds, in the site's own words
         and the same at all sites; empty for all records.
+    common : Common
+        The places of the part's records in the order that sites agreed on; None where records are not aligned.
     key : object
         The key of the study's pseudonyms, of a part that ``sees_identifiers``; None where the site has none.
     """
@@ -229,6 +254,7 @@ class SitePart:
     remembers: ClassVar[type[Message]] = Nothing
     state: Message | None = None
     key: Any = None
+    common: Common | None = None
 
     def __init__(self, site: str, data: Any) -> None:
         if not isinstance(data, self.holds):
@@ -249,6 +275,11 @@ class SitePart:
     def division(self) -> str:
         """Hash of all that decides the folds but for the records, the same at all sites; of a part that divides."""
         return ""
+
+    @property
+    def alignment(self) -> tuple[NDArray[np.int64], Common] | None:
+        """Rows of the records in fold 0 in the common order, and their places in it, of a part that aligns records."""
+        return None
 
     def generator(self, seed: int, *purpose: int) -> np.random.Generator:
         """Return the site's own random stream for a seed and a purpose (a round's number, say)."""

@@ -196,7 +196,9 @@ def _lines(step: Step[Any, Any, Any], protection: Protection, n_sites: int | Non
 def _meaning(declaration: Declaration) -> str:
     if not declaration.permission:
         return declaration.what
-    return f"{declaration.what} (only where the policy says {declaration.permission} = true)"
+    name, _, level = declaration.permission.partition("=")
+    value = f'"{level}"' if level else "true"
+    return f"{declaration.what} (only where the policy says {name} = {value})"
 
 
 def _spans(step: Step[Any, Any, Any], n_sites: int | None, noise: Noise | None) -> dict[str, str]:

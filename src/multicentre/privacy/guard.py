@@ -229,16 +229,18 @@ class Guard:
             self._refuse_answer(call, "the number of patients behind the answer is not a count", where)
         if patients == 0 and _says_something(declaration, value):
             self._refuse_answer(call, "a value is said to rest on no patient", where)
-        if 0 < patients < self.policy.min_patients:
+        if 0 < patients < self.policy.min_patients and not type(release).individual:
             reason = f"fewer than {self.policy.min_patients} patients stand behind the answer"
             self._refuse_answer(call, reason, where, mend=_TOO_FEW)
         return int(patients)
 
     def _check_permissions(self, call: Call) -> None:
         for name, declaration in call.step.releases.declarations().items():
-            if declaration.permission and getattr(self.policy, declaration.permission) is not True:
-                reason = f"{declaration.permission} is not set to true"
-                self._refuse(_facts(call), RefusedByPolicy, reason, place(call.step.releases, name))
+            permission = _needed_permission(call, declaration)
+            if permission and (lacking := self.policy.lacks(permission)):
+                mend = f"Mask the sums (secure_sum=True). {_MEND}" if permission != declaration.permission else _MEND
+                reason = f"this leaves only where the policy says {lacking}"
+                self._refuse(_facts(call), RefusedByPolicy, reason, place(call.step.releases, name), mend=mend)
 
     def _check_difference(self, call: Call, cohort: Cohort) -> None:
         least = self.policy.min_difference
@@ -299,6 +301,12 @@ def _concerns_patients(call: Call) -> bool:
 
 def _is_count(value: object) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool) and int(value) >= 0
+
+
+def _needed_permission(call: Call, declaration: Declaration) -> str:
+    """Return the permission that a field needs: a sum that is not masked shows a site's whole table."""
+    is_bare = call.step.summed and call.protection == "clear" and declaration.permission == "relations=summed"
+    return "relations=dense" if is_bare else declaration.permission
 
 
 def _says_something(declaration: Declaration, value: Any) -> bool:

@@ -9,11 +9,13 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self, get_args
 
 from multicentre.federation.errors import ConfigurationError
 
 LEAST_EPSILON = 1e-6
+Relations = Literal["none", "summed", "listed", "dense"]
+RELATIONS: tuple[str, ...] = get_args(Relations)
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,10 @@ class Policy:
         Nothing computed from patients leaves except as a masked summand of a sum.
     exact_times : bool, default False
         Times of events may leave as they were recorded. Without it times are told on a grid that the sites share.
+    relations : {"none", "summed", "listed", "dense"}, default "summed"
+        What may leave about single patients and pairs of them, under pseudonyms, where sites hold different views of
+        the same patients: nothing; masked sums over sites; a site's own lists of each patient's nearest others; whole
+        tables of one site, from which its rows can be found up to a rotation. Each allows what stands before it.
     min_sites_in_sum : int, default 2
         A masked sum needs at least this many sites. A sum of two shows each the other's share.
     colluding_sites : int, default 0
@@ -66,6 +72,7 @@ class Policy:
     columns: tuple[str, ...] | None = None
     secure_sums_only: bool = False
     exact_times: bool = False
+    relations: Relations = "summed"
     min_sites_in_sum: int = 2
     colluding_sites: int = 0
     epsilon: float | None = None
@@ -81,6 +88,10 @@ class Policy:
                     "a whole number of at least 0 is needed", where=f"policy, {name}", mend=f"Write, say, {name} = 10."
                 )
         _check_switches(self)
+        if self.relations not in RELATIONS:
+            raise ConfigurationError(
+                "no such level", where="policy, relations", mend=f"Write one of {', '.join(RELATIONS)}."
+            )
         if self.epsilon is not None and not LEAST_EPSILON <= _number(self.epsilon) <= 1 / LEAST_EPSILON:
             raise ConfigurationError(
                 "a number above 0 (at most a million) is needed",
@@ -101,6 +112,25 @@ class Policy:
             value = getattr(self, name)
             if value is not None and not (isinstance(value, tuple) and all(isinstance(entry, str) for entry in value)):
                 raise ConfigurationError("a tuple of names is needed", where=f"policy, {name}")
+
+    def lacks(self, permission: str) -> str:
+        """Return what the policy would have to say for a permission, empty where it says so.
+
+        Parameters
+        ----------
+        permission : str
+            The name of a switch, or ``relations=<level>``.
+
+        Examples
+        --------
+        >>> Policy().lacks("relations=summed"), Policy().lacks("relations=listed"), Policy().lacks("exact_times")
+        ('', 'relations = "listed"', 'exact_times = true')
+        """
+        name, _, level = permission.partition("=")
+        if not level:
+            return "" if getattr(self, name) is True else f"{name} = true"
+        held = RELATIONS.index(self.relations) >= RELATIONS.index(level)
+        return "" if held else f'{name} = "{level}"'
 
     @classmethod
     def from_mapping(cls, terms: Mapping[str, Any]) -> Self:

@@ -15,9 +15,9 @@ from multicentre.exhibits import Exhibit, Table
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.messages import Nothing
+from multicentre.persons import agree_on_key, check_present, describe_persons, draw_label
 from multicentre.privacy.normalisation import DateOrder, Kind
 from multicentre.validation.folds.plan import FoldPlan
-from multicentre.validation.keys import agree_on_key, check_present, describe_persons, draw_label
 from multicentre.validation.keys.audited import MOST_TURNS, AuditedPart
 from multicentre.validation.keys.messages import Checking, Reviewed, Reviewing
 from multicentre.validation.keys.mixture import (

@@ -14,13 +14,13 @@ from multicentre.data.identifiers import IDENTIFIER
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError, DataError
 from multicentre.federation.messages import Message, array, number, text
+from multicentre.persons import agree_on_key, check_present, describe_persons, draw_label
 from multicentre.privacy.normalisation import DateOrder, Kind
 from multicentre.validation.duplicates.controls import check_controls, normalise_controls
 from multicentre.validation.duplicates.maths import choose_buckets, duplicate_rate
 from multicentre.validation.duplicates.messages import Counting, Marking, Sizes
 from multicentre.validation.duplicates.rate import DuplicateRate
 from multicentre.validation.duplicates.site import DuplicatesPart
-from multicentre.validation.keys import agree_on_key, check_present, describe_persons, draw_label
 from multicentre.validation.keys.union import count_union, read_marks
 
 UNPROVEN = (

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from multicentre.federation.errors import ConfigurationError, DataError
 from multicentre.federation.steps import step
+from multicentre.persons import KeyedPart, Persons, check_rules
 from multicentre.privacy.normalisation import normalise
 from multicentre.validation.duplicates import messages as sent
 from multicentre.validation.duplicates.controls import normalise_controls
 from multicentre.validation.folds.strata import outcome_strata
-from multicentre.validation.keys import KeyedPart, Persons, check_rules
 from multicentre.validation.keys.union import LEAST_BUCKETS, MOST_BUCKETS, mark_buckets
 
 Texts = list[str | None]

@@ -13,13 +13,13 @@ from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError, DisclosureRefused, QuorumLost
 from multicentre.federation.messages import Nothing
 from multicentre.federation.steps import Acknowledgement, step
+from multicentre.persons import Persons, agree_on_key, describe_persons
 from multicentre.privacy.normalisation import DateOrder, Kind
 from multicentre.privacy.pseudonyms import Pseudonyms
 from multicentre.validation.folds import messages as sent
 from multicentre.validation.folds.keyed import hash_site, hash_terms, inside
 from multicentre.validation.folds.site import FoldPart
 from multicentre.validation.folds.splitter import FoldSplitter, needed_groups
-from multicentre.validation.keys import Persons, agree_on_key, describe_persons
 
 Integers = NDArray[np.int64]
 MOST_SITES = 10_000

@@ -17,6 +17,7 @@ from multicentre.data.identifiers import IDENTIFIER, Identifiers
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError, DataError
 from multicentre.federation.messages import Message, array, count
+from multicentre.persons import check_keys
 from multicentre.privacy.normalisation import DateOrder
 from multicentre.privacy.pseudonyms import PseudonymKey
 from multicentre.quantiles import find_thresholds, pooled_thresholds
@@ -40,7 +41,6 @@ from multicentre.validation.folds.plan import FoldPlan
 from multicentre.validation.folds.rounds import FEW_TO_BALANCE, bucket_table
 from multicentre.validation.folds.site import FoldPart, number_patients
 from multicentre.validation.folds.splitter import FoldSplitter, check_classes, needed_groups
-from multicentre.validation.keys import check_keys
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError, DataError, RefusedByPolicy
 from multicentre.federation.messages import Message, array, flag, texts
+from multicentre.persons import check_keys
 from multicentre.validation.folds import messages as sent
 from multicentre.validation.folds.keyed import HashedFolds
 from multicentre.validation.folds.packing import BUCKETS_A_FOLD, bucket_number, pack_buckets
 from multicentre.validation.folds.splitter import check_classes
-from multicentre.validation.keys import check_keys
 
 Integers = NDArray[np.int64]
 FEW_TO_BALANCE = 4

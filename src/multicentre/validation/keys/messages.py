@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from multicentre.federation.messages import array, count, number, text
 from multicentre.federation.steps import Release
-from multicentre.validation.keys.part import Labelled, Persons
+from multicentre.persons import Labelled, Persons
 
 Integers = NDArray[np.int64]
 MOST_RECORDS = 2.0**31

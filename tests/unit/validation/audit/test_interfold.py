@@ -21,7 +21,7 @@ from multicentre.validation.folds.hashed import HashGroupKFold
 from multicentre.validation.folds.messages import Drawing
 from multicentre.validation.folds.site import FoldPart
 from multicentre.validation.folds.splitter import FoldSplitter
-from multicentre.validation.keys import part as keys
+from multicentre.persons import part as keys
 
 FREE = mc.Policy(min_patients=0)
 

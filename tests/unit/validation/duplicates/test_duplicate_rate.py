@@ -12,7 +12,7 @@ from multicentre.federation.errors import ConfigurationError, DataError, Disclos
 from multicentre.privacy.pseudonyms import PseudonymKey
 from multicentre.validation.duplicates.estimator import UNPROVEN, estimate_duplicate_rate
 from multicentre.validation.duplicates.site import DuplicatesPart
-from multicentre.validation.keys import part as keys
+from multicentre.persons import part as keys
 
 FREE = mc.Policy(min_patients=0)
 

@@ -12,7 +12,7 @@ from multicentre.federation.errors import ConfigurationError, DataError, Disclos
 from multicentre.privacy.pseudonyms import PseudonymKey
 from multicentre.privacy.secrets import Secret
 from multicentre.validation.folds.hashed import HashGroupKFold, RepeatedHashGroupKFold
-from multicentre.validation.keys import check_keys
+from multicentre.persons import check_keys
 
 KEY, OTHER = (PseudonymKey(Secret(bytes([byte] * 32))) for byte in (1, 2))
 

@@ -7,7 +7,7 @@ import multicentre as mc
 from multicentre.federation.errors import ConfigurationError, DataError, RefusedByPolicy
 from multicentre.federation.messages import Nothing
 from multicentre.privacy.pseudonyms import PseudonymKey, pseudonymise
-from multicentre.validation.keys import KeyedPart, Persons, Study, label_of
+from multicentre.persons import KeyedPart, Persons, Study, label_of
 
 
 def part(site="lyon", identifiers=("a", "b")):

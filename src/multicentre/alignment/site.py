@@ -1,0 +1,171 @@
+"""The alignment of records beside the patients.
+
+The coordinator gets pseudonyms that it has no key for, and tells the sites which of them to use. Every site then seals
+the order that it was told with the key that all sites hold and the coordinator lacks, and looks at the seals of all
+others: no site works on another order than the rest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.alignment import messages as sent
+from multicentre.federation.errors import ConfigurationError, DataError, RefusedByPolicy
+from multicentre.federation.messages import Message
+from multicentre.federation.steps import Acknowledgement, Common, step
+from multicentre.federation.wire import encode
+from multicentre.persons import KeyedPart, Persons
+from multicentre.privacy.normalisation import DateOrder
+from multicentre.privacy.pseudonyms import PseudonymKey, Pseudonyms, pseudonymise
+
+Rows = NDArray[np.int64]
+LEAST_COMMON = 2
+
+
+class AlignmentPart(KeyedPart):
+    """The site part of an alignment."""
+
+    method: ClassVar[str] = "alignment"
+    remembers: ClassVar[type[Message]] = sent.Ordered
+    state: sent.Ordered | None = None
+
+    @property
+    def folds(self) -> Rows | None:
+        """0 for aligned records, -1 for others, once all sites were found to have the same order."""
+        if self.state is None or not self.state.confirmed:
+            return None
+        folds = np.full(len(self.data), -1, dtype=np.int64)
+        folds[self.state.rows] = 0
+        return folds
+
+    @property
+    def alignment(self) -> tuple[Rows, Common] | None:
+        """Rows of the aligned records in the common order, and their places in it."""
+        if self.state is None or not self.state.confirmed:
+            return None
+        return self.state.rows, Common(self.state.places, self.state.n_common)
+
+    @property
+    def division(self) -> str:
+        """Hash of the order; the same at all sites."""
+        return "" if self.state is None else self.state.order.tobytes().hex()
+
+    @step(releases=sent.Counted, when="once")
+    def count_records(self, ask: Persons) -> sent.Counted:
+        """Count records that have no identifier, or one that an earlier record has."""
+        known = self._pseudonyms(ask)
+        return sent.Counted(self._coarse(known.n_missing), self._coarse(known.n_duplicates), patients=len(known))
+
+    @step(releases=sent.Pseudonyms, when="once")
+    def tell_pseudonyms(self, ask: Persons) -> sent.Pseudonyms:
+        """Tell the pseudonyms of the site's patients, each once and in ascending order."""
+        known = self._pseudonyms(ask)
+        return sent.Pseudonyms(short(known.tokens[first_rows(known)]))
+
+    @step(releases=sent.Sealed, when="once")
+    def agree(self, ask: sent.Agreeing) -> sent.Sealed:
+        """Take in the order of the patients and seal it; nothing about them leaves."""
+        if self.state is not None:
+            raise ConfigurationError("the records are aligned already", where=self.site, mend="Align them anew.")
+        known = self._pseudonyms(ask)
+        rows = first_rows(known)
+        own = as_names(short(known.tokens[rows]))
+        order = as_names(ask.pseudonyms)
+        if np.any(order[1:] <= order[:-1]):
+            raise ConfigurationError("the pseudonyms are not in ascending order", where=self.site)
+        places = np.flatnonzero(np.isin(order, own))
+        if not ask.incomplete and len(places) < len(order):
+            raise RefusedByPolicy("patients who are not at this site are to be aligned", where=self.site)
+        least = max(self.least_behind, LEAST_COMMON)
+        if len(places) < least:
+            raise DataError(
+                f"fewer than {least} of this site's patients are to be aligned",
+                where=self.site,
+                mend="See that all sites name their patients by the same identifier, and hold the same key.",
+            )
+        found = rows[np.searchsorted(own, order[places])]
+        digest = np.frombuffer(hashlib.sha256(encode(ask)).digest(), dtype=np.uint8).copy()
+        self.state = sent.Ordered(found, places, len(order), digest, confirmed=False)
+        return sent.Sealed(seal_of(self._held_key(), self.site, digest))
+
+    @step(releases=Acknowledgement, when="once")
+    def confirm(self, ask: sent.Seals) -> Acknowledgement:
+        """Compare the seals of all sites with those that this site's own order would have; nothing leaves."""
+        if self.state is None:
+            raise ConfigurationError("no order was taken in", where=self.site, mend="Align the records anew.")
+        if self.site not in ask.seals or len(ask.seals) < self.n_peers:
+            raise RefusedByPolicy("the seal of a site that takes part is missing", where=self.site)
+        key, order = self._held_key(), self.state.order
+        strangers = [site for site, seal in ask.seals.items() if not _same(seal, seal_of(key, site, order))]
+        if strangers:
+            raise RefusedByPolicy(
+                "a site sealed another order, or with another key",
+                where=", ".join(strangers),
+                mend="Compare the sites' keys (PseudonymKey.fingerprint) and align anew.",
+            )
+        self.state = sent.Ordered(self.state.rows, self.state.places, self.state.n_common, order, confirmed=True)
+        return Acknowledgement()
+
+    def _pseudonyms(self, told: Persons) -> Pseudonyms:
+        return self.tokens(self.identifiers(told.person_key), told, purpose_of(told))
+
+    def _held_key(self) -> PseudonymKey:
+        if not isinstance(self.key, PseudonymKey):
+            raise ConfigurationError("the site has no key of pseudonyms", where=self.site)
+        return self.key
+
+    def _coarse(self, n_records: int) -> int:
+        return max(n_records, self.least_behind) if n_records else 0
+
+
+def purpose_of(told: Persons) -> str:
+    """Return what pseudonyms are for: ``alignment/v1/<16 hex digits of all terms>``."""
+    terms = [getattr(told, name) for name in Persons.declarations()]
+    return f"alignment/v1/{hashlib.sha256(repr(terms).encode()).hexdigest()[:16]}"
+
+
+def pseudonyms_of(values: list[Any], key: PseudonymKey, told: Persons, order: DateOrder) -> Pseudonyms:
+    """Return the pseudonyms that a site with this key and this order of dates makes of identifiers."""
+    kind: Any = told.kind
+    return pseudonymise(values, key, purpose=f"{purpose_of(told)}/{told.study}", kind=kind, date_order=order)
+
+
+def first_rows(known: Pseudonyms) -> Rows:
+    """Return the first row of each patient who has an identifier, in the order of the pseudonyms."""
+    order = known.order()
+    tokens = known.tokens[order]
+    is_new = np.r_[True, np.any(tokens[1:] != tokens[:-1], axis=1)] if len(order) else np.zeros(0, dtype=np.bool_)
+    return np.asarray(order[is_new])
+
+
+def short(tokens: sent.Bytes) -> sent.Bytes:
+    """Return the first half of each token, shape (n, 16): enough to tell patients apart."""
+    return np.ascontiguousarray(tokens[:, : sent.PSEUDONYM_BYTES])
+
+
+def as_names(pseudonyms: sent.Bytes) -> NDArray[np.bytes_]:
+    """Return pseudonyms as an array that can be sorted and looked up, shape (n,).
+
+    Examples
+    --------
+    >>> names = as_names(np.array([[0] * 15 + [2], [1] + [0] * 15], dtype=np.uint8))
+    >>> bool(names[0] < names[1])
+    True
+    """
+    return np.ascontiguousarray(pseudonyms).view(f"S{sent.PSEUDONYM_BYTES}").ravel()
+
+
+def seal_of(key: PseudonymKey, site: str, order: sent.Bytes) -> sent.Bytes:
+    """Return the seal that a site with this key puts on an order, shape (32,)."""
+    sealing = key.hash_for(f"alignment/v1/seal/{site}")
+    sealing.update(order.tobytes())
+    return np.frombuffer(sealing.digest(), dtype=np.uint8).copy()
+
+
+def _same(seal: sent.Bytes, expected: sent.Bytes) -> bool:
+    return hmac.compare_digest(seal.tobytes(), expected.tobytes())
