@@ -73,6 +73,63 @@ SOURCES: Mapping[str, Source] = {
             "simulated; call simulate_sd",
         ),
         Source(
+            "bbcsport",
+            "BBC sports news: 544 articles cut into two segments, weights of 3183 and 3203 terms, five sports.",
+            "non-commercial research use; the articles are the BBC's, of which only weights of terms are here",
+            "Get bbcsport-mtv.mat of the published code of FedMSGL and save an archive with y = 1 to 5 (int64), "
+            "view_names = view1_3183 and view2_3203 as text, and each view in compressed sparse rows as v1_data, "
+            "v1_indices, v1_indptr and v1_shape (float64, int32, int32, int64), and v2_ alike.",
+            "bbcsport/bbcsport.npz",
+            "91a16ee3a8b37e0995bf98328f7b5cc7a7a4836f19c6926899f4522674adbbea",
+        ),
+        Source(
+            "orl",
+            "AT&T faces: 400 photographs of 40 people, pixels and two views extracted anew with the usual sizes.",
+            "free for research with credit to AT&T Laboratories Cambridge; photographs of people",
+            "Get the photographs in 64 x 64 pixels (scikit-learn's fetch_olivetti_faces) and save an archive with "
+            "v1_intensity (4096, uint8), v2_lbp (3304, uint8: uniform patterns, 59 bins of 8 x 7 patches) and v3_gabor "
+            "(6750, float16: magnitudes at wavelength 4, nine orientations, 30 x 25 grid), y = 1 to 40 as int64 and "
+            "view_names as text. Views that were extracted otherwise have other values, and are refused.",
+            "orl/orl.npz",
+            "60d30f74dd28e7f54361e346eb69f7a85dac00d50a1ce94fd64a29b6fecfe48b",
+        ),
+        Source(
+            "orl4",
+            "AT&T faces: 400 photographs of 40 people, four views as published.",
+            "free for research with credit to AT&T Laboratories Cambridge; photographs of people",
+            "Get ORL.mat of the repository zskong/Multi-view-data and save an archive with v1 to v4 = GIST, LBP, HOG "
+            "and CENTRIST (float32) and y = 1 to 40 as int64.",
+            "orl/orl_4view.npz",
+            "089dbc4772c38339112ab575257b05958d62c74b8eb3da9680445f76016dc5b9",
+        ),
+        Source(
+            "sonar",
+            "UCI sonar: 208 echoes of mines and rocks, 60 frequency bands in three views of twenty.",
+            "CC BY 4.0",
+            "Get Connectionist Bench (Sonar) of the UCI repository (doi 10.24432/C5T01Q), all 208 rows, and save an "
+            "archive with X (208 x 60, float32), y = 0 for rocks and 1 for mines, and v1_idx_halves = 0 to 29 and "
+            "v2_idx_halves = 30 to 59, all int64.",
+            "sonar/sonar.npz",
+            "7b220c46dba300308cc5a80be115c0d00a6d02828b629247e88c4b4b98789e04",
+        ),
+        Source(
+            "caltech101_7",
+            "Caltech-101: 1474 photographs of seven categories, six views extracted anew with the usual sizes.",
+            "CC BY 4.0",
+            "Get Caltech 101 (doi 10.22002/D1.20086), extract 48 Gabor, 40 wavelet, 254 CENTRIST, 1984 HOG, 512 GIST "
+            "and 928 LBP features of its seven usual categories, and save an archive with v1 and v2 in float32, v3 to "
+            "v6 in float16, y = 0 to 6 as int64, ids = path of the photograph and view_names as text. Views "
+            "that were extracted otherwise have other values, and are refused.",
+            "caltech101_7/caltech101_7.npz",
+            "55225d7ba955fc55ff4fa93892618084939a2a9c84814146e548713179081502",
+        ),
+        Source(
+            "subspaces",
+            "Simulated views of clusters that lie in subspaces of their own, for vertical federations.",
+            "Apache-2.0",
+            "simulated; call simulate_views",
+        ),
+        Source(
             "paper_tensor",
             "Simulated counts without structure, after the synthetic data set of Ma et al. 2019.",
             "Apache-2.0",

@@ -103,6 +103,7 @@ def test_the_list_says_what_is_at_hand_and_why(tmp_path):
         "planted",
         "survival",
         "duplicated",
+        "subspaces",
     }
     assert "Looked in: " + str(tmp_path) in listed["handwritten"].why
     (tmp_path / "handwritten").mkdir()

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.steps import step
 from multicentre.persons import KeyedPart, Persons
-from multicentre.persons import messages as sent
+from multicentre.validation.keys import messages as sent
 from multicentre.validation.keys.mixture import mark_folds
 from multicentre.validation.keys.union import LEAST_BUCKETS, MOST_BUCKETS
 

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import multicentre as mc
+from multicentre import persons as keys
 from multicentre.engines.faults import Faults, Faulty
 from multicentre.exhibits import read_exhibit
 from multicentre.federation.errors import ConfigurationError, DisclosureRefused, QuorumLost
@@ -21,7 +22,6 @@ from multicentre.validation.folds.hashed import HashGroupKFold
 from multicentre.validation.folds.messages import Drawing
 from multicentre.validation.folds.site import FoldPart
 from multicentre.validation.folds.splitter import FoldSplitter
-from multicentre.persons import part as keys
 
 FREE = mc.Policy(min_patients=0)
 

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 import multicentre as mc
+from multicentre import persons as keys
 from multicentre.engines.faults import Faults
 from multicentre.exhibits import read_exhibit
 from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused, QuorumLost, RefusedByPolicy
 from multicentre.privacy.pseudonyms import PseudonymKey
 from multicentre.validation.duplicates.estimator import UNPROVEN, estimate_duplicate_rate
 from multicentre.validation.duplicates.site import DuplicatesPart
-from multicentre.persons import part as keys
 
 FREE = mc.Policy(min_patients=0)
 

@@ -9,10 +9,10 @@ from sklearn.metrics import adjusted_rand_score
 import multicentre as mc
 from fold_sites import federate, folds_of, people_sites, table, violations
 from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused, RefusedByPolicy
+from multicentre.persons import check_keys
 from multicentre.privacy.pseudonyms import PseudonymKey
 from multicentre.privacy.secrets import Secret
 from multicentre.validation.folds.hashed import HashGroupKFold, RepeatedHashGroupKFold
-from multicentre.persons import check_keys
 
 KEY, OTHER = (PseudonymKey(Secret(bytes([byte] * 32))) for byte in (1, 2))
 
