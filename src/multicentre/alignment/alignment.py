@@ -5,12 +5,13 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.alignment import messages as sent
-from multicentre.alignment.site import AlignmentPart, as_names, pseudonyms_of, short
+from multicentre.alignment.site import AlignmentPart, as_given, as_names, pseudonyms_of, short
 from multicentre.data.identifiers import IDENTIFIER
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import DataError
@@ -171,7 +172,7 @@ def _common_order(named: Mapping[str, NDArray[np.bytes_]], incomplete: bool) -> 
 
 
 def find_places(
-    values: Iterable[object],
+    records: Iterable[object],
     pseudonyms: sent.Bytes,
     persons: Persons,
     key: PseudonymKey,
@@ -182,8 +183,8 @@ def find_places(
 
     Parameters
     ----------
-    values : iterable
-        Identifiers of the records, as they were recorded.
+    records : iterable, or data
+        Identifiers of the records as they were recorded, or their names; or data that has either.
     pseudonyms : array of uint8, shape (n, 16)
         The common order.
     persons : Persons
@@ -194,11 +195,37 @@ def find_places(
     Returns
     -------
     array of int64, shape (number of records,)
+
+    Raises
+    ------
+    DataError
+        The data have neither identifiers nor names.
+
+    Examples
+    --------
+    >>> import multicentre as mc
+    >>> lab, ward = (
+    ...     mc.data.MultiViewData({"x": np.eye(3)}, ids=names) for names in (["a", "b", "c"], ["d", "c", "b"])
+    ... )
+    >>> found = align(mc.Federation.in_process({"lab": lab, "ward": ward}, policy=mc.Policy(min_patients=1)))
+    >>> key = PseudonymKey.simulated("study")
+    >>> sorted(find_places(["d", "c", "b"], found.pseudonyms, found.persons, key).tolist())
+    [-1, 0, 1]
     """
-    known = pseudonyms_of(list(values), key, persons, date_order)
+    known = pseudonyms_of(_values(records, persons.person_key), key, persons, date_order)
     names, order = as_names(short(known.tokens)), as_names(pseudonyms)
     places = np.minimum(np.searchsorted(order, names), len(order) - 1)
     return np.where(known.present & (order[places] == names), places, -1).astype(np.int64)
+
+
+def _values(records: Any, person_key: str) -> list[Any]:
+    columns = getattr(records, "identifier", None)
+    if columns is not None:
+        return list(columns.column(person_key))
+    names = getattr(records, "ids", records)
+    if names is None:
+        raise DataError("the records have no identifiers", where=person_key, mend="Give them with ids=.")
+    return list(as_given(list(names))) if person_key == IDENTIFIER else list(names)
 
 
 def _plain(counts: Mapping[str, int]) -> dict[str, int]:
@@ -206,6 +233,11 @@ def _plain(counts: Mapping[str, int]) -> dict[str, int]:
 
 
 def _warn_of_losses(aligned: Alignment) -> None:
+    for site, n in aligned.n_missing.items():
+        if n:
+            warnings.warn(
+                f"{site}: up to {n} records have no identifier that can be read and are left out", stacklevel=3
+            )
     for site, n in aligned.n_at_site.items():
         if aligned.n_aligned[site] < FEW_SHARE * n:
             warnings.warn(

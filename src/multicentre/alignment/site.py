@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,7 +21,7 @@ from multicentre.federation.messages import Message
 from multicentre.federation.steps import Acknowledgement, Common, step
 from multicentre.federation.wire import encode
 from multicentre.persons import KeyedPart, Persons
-from multicentre.privacy.normalisation import DateOrder
+from multicentre.privacy.normalisation import DateOrder, normalise_identifier
 from multicentre.privacy.pseudonyms import PseudonymKey, Pseudonyms, pseudonymise
 
 Rows = NDArray[np.int64]
@@ -112,7 +113,10 @@ class AlignmentPart(KeyedPart):
         return Acknowledgement()
 
     def _pseudonyms(self, told: Persons) -> Pseudonyms:
-        return self.tokens(self.identifiers(told.person_key), told, purpose_of(told))
+        values = self.identifiers(told.person_key)
+        if getattr(self.data, "identifier", None) is None:
+            values = as_given(values)
+        return self.tokens(values, told, purpose_of(told))
 
     def _held_key(self) -> PseudonymKey:
         if not isinstance(self.key, PseudonymKey):
@@ -133,6 +137,17 @@ def pseudonyms_of(values: list[Any], key: PseudonymKey, told: Persons, order: Da
     """Return the pseudonyms that a site with this key and this order of dates makes of identifiers."""
     kind: Any = told.kind
     return pseudonymise(values, key, purpose=f"{purpose_of(told)}/{told.study}", kind=kind, date_order=order)
+
+
+def as_given(names: Sequence[str | None]) -> list[str | None]:
+    """Return the records' own names, with those that look like a placeholder (1111) marked as none.
+
+    Examples
+    --------
+    >>> as_given(["1110", "1111", "p7"])
+    ['1110', 'record 1111', 'p7']
+    """
+    return [f"record {name}" if name and normalise_identifier(name) is None else name for name in names]
 
 
 def first_rows(known: Pseudonyms) -> Rows:
