@@ -1,5 +1,6 @@
 """The methods that the contract suite runs: a method joins by one line in CASES."""
 
+import dataclasses
 import functools
 import importlib.util
 from collections.abc import Callable, Mapping
@@ -113,6 +114,27 @@ def boosted_numbers(fit: Any) -> dict[str, np.ndarray]:
     return {"votes": fit.votes_, "curves": curves_of(fit)}
 
 
+TABLES_OF_PAIRS = dataclasses.replace(EXACT, relations="dense")
+
+
+def vertical_sites() -> dict[str, mc.data.MultiViewData]:
+    """Return three sites with a view each of the same patients, who are of three groups, in orders of their own."""
+    rng = np.random.default_rng(8)
+    group = np.repeat(np.arange(3), 14)
+    names = np.array([f"p{number}" for number in range(42)])
+    sites = {}
+    for site in ("lab", "radiology", "ward"):
+        rows, own = rng.permutation(42), rng.normal(size=(3, 6))
+        view = own[group] + 0.7 * rng.normal(size=(42, 6))
+        sites[site] = mc.data.MultiViewData({"view": view[rows]}, ids=names[rows])
+    return sites
+
+
+def clustered_numbers(fit: Any) -> dict[str, np.ndarray]:
+    """Return the affinity and the clusters of a fit."""
+    return {"affinity": fit.affinity_.toarray(), "labels": fit.labels_.astype(float)}
+
+
 class TriedStratifier:
     """The choice of a covariate as a fit."""
 
@@ -210,6 +232,23 @@ CASES = {
         lambda: PhenotypeOutcome(drawn_phenotypes(), refit=True),
         lambda: simulate_events().sites(3),
         lambda fit: {**real_arrays(fit), "auc": np.array([fit.auc_, *fit.auc_bounds_])},
+    ),
+    "fed-msgl": Case(lambda: mc.clustering.FedMSGL(3), vertical_sites, clustered_numbers, policy=TABLES_OF_PAIRS),
+    "fed-msgl-rounds": Case(
+        lambda: mc.clustering.FedMSGL(3, n_rounds=3),
+        vertical_sites,
+        clustered_numbers,
+        masked_error=1e-4,
+        policy=TABLES_OF_PAIRS,
+    ),
+    "fed-msgl-landmarks": Case(
+        lambda: mc.clustering.FedMSGL(3, landmarks=12), vertical_sites, clustered_numbers, policy=TABLES_OF_PAIRS
+    ),
+    "fed-msgl-as-published": Case(
+        lambda: mc.clustering.FedMSGL(3, variant="as_published", published={"n_rounds": 2, "n_neighbours": 8}),
+        vertical_sites,
+        clustered_numbers,
+        policy=TABLES_OF_PAIRS,
     ),
     "kaplan-meier": Case(lambda: mc.analytics.KaplanMeier("x2"), timed_sites, real_arrays, policy=EXACT),
     "aalen-johansen": Case(

@@ -15,6 +15,7 @@ from toy_method import federate
 
 pytestmark = [
     pytest.mark.parametrize("name", CASES),
+    pytest.mark.filterwarnings("ignore:every site's lists:multicentre.federation.errors.DisclosureWarning"),
     pytest.mark.filterwarnings('ignore:solver="observed" is the published algorithm:UserWarning'),
 ]
 secure_or_not = pytest.mark.parametrize("secure", [False, True], ids=["clear", "masked"])

@@ -9,10 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.alignment import Alignment, align, find_places
+from multicentre.alignment.site import AlignmentPart
 from multicentre.clustering.metrics import clustering_scores
 from multicentre.estimator import Arrays, FederatedEstimator, Figure
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import DataError
+from multicentre.federation.steps import SitePart
 from multicentre.persons import Persons
 from multicentre.privacy.normalisation import DateOrder
 from multicentre.privacy.pseudonyms import PseudonymKey
@@ -39,13 +41,19 @@ class AlignedClusterer(FederatedEstimator):
         Cluster of every patient, in the common order.
     pseudonyms_ : array of uint8, shape (n, 16)
         Who stands where in the common order, for those who hold the study's key.
+    alignment_counts_ : dict of str to dict of str to int
+        By site: patients ``at_site``, those of them ``aligned``, and records left out as ``missing`` an identifier or
+        ``repeated``, as :class:`multicentre.alignment.Alignment` tells them.
     """
 
+    aligned_by: ClassVar[type[SitePart] | None] = AlignmentPart
     figures: ClassVar[Mapping[str, Figure]] = CLUSTERING_FIGURES
     person_key: str
     incomplete: bool
     labels_: Integers
     pseudonyms_: NDArray[np.uint8]
+    alignment_counts_: dict[str, dict[str, int]]
+    _key: PseudonymKey | None = None
 
     def fit(self, federation: Federation | Alignment, y: None = None) -> Self:
         """Fit the model over sites that hold different views of the same patients.
@@ -61,12 +69,30 @@ class AlignedClusterer(FederatedEstimator):
         -------
         self
         """
-        if isinstance(federation, Federation):
-            federation = align(federation, person_key=self.person_key, incomplete=self.incomplete)
+        if not isinstance(federation, Federation | Alignment):
+            return super().fit(federation)
+        aligned = self.aligned(federation)
+        self.pseudonyms_, self._persons = aligned.pseudonyms, aligned.persons
+        self.alignment_counts_ = _counts_of(aligned)
+        return super().fit(aligned.federation)
+
+    def aligned(self, federation: Federation | Alignment) -> Alignment:
+        """Return what was aligned already, or align a federation by the estimator's parameters."""
         if isinstance(federation, Alignment):
-            self.pseudonyms_, self._persons = federation.pseudonyms, federation.persons
-            federation = federation.federation
-        return super().fit(federation)
+            return federation
+        return align(federation, person_key=self.person_key, incomplete=self.incomplete)
+
+    def hold_key(self, key: PseudonymKey) -> Self:
+        """Find patients under this key from now on, where all sites are in this process; it is saved nowhere."""
+        self._key = key
+        return self
+
+    def places_for(
+        self, records: Iterable[object], *, key: PseudonymKey | None = None, date_order: DateOrder = "iso"
+    ) -> Integers:
+        """Return the place of each record in the common order, -1 where it has none; parameters as `labels_for`."""
+        key = key or self._key or PseudonymKey.simulated(self._persons.study)
+        return find_places(records, self.pseudonyms_, self._persons, key, date_order=date_order)
 
     def labels_for(
         self, records: Iterable[object], *, key: PseudonymKey | None = None, date_order: DateOrder = "iso"
@@ -87,8 +113,7 @@ class AlignedClusterer(FederatedEstimator):
         array of int64, shape (number of records,)
             -1 for a patient who was not aligned.
         """
-        key = key or PseudonymKey.simulated(self._persons.study)
-        places = find_places(records, self.pseudonyms_, self._persons, key, date_order=date_order)
+        places = self.places_for(records, key=key, date_order=date_order)
         return np.where(places >= 0, self.labels_[places], -1)
 
     def assess(
@@ -125,11 +150,25 @@ class AlignedClusterer(FederatedEstimator):
 
     def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         terms = {name: getattr(self._persons, name) for name in Persons.declarations()}
-        return {"labels": self.labels_, "pseudonyms": self.pseudonyms_}, {"persons": terms}
+        facts = {"persons": terms, "alignment": self.alignment_counts_}
+        return {"labels": self.labels_, "pseudonyms": self.pseudonyms_}, facts
 
     def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
         self.labels_ = np.asarray(arrays["labels"], dtype=np.int64)
         self.pseudonyms_ = np.asarray(arrays["pseudonyms"], dtype=np.uint8)
+        self.alignment_counts_ = {name: dict(by_site) for name, by_site in facts["alignment"].items()}
         told = facts["persons"]
         terms: dict[str, Any] = {name: tuple(one) if isinstance(one, list) else one for name, one in told.items()}
         self._persons = Persons(**terms).checked()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in super().__getstate__().items() if name != "_key"}
+
+
+def _counts_of(aligned: Alignment) -> dict[str, dict[str, int]]:
+    return {
+        "at_site": aligned.n_at_site,
+        "aligned": aligned.n_aligned,
+        "missing": aligned.n_missing,
+        "repeated": aligned.n_repeated,
+    }

@@ -131,9 +131,11 @@ def array(
     )
 
 
-def arrays(what: str, shape: Shape, *, dtype: str = "f8", unit: str = "", bound: float | None = None) -> Any:
+def arrays(
+    what: str, shape: Shape, *, dtype: str = "f8", unit: str = "", bound: float | None = None, permission: str = ""
+) -> Any:
     """Declare a mapping from names to arrays of the given shape."""
-    return _declare(Declaration("array", what, shape, dtype, unit, keyed=True, bound=bound))
+    return _declare(Declaration("array", what, shape, dtype, unit, keyed=True, bound=bound, permission=permission))
 
 
 def number(

@@ -1,0 +1,381 @@
+"""FedMSGL's rounds, from top to bottom."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+from sklearn.base import clone
+
+from multicentre.alignment import Alignment
+from multicentre.clustering.aligned import AlignedClusterer
+from multicentre.clustering.fedmsgl import messages as sent
+from multicentre.clustering.fedmsgl.historical import iterate
+from multicentre.clustering.fedmsgl.landmark_rounds import code_patients
+from multicentre.clustering.fedmsgl.maths.landmarks import embed_samples
+from multicentre.clustering.fedmsgl.maths.profiles import Profile
+from multicentre.clustering.fedmsgl.maths.published import VARIANTS, PublishedTerms
+from multicentre.clustering.fedmsgl.refinement import Pull, refine
+from multicentre.clustering.fedmsgl.rounds import Sparse, Views, add_relations, collect_lists, describe_views
+from multicentre.clustering.fedmsgl.site import FedMSGLSite
+from multicentre.clustering.hypergraph import Kind, choose_n_clusters, embed, fit_sizes, hyperedge_factor, unit_rows
+from multicentre.clustering.metrics import adjusted_rand
+from multicentre.clustering.partition import partition_rows
+from multicentre.data.identifiers import IDENTIFIER
+from multicentre.estimator import Arrays
+from multicentre.federation.coordinator import Federation
+from multicentre.federation.errors import ConfigurationError, DataError, DisclosureWarning
+from multicentre.federation.steps import SitePart
+
+Floats = NDArray[np.float64]
+MOST_WITHOUT_LANDMARKS = 5_000
+USUAL_LANDMARKS = 500
+LEAST_MU = 4.0
+
+
+class FedMSGL(AlignedClusterer):
+    """Clusters of patients from views that lie at different sites, by self-expression and a hypergraph.
+
+    1. The sites align their patients (:func:`multicentre.alignment.align`).
+    2. Every site makes each patient up of the others, view by view: shares in the simplex, by the exact solution of
+       the penalised self-expression. It keeps each patient's `top` largest shares.
+    3. The coordinator gets their sum over sites, masked, and no site's own; or, where sums are not masked and policies
+       allow it, the sites' lists.
+    4. Each patient spans hyperedges with those nearest by affinity, at several scales; the leading eigenvectors of the
+       hypergraph, rows brought to length 1, are divided by k-means.
+
+    With ``n_rounds > 1`` what the views share goes back to the sites, which are pulled towards it by weights that
+    adapt to how far each view is from the rest.
+
+    Parameters
+    ----------
+    n_clusters : int, optional
+        Without it the number is chosen by the largest gap of the eigenvalues, up to `most_clusters`.
+    mu : float, default 5.0
+        Penalty of the shares: lambda_1 = lambda_3 = 2 mu. Below 4 similar groups may merge, see :meth:`stability_path`.
+    lambda_2 : float, default 0.0
+        Further penalty of shares of patients who are far apart.
+    norm : {"l2", "z", "mms", "raw"}, default "l2"
+        Each patient's row to length 1; each column to variance 1; each row to [0, 1]; as it is.
+    top : int, default 50
+        Largest shares of each patient that are kept.
+    hyperedges : sequence of int, default (5, 10, 20)
+        Patients in a hyperedge, one scale each.
+    incidence : {"sqrt", "soft", "binary"}, default "sqrt"
+        How affinity becomes membership in a hyperedge.
+    n_rounds : int, default 1
+        1 sends a single sum. More send the relations of all views to every site.
+    coupling : float, optional
+        Pull of sites towards what views share, with more than one round; twice `mu` by default.
+    beta : float, default 2.0
+        Pull of what views share towards the embedding.
+    n_init : int, default 10
+        Starts of k-means.
+    variant : {"corrected", "paper", "as_published"}, default "corrected"
+        "paper" follows the formulas as they were printed, "as_published" does what reproduces the printed table.
+    published : mapping of str to number, optional
+        Penalties and rounds of these two, by the names of
+        :class:`~multicentre.clustering.fedmsgl.maths.published.PublishedTerms`.
+    landmarks : int, "auto" or None, default "auto"
+        Patients that all are expressed by, instead of by all others; "auto" takes 500 above 5,000 patients.
+    most_clusters : int, default 20
+        Largest number of clusters that is looked for.
+    tol : float, default 0.005
+        Residual at which a site's solver stops.
+    person_key : str, default "identifier"
+        Identifiers by which sites are aligned.
+    incomplete : bool, default False
+        Take in patients whom some sites lack.
+    random_state : int, default 0
+        Starts of k-means and choice of landmarks.
+
+    Attributes
+    ----------
+    labels_ : array of int64, shape (n,)
+        Cluster of every patient, in the common order.
+    embedding_ : array of shape (n, c)
+        Rows of length 1.
+    affinity_ : csr_array of shape (n, n)
+        Affinity of the patients; (n, m) of patients and landmarks.
+    eigenvalues_ : array
+        Smallest eigenvalues of the hypergraph's Laplacian, ascending.
+    view_weights_ : dict of str to float
+        Weight of every view, by ``<site>/<view>``; equal after one round.
+    n_clusters_ : int
+
+    References
+    ----------
+    D. Li, Z. Yang, S. Xie (2025), FedMSGL: a self-expressive hypergraph based federated multi-view learning, AAAI.
+
+    Examples
+    --------
+    >>> import multicentre as mc
+    >>> rng = np.random.default_rng(0)
+    >>> group = np.repeat([0, 1, 2], 20)
+    >>> names = [f"p{i}" for i in range(60)]
+    >>> seen = [rng.normal(size=(3, 8))[group] + 0.3 * rng.normal(size=(60, 8)) for _ in range(3)]
+    >>> sites = {f"site-{k}": mc.data.MultiViewData({"v": view}, names) for k, view in enumerate(seen)}
+    >>> model = FedMSGL(3).fit(mc.Federation.in_process(sites, secure_sum=True))
+    >>> found = model.labels_for(names)
+    >>> [len(set(found[group == g])) for g in range(3)], sorted(np.bincount(found).tolist())
+    ([1, 1, 1], [20, 20, 20])
+    """
+
+    site_part: ClassVar[type[SitePart]] = FedMSGLSite
+    embedding_: Floats
+    affinity_: csr_array
+    eigenvalues_: Floats
+    view_weights_: dict[str, float]
+    n_clusters_: int
+
+    def __init__(
+        self,
+        n_clusters: int | None = None,
+        *,
+        mu: float = 5.0,
+        lambda_2: float = 0.0,
+        norm: str = "l2",
+        top: int = 50,
+        hyperedges: Sequence[int] = (5, 10, 20),
+        incidence: Kind = "sqrt",
+        n_rounds: int = 1,
+        coupling: float | None = None,
+        beta: float = 2.0,
+        n_init: int = 10,
+        variant: Literal["corrected", "paper", "as_published"] = "corrected",
+        published: Mapping[str, Any] | None = None,
+        landmarks: int | Literal["auto"] | None = "auto",
+        most_clusters: int = 20,
+        tol: float = 5e-3,
+        person_key: str = IDENTIFIER,
+        incomplete: bool = False,
+        random_state: int = 0,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.mu = mu
+        self.lambda_2 = lambda_2
+        self.norm = norm
+        self.top = top
+        self.hyperedges = hyperedges
+        self.incidence = incidence
+        self.n_rounds = n_rounds
+        self.coupling = coupling
+        self.beta = beta
+        self.n_init = n_init
+        self.variant = variant
+        self.published = published
+        self.landmarks = landmarks
+        self.most_clusters = most_clusters
+        self.tol = tol
+        self.person_key = person_key
+        self.incomplete = incomplete
+        self.random_state = random_state
+
+    def _fit(self, federation: Federation) -> None:
+        n = len(self.pseudonyms_)
+        self._check(n)
+        views = federation.once("views", Views, lambda: describe_views(federation))
+        self.history_ = []
+        self.view_weights_ = dict.fromkeys(views.names, 1.0 / len(views.names))
+        n_landmarks = self._n_landmarks(n)
+        if self.variant != "corrected":
+            vectors = self._iterated(federation, n)
+        elif n_landmarks:
+            vectors = self._coded(federation, views, n, n_landmarks)
+        else:
+            vectors = self._embedded(federation, views, n)
+        self.n_clusters_ = self._chosen(self.eigenvalues_)
+        self.embedding_ = (
+            vectors[:, : self.n_clusters_] if self.variant != "corrected" else unit_rows(vectors[:, : self.n_clusters_])
+        )
+        n_init = self.n_init if self.variant == "corrected" else 1
+        self.labels_ = partition_rows(self.embedding_, self.n_clusters_, n_init=n_init, random_state=self.random_state)
+
+    def _embedded(self, federation: Federation, views: Views, n: int) -> Floats:
+        if self.n_rounds > 1:
+            self.affinity_ = self._refined(federation, views, n)
+        else:
+            self.affinity_ = federation.once("affinity", Sparse, lambda: self._related(federation, views, n)).matrix
+        vectors, self.eigenvalues_ = self._span(self.affinity_)
+        return vectors
+
+    def _coded(self, federation: Federation, views: Views, n: int, n_landmarks: int) -> Floats:
+        if federation.protection == "clear":
+            self._warn_of_lists()
+        terms = self._terms()
+        self.affinity_ = federation.once(
+            "codes", Sparse, lambda: code_patients(federation, terms, views, n, n_landmarks, self.random_state)
+        ).matrix
+        vectors, self.eigenvalues_ = embed_samples(self.affinity_, self._n_vectors(n_landmarks))
+        return vectors
+
+    def _iterated(self, federation: Federation, n: int) -> Floats:
+        if self.n_clusters is None:
+            raise ConfigurationError("published variants are told the number of clusters", where="n_clusters")
+        terms = PublishedTerms(**dict(self.published or {}))
+        rounds = iterate(federation, self.variant, terms, n, self.n_clusters, self.random_state)
+        self.history_, state = rounds.history, rounds.state
+        self.affinity_ = csr_array(state.affinity)
+        self._weigh(state.sites, state.views, state.weights)
+        self.eigenvalues_ = np.zeros(0)
+        return state.embedding
+
+    def stability_path(
+        self, federation: Federation | Alignment, mus: Sequence[float] = (3.0, 5.0, 10.0, 30.0)
+    ) -> dict[float, float]:
+        """Return how far the clusters of each `mu` agree with those of the others: the mean adjusted Rand index.
+
+        Each value is a fit of its own, with all that it lets out of a site.
+
+        Parameters
+        ----------
+        federation : Federation or Alignment
+        mus : sequence of float, default (3, 5, 10, 30)
+            At least two.
+
+        Raises
+        ------
+        ConfigurationError
+            Fewer than two values.
+        """
+        if len(set(mus)) < 2:
+            raise ConfigurationError("two or more values are compared", where="mus")
+        aligned = self.aligned(federation)
+        found = {mu: clone(self).set_params(mu=mu).fit(aligned).labels_ for mu in mus}
+        return {
+            mu: float(np.mean([adjusted_rand(labels, other) for at, other in found.items() if at != mu]))
+            for mu, labels in found.items()
+        }
+
+    def profiles(self) -> dict[str, Profile]:
+        """Ask the sites, once, what their columns look like in each cluster, and return it by ``<site>/<view>``.
+
+        Only where policies say ``relations = "listed"``: clusters come from the coordinator. Means are in standard
+        deviations from the mean of all, to a quarter; clusters of fewer than ten patients are left out.
+
+        Raises
+        ------
+        RefusedByPolicy
+            A site's policy does not allow it.
+        """
+        answers = self.federation.ask(FedMSGLSite.profile, sent.Grouping(self.labels_, self.n_clusters_))
+        return {
+            f"{site}/{view}": Profile(sizes, answer.means[view])
+            for site, answer in answers.items()
+            for view, sizes in answer.sizes.items()
+        }
+
+    def asked_steps(self) -> frozenset[str]:
+        """Return the names of the steps that a fit with these parameters may ask of a site."""
+        if self.variant != "corrected":
+            return frozenset({"describe", "iterate", "tell_parts"})
+        related = {"refine", "tell_parts"} if self.n_rounds > 1 else {"relate", "list_relations", "count_shared"}
+        coded = {"code", "list_codes"}
+        if self.landmarks == "auto":
+            return frozenset({"describe", *related, *coded})
+        return frozenset({"describe", *(coded if self.landmarks else related)})
+
+    def _related(self, federation: Federation, views: Views, n: int) -> Sparse:
+        if federation.protection == "masked":
+            return add_relations(federation, self._terms(), views, n)
+        self._warn_of_lists()
+        return collect_lists(federation, self._terms(), n)
+
+    def _refined(self, federation: Federation, views: Views, n: int) -> csr_array:
+        if views.n_incomplete:
+            raise ConfigurationError(
+                "some patients lack a view", where="n_rounds", mend="Take n_rounds=1, or leave them out."
+            )
+        pull = Pull(2.0 * self.mu if self.coupling is None else self.coupling, self.beta)
+        rounds = refine(federation, self._terms(), views, n, self.n_rounds, pull, self._rows_of)
+        self.history_, state = rounds.history, rounds.state
+        self._weigh(state.sites, state.views, state.weights)
+        return csr_array(state.affinity)
+
+    def _weigh(self, sites: Sequence[str], views: Sequence[str], weights: Floats) -> None:
+        self.view_weights_ = {
+            f"{site}/{view}": float(weight) for site, view, weight in zip(sites, views, weights, strict=True)
+        }
+
+    def _warn_of_lists(self) -> None:
+        warnings.warn(
+            "every site's lists of whom its patients resemble reach the coordinator; secure_sum=True shows it their "
+            "sum alone",
+            DisclosureWarning,
+            stacklevel=5,
+        )
+
+    def _rows_of(self, affinity: csr_array) -> Floats:
+        vectors, eigenvalues = self._span(affinity)
+        return unit_rows(vectors[:, : self._chosen(eigenvalues)])
+
+    def _span(self, affinity: csr_array) -> tuple[Floats, Floats]:
+        n = affinity.shape[0]
+        return embed(hyperedge_factor(affinity, fit_sizes(self.hyperedges, n), self.incidence), self._n_vectors(n))
+
+    def _chosen(self, eigenvalues: Floats) -> int:
+        return self.n_clusters or choose_n_clusters(eigenvalues, len(eigenvalues) - 1)
+
+    def _n_vectors(self, n: int) -> int:
+        return self.n_clusters or min(self.most_clusters + 1, n - 1)
+
+    def _n_landmarks(self, n: int) -> int:
+        if self.landmarks == "auto":
+            return USUAL_LANDMARKS if n > MOST_WITHOUT_LANDMARKS else 0
+        return self.landmarks or 0
+
+    def _terms(self) -> sent.Terms:
+        return sent.Terms(
+            norm=self.norm,
+            lambda_1=2.0 * self.mu,
+            lambda_2=float(self.lambda_2),
+            lambda_3=2.0 * self.mu,
+            tolerance=float(self.tol),
+            top=int(self.top),
+        )
+
+    def _check(self, n: int) -> None:
+        if self.n_clusters is not None and not 1 < self.n_clusters < n:
+            raise DataError(
+                f"{self.n_clusters} clusters cannot be made of {n} patients",
+                where="n_clusters",
+                mend="Take from 2 clusters to one fewer than there are patients.",
+            )
+        if self.variant not in ("corrected", *VARIANTS):
+            raise ConfigurationError(
+                "there is no such variant", where="variant", mend=f"Take one of corrected, {', '.join(VARIANTS)}."
+            )
+        if self.n_rounds < 1 or self.most_clusters < 2:
+            raise ConfigurationError(
+                "at least one round, and at least two clusters to choose from, are needed",
+                where="n_rounds, most_clusters",
+            )
+        if self.mu < LEAST_MU:
+            warnings.warn(
+                f"mu = {self.mu:g} is small: similar groups may merge; stability_path shows how clusters depend on it",
+                stacklevel=5,
+            )
+
+    def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        arrays, facts = super()._state()
+        kept = Sparse.of(self.affinity_)
+        arrays |= {
+            "embedding": self.embedding_,
+            "eigenvalues": self.eigenvalues_,
+            "affinity_data": kept.data,
+            "affinity_indices": kept.indices,
+            "affinity_indptr": kept.indptr,
+        }
+        return arrays, facts | {"view_weights": self.view_weights_, "n_columns": kept.n_columns}
+
+    def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
+        super()._restore(arrays, facts)
+        self.embedding_, self.eigenvalues_ = arrays["embedding"], arrays["eigenvalues"]
+        parts = (arrays["affinity_data"], arrays["affinity_indices"], arrays["affinity_indptr"])
+        self.affinity_ = Sparse(*parts, int(facts["n_columns"])).matrix
+        self.view_weights_ = dict(facts["view_weights"])
+        self.n_clusters_ = self.embedding_.shape[1]

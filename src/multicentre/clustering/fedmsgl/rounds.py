@@ -1,0 +1,99 @@
+"""What the coordinator asks for, and the affinity of all patients that it makes of the answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from multicentre.clustering.fedmsgl import messages as sent
+from multicentre.clustering.fedmsgl.maths.fusion import Neighbours, place_lists, symmetrise, unpack_pairs
+from multicentre.clustering.fedmsgl.maths.incomplete import count_pairs, divide_by_pairs, mark_present
+from multicentre.clustering.fedmsgl.site import FedMSGLSite
+from multicentre.federation.coordinator import Federation
+from multicentre.federation.messages import Message, Nothing, array, count, texts
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Views(Message):
+    """The views of all sites."""
+
+    sites: tuple[str, ...] = texts("site of each view")
+    views: tuple[str, ...] = texts("name of each view")
+    n_incomplete: int = count("views that some of the patients lack")
+
+    @property
+    def names(self) -> list[str]:
+        """``<site>/<view>`` of each."""
+        return [f"{site}/{view}" for site, view in zip(self.sites, self.views, strict=True)]
+
+
+@dataclass(frozen=True)
+class Sparse(Message):
+    """A sparse matrix, as a checkpoint keeps it."""
+
+    data: Floats = array("entries", ("m",))
+    indices: Integers = array("their columns", ("m",), dtype="i8")
+    indptr: Integers = array("where rows begin", ("r",), dtype="i8")
+    n_columns: int = count("columns")
+
+    @classmethod
+    def of(cls, matrix: csr_array) -> Self:
+        """Return the parts of a matrix."""
+        matrix.sort_indices()
+        indices, indptr = matrix.indices.astype(np.int64), matrix.indptr.astype(np.int64)
+        return cls(matrix.data.astype(np.float64), indices, indptr, matrix.shape[1])
+
+    @property
+    def matrix(self) -> csr_array:
+        """The matrix."""
+        return csr_array((self.data, self.indices, self.indptr), shape=(len(self.indptr) - 1, self.n_columns))
+
+
+def describe_views(federation: Federation) -> Views:
+    """Return the views of all sites, in the order of the sites."""
+    answers = federation.ask(FedMSGLSite.describe, Nothing())
+    named = [(site, view) for site, answer in answers.items() for view in answer.views]
+    return Views(
+        tuple(site for site, _ in named),
+        tuple(view for _, view in named),
+        sum(answer.n_incomplete for answer in answers.values()),
+    )
+
+
+def add_relations(federation: Federation, terms: sent.Terms, views: Views, n: int) -> Sparse:
+    """Return the mean affinity of the views from one sum over the sites; it is all that the coordinator gets."""
+    total = csr_array(unpack_pairs(federation.sum(FedMSGLSite.relate, terms).relations, n))
+    if views.n_incomplete:
+        counts = np.rint(unpack_pairs(federation.sum(FedMSGLSite.count_shared, Nothing()).views, n))
+        return Sparse.of(divide_by_pairs(total, _where(total, counts)))
+    return Sparse.of(total / sum(site in federation.sites for site in views.sites))
+
+
+def collect_lists(federation: Federation, terms: sent.Terms, n: int) -> Sparse:
+    """Return the mean affinity of the views from the sites' own lists."""
+    answers = federation.ask(FedMSGLSite.list_relations, terms)
+    lists = [
+        Neighbours(answer.places[view], answer.neighbours[view], answer.shares[view])
+        for answer in answers.values()
+        for view in answer.places
+    ]
+    total = csr_array((n, n))
+    for one in lists:
+        total = csr_array(total + symmetrise(place_lists(one, n)))
+    present = np.array([mark_present(one.places, n) for one in lists])
+    if present.all():
+        return Sparse.of(csr_array(total / len(lists)))
+    return Sparse.of(divide_by_pairs(total, count_pairs(present, total)))
+
+
+def _where(matrix: csr_array, values: Floats) -> csr_array:
+    """Return the values at the entries of a sparse matrix."""
+    row = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+    return csr_array((values[row, matrix.indices], matrix.indices, matrix.indptr), shape=matrix.shape)

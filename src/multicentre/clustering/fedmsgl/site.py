@@ -1,0 +1,146 @@
+"""FedMSGL beside the patients: all that a coordinator can ask of a site, and all that the site answers.
+
+A site expresses each of its patients by the others, view by view. Rows never leave; what leaves says which patients are
+alike and how much, under pseudonyms: as a masked sum over sites, or as lists of the nearest where a policy allows it.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.clustering.fedmsgl import messages as sent
+from multicentre.clustering.fedmsgl.local import LocalViews, check_terms, weights_at
+from multicentre.clustering.fedmsgl.maths.fusion import pack_pairs, place_lists, symmetrise
+from multicentre.clustering.fedmsgl.maths.profiles import profile_columns
+from multicentre.clustering.fedmsgl.maths.published import measure_distance
+from multicentre.data import MultiViewData
+from multicentre.federation.errors import ConfigurationError
+from multicentre.federation.messages import Message, Nothing
+from multicentre.federation.steps import SitePart, step
+
+Floats = NDArray[np.float64]
+LEAST_IN_PROFILE = 10
+
+
+class FedMSGLSite(SitePart):
+    """The site part of FedMSGL."""
+
+    method: ClassVar[str] = "fed-msgl"
+    holds: ClassVar[type] = MultiViewData
+    remembers: ClassVar[type[Message]] = sent.Held
+    data: MultiViewData
+    state: sent.Held | None = None
+    _views: LocalViews | None = None
+    _parts: dict[str, tuple[Floats, Floats]] | None = None
+    _profiled: bool = False
+
+    @step(releases=sent.Sizes, when="once")
+    def describe(self, ask: Nothing) -> sent.Sizes:
+        """Tell the names of the views, and how many of them some patients lack."""
+        views = self._local
+        return sent.Sizes(views.names, views.n_incomplete, patients=len(self.data))
+
+    @step(releases=sent.Relations, when="once", summed=True)
+    def relate(self, ask: sent.Terms) -> sent.Relations:
+        """Tell how much any two patients are made up of each other, summed over views."""
+        check_terms(ask)
+        views, n = self._local, self._local.checked_size()
+        total = np.zeros((n, n))
+        for view in views.names:
+            total += symmetrise(place_lists(views.express(view, ask), n)).toarray()
+        return sent.Relations(pack_pairs(total))
+
+    @step(releases=sent.Shared, when="once", summed=True)
+    def count_shared(self, ask: Nothing) -> sent.Shared:
+        """Count the views that have both patients of a pair."""
+        self._local.checked_size()
+        present = np.array([self._local.present(view) for view in self._local.names], dtype=np.float64)
+        return sent.Shared(pack_pairs(present.T @ present))
+
+    @step(releases=sent.Lists, when="once")
+    def list_relations(self, ask: sent.Terms) -> sent.Lists:
+        """Tell each patient's largest relations in every view."""
+        check_terms(ask)
+        found = {view: self._local.express(view, ask) for view in self._local.names}
+        return sent.Lists(
+            {view: lists.places for view, lists in found.items()},
+            {view: lists.columns for view, lists in found.items()},
+            {view: lists.values for view, lists in found.items()},
+        )
+
+    @step(releases=sent.Distances, when="every round")
+    def refine(self, ask: sent.Refining) -> sent.Distances:
+        """Express the patients close to what views share; tell how far each view is from it, and its loss."""
+        check_terms(ask)
+        weights = weights_at(ask, self.site, self._local.names)
+        self._parts, distances, losses = {}, {}, {}
+        for view in self._local.names:
+            found = self._local.refine(view, ask, weights[view])
+            self._parts[view] = found.shared, found.own
+            distances[view], losses[view] = np.array([found.distance]), np.array([found.loss])
+        return sent.Distances(distances, losses, patients=self._local.fewest)
+
+    @step(releases=sent.Distances, when="every round")
+    def iterate(self, ask: sent.Iterating) -> sent.Distances:
+        """Take the iterations of a published variant; tell how far each view is from what views share."""
+        own = {} if self.state is None else self.state.own
+        self._parts = self._local.iterate(ask, own, self.generator(ask.seed))
+        self.state = sent.Held({view: parts[1] for view, parts in self._parts.items()})
+        distances = {view: np.array([measure_distance(parts[0], ask.consensus)]) for view, parts in self._parts.items()}
+        nothing = {view: np.zeros(1) for view in distances}
+        return sent.Distances(distances, nothing, patients=self._local.fewest)
+
+    @step(releases=sent.Parts, when="every round", summed=True)
+    def tell_parts(self, ask: sent.Weighing) -> sent.Parts:
+        """Tell both parts of the relations, the shared one weighted, summed over views."""
+        if self._parts is None:
+            raise ConfigurationError("nothing was refined yet", where=self.site, mend="Begin the round anew.")
+        weights = weights_at(ask, self.site, self._local.names)
+        n = self._local.checked_size()
+        shared, own = np.zeros((n, n)), np.zeros((n, n))
+        for view, parts in self._parts.items():
+            shared += weights[view] * parts[0]
+            own += parts[1]
+        self._parts = None
+        return sent.Parts(shared, pack_pairs(symmetrise(own)))
+
+    @step(releases=sent.Codes, when="on request", summed=True)
+    def code(self, ask: sent.Coding) -> sent.Codes:
+        """Tell how much of each patient of a block every landmark makes up, summed over views."""
+        check_terms(ask)
+        return sent.Codes(np.sum([self._local.code(view, ask) for view in self._local.names], axis=0))
+
+    @step(releases=sent.Coded, when="on request")
+    def list_codes(self, ask: sent.Coding) -> sent.Coded:
+        """Tell the landmarks that make up most of each patient of a block, in every view."""
+        check_terms(ask)
+        found = {view: self._local.list_codes(view, ask) for view in self._local.names}
+        return sent.Coded({view: one[0] for view, one in found.items()}, {view: one[1] for view, one in found.items()})
+
+    @step(releases=sent.Profiles, when="on request")
+    def profile(self, ask: sent.Grouping) -> sent.Profiles:
+        """Tell, once and coarsely, what columns look like in each cluster of ten or more patients."""
+        if self._profiled:
+            raise ConfigurationError("the clusters were described already", where=self.site, mend="Fit anew.")
+        least = max(self.least_behind, LEAST_IN_PROFILE)
+        labels = self._local.checked_labels(ask.labels, ask.n_clusters)
+        self._profiled = True
+        found = {
+            view: profile_columns(self.data.array(view), labels, ask.n_clusters, least) for view in self.data.views
+        }
+        return sent.Profiles(
+            {view: one.sizes for view, one in found.items()}, {view: one.means for view, one in found.items()}
+        )
+
+    @property
+    def _local(self) -> LocalViews:
+        if self._views is None:
+            if self.common is None:
+                raise ConfigurationError(
+                    "the records are not aligned", where=self.site, mend="Align them with multicentre.alignment.align."
+                )
+            self._views = LocalViews(self.data, self.common, self.site)
+        return self._views

@@ -1,0 +1,1 @@
+"""Federated fuzzy clustering of patients at different sites (horizontal): FedMVFCM and FedMVFPC."""

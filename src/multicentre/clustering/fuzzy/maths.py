@@ -1,0 +1,251 @@
+"""Fuzzy clustering of several views by sums over patients, after Hu et al. (2024).
+
+Letters: n patients, d features over all views, k views, c clusters; u memberships, v centres, alpha view weights, m > 1
+the fuzziness. Views are centred and scaled so that a patient's squared length in each is 1 on average.
+
+With squared distances every function below minimises the same objective in its own argument,
+
+    J = sum_p alpha_p^2 sum_ij u_ij^m ||x_ip - v_jp||^2,    sum_j u_ij = 1,    sum_p share_p alpha_p = 1,
+
+so that J never rises. The authors' code takes distances that are not squared; memberships then go by
+``(sum_p alpha_p^2 d_p)^(-2 / (m - 1))``, which does not belong to the same objective as the means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+TINY = 1e-300
+LEAST_SINGULAR = 1e-9
+LEAST_DISPERSION = 1e-12
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Patients in the agreed units.
+
+    Parameters
+    ----------
+    values : array of shape (n, d)
+        Views side by side; 0 where a view is missing.
+    shown : array of shape (n, k)
+        1 for the views that a patient has, else 0.
+    sizes : sequence of int
+        Number of columns of each view.
+    """
+
+    values: Floats
+    shown: Floats
+    sizes: Sequence[int]
+
+    @classmethod
+    def of(cls, standard: Floats, sizes: Sequence[int]) -> Rows:
+        """Return the rows of an array in which a missing view is not-a-number.
+
+        Examples
+        --------
+        >>> Rows.of(np.array([[1.0, np.nan], [2.0, 3.0]]), [1, 1]).shown.tolist()
+        [[1.0, 0.0], [1.0, 1.0]]
+        """
+        shown = [~np.isnan(standard[:, columns]).any(axis=1) for columns in view_columns(sizes)]
+        return cls(np.nan_to_num(standard, nan=0.0), np.stack(shown, axis=1).astype(np.float64), tuple(sizes))
+
+    @cached_property
+    def squares(self) -> Floats:
+        """Squared length of each patient's part of each view, shape (n, k)."""
+        return np.stack([np.square(self.values[:, at]).sum(axis=1) for at in view_columns(self.sizes)], axis=1)
+
+
+@dataclass(frozen=True)
+class Sums:
+    """What a round needs of all patients.
+
+    Parameters
+    ----------
+    moments : array of shape (c, d)
+        Sum of u^m x.
+    masses : array of shape (c, k)
+        Sum of u^m over the patients who have the view.
+    dispersions : array of shape (k,)
+        Sum of u^m times the distance.
+    """
+
+    moments: Floats
+    masses: Floats
+    dispersions: Floats
+
+
+def view_columns(sizes: Sequence[int]) -> Iterator[slice]:
+    """Yield the columns of each view.
+
+    Examples
+    --------
+    >>> list(view_columns([2, 1]))
+    [slice(0, 2, None), slice(2, 3, None)]
+    """
+    start = 0
+    for size in sizes:
+        yield slice(start, start + size)
+        start += size
+
+
+def measure_distances(rows: Rows, centres: Floats, *, plain: bool) -> Floats:
+    """Return ||x - v|| by view, patient and cluster, squared unless `plain`; 0 in views that a patient lacks.
+
+    Parameters
+    ----------
+    rows : Rows
+    centres : array of shape (c, d)
+    plain : bool
+
+    Returns
+    -------
+    array of shape (k, n, c)
+
+    Examples
+    --------
+    >>> rows = Rows.of(np.array([[3.0, 4.0]]), [2])
+    >>> measure_distances(rows, np.zeros((1, 2)), plain=True).tolist()
+    [[[5.0]]]
+    """
+    found = np.empty((len(rows.sizes), len(rows.values), len(centres)))
+    for view, at in enumerate(view_columns(rows.sizes)):
+        own = centres[:, at]
+        squared = rows.squares[:, view, None] - 2.0 * rows.values[:, at] @ own.T + np.square(own).sum(axis=1)
+        found[view] = np.maximum(squared, 0.0) * rows.shown[:, view, None]
+    return np.sqrt(found) if plain else found
+
+
+def share_memberships(distances: Floats, alpha: Floats, m: float, *, plain: bool) -> Floats:
+    """Return u by patient and cluster, shape (n, c): each patient's sum to 1 (Hu et al., update of U).
+
+    A patient at a centre belongs to it alone. A patient's missing views do not count: memberships depend on the ratios
+    of a patient's distances only, so that fewer views need no correction.
+
+    Parameters
+    ----------
+    distances : array of shape (k, n, c)
+    alpha : array of shape (k,)
+        View weights.
+    m : float
+        Fuzziness, above 1.
+    plain : bool
+        Distances are not squared, and the exponent is doubled.
+
+    Examples
+    --------
+    >>> share_memberships(np.array([[[1.0, 3.0]]]), np.array([1.0]), 2.0, plain=False).tolist()
+    [[0.75, 0.25]]
+    """
+    combined = np.einsum("p,pij->ij", np.square(alpha), distances)
+    logs = np.log(np.maximum(combined, TINY)) * (-(2.0 if plain else 1.0) / (m - 1.0))
+    u = np.exp(logs - logs.max(axis=1, keepdims=True))
+    return np.asarray(u / u.sum(axis=1, keepdims=True))
+
+
+def add_up(rows: Rows, weights: Floats, distances: Floats) -> Sums:
+    """Return the sums over patients for weights u^m, shape (n, c).
+
+    Examples
+    --------
+    >>> rows = Rows.of(np.array([[1.0], [3.0]]), [1])
+    >>> add_up(rows, np.ones((2, 1)), np.ones((1, 2, 1))).moments.tolist()
+    [[4.0]]
+    """
+    return Sums(weights.T @ rows.values, weights.T @ rows.shown, np.einsum("ij,pij->p", weights, distances))
+
+
+def weighted_means(sums: Sums, centres: Floats, sizes: Sequence[int]) -> Floats:
+    """Return v = sum u^m x / sum u^m, shape (c, d) (FedMVFCM); a cluster without patients keeps its centre.
+
+    The authors' sites send gradients instead, and the coordinator takes a step of them: the same points are at rest.
+
+    Examples
+    --------
+    >>> sums = Sums(np.array([[4.0], [0.0]]), np.array([[2.0], [0.0]]), np.ones(1))
+    >>> weighted_means(sums, np.array([[9.0], [7.0]]), [1]).tolist()
+    [[2.0], [7.0]]
+    """
+    masses = np.repeat(sums.masses, sizes, axis=1)
+    return np.where(masses > TINY, sums.moments / np.maximum(masses, TINY), centres)
+
+
+def orthonormal_centres(sums: Sums, centres: Floats, sizes: Sequence[int]) -> Floats:
+    """Return the polar factor of sum u^m x, view by view, shape (c, d) (FedMVFPC).
+
+    The authors write a centre as W v, with W and V orthonormal, W = polar(M' V), V = polar(sum alpha^2 M W). With one W
+    for all sites W v is the polar factor of M alone, whatever V is, and V stays where it began: it is left out here.
+
+    Parameters
+    ----------
+    sums : Sums
+    centres : array of shape (c, d)
+        Kept in a view without patients.
+    sizes : sequence of int
+
+    Examples
+    --------
+    >>> sums = Sums(np.array([[3.0, 0.0], [0.0, 5.0]]), np.ones((2, 1)), np.ones(1))
+    >>> orthonormal_centres(sums, np.zeros((2, 2)), [2]).tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
+    """
+    found = centres.copy()
+    for at in view_columns(sizes):
+        left, scale, right = np.linalg.svd(sums.moments[:, at], full_matrices=False)
+        kept = scale > LEAST_SINGULAR * max(float(scale[0]), TINY)
+        if scale[0] > 0:
+            found[:, at] = left[:, kept] @ right[kept]
+    return found
+
+
+def weigh_views(dispersions: Floats, patients: Floats) -> Floats:
+    """Return alpha, one over a view's dispersion a patient (Hu et al., update of alpha), shape (k,).
+
+    It sums to 1 where all patients have all views; otherwise views count by the share of patients who have them.
+
+    Parameters
+    ----------
+    dispersions : array of shape (k,)
+    patients : array of shape (k,)
+        Patients who have each view.
+
+    Examples
+    --------
+    >>> weigh_views(np.array([1.0, 3.0]), np.array([10.0, 10.0])).tolist()
+    [0.75, 0.25]
+    """
+    inverse = 1.0 / np.maximum(dispersions / patients, LEAST_DISPERSION)
+    return np.asarray(inverse / (inverse @ patients) * patients.max())
+
+
+def objective(dispersions: Floats, alpha: Floats) -> float:
+    """Return J = sum alpha^2 sum u^m d.
+
+    Examples
+    --------
+    >>> objective(np.array([4.0, 8.0]), np.array([0.5, 0.5]))
+    3.0
+    """
+    return float(np.square(alpha) @ dispersions)
+
+
+def draw_centres(n_clusters: int, sizes: Sequence[int], generator: np.random.Generator) -> Floats:
+    """Return random centres of length 1 in every view, shape (c, d); they say nothing of any patient.
+
+    Patients near them in direction are the first clusters.
+
+    Examples
+    --------
+    >>> np.square(draw_centres(3, [4], np.random.default_rng(0))).sum(axis=1).round(12).tolist()
+    [1.0, 1.0, 1.0]
+    """
+    drawn = generator.normal(size=(n_clusters, sum(sizes)))
+    for at in view_columns(sizes):
+        drawn[:, at] /= np.linalg.norm(drawn[:, at], axis=1, keepdims=True)
+    return drawn

@@ -1,0 +1,330 @@
+"""Hypergraphs from an affinity between samples, at several scales, and their spectral embedding.
+
+Every sample has a hyperedge: itself and the samples of largest affinity to it. Of the normalised Laplacian L = I - B B'
+of a hypergraph only the factor B is ever formed, and of its spectrum only what the embedding needs.
+
+References
+----------
+D. Zhou, J. Huang, B. Schölkopf (2006), Learning with hypergraphs: clustering, classification, and embedding, Advances
+in Neural Information Processing Systems 19. A. Y. Ng, M. I. Jordan, Y. Weiss (2001), On spectral clustering, Advances
+in Neural Information Processing Systems 14. U. von Luxburg (2007), A tutorial on spectral clustering, Statistics and
+Computing 17, 395-416.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import csr_array, diags_array, hstack, issparse
+
+from multicentre.clustering.kernels.spectrum import Operator, leading_eigenvectors
+from multicentre.federation.errors import ConfigurationError, DataError
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Affinity: TypeAlias = Any
+Kind = Literal["binary", "soft", "sqrt"]
+KINDS: tuple[Kind, ...] = ("binary", "soft", "sqrt")
+SIZES = (5, 10, 20)
+ASYMMETRY = 1e-8
+NEGLIGIBLE = 1e-12
+
+
+def incidence(affinity: Affinity, size: int, kind: Kind = "sqrt") -> csr_array:
+    """Return how much each sample belongs to the hyperedge of each sample.
+
+    Hyperedge j holds sample j, with 1, and the `size` - 1 samples i of largest affinity a_ij > 0: with 1 (`binary`),
+    a_ij / max_i a_ij (`soft`) or its square root (`sqrt`). Of equal affinities the sample that comes first is taken.
+
+    Parameters
+    ----------
+    affinity : array or csr_array of shape (n, n)
+        Symmetric, finite, not negative; the diagonal does not count.
+    size : int
+        At least 2; cut to n - 1, with a warning.
+    kind : {"binary", "soft", "sqrt"}, default "sqrt"
+
+    Returns
+    -------
+    csr_array of shape (n, n)
+        Samples by hyperedges.
+
+    Examples
+    --------
+    >>> affinity = np.array([[0, 4, 1.0], [4, 0, 2], [1, 2, 0]])
+    >>> incidence(affinity, 2, "soft").toarray()
+    array([[1., 1., 0.],
+           [1., 1., 1.],
+           [0., 0., 1.]])
+    """
+    (most,) = fit_sizes((size,), len_of(affinity))
+    return _membership(*rank_neighbours(affinity, most - 1), _checked(kind))
+
+
+def hyperedge_factor(affinity: Affinity, sizes: Sequence[int] = SIZES, kind: Kind = "sqrt") -> csr_array:
+    """Return B with L = I - B B', the mean over hyperedge sizes of normalised Laplacians (equation 8, FedMSGL).
+
+    For one size B = Dv^-1/2 H De^-1/2: H the incidence, Dv and De the row and column sums, all hyperedges of weight 1.
+    For several, the factors stand side by side, divided by the root of their number.
+
+    Parameters
+    ----------
+    affinity : array or csr_array of shape (n, n)
+        As in `incidence`.
+    sizes : sequence of int, default (5, 10, 20)
+        Samples in a hyperedge; those that n samples cannot fill are cut to n - 1, with a warning.
+    kind : {"binary", "soft", "sqrt"}, default "sqrt"
+
+    Returns
+    -------
+    csr_array of shape (n, n times number of sizes)
+        Singular values between 0 and 1.
+
+    Examples
+    --------
+    >>> factor = hyperedge_factor(1 - np.eye(4), (2, 3), "binary")
+    >>> factor.shape, np.linalg.norm(factor.toarray(), 2).round(6).item() <= 1
+    ((4, 8), True)
+    """
+    fitted = fit_sizes(sizes, len_of(affinity))
+    columns, values = rank_neighbours(affinity, max(fitted) - 1)
+    factors = [normalise_incidence(_membership(columns[:, : size - 1], values, _checked(kind))) for size in fitted]
+    return csr_array(hstack(factors, format="csr") / np.sqrt(len(fitted)))
+
+
+def normalise_incidence(membership: csr_array) -> csr_array:
+    """Return Dv^-1/2 H De^-1/2 for a hypergraph, or a bipartite graph, without empty rows.
+
+    Examples
+    --------
+    >>> normalise_incidence(csr_array([[1.0, 0.0], [1.0, 0.0]])).toarray().round(4).tolist()
+    [[0.7071, 0.0], [0.7071, 0.0]]
+    """
+    rows, columns = membership.sum(axis=1), membership.sum(axis=0)
+    scaled = csr_array(membership, copy=True)
+    held = np.repeat(np.arange(scaled.shape[0]), np.diff(scaled.indptr))
+    scaled.data = scaled.data / np.sqrt(rows[held] * columns[scaled.indices])
+    return scaled
+
+
+def embed(factor: csr_array, n_dimensions: int) -> tuple[Floats, Floats]:
+    """Return the leading left singular vectors of B and the smallest eigenvalues of L = I - B B'.
+
+    Parameters
+    ----------
+    factor : csr_array of shape (n, e)
+        From `hyperedge_factor`.
+    n_dimensions : int
+        c, between 1 and n.
+
+    Returns
+    -------
+    vectors : array of shape (n, c)
+        Orthonormal, by ascending eigenvalue; the entry of largest size in each is positive.
+    eigenvalues : array of shape (c,)
+        Ascending, between 0 and 1.
+
+    Raises
+    ------
+    NotConverged
+        Residuals above 1e-6 after the last restart.
+
+    Examples
+    --------
+    >>> two = np.kron(np.eye(2), 1 - np.eye(3))
+    >>> vectors, eigenvalues = embed(hyperedge_factor(two, (3,)), 3)
+    >>> eigenvalues.round(6).tolist()
+    [0.0, 0.0, 1.0]
+    """
+    transposed = csr_array(factor.T)
+    return _smallest(lambda block: factor @ (transposed @ block), factor.shape[0], n_dimensions)
+
+
+def embed_graph(affinity: Affinity, n_dimensions: int, neighbours: int | None = None) -> tuple[Floats, Floats]:
+    """Return the same for the normalised Laplacian of the plain graph: what the hypergraph is measured against.
+
+    Parameters
+    ----------
+    affinity : array or csr_array of shape (n, n)
+        As in `incidence`. A sample without neighbours is a component of its own.
+    n_dimensions : int
+    neighbours : int, optional
+        Only edges among the so many largest of one of their two samples; all edges by default.
+
+    Returns
+    -------
+    vectors : array of shape (n, c)
+    eigenvalues : array of shape (c,)
+        Ascending, between 0 and 2.
+
+    Examples
+    --------
+    >>> embed_graph(np.kron(np.eye(2), 1 - np.eye(3)), 3)[1].round(6).tolist()
+    [0.0, 0.0, 1.5]
+    """
+    n = len_of(affinity)
+    (most,) = fit_sizes((neighbours + 1,), n) if neighbours is not None else (n,)
+    directed = _as_csr(*rank_neighbours(affinity, most - 1))
+    edges = csr_array(directed.maximum(directed.T))
+    degrees = edges.sum(axis=1)
+    alone = (degrees == 0).astype(np.float64)
+    inverse = diags_array(1.0 / np.sqrt(degrees + alone))
+    normalised = inverse @ edges @ inverse + diags_array(alone)
+    vectors, eigenvalues = _smallest(lambda block: (block + normalised @ block) / 2.0, n, n_dimensions)
+    return vectors, 2.0 * eigenvalues
+
+
+def unit_rows(vectors: ArrayLike) -> Floats:
+    """Return the rows scaled to length 1; rows that are nothing but rounding beside the longest become 0.
+
+    Examples
+    --------
+    >>> unit_rows([[3.0, 4.0], [0.0, 0.0]]).tolist()
+    [[0.6, 0.8], [0.0, 0.0]]
+    """
+    rows = np.asarray(vectors, dtype=np.float64)
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    known = lengths > NEGLIGIBLE * lengths.max(initial=0.0)
+    return np.where(known, rows / np.where(known, lengths, 1.0), 0.0)
+
+
+def choose_n_clusters(eigenvalues: ArrayLike, most: int) -> int:
+    """Return the number of clusters, from 2 to `most`, after which the eigenvalues of L jump most.
+
+    Parameters
+    ----------
+    eigenvalues : array of shape (m,)
+        The smallest ones, ascending; m above 2. At most m - 1 clusters are looked at.
+    most : int
+        At least 2.
+
+    Examples
+    --------
+    >>> choose_n_clusters([0.0, 0.01, 0.03, 0.4, 0.5], 4)
+    3
+    """
+    values = np.asarray(eigenvalues, dtype=np.float64)
+    if values.ndim != 1 or len(values) < 3 or not np.isfinite(values).all() or most < 2:
+        raise ConfigurationError("two clusters at least, and three eigenvalues, are needed", where="most")
+    return int(np.argmax(np.diff(values)[1:most])) + 2
+
+
+def fit_sizes(sizes: Sequence[int], n_samples: int) -> tuple[int, ...]:
+    """Return the hyperedge sizes that `n_samples` samples can fill, without repeats: larger ones are cut to n - 1.
+
+    Raises
+    ------
+    ConfigurationError
+        A size below 2, or none.
+    DataError
+        Fewer than 3 samples.
+
+    Examples
+    --------
+    >>> fit_sizes((5, 10), 100)
+    (5, 10)
+    """
+    if not sizes or min(sizes) < 2:
+        raise ConfigurationError("hyperedges hold at least two samples", where="sizes")
+    if n_samples < 3:
+        raise DataError(f"{n_samples} samples make no hypergraph", where="affinity", mend="At least 3 are needed.")
+    if max(sizes) >= n_samples:
+        warnings.warn(
+            f"Hyperedges of {max(sizes)} samples do not fit {n_samples} samples: cut to {n_samples - 1}.", stacklevel=3
+        )
+    return tuple(dict.fromkeys(min(int(size), n_samples - 1) for size in sizes))
+
+
+def rank_neighbours(affinity: Affinity, most: int) -> tuple[Integers, Floats]:
+    """Return the samples of largest positive affinity to each sample, in order, and those affinities.
+
+    Parameters
+    ----------
+    affinity : array or csr_array of shape (n, n)
+        Symmetric, finite, not negative.
+    most : int
+
+    Returns
+    -------
+    columns : int64 array of shape (n, most)
+        Of equal affinities the sample that comes first is first; -1 where a sample has fewer neighbours.
+    values : array of shape (n, most)
+
+    Raises
+    ------
+    DataError
+        Entries that are negative or not finite, or a matrix that is not symmetric.
+
+    Examples
+    --------
+    >>> rank_neighbours(np.array([[0, 4, 1.0], [4, 0, 2], [1, 2, 0]]), 1)[0].tolist()
+    [[1], [0], [1]]
+    """
+    from multicentre.clustering.kernels.largest import largest_of_lists, largest_of_rows
+
+    _check_affinity(affinity)
+    if not issparse(affinity):
+        return largest_of_rows(np.ascontiguousarray(affinity), most, 0)
+    listed = csr_array(affinity, copy=True)
+    listed.sum_duplicates()
+    start, column = listed.indptr.astype(np.int64), listed.indices.astype(np.int64)
+    return largest_of_lists(start, column, listed.data.astype(np.float64), most)
+
+
+def len_of(affinity: Affinity) -> int:
+    """Return the number of samples of a square matrix.
+
+    Examples
+    --------
+    >>> len_of(np.eye(3))
+    3
+    """
+    shape = affinity.shape
+    if len(shape) != 2 or shape[0] != shape[1]:
+        raise DataError("a square matrix is needed, samples by samples", where="affinity")
+    return int(shape[0])
+
+
+def _check_affinity(affinity: Affinity) -> None:
+    len_of(affinity)
+    entries = affinity.data if issparse(affinity) else np.asarray(affinity)
+    largest = float(entries.max(initial=0.0))
+    if not np.isfinite(largest) or not float(entries.min(initial=0.0)) >= 0.0:
+        raise DataError("affinities are finite and not negative", where="affinity")
+    difference = affinity - affinity.T
+    if float(abs(difference).max()) > ASYMMETRY * largest:
+        raise DataError("the affinity is not symmetric", where="affinity", mend="Give (A + A') / 2.")
+
+
+def _checked(kind: Kind) -> Kind:
+    if kind not in KINDS:
+        raise ConfigurationError(f"{kind!r} is no kind of hyperedge", where="kind", mend=f"One of {', '.join(KINDS)}.")
+    return kind
+
+
+def _membership(columns: Integers, values: Floats, kind: Kind) -> csr_array:
+    """Return the incidence from ranked neighbours; row j of `columns` is hyperedge j."""
+    ratio = values[:, : columns.shape[1]] / np.where(values[:, :1] > 0.0, values[:, :1], 1.0)
+    weight = {"binary": np.sign, "soft": np.asarray, "sqrt": np.sqrt}[kind](ratio)
+    edges = _as_csr(columns, weight)
+    edges.setdiag(1.0)
+    return csr_array(edges.T)
+
+
+def _as_csr(columns: Integers, values: Floats) -> csr_array:
+    n = len(columns)
+    known = columns >= 0
+    start = np.concatenate([[0], np.cumsum(known.sum(axis=1))])
+    return csr_array((values[known], columns[known], start), shape=(n, n))
+
+
+def _smallest(apply: Operator, n: int, n_dimensions: int) -> tuple[Floats, Floats]:
+    """Return the eigenvectors of I - S of smallest eigenvalue, and those, for a symmetric S between 0 and I."""
+    if not 1 <= n_dimensions <= n:
+        raise DataError(f"{n} samples have no {n_dimensions} dimensions", where="n_dimensions", mend="Ask for fewer.")
+    vectors, values = leading_eigenvectors(apply, n, n_dimensions)
+    return vectors, np.maximum(1.0 - values, 0.0)

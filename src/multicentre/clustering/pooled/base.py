@@ -1,0 +1,225 @@
+"""What the pooled multi-view clusterings share: reading of views, checks of parameters, two small steps."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Self, cast
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import linalg
+from scipy.cluster import hierarchy
+from sklearn.base import BaseEstimator, ClusterMixin
+
+from multicentre.data.multiview import MultiViewData
+from multicentre.federation.errors import ConfigurationError, DataError
+
+Floats = NDArray[np.float64]
+Labels = NDArray[np.int64]
+Views = dict[str, Floats]
+
+
+class PooledClusterer(ClusterMixin, BaseEstimator):  # type: ignore[misc]
+    """Base of clusterings that need all views of all samples in one place.
+
+    A method writes ``__init__``, whose first parameter is `n_clusters`, and ``_fit(views)``, which sets ``labels_``.
+
+    Attributes
+    ----------
+    labels_ : array of int64, shape (n,)
+        Cluster of each sample, from 0.
+    views_ : tuple of str
+        Names of the views, in the order used.
+    n_features_in_ : int
+        Columns over all views.
+    """
+
+    n_clusters: int
+    labels_: Labels
+    views_: tuple[str, ...]
+    n_features_in_: int
+
+    def fit(self, data: MultiViewData | Mapping[str, ArrayLike], y: object = None) -> Self:
+        """Find the clusters of the samples.
+
+        Parameters
+        ----------
+        data : MultiViewData or mapping from str to array of shape (n, d_k)
+            One table a view, the same n samples in the same order; no entry is missing.
+        y : ignored
+            Taken for scikit-learn's sake.
+
+        Returns
+        -------
+        PooledClusterer
+            The estimator itself.
+
+        Raises
+        ------
+        ConfigurationError
+            A parameter cannot be used.
+        DataError
+            An entry is missing or infinite, views differ in their number of samples, or there are fewer samples than
+            two or than clusters.
+        """
+        self._check_parameters()
+        views = self.read_views(data)
+        self.views_ = tuple(views)
+        self.n_features_in_ = sum(X.shape[1] for X in views.values())
+        self._fit(views)
+        return self
+
+    @abstractmethod
+    def _fit(self, views: Views) -> None:
+        """Set ``labels_`` and the method's further facts."""
+
+    def _check_parameters(self) -> None:
+        """Raise ConfigurationError unless the parameters can be used; a method adds its own."""
+        check_whole_number("n_clusters", self.n_clusters, least=2)
+
+    def read_views(self, data: MultiViewData | Mapping[str, ArrayLike]) -> Views:
+        """Return the views as arrays of float64 of shape (n, d_k), in their order; raise DataError as `fit` does."""
+        if isinstance(data, MultiViewData):
+            views = {view: np.asarray(data.array(view), dtype=np.float64) for view in data.views}
+        elif isinstance(data, Mapping):
+            views = {str(view): _read_table(str(view), table) for view, table in data.items()}
+        else:
+            raise DataError(
+                f"{type(data).__name__} is not a set of views",
+                where="data",
+                mend="Give a MultiViewData or a mapping from a view's name to its table.",
+            )
+        _check_views(views)
+        _check_samples(views, self.n_clusters)
+        return views
+
+
+def check_whole_number(name: str, value: object, *, least: int) -> None:
+    """Raise ConfigurationError unless `value` is a whole number of at least `least`.
+
+    Examples
+    --------
+    >>> check_whole_number("n_clusters", 3, least=2)
+    """
+    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
+        raise ConfigurationError(f"{value!r} is not a whole number of at least {least}", where=name)
+
+
+def check_positive(name: str, value: object) -> None:
+    """Raise ConfigurationError unless `value` is a finite number above 0.
+
+    Examples
+    --------
+    >>> check_positive("tol", 1e-4)
+    """
+    if not isinstance(value, int | float | np.number) or isinstance(value, bool) or not 0 < value < np.inf:
+        raise ConfigurationError(f"{value!r} is not a finite number above 0", where=name)
+
+
+def standardise(X: Floats) -> Floats:
+    """Return X with columns of mean 0 and standard deviation 1; constant columns become 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> standardise(np.array([[1.0, 5.0], [3.0, 5.0]])).round(6).tolist()
+    [[-1.0, 0.0], [1.0, 0.0]]
+    """
+    extent = np.abs(X).max(axis=0)
+    scaled = np.divide(X, extent, out=np.zeros_like(X), where=extent > 0)
+    centred = scaled - scaled.mean(axis=0)
+    spread = np.sqrt(np.mean(centred**2, axis=0))
+    return cast("Floats", np.divide(centred, spread, out=np.zeros_like(X), where=spread > 1e-12))
+
+
+def nearest_orthonormal(M: Floats) -> Floats:
+    """Return the matrix with orthonormal columns (rows, if M is wide) that has the largest inner product with M.
+
+    The orthogonal Procrustes solution ``U V^T`` of the singular value decomposition ``M = U S V^T``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> nearest_orthonormal(np.array([[0.0, -2.0], [3.0, 0.0]])).tolist()
+    [[0.0, -1.0], [1.0, 0.0]]
+    """
+    left, _, right = linalg.svd(M, full_matrices=False)
+    return cast("Floats", left @ right)
+
+
+def merge_groups(labels: Labels, views: Views, n_clusters: int) -> Labels:
+    """Return labels of `n_clusters` groups, joined from more by average linkage of their means; fewer stay as they are.
+
+    The means are those of the standardised views.
+
+    Parameters
+    ----------
+    labels : array of int64, shape (n,)
+        Groups from 0, none of them empty.
+    views : dict of str to array of shape (n, d_k)
+    n_clusters : int
+
+    Returns
+    -------
+    array of int64, shape (n,)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> merge_groups(np.array([0, 1, 2, 0]), {"a": np.array([[0.0], [9.0], [1.0], [0.0]])}, 2).tolist()
+    [0, 1, 0, 0]
+    """
+    sizes = np.bincount(labels)
+    if len(sizes) <= n_clusters:
+        return labels
+    joint = np.hstack([standardise(X) for X in views.values()])
+    means = np.zeros((len(sizes), joint.shape[1]))
+    np.add.at(means, labels, joint)
+    tree = hierarchy.linkage(means / sizes[:, None], "average")
+    groups: Labels = hierarchy.cut_tree(tree, n_clusters)[:, 0].astype(np.int64)
+    return groups[labels]
+
+
+def _read_table(view: str, table: ArrayLike) -> Floats:
+    try:
+        values = np.asarray(table, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise DataError("there is something other than numbers", where=f"view {view!r}") from None
+    if values.ndim != 2 or 0 in values.shape:
+        raise DataError(
+            f"a table of shape {values.shape} has no rows and columns",
+            where=f"view {view!r}",
+            mend="Give one row a sample and one column a feature.",
+        )
+    return values
+
+
+def _check_views(views: Views) -> None:
+    if not views:
+        raise DataError("there are no views", where="data", mend="Give at least one view.")
+    for view, X in views.items():
+        n_missing = int(np.isnan(X).sum())
+        if n_missing:
+            raise DataError(
+                f"{n_missing} entries are missing",
+                where=f"view {view!r}",
+                mend="This method has no answer to missing entries: impute them or leave the samples out.",
+            )
+        if not np.all(np.isfinite(X)):
+            raise DataError("an entry is infinite", where=f"view {view!r}")
+
+
+def _check_samples(views: Views, n_clusters: int) -> None:
+    sizes = {view: len(X) for view, X in views.items()}
+    if len(set(sizes.values())) > 1:
+        raise DataError(
+            f"the views have different numbers of samples: {sizes}",
+            where="data",
+            mend="Give the same samples in the same order in every view.",
+        )
+    n = next(iter(sizes.values()))
+    if n < 2:
+        raise DataError("there are fewer than two samples", where="data")
+    if n_clusters > n:
+        raise DataError(f"{n_clusters} clusters for {n} samples", where="n_clusters", mend="Ask for fewer clusters.")

@@ -1,0 +1,137 @@
+"""Scores of partitions against scikit-learn, brute force, and what must hold between them."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn import metrics as oracle
+
+from multicentre.clustering.metrics import (
+    accuracy,
+    adjusted_rand,
+    clustering_scores,
+    contingency,
+    normalised_mutual_information,
+    purity,
+    silhouette,
+    stability,
+)
+from multicentre.federation.errors import ConfigurationError, DataError
+
+PAIRS = st.integers(1, 25).flatmap(
+    lambda n: st.tuples(
+        st.lists(st.integers(0, 4), min_size=n, max_size=n), st.lists(st.integers(0, 3), min_size=n, max_size=n)
+    )
+)
+
+
+@given(PAIRS)
+def test_scores_equal_scikit_learn_s(pair):
+    truth, found = pair
+    for average in ("max", "arithmetic"):
+        ours = normalised_mutual_information(truth, found, average)
+        theirs = oracle.normalized_mutual_info_score(truth, found, average_method=average)
+        assert ours == pytest.approx(theirs, abs=1e-9)
+    assert adjusted_rand(truth, found) == pytest.approx(oracle.adjusted_rand_score(truth, found), abs=1e-12)
+    np.testing.assert_array_equal(
+        np.sort(contingency(truth, found), axis=None),
+        np.sort(oracle.cluster.contingency_matrix(truth, found), axis=None),
+    )
+
+
+@given(PAIRS)
+def test_accuracy_is_the_best_of_all_matches(pair):
+    truth, found = pair
+    best = max(np.mean([match[f] == t for t, f in zip(truth, found, strict=True)]) for match in permutations(range(5)))
+    assert accuracy(truth, found) == pytest.approx(best)
+
+
+@given(PAIRS)
+def test_purity_is_above_accuracy_and_above_the_largest_class(pair):
+    truth, found = pair
+    assert accuracy(truth, found) <= purity(truth, found) + 1e-12
+    assert purity(truth, found) >= np.bincount(truth).max() / len(truth) - 1e-12
+
+
+@given(PAIRS)
+def test_scores_know_groups_by_their_members_alone(pair):
+    truth, found = pair
+    named = np.array(["zeta", "alpha", "mu", "beta", "xi"])[truth]
+    renumbered = [10.5 - f for f in found]
+    expected = clustering_scores(truth, found)
+    assert clustering_scores(named, renumbered) == pytest.approx(expected)
+    assert clustering_scores(list(named), np.array(renumbered)) == pytest.approx(expected)
+
+
+def test_a_table_may_have_more_clusters_than_classes_or_fewer():
+    assert accuracy([0, 0, 0, 0], [1, 1, 2, 3]) == 0.5
+    assert accuracy([1, 1, 2, 3], [0, 0, 0, 0]) == 0.5
+    assert purity([0, 0, 0, 0], [1, 1, 2, 3]) == 1.0
+    assert purity([1, 1, 2, 3], [0, 0, 0, 0]) == 0.5
+
+
+def test_the_larger_entropy_normalises_more_severely():
+    truth, found = [0, 0, 1, 1], [0, 1, 2, 3]
+    assert normalised_mutual_information(truth, found) == pytest.approx(0.5)
+    assert normalised_mutual_information(truth, found, "arithmetic") == pytest.approx(2 / 3)
+
+
+@pytest.mark.parametrize("found", [["x"] * 4, [0, 1, 2, 3]])
+def test_labellings_without_information_score_as_in_scikit_learn(found):
+    scores = clustering_scores(["a"] * 4, found)
+    assert scores["nmi"] == oracle.normalized_mutual_info_score(["a"] * 4, found, average_method="max")
+    assert scores["ari"] == oracle.adjusted_rand_score(["a"] * 4, found)
+
+
+def test_pairs_are_counted_in_whole_numbers_for_many_samples():
+    truth, found = np.repeat([0, 1], 200_000), np.tile([0, 1], 200_000)
+    assert adjusted_rand(truth, found) == pytest.approx(oracle.adjusted_rand_score(truth, found), abs=1e-15)
+
+
+def test_stability_is_the_mean_over_pairs():
+    rng = np.random.default_rng(0)
+    labellings = [rng.integers(0, 3, 30) for _ in range(3)]
+    pairs = [(0, 1), (0, 2), (1, 2)]
+    expected = np.mean([oracle.adjusted_rand_score(labellings[i], labellings[j]) for i, j in pairs])
+    assert stability(labellings) == pytest.approx(expected)
+    with pytest.raises(DataError, match="at least two"):
+        stability(labellings[:1])
+    with pytest.raises(DataError, match="have a class"):
+        stability([labellings[0], labellings[1][:-1]])
+
+
+def test_silhouette_is_scikit_learn_s_and_of_a_sample_where_there_are_many():
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(60, 2)) + 4.0 * (np.arange(60) % 2)[:, None]
+    labels = np.array(["left", "right"])[np.arange(60) % 2]
+    assert silhouette(rows, labels) == pytest.approx(oracle.silhouette_score(rows, labels))
+    some = silhouette(rows, labels, most=30)
+    assert some == silhouette(rows, labels, most=30) != silhouette(rows, labels)
+    assert some == pytest.approx(silhouette(rows, labels), abs=0.1)
+
+
+@pytest.mark.parametrize("labels", [[0] * 4, [0, 1, 2, 3]])
+def test_a_partition_without_silhouette_says_so(labels):
+    with pytest.raises(DataError, match="no silhouette"):
+        silhouette(np.arange(4.0)[:, None], labels)
+
+
+def test_bad_input_is_refused():
+    for truth, found, why in [
+        ([], [], "no sample"),
+        ([1, 2], [1], "2 samples have a class and 1 a cluster"),
+        ([1.0, np.nan], [0, 1], "missing"),
+        ([None, "a"], [0, 1], "missing"),
+        ([[1], [2]], [0, 1], "single number or text"),
+        (np.eye(2), [0, 1], "single number or text"),
+    ]:
+        with pytest.raises(DataError, match=why):
+            accuracy(truth, found)
+    with pytest.raises(ConfigurationError, match="normaliser"):
+        normalised_mutual_information([0, 1], [0, 1], "geometric")
+    with pytest.raises(DataError, match="finite rows"):
+        silhouette(np.array([[0.0], [np.nan], [1.0]]), [0, 0, 1])
