@@ -114,6 +114,17 @@ def boosted_numbers(fit: Any) -> dict[str, np.ndarray]:
     return {"votes": fit.votes_, "curves": curves_of(fit)}
 
 
+def grouped_sites() -> dict[str, mc.data.MultiViewData]:
+    """Return three sites with two views of patients of three groups; some patients lack the second."""
+    rng = np.random.default_rng(8)
+    group = np.arange(120) % 3
+    first = 4 * np.eye(3, 4)[group] + rng.normal(size=(120, 4))
+    second = 4 * np.eye(3)[group] + rng.normal(size=(120, 3))
+    second[::7] = np.nan
+    data = mc.data.MultiViewData({"a": first, "b": second})
+    return {f"site-{i}": data.take(np.arange(i, 120, 3)) for i in range(3)}
+
+
 TABLES_OF_PAIRS = dataclasses.replace(EXACT, relations="dense")
 
 
@@ -249,6 +260,10 @@ CASES = {
         vertical_sites,
         clustered_numbers,
         policy=TABLES_OF_PAIRS,
+    ),
+    "fed-mvfcm": Case(lambda: mc.clustering.FedMVFCM(3, n_init=2), grouped_sites, real_arrays, policy=EXACT),
+    "fed-mvfpc": Case(
+        lambda: mc.clustering.FedMVFPC(3, n_init=2, squared=False), grouped_sites, real_arrays, policy=EXACT
     ),
     "kaplan-meier": Case(lambda: mc.analytics.KaplanMeier("x2"), timed_sites, real_arrays, policy=EXACT),
     "aalen-johansen": Case(

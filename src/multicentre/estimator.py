@@ -66,6 +66,8 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-le
     """
 
     site_part: ClassVar[type[SitePart]]
+    aligned_by: ClassVar[type[SitePart] | None] = None
+    """What aligns the sites' records before a fit, of methods whose sites hold different views of the same patients."""
     figures: ClassVar[Mapping[str, Figure]] = {}
     history_: History
     privacy_: Guarantee | None
@@ -158,8 +160,9 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-le
 
     @classmethod
     def disclosure_card(cls) -> DisclosureCard:
-        """Return what the method lets out of a site."""
-        return disclosure_card(cls.site_part)
+        """Return what the method lets out of a site, with the alignment of records where it needs one."""
+        card = disclosure_card(cls.site_part)
+        return card if cls.aligned_by is None else disclosure_card(cls.aligned_by).joined(card)
 
     def save(self, folder: str | Path) -> None:
         """Write the fitted model as ``model.npz`` and ``model.json``, readable without this package."""

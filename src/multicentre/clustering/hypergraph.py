@@ -28,7 +28,7 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Affinity: TypeAlias = Any
 Kind = Literal["binary", "soft", "sqrt"]
-KINDS: tuple[Kind, ...] = ("binary", "soft", "sqrt")
+EXPONENTS: dict[Kind, float] = {"binary": 0.0, "soft": 1.0, "sqrt": 0.5}
 SIZES = (5, 10, 20)
 ASYMMETRY = 1e-8
 NEGLIGIBLE = 1e-12
@@ -301,16 +301,16 @@ def _check_affinity(affinity: Affinity) -> None:
 
 
 def _checked(kind: Kind) -> Kind:
-    if kind not in KINDS:
-        raise ConfigurationError(f"{kind!r} is no kind of hyperedge", where="kind", mend=f"One of {', '.join(KINDS)}.")
+    if kind not in EXPONENTS:
+        known = ", ".join(EXPONENTS)
+        raise ConfigurationError(f"{kind!r} is no kind of hyperedge", where="kind", mend=f"One of {known}.")
     return kind
 
 
 def _membership(columns: Integers, values: Floats, kind: Kind) -> csr_array:
     """Return the incidence from ranked neighbours; row j of `columns` is hyperedge j."""
     ratio = values[:, : columns.shape[1]] / np.where(values[:, :1] > 0.0, values[:, :1], 1.0)
-    weight = {"binary": np.sign, "soft": np.asarray, "sqrt": np.sqrt}[kind](ratio)
-    edges = _as_csr(columns, weight)
+    edges = _as_csr(columns, ratio ** EXPONENTS[kind])
     edges.setdiag(1.0)
     return csr_array(edges.T)
 

@@ -28,7 +28,7 @@ def test_equal_weights_agree_with_sorting(scale):
     assert np.abs(project_rows(rows, ONE, np.full(40, -1)) - expected).max() < 1e-12
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(
     arrays(np.float64, (3, 7), elements=st.floats(-50.0, 50.0)),
     arrays(np.float64, (3, 7), elements=st.floats(0.01, 100.0)),
@@ -43,10 +43,10 @@ def test_weighted_rows_are_optimal(linear, weights, own):
     for j in range(3):
         held = found[j] > 0.0
         tau = price[j][held]
-        assert np.ptp(tau) < 1e-10
+        assert np.ptp(tau) < 1e-9
         others = ~held
         others[own] = False
-        assert np.all(linear[j][others] <= tau.max() + 1e-10)
+        assert np.all(linear[j][others] <= tau.max() + 1e-9)
 
 
 def test_the_left_out_entry_is_as_good_as_absent():

@@ -1,1 +1,5 @@
-"""Federated fuzzy clustering of patients at different sites (horizontal): FedMVFCM and FedMVFPC."""
+"""Federated fuzzy clustering of patients at different sites (horizontal)."""
+
+from multicentre.clustering.fuzzy.estimator import FedMVFCM, FedMVFPC
+
+__all__ = ["FedMVFCM", "FedMVFPC"]

@@ -37,8 +37,6 @@ class FuzzyModel(FederatedEstimator):
 
     Attributes
     ----------
-    schema_ : Agreement
-        Views and columns, their centres and spreads.
     centres_ : dict of str to array of shape (c, d_k)
         Centre of every cluster by view, in the columns' own units; the largest cluster first.
     view_weights_ : dict of str to float

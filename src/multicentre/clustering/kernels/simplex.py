@@ -139,6 +139,7 @@ def project_rows(linear: Reals, weights: Reals, left_out: Integers) -> Reals:
                 place[count] = i
                 count += 1
         tau = find_multiplier(pieces, count, floor)
+        total, _ = sum_pieces(pieces, count, tau)
         for c in range(count):
-            found[j, place[c]] = pieces[STEEP, c] * max(0.0, pieces[KEY, c] - tau)
+            found[j, place[c]] = pieces[STEEP, c] * max(0.0, pieces[KEY, c] - tau) / total
     return found

@@ -122,13 +122,15 @@ def _mix_rows(shadow: Reals, product: Reals, before: Reals, mix: Reals, rho: Any
 
 @njit(cache=True, nogil=True)
 def _write_codes(pieces: Floats, place: Integers, count: int, tau: float, after: Reals) -> None:
+    total, _ = sum_pieces(pieces, count, tau)
     after[:] = 0
     for c in range(count):
         x = pieces[KEY, c] - tau
         if x > pieces[KINK, c]:
-            after[place[c]] = pieces[SLOPE, c] * pieces[KINK, c] + pieces[STEEP, c] * (x - pieces[KINK, c])
+            z = pieces[SLOPE, c] * pieces[KINK, c] + pieces[STEEP, c] * (x - pieces[KINK, c])
+            after[place[c]] = z / total
         elif x > 0.0:
-            after[place[c]] = pieces[SLOPE, c] * x
+            after[place[c]] = pieces[SLOPE, c] * x / total
 
 
 @njit(cache=True, nogil=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Literal, cast
 
 import numpy as np
 from scipy import sparse
@@ -54,7 +54,7 @@ class CDMGC(PooledClusterer):
     rank : float, optional
         First weight of the rank condition. By default a whole number from 1 to 10, drawn by `random_state`, as
         published.
-    max_rounds : int, default 30
+    max_iter : int, default 30
         Rounds.
     tol : float, default 1e-6
         Stop when S has `n_clusters` components and no weight of it moved by more than this.
@@ -64,17 +64,20 @@ class CDMGC(PooledClusterer):
     Attributes
     ----------
     labels_ : array of int64, shape (n,)
-        Components of S. With fewer of them than `n_clusters`, k-means on the spectral embedding of S instead; with
-        more, those whose means are nearest are joined (average linkage over standardised views).
+        Components of S, where they are `n_clusters`.
+    labelled_by_ : {"components", "joined components", "k-means"}
+        "joined components": there are too many, and those whose means are nearest were joined (average linkage over
+        standardised views). "k-means": there are too few, and the spectral embedding of S was clustered.
+    components_ : array of int64, shape (n,)
+        Components of S after the last round, what the published method answers.
+    n_components_ : int
     affinity_ : csr_array of shape (n, n)
         S, rows with sum 1.
-    n_components_ : int
-        Components of S after the last round.
     view_weights_ : dict of str to float
         mu_v, divided by their sum.
     rank_ : float
         The last weight of the rank condition.
-    n_rounds_ : int
+    n_iter_ : int
         Rounds run.
     converged_ : bool
         Whether the fit ended by `tol`, with `n_clusters` components.
@@ -95,11 +98,13 @@ class CDMGC(PooledClusterer):
     (True, True)
     """
 
+    labelled_by_: Literal["components", "joined components", "k-means"]
+    components_: Labels
     affinity_: sparse.csr_array
     n_components_: int
     view_weights_: dict[str, float]
     rank_: float
-    n_rounds_: int
+    n_iter_: int
     converged_: bool
 
     def __init__(
@@ -110,7 +115,7 @@ class CDMGC(PooledClusterer):
         diversity: float = 1e5,
         sparsity: float = 1e-5,
         rank: float | None = None,
-        max_rounds: int = 30,
+        max_iter: int = 30,
         tol: float = 1e-6,
         random_state: int | np.random.Generator | None = None,
     ) -> None:
@@ -119,13 +124,13 @@ class CDMGC(PooledClusterer):
         self.diversity = diversity
         self.sparsity = sparsity
         self.rank = rank
-        self.max_rounds = max_rounds
+        self.max_iter = max_iter
         self.tol = tol
         self.random_state = random_state
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        for name in ("n_neighbours", "max_rounds"):
+        for name in ("n_neighbours", "max_iter"):
             check_whole_number(name, getattr(self, name), least=1)
         for name in ("diversity", "sparsity", "tol"):
             check_positive(name, getattr(self, name))
@@ -137,15 +142,15 @@ class CDMGC(PooledClusterer):
         mu, C = np.full(len(views), 1.0 / len(views)), edges.A
         S = mu @ C
         F = laplacian_eigenvectors(edges.graph(S), self.n_clusters)[1]
-        self.rank_, self.n_rounds_, self.converged_ = self._first_rank(), 0, False
-        while self.n_rounds_ < self.max_rounds and not self.converged_:
+        self.rank_, self.n_iter_, self.converged_ = self._first_rank(), 0, False
+        while self.n_iter_ < self.max_iter and not self.converged_:
             before = S
             C = split_views(C, S, mu, edges, diversity=self.diversity, sparsity=self.sparsity)
             S = fuse_views(C, mu, F, self.rank_, edges)
             mu = weigh_views(S, C)
             self.affinity_ = edges.graph(S)
-            self.n_components_ = connected_labels(self.affinity_)[1]
-            self.n_rounds_ += 1
+            self.components_, self.n_components_ = connected_labels(self.affinity_)
+            self.n_iter_ += 1
             still = bool(np.abs(S - before).max() <= self.tol)
             self.converged_ = still and self.n_components_ == self.n_clusters
             if self.n_components_ <= self.n_clusters:
@@ -160,10 +165,12 @@ class CDMGC(PooledClusterer):
         return float(np.random.default_rng(self.random_state).integers(1, 11))
 
     def _label(self, views: Views) -> Labels:
-        if self.n_components_ >= self.n_clusters:
-            return merge_groups(connected_labels(self.affinity_)[0], views, self.n_clusters)
-        embedding = spectral_embedding(self.affinity_, self.n_clusters)
-        return partition_rows(embedding, self.n_clusters, random_state=self.random_state)
+        if self.n_components_ < self.n_clusters:
+            self.labelled_by_ = "k-means"
+            embedding = spectral_embedding(self.affinity_, self.n_clusters)
+            return partition_rows(embedding, self.n_clusters, random_state=self.random_state)
+        self.labelled_by_ = "components" if self.n_components_ == self.n_clusters else "joined components"
+        return merge_groups(self.components_, views, self.n_clusters)
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,7 @@ class FSMSC(PooledClusterer):
         Left singular vectors of ``weights_``, rows of length 1.
     weights_ : array of shape (n, n_clusters)
         Z: weights of each sample on the anchors, at least 0 with sum 1.
-    history_ : list of float
+    objective_ : array of shape (n_iterations,)
         The objective after each round.
 
     References
@@ -82,7 +82,7 @@ class FSMSC(PooledClusterer):
 
     embedding_: Floats
     weights_: Floats
-    history_: list[float]
+    objective_: Floats
 
     def __init__(
         self,
@@ -126,10 +126,11 @@ class FSMSC(PooledClusterer):
         )
         anchors = np.random.default_rng(self.random_state).permutation(len(problem.joint))[: self.n_clusters]
         state = start_from(anchors, problem)
-        self.history_ = []
+        values = []
         for _ in range(self.n_iterations):
             state = improve(state, problem)
-            self.history_.append(objective(state, problem))
+            values.append(objective(state, problem))
+        self.objective_ = np.array(values)
         self.weights_ = state.Z
         self.embedding_ = unit_length_rows(linalg.svd(state.Z, full_matrices=False)[0])
         self.labels_ = partition_rows(

@@ -34,6 +34,7 @@ def pool(views=None):
 
 
 def fit(sites=None, *, policy=OPEN, **options):
+    options.setdefault("max_rounds", 12)
     made = {name: options.pop(name) for name in ("secure_sum", "quorum", "faults", "strict") if name in options}
     with mc.Federation.in_process(split() if sites is None else sites, policy=policy, **made) as federation:
         return FedMVL(3, **options).fit(federation)

@@ -121,8 +121,9 @@ def test_separate_groups_are_found_as_components():
     assert adjusted_rand_score(TRUTH, model.labels_) == 1.0
     assert model.converged_
     assert model.n_components_ == 3
-    assert model.n_rounds_ < 30
+    assert model.n_iter_ < 30
     np.testing.assert_array_equal(connected_labels(model.affinity_)[0], model.labels_)
+    assert model.labelled_by_ == "components"
     np.testing.assert_allclose(model.affinity_.sum(axis=1), 1.0, rtol=0, atol=1e-12)
     assert sum(model.view_weights_.values()) == pytest.approx(1.0)
 
@@ -150,7 +151,7 @@ def test_orders_of_samples_and_views_do_not_count_and_a_seed_repeats_a_fit():
     model = CDMGC(3, rank=3.0, random_state=0).fit(data)
     moved = clone(model).fit({view: data[view][order] for view in ("c", "a", "b")})
     assert adjusted_rand_score(model.labels_[order], moved.labels_) == 1.0
-    assert model.n_rounds_ == moved.n_rounds_
+    assert model.n_iter_ == moved.n_iter_
     for view, weight in moved.view_weights_.items():
         assert model.view_weights_[view] == pytest.approx(weight, rel=1e-6)
     np.testing.assert_array_equal(model.labels_, clone(model).fit(data).labels_)
@@ -158,9 +159,10 @@ def test_orders_of_samples_and_views_do_not_count_and_a_seed_repeats_a_fit():
 
 def test_too_few_components_are_cut_by_the_spectrum():
     data = views(1.8)
-    model = CDMGC(3, rank=1e-6, max_rounds=1, random_state=0).fit(data)
+    model = CDMGC(3, rank=1e-6, max_iter=1, random_state=0).fit(data)
     assert not model.converged_
     assert model.n_components_ < 3
+    assert model.labelled_by_ == "k-means"
     assert len(np.unique(model.labels_)) == 3
     assert adjusted_rand_score(TRUTH, model.labels_) > 0.9
 
@@ -170,6 +172,8 @@ def test_too_many_components_are_joined_by_their_means():
     model = CDMGC(2, n_neighbours=5, random_state=0).fit({"a": X, "b": 2 * X + 1})
     assert not model.converged_
     assert model.n_components_ == 4
+    assert model.components_.max() == 3
+    assert model.labelled_by_ == "joined components"
     assert adjusted_rand_score(np.repeat([0, 1], [36, 12]), model.labels_) == 1.0
 
 
@@ -188,7 +192,7 @@ def test_one_view_that_the_graph_meets_exactly():
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("n_neighbours", 0), ("diversity", 0.0), ("sparsity", -1.0), ("rank", np.inf), ("max_rounds", 0), ("tol", 0.0)],
+    [("n_neighbours", 0), ("diversity", 0.0), ("sparsity", -1.0), ("rank", np.inf), ("max_iter", 0), ("tol", 0.0)],
 )
 def test_parameters_that_cannot_be_used_are_refused(name, value):
     with pytest.raises(ConfigurationError) as refused:

@@ -1,0 +1,252 @@
+"""Several views of clustered patients, and how vertical federations share them: a site a view, records lost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.data import MultiViewData
+from multicentre.datasets.labelled import Floats, LabelledMultiView
+from multicentre.datasets.sources import SOURCES
+from multicentre.federation.errors import ConfigurationError, DataError
+
+Seed = int | np.random.Generator
+
+
+@dataclass(frozen=True, eq=False)
+class SubspaceTruth:
+    """What simulated clusters were drawn from.
+
+    Parameters
+    ----------
+    bases : mapping from str to array, shape (n_clusters, d_k, q)
+        Columns of length 1 that span the subspace of every cluster in a view.
+    latent : array, shape (n, q)
+        Coordinates of every patient in the subspace of its cluster, the same in every view; above 0.
+    noise_sd : mapping from str to float
+        Standard deviation of the noise of one entry of a view.
+    """
+
+    bases: Mapping[str, Floats]
+    latent: Floats
+    noise_sd: Mapping[str, float]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SimulatedSubspaces(LabelledMultiView):
+    """Simulated views of clusters with the subspaces behind them."""
+
+    truth: SubspaceTruth
+
+
+def simulate_views(
+    n_patients: int = 300,
+    n_clusters: int = 3,
+    sizes: Sequence[int] = (40, 30, 50),
+    *,
+    n_dimensions: int = 3,
+    noise: float = 0.5,
+    seed: Seed = 0,
+) -> SimulatedSubspaces:
+    """Draw clusters of patients who lie, in every view, in a subspace of their cluster.
+
+    Patient i of cluster c has coordinates ``|z_i|``, z standard normal, and view k shows ``U_kc |z_i|`` and noise,
+    ``U_kc`` an orthonormal basis in a uniformly random direction. Coordinates above 0 put a cluster into a cone, as
+    weights of terms or intensities do.
+
+    Parameters
+    ----------
+    n_patients : int
+        Number of patients, at least `n_clusters`; clusters differ in size by one at most.
+    n_clusters : int
+        Number of clusters, 1 or more.
+    sizes : sequence of int
+        Number of columns of every view, each at least `n_dimensions`; views are called ``view_1``, ``view_2`` ...
+    n_dimensions : int
+        Dimension q of every subspace, 1 or more.
+    noise : float
+        Root mean square length of a patient's noise in a view, relative to that of what it hides; 0 or more.
+    seed : int or Generator
+        Source of all randomness.
+
+    Returns
+    -------
+    SimulatedSubspaces
+        Views, labels ``cluster_1``, ``cluster_2`` ... in random order, and the truth.
+
+    Raises
+    ------
+    ConfigurationError
+        A number is out of range.
+
+    Examples
+    --------
+    >>> drawn = simulate_views(90, sizes=(12, 8), seed=1)
+    >>> drawn.data
+    MultiViewData(90 patients; view_1: 12 columns, 90 patients; view_2: 8 columns, 90 patients)
+    >>> drawn.groups, drawn.truth.bases["view_2"].shape
+    (('cluster_1', 'cluster_2', 'cluster_3'), (3, 8, 3))
+    """
+    _check_numbers(n_patients, n_clusters, sizes, n_dimensions, noise)
+    random = np.random.default_rng(seed)
+    cluster = random.permutation(np.arange(n_patients) % n_clusters)
+    latent = np.abs(random.standard_normal((n_patients, n_dimensions)))
+    named = {f"view_{number}": size for number, size in enumerate(sizes, start=1)}
+    bases = {view: _random_bases(random, n_clusters, size, n_dimensions) for view, size in named.items()}
+    noise_sd = {view: noise * float(np.sqrt(n_dimensions / size)) for view, size in named.items()}
+    views = {
+        view: np.einsum("idq,iq->id", basis[cluster], latent)
+        + noise_sd[view] * random.standard_normal((n_patients, named[view]))
+        for view, basis in bases.items()
+    }
+    source = SOURCES["subspaces"]
+    return SimulatedSubspaces(
+        data=MultiViewData(views, ids=range(n_patients)),
+        labels=np.char.add("cluster_", (cluster + 1).astype(str)),
+        name=source.name,
+        description=source.description,
+        licence=source.licence,
+        truth=SubspaceTruth(bases, latent, noise_sd),
+    )
+
+
+def split_views(
+    data: LabelledMultiView | MultiViewData, groups: Mapping[str, Sequence[str]] | None = None
+) -> dict[str, MultiViewData]:
+    """Give every site views of its own of the same patients, as a vertical federation has them.
+
+    Parameters
+    ----------
+    data : LabelledMultiView or MultiViewData
+        All views; identifiers go with the patients, labels do not.
+    groups : mapping of str to sequence of str, optional
+        Views of every site; views that none names are left out. By default every view is a site of its name.
+
+    Returns
+    -------
+    dict from str to MultiViewData
+        Data by site.
+
+    Raises
+    ------
+    ConfigurationError
+        A site has no view, or a view is unknown or has two sites.
+
+    Examples
+    --------
+    >>> drawn = simulate_views(90, seed=1)
+    >>> {site: data.views for site, data in split_views(drawn, {"a": ["view_1", "view_3"], "b": ["view_2"]}).items()}
+    {'a': ('view_1', 'view_3'), 'b': ('view_2',)}
+    """
+    views = data.data if isinstance(data, LabelledMultiView) else data
+    wanted = {view: [view] for view in views.views} if groups is None else groups
+    _check_groups(views, wanted)
+    return {site: views.drop(view for view in views.views if view not in own) for site, own in wanted.items()}
+
+
+def lose_records(sites: Mapping[str, MultiViewData], share: float, seed: Seed) -> dict[str, MultiViewData]:
+    """Let every site lose the records of a random share of its patients, each of whom stays at one site or more.
+
+    Parameters
+    ----------
+    sites : mapping from str to MultiViewData
+        Data with identifiers by site, as :func:`split_views` gives them.
+    share : float
+        Share of its patients that a site loses, from 0 to below 1; the number is rounded.
+    seed : int or Generator
+        Which.
+
+    Returns
+    -------
+    dict from str to MultiViewData
+        The remaining patients of every site, in the order given.
+
+    Raises
+    ------
+    ConfigurationError
+        The share is out of range, or so large that patients would be left at no site.
+    DataError
+        A site has no identifiers.
+
+    Examples
+    --------
+    >>> sites = lose_records(split_views(simulate_views(90, seed=1)), 0.3, seed=0)
+    >>> [len(data) for data in sites.values()]
+    [63, 63, 63]
+    """
+    if not 0.0 <= share < 1.0:
+        raise ConfigurationError(f"share {share:g} is not in [0, 1)", where="lose_records", mend="Use 0.3, say.")
+    ids = {site: _ids(site, data) for site, data in sites.items()}
+    random = np.random.default_rng(seed)
+    keepers = _draw_keepers(ids, random)
+    kept: dict[str, MultiViewData] = {}
+    for site, data in sites.items():
+        free = np.flatnonzero([keepers[one] != site for one in ids[site]])
+        n_lost = round(share * len(data))
+        if n_lost > len(free):
+            raise ConfigurationError(
+                f"site {site!r} has {len(free)} patients whom another site keeps, and was to lose {n_lost}",
+                where="lose_records",
+                mend="Use a smaller share, or more sites.",
+            )
+        lost = random.permutation(free)[:n_lost]
+        kept[site] = data.take(np.setdiff1d(np.arange(len(data)), lost))
+    return kept
+
+
+def _draw_keepers(ids: Mapping[str, NDArray[np.str_]], random: np.random.Generator) -> dict[str, str]:
+    """Return the site that keeps each patient, in turn among the sites where the patient is."""
+    holders: dict[str, list[str]] = {}
+    for site, known in ids.items():
+        for one in known:
+            holders.setdefault(str(one), []).append(site)
+    order = random.permutation(len(holders))
+    return {
+        one: places[turn % len(places)] for (one, places), turn in zip(holders.items(), order.tolist(), strict=True)
+    }
+
+
+def _ids(site: str, data: MultiViewData) -> NDArray[np.str_]:
+    if data.ids is None:
+        raise DataError("patients have no identifiers", where=f"site {site!r}", mend="Give ids= to MultiViewData.")
+    return data.ids
+
+
+def _random_bases(random: np.random.Generator, n_clusters: int, size: int, n_dimensions: int) -> Floats:
+    """Return orthonormal bases of uniformly random subspaces, shape (n_clusters, size, n_dimensions)."""
+    basis, triangle = np.linalg.qr(random.standard_normal((n_clusters, size, n_dimensions)))
+    signs: Floats = np.sign(np.diagonal(triangle, axis1=1, axis2=2))
+    return np.asarray(basis * signs[:, None, :], dtype=np.float64)
+
+
+def _check_groups(data: MultiViewData, groups: Mapping[str, Sequence[str]]) -> None:
+    named = [view for own in groups.values() for view in own]
+    unknown = sorted(set(named) - set(data.views))
+    twice = sorted({view for view in named if named.count(view) > 1})
+    empty = sorted(site for site, own in groups.items() if not own)
+    for wrong, what in ((unknown, "unknown views"), (twice, "views at two sites"), (empty, "sites without a view")):
+        if wrong:
+            raise ConfigurationError(
+                f"{what}: {', '.join(wrong)}",
+                where="split_views",
+                mend=f"Give every site some of: {', '.join(data.views)}.",
+            )
+
+
+def _check_numbers(n_patients: int, n_clusters: int, sizes: Sequence[int], n_dimensions: int, noise: float) -> None:
+    wrong = {
+        f"{n_clusters} clusters of {n_patients} patients": not 1 <= n_clusters <= n_patients,
+        f"subspaces of dimension {n_dimensions}": n_dimensions < 1,
+        f"views of {list(sizes)} columns": not sizes or min(sizes) < n_dimensions,
+        f"noise {noise:g}": not 0.0 <= noise < np.inf,
+    }
+    for what, is_wrong in wrong.items():
+        if is_wrong:
+            raise ConfigurationError(
+                f"{what} cannot be drawn",
+                where="simulate_views",
+                mend="Use a patient or more a cluster, a dimension of 1 or more, and no view with fewer columns.",
+            )
