@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from multicentre.alignment import Alignment, align, find_places
 from multicentre.alignment.site import AlignmentPart
 from multicentre.clustering.metrics import clustering_scores
+from multicentre.data.identifiers import Identified
 from multicentre.estimator import Arrays, FederatedEstimator, Figure
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import DataError
@@ -88,14 +89,15 @@ class AlignedClusterer(FederatedEstimator):
         return self
 
     def places_for(
-        self, records: Iterable[object], *, key: PseudonymKey | None = None, date_order: DateOrder = "iso"
+        self, records: Iterable[object] | Identified, *, key: PseudonymKey | None = None, date_order: DateOrder = "iso"
     ) -> Integers:
         """Return the place of each record in the common order, -1 where it has none; parameters as `labels_for`."""
         key = key or self._key or PseudonymKey.simulated(self._persons.study)
-        return find_places(records, self.pseudonyms_, self._persons, key, date_order=date_order)
+        given: Any = records
+        return find_places(given, self.pseudonyms_, self._persons, key, date_order=date_order)
 
     def labels_for(
-        self, records: Iterable[object], *, key: PseudonymKey | None = None, date_order: DateOrder = "iso"
+        self, records: Iterable[object] | Identified, *, key: PseudonymKey | None = None, date_order: DateOrder = "iso"
     ) -> Integers:
         """Return the clusters of patients, to be called where their identifiers are known: at a site.
 

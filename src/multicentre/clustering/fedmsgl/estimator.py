@@ -14,6 +14,7 @@ from sklearn.base import clone
 from multicentre.alignment import Alignment
 from multicentre.clustering.aligned import AlignedClusterer
 from multicentre.clustering.fedmsgl import messages as sent
+from multicentre.clustering.fedmsgl.choice import choose_stable_number
 from multicentre.clustering.fedmsgl.historical import iterate
 from multicentre.clustering.fedmsgl.landmark_rounds import code_patients
 from multicentre.clustering.fedmsgl.maths.landmarks import embed_samples
@@ -54,7 +55,7 @@ class FedMSGL(AlignedClusterer):
     Parameters
     ----------
     n_clusters : int, optional
-        Without it the number is chosen by the largest gap of the eigenvalues, up to `most_clusters`.
+        Without it the number is chosen by `selection`, up to `most_clusters`.
     mu : float, default 5.0
         Penalty of the shares: lambda_1 = lambda_3 = 2 mu. Below 4 similar groups may merge, see :meth:`stability_path`.
     lambda_2 : float, default 0.0
@@ -82,6 +83,9 @@ class FedMSGL(AlignedClusterer):
         :class:`~multicentre.clustering.fedmsgl.maths.published.PublishedTerms`.
     landmarks : int, "auto" or None, default "auto"
         Patients that all are expressed by, instead of by all others; "auto" takes 500 above 5,000 patients.
+    selection : {"stability", "eigengap"}, default "stability"
+        The number of clusters is the largest that k-means finds again from any start, or stands before the largest gap
+        of the eigenvalues. Neither finds many small groups.
     most_clusters : int, default 20
         Largest number of clusters that is looked for.
     tol : float, default 0.005
@@ -149,6 +153,7 @@ class FedMSGL(AlignedClusterer):
         variant: Literal["corrected", "paper", "as_published"] = "corrected",
         published: Mapping[str, Any] | None = None,
         landmarks: int | Literal["auto"] | None = "auto",
+        selection: Literal["stability", "eigengap"] = "stability",
         most_clusters: int = 20,
         tol: float = 5e-3,
         person_key: str = IDENTIFIER,
@@ -169,6 +174,7 @@ class FedMSGL(AlignedClusterer):
         self.variant = variant
         self.published = published
         self.landmarks = landmarks
+        self.selection = selection
         self.most_clusters = most_clusters
         self.tol = tol
         self.person_key = person_key
@@ -188,7 +194,7 @@ class FedMSGL(AlignedClusterer):
             vectors = self._coded(federation, views, n, n_landmarks)
         else:
             vectors = self._embedded(federation, views, n)
-        self.n_clusters_ = self._chosen(self.eigenvalues_)
+        self.n_clusters_ = self._chosen(vectors, self.eigenvalues_)
         self.embedding_ = (
             vectors[:, : self.n_clusters_] if self.variant != "corrected" else unit_rows(vectors[:, : self.n_clusters_])
         )
@@ -311,14 +317,19 @@ class FedMSGL(AlignedClusterer):
 
     def _rows_of(self, affinity: csr_array) -> Floats:
         vectors, eigenvalues = self._span(affinity)
-        return unit_rows(vectors[:, : self._chosen(eigenvalues)])
+        return unit_rows(vectors[:, : self._chosen(vectors, eigenvalues)])
 
     def _span(self, affinity: csr_array) -> tuple[Floats, Floats]:
         n = affinity.shape[0]
         return embed(hyperedge_factor(affinity, fit_sizes(self.hyperedges, n), self.incidence), self._n_vectors(n))
 
-    def _chosen(self, eigenvalues: Floats) -> int:
-        return self.n_clusters or choose_n_clusters(eigenvalues, len(eigenvalues) - 1)
+    def _chosen(self, vectors: Floats, eigenvalues: Floats) -> int:
+        if self.n_clusters is not None:
+            return self.n_clusters
+        most = len(eigenvalues) - 1
+        if self.selection == "eigengap":
+            return choose_n_clusters(eigenvalues, most)
+        return choose_stable_number(vectors, most, self.random_state)
 
     def _n_vectors(self, n: int) -> int:
         return self.n_clusters or min(self.most_clusters + 1, n - 1)
@@ -349,6 +360,8 @@ class FedMSGL(AlignedClusterer):
             raise ConfigurationError(
                 "there is no such variant", where="variant", mend=f"Take one of corrected, {', '.join(VARIANTS)}."
             )
+        if self.selection not in ("stability", "eigengap"):
+            raise ConfigurationError("take stability or eigengap", where="selection")
         if self.n_rounds < 1 or self.most_clusters < 2:
             raise ConfigurationError(
                 "at least one round, and at least two clusters to choose from, are needed",

@@ -35,7 +35,7 @@ def iterate(
 ) -> Rounds[Iterated]:
     """Run the rounds of a variant and return their loop, with the last state."""
     square = np.zeros((n, n))
-    begin = Iterated(np.eye(n), np.zeros((n, n_clusters)), square, (), (), np.zeros(0))
+    begin = Iterated(float(VARIANTS[name].identity) * np.eye(n), np.zeros((n, n_clusters)), square, (), (), np.zeros(0))
     rounds = federation.rounds(terms.n_rounds, Iterated, lambda: begin)
     for number in rounds:
         before = rounds.state.consensus

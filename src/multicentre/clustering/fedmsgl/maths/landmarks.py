@@ -223,11 +223,10 @@ def spread_codes(columns: Integers, values: Floats, n_landmarks: int) -> Floats:
     listed = values[known]
     if not np.isfinite(listed).all() or (listed < 0).any():
         raise DataError("shares of landmarks are finite and not negative", where="codes")
-    if len(np.unique(row * n_landmarks + columns[known])) < len(row):
+    codes = csr_array((listed.astype(np.float64), (row, columns[known])), shape=(len(columns), n_landmarks))
+    if codes.nnz < len(listed):
         raise DataError("a landmark is listed twice for a sample", where="codes")
-    codes = np.zeros((len(columns), n_landmarks))
-    codes[row, columns[known]] = listed
-    return codes
+    return np.asarray(codes.toarray())
 
 
 def keep_largest(codes: NDArray[np.floating], kept: int = KEPT) -> csr_array:

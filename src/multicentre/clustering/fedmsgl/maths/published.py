@@ -17,19 +17,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from multicentre.clustering.fedmsgl.maths.preparation import factor_gram, manifold_weights
 from multicentre.clustering.fedmsgl.maths.published_graph import link_nearest, link_similar, measure_squares
+from multicentre.clustering.fedmsgl.maths.published_local import (
+    Operator,
+    invert_ridge,
+    penalise_rows,
+    penalise_samples,
+    scale_ranges,
+    update_part,
+)
 from multicentre.clustering.hypergraph import embed
 from multicentre.federation.errors import ConfigurationError
 
 Floats = NDArray[np.float64]
-Operator: TypeAlias = tuple[Floats, ...]
 LARGEST_DISTANCE = 30.0
 
 
@@ -72,8 +77,8 @@ class PublishedTerms:
 
     def __post_init__(self) -> None:
         """Check the ranges."""
-        for name, least in (("lambda_1", 0.0), ("lambda_3", 0.0)):
-            if not least < getattr(self, name) < np.inf:
+        for name in ("lambda_1", "lambda_3"):
+            if not 0.0 < getattr(self, name) < np.inf:
                 raise ConfigurationError("a penalty must be above 0 and finite", where=name)
         for name in ("lambda_2", "beta"):
             if not 0.0 <= getattr(self, name) < np.inf:
@@ -91,8 +96,10 @@ class Variant:
     ----------
     prepare : callable
         View to view, shape (n, d).
+    identity : bool
+        G begins as the identity, or as 0 (the print names no start).
     consistent : callable
-        Prepared view and terms to the operator of equation (13).
+        Prepared view, lambda_1 and lambda_2 to the operator of equation (13).
     shifts_unclipped : bool
         Equation (17) reads the row sums of the unconstrained solution (printed) or those of the last iterate.
     weigh : callable
@@ -106,7 +113,8 @@ class Variant:
     """
 
     prepare: Callable[[Floats], Floats]
-    consistent: Callable[[Floats, PublishedTerms], Operator]
+    identity: bool
+    consistent: Callable[[Floats, float, float], Operator]
     shifts_unclipped: bool
     weigh: Callable[[Floats], Floats]
     link: Callable[[Floats, int], csr_array]
@@ -127,90 +135,6 @@ class Operators:
 
     consistent: Operator
     specific: Operator
-
-
-def scale_ranges(view: Floats) -> Floats:
-    """Return each sample (row) scaled to [0, 1] over its own features; a constant sample becomes 0.
-
-    Examples
-    --------
-    >>> scale_ranges(np.array([[1.0, 2.0, 5.0], [7.0, 7.0, 7.0]])).tolist()
-    [[0.0, 0.25, 1.0], [0.0, 0.0, 0.0]]
-    """
-    low = view.min(axis=1, keepdims=True)
-    width = view.max(axis=1, keepdims=True) - low
-    return np.asarray((view - low) / np.where(width > 0.0, width, 1.0), dtype=np.float64)
-
-
-def measure_crowding(view: Floats) -> Floats:
-    """Return the diagonal of the matrix product M M, shape (n,), M the relative distances of equation (3).
-
-    It is sum_j d_ij^2 / (s_i s_j), s the sums of distances: the same whether the rows (printed) or the columns of M
-    sum to one. Duplicates of all other samples have 0.
-
-    Examples
-    --------
-    >>> measure_crowding(np.array([[0.0], [1.0], [3.0]])).round(4).tolist()
-    [0.5333, 0.35, 0.7167]
-    """
-    relative = manifold_weights(view) / max(len(view) - 1, 1)
-    return np.asarray(np.einsum("ij,ji->i", relative, relative), dtype=np.float64)
-
-
-def invert_ridge(view: Floats, penalty: Floats) -> Operator:
-    """Return factors of (K + Diag(penalty))^-1 K with K = X X' over samples, as in equations (13) and (19).
-
-    Parameters
-    ----------
-    view : array of shape (n, d)
-    penalty : array of shape (n,)
-        Above 0.
-
-    Examples
-    --------
-    >>> (only,) = invert_ridge(np.eye(2), np.array([1.0, 3.0]))
-    >>> only.round(6).tolist()
-    [[0.5, 0.0], [0.0, 0.25]]
-    """
-    root = np.sqrt(penalty)[:, None]
-    gram = factor_gram(view / root)
-    left, right = gram.vectors * (gram.values / (gram.values + 1.0)) / root, (gram.vectors * root).T
-    return (left, right) if 2 * left.shape[1] < len(view) else (left @ right,)
-
-
-def penalise_samples(view: Floats, terms: PublishedTerms) -> Operator:
-    """Return the operator of equation (13) with diag(M^2) read as a diagonal matrix, that of the product M M.
-
-    The stationary point of equation (12) has another diagonal for each column and no common inverse; the printed
-    formula has one, and of a matrix squared the diagonal is the one of the product.
-
-    Examples
-    --------
-    >>> terms = PublishedTerms(lambda_1=1.0, lambda_2=2.0)
-    >>> (only,) = penalise_samples(np.array([[1.0, 0.0], [0.0, 1.0]]), terms)
-    >>> only.round(3).tolist()
-    [[0.25, 0.0], [0.0, 0.25]]
-    """
-    return invert_ridge(view, terms.lambda_1 + terms.lambda_2 * measure_crowding(view))
-
-
-def penalise_rows(view: Floats, terms: PublishedTerms) -> Operator:
-    """Return (K + l1 I + l2 v 1')^-1 K, v the diagonal of M M: as run, a vector added to every column of the matrix.
-
-    The inverse with the rank-one term is that without it, corrected (Sherman and Morrison 1950).
-
-    Examples
-    --------
-    >>> terms = PublishedTerms(lambda_1=1.0, lambda_2=2.0)
-    >>> (only,) = penalise_rows(np.array([[1.0, 0.0], [0.0, 1.0]]), terms)
-    >>> only.round(3).tolist()
-    [[0.333, -0.167], [-0.167, 0.333]]
-    """
-    ridge = invert_ridge(view, np.full(len(view), terms.lambda_1))
-    crowding = terms.lambda_2 * measure_crowding(view)
-    solved = (crowding - _apply(ridge, crowding)) / terms.lambda_1
-    direction = solved / (1.0 + solved.sum())
-    return (ridge[0] - np.outer(direction, ridge[0].sum(axis=0)), *ridge[1:])
 
 
 def weigh_near(distances: Floats) -> Floats:
@@ -236,8 +160,8 @@ def weigh_far(distances: Floats) -> Floats:
 
 
 VARIANTS: dict[str, Variant] = {
-    "paper": Variant(np.asarray, penalise_samples, True, weigh_near, link_similar, False, False),
-    "as_published": Variant(scale_ranges, penalise_rows, False, weigh_far, link_nearest, True, True),
+    "paper": Variant(np.asarray, False, penalise_samples, True, weigh_near, link_similar, False, False),
+    "as_published": Variant(scale_ranges, True, penalise_rows, False, weigh_far, link_nearest, True, True),
 }
 
 
@@ -252,11 +176,22 @@ def prepare_operators(view: Floats, terms: PublishedTerms, variant: Variant) -> 
     """
     prepared = variant.prepare(view)
     specific = invert_ridge(prepared, np.full(len(prepared), terms.lambda_3))
-    return Operators(variant.consistent(prepared, terms), specific)
+    return Operators(variant.consistent(prepared, terms.lambda_1, terms.lambda_2), specific)
 
 
-def start(n: int, generator: np.random.Generator) -> tuple[Floats, Floats, Floats]:
-    """Return C = 0, U random with columns that sum to one, and G = I, all of shape (n, n).
+def start(n: int, generator: np.random.Generator, *, identity: bool = True) -> tuple[Floats, Floats, Floats]:
+    """Return C = 0, U random with columns that sum to one, and G, all of shape (n, n).
+
+    From G = I the distances of the first round are about the root of n, and exp of them is out of all proportion: the
+    variant as run shrugs it off, because there it only puts the hypergraph to sleep for a round; with the printed
+    weights the hypergraph would drown the data for good. As printed, G therefore begins as 0, like C.
+
+    Parameters
+    ----------
+    n : int
+    generator : numpy.random.Generator
+    identity : bool, default True
+        The variant's `identity`: G = I, or 0.
 
     Examples
     --------
@@ -265,43 +200,7 @@ def start(n: int, generator: np.random.Generator) -> tuple[Floats, Floats, Float
     ([1.0, 1.0, 1.0], False, 3.0)
     """
     drawn = generator.random((n, n))
-    return np.zeros((n, n)), drawn / drawn.sum(axis=0), np.eye(n)
-
-
-def update_part(operator: Operator, own: Floats, other: Floats, *, unclipped: bool) -> Floats:
-    """Return C from U by equations (13) and (17), or U from C by (19) and (20), shape (n, n).
-
-    The unconstrained solution, each row moved by the same amount, phi_i = (1 - sum_j (c_ij + u_ij)) / n, negative
-    entries and the diagonal set to 0. The sum over i in the printed (17) contradicts its own subscript and is left
-    out; the shift of (20) is computed in the same way from the other part's present value. Rows need not sum to one
-    afterwards: nothing is projected again.
-
-    Parameters
-    ----------
-    operator : tuple of arrays
-        From `prepare_operators`.
-    own, other : arrays of shape (n, n)
-        The part's last iterate and the other part.
-    unclipped : bool
-        phi reads the unconstrained solution (printed), or the last iterate.
-
-    Examples
-    --------
-    >>> none = np.zeros((2, 2))
-    >>> update_part((0.5 * np.eye(2),), none, none, unclipped=True).tolist()
-    [[0.0, 0.25], [0.25, 0.0]]
-    >>> update_part((0.5 * np.eye(2),), none, none, unclipped=False).tolist()
-    [[0.0, 0.5], [0.5, 0.0]]
-    """
-    n = len(own)
-    rest = -other
-    rest[np.diag_indices(n)] += 1.0
-    found = _apply(operator, rest)
-    read = found if unclipped else own
-    found = found + (1.0 - read.sum(axis=1) - other.sum(axis=1))[:, None] / n
-    np.maximum(found, 0.0, out=found)
-    np.fill_diagonal(found, 0.0)
-    return found
+    return np.zeros((n, n)), drawn / drawn.sum(axis=0), float(identity) * np.eye(n)
 
 
 def local_round(
@@ -323,8 +222,8 @@ def local_round(
 
     Examples
     --------
-    >>> C, U, _ = start(3, np.random.default_rng(0))
     >>> terms, variant = PublishedTerms(n_neighbours=2), VARIANTS["as_published"]
+    >>> C, U, _ = start(3, np.random.default_rng(0))
     >>> C, U = local_round(prepare_operators(np.eye(3), terms, variant), C, U, terms, variant)
     >>> bool((C >= 0).all()), C.trace().item()
     (True, 0.0)
@@ -438,9 +337,3 @@ def central_round(
 def _consensus(mean_C: Floats, total: float, F: Floats, terms: PublishedTerms, variant: Variant) -> Floats:
     G = fuse(mean_C, total, F, terms.beta)
     return np.maximum(G, 0.0) if variant.keeps_positive else G
-
-
-def _apply(operator: Operator, operand: Floats) -> Floats:
-    for factor in reversed(operator):
-        operand = factor @ operand
-    return operand
