@@ -125,6 +125,23 @@ def grouped_sites() -> dict[str, mc.data.MultiViewData]:
     return {f"site-{i}": data.take(np.arange(i, 120, 3)) for i in range(3)}
 
 
+def one_view_sites() -> dict[str, mc.data.MultiViewData]:
+    """Return four sites with a view each of the same patients."""
+    rng = np.random.default_rng(11)
+    group, ids = np.repeat([0, 1, 2], 12), np.array([f"p{i:02d}" for i in range(36)])
+    sites = {}
+    for i, d in enumerate((4, 6, 9, 5)):
+        rows, order = rng.normal(size=(3, d))[group] + 0.4 * rng.normal(size=(36, d)), rng.permutation(36)
+        sites[f"site-{i}"] = mc.data.MultiViewData({f"view-{i}": rows[order]}, ids=ids[order])
+    return sites
+
+
+def factorised_numbers(fit: Any) -> dict[str, np.ndarray]:
+    """Return embedding, clusters and weights of a factorisation."""
+    weights = np.array(list(fit.view_weights_.values()))
+    return {"embedding": fit.embedding_, "labels": fit.labels_.astype(float), "weights": weights}
+
+
 TABLES_OF_PAIRS = dataclasses.replace(EXACT, relations="dense")
 
 
@@ -260,6 +277,9 @@ CASES = {
         vertical_sites,
         clustered_numbers,
         policy=TABLES_OF_PAIRS,
+    ),
+    "fed-mvl": Case(
+        lambda: mc.clustering.FedMVL(3, max_rounds=5), one_view_sites, factorised_numbers, policy=TABLES_OF_PAIRS
     ),
     "fed-mvfcm": Case(lambda: mc.clustering.FedMVFCM(3, n_init=2), grouped_sites, real_arrays, policy=EXACT),
     "fed-mvfpc": Case(

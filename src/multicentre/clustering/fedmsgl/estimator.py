@@ -22,7 +22,7 @@ from multicentre.clustering.fedmsgl.maths.profiles import Profile
 from multicentre.clustering.fedmsgl.maths.published import VARIANTS, PublishedTerms
 from multicentre.clustering.fedmsgl.refinement import Pull, refine
 from multicentre.clustering.fedmsgl.rounds import Sparse, Views, add_relations, collect_lists, describe_views
-from multicentre.clustering.fedmsgl.site import FedMSGLSite
+from multicentre.clustering.fedmsgl.site import LEAST_COUPLING, MOST_ROUNDS, FedMSGLSite
 from multicentre.clustering.hypergraph import Kind, choose_n_clusters, embed, fit_sizes, hyperedge_factor, unit_rows
 from multicentre.clustering.metrics import adjusted_rand
 from multicentre.clustering.partition import partition_rows
@@ -362,10 +362,14 @@ class FedMSGL(AlignedClusterer):
             )
         if self.selection not in ("stability", "eigengap"):
             raise ConfigurationError("take stability or eigengap", where="selection")
-        if self.n_rounds < 1 or self.most_clusters < 2:
+        if not 1 <= self.n_rounds <= MOST_ROUNDS or self.most_clusters < 2:
             raise ConfigurationError(
-                "at least one round, and at least two clusters to choose from, are needed",
+                f"from 1 to {MOST_ROUNDS} rounds, and at least two clusters to choose from, are needed",
                 where="n_rounds, most_clusters",
+            )
+        if self.coupling is not None and not self.coupling >= LEAST_COUPLING * 2.0 * self.mu:
+            raise ConfigurationError(
+                "the pull is too weak", where="coupling", mend=f"Take {LEAST_COUPLING * 2.0 * self.mu:g} or more."
             )
         if self.mu < LEAST_MU:
             warnings.warn(

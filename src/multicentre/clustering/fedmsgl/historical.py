@@ -55,7 +55,7 @@ def _turn(
     distances = np.array([answers[site].distances[view][0] for site, view in named])
     weights, total = weigh_distances(distances, VARIANTS[name])
     sites, views = tuple(site for site, _ in named), tuple(view for _, view in named)
-    sums = federation.sum(FedMSGLSite.tell_parts, sent.Weighing(sites, views, weights))
+    sums = federation.sum(FedMSGLSite.tell_parts, sent.Told(sites, views, distances))
     own = unpack_pairs(sums.own, len(state.consensus)) / len(named)
     consensus, embedding, affinity = central_round(
         sums.shared, own, total, state.consensus, state.embedding, terms, VARIANTS[name]

@@ -38,7 +38,7 @@ from multicentre.clustering.fedmsgl.maths.published import (
     start,
 )
 from multicentre.data import MultiViewData
-from multicentre.federation.errors import ConfigurationError, DataError
+from multicentre.federation.errors import ConfigurationError, DataError, RefusedByPolicy
 from multicentre.federation.steps import Common
 
 Floats = NDArray[np.float64]
@@ -317,19 +317,17 @@ def checked_variant(ask: sent.Iterating) -> tuple[Variant, PublishedTerms]:
     return VARIANTS[ask.variant], terms
 
 
-def weights_at(ask: sent.Weighing | sent.Refining, site: str, views: tuple[str, ...]) -> Mapping[str, float]:
-    """Return the weights of a site's views.
+def check_told(told: sent.Told | sent.Refining, site: str, own: Mapping[str, float]) -> None:
+    """Raise RefusedByPolicy unless the distances of a site's views are among those told, as it told them itself.
 
-    Raises
-    ------
-    ConfigurationError
-        A view has none, or one that is not from 0 to 1.
+    All sites are told the same, or their masks would not cancel: so nobody but the sites decides on the weights.
     """
-    told = zip(ask.sites, ask.views, ask.weights.tolist(), strict=False)
-    weights = {view: weight for name, view, weight in told if name == site}
-    if set(weights) != set(views) or not all(0 <= weight <= 1 for weight in weights.values()):
-        raise ConfigurationError("every view needs a weight from 0 to 1", where=site)
-    return weights
+    rows = zip(told.sites, told.views, told.distances.tolist(), strict=False)
+    found = {view: distance for name, view, distance in rows if name == site}
+    if found != dict(own) or not len(told.sites) == len(told.views) == len(told.distances):
+        raise RefusedByPolicy(
+            "weights follow from what the sites told, and this site told otherwise", where=site, mend="Fit anew."
+        )
 
 
 def _mu(terms: sent.Terms) -> float:

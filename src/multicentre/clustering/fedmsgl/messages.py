@@ -85,12 +85,12 @@ class Lists(Release):
 
 
 @dataclass(frozen=True)
-class Weighing(Message):
-    """The weight of every view of all sites."""
+class Told(Message):
+    """What sites told of the distance of their views, from which weights follow; each site looks for its own."""
 
     sites: tuple[str, ...] = texts("site of each view")
     views: tuple[str, ...] = texts("name of each view")
-    weights: Floats = array("weight of each view, from 0 to 1", ("k",))
+    distances: Floats = array("distance of each view, as its site told it", ("k",))
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class Refining(Terms):
 
     sites: tuple[str, ...] = texts("site of each view")
     views: tuple[str, ...] = texts("name of each view")
-    weights: Floats = array("weight of each view, from 0 to 1", ("k",))
+    distances: Floats = array("distance of each view, as its site told it in the round before", ("k",))
     coupling: float = number("pull towards what views share, of a view with weight 1; 0 in the first round")
     consensus: Singles = array(
         "what views share so far: the shares in the columns that make up each row", ("n", "n"), dtype="f4"
@@ -122,9 +122,12 @@ class Iterating(Message):
 
 @dataclass(frozen=True)
 class Held(Message):
-    """What a site remembers between the rounds of a published variant."""
+    """What a site remembers between rounds."""
 
-    own: dict[str, Floats] = arrays("the own part of every view", ("n", "n"))
+    own: dict[str, Floats] = arrays("of a published variant, the own part of every view", ("n", "n"))
+    distances: dict[str, Floats] = arrays("the distance of every view that was told last", (1,))
+    coupling: float = number("the pull of the rounds after the first; 0 before")
+    n_rounds: int = count("rounds so far")
 
 
 @dataclass(frozen=True)

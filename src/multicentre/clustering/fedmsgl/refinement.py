@@ -16,6 +16,7 @@ from multicentre.clustering.fedmsgl.maths.fusion import (
     spread,
     symmetrise,
     unpack_pairs,
+    weigh_alike,
     weigh_views,
 )
 from multicentre.clustering.fedmsgl.rounds import Views
@@ -37,6 +38,7 @@ class Refined(Message):
     embedding: Floats = array("embedding of the patients, F", ("n", "c"))
     sites: tuple[str, ...] = texts("site of each view")
     views: tuple[str, ...] = texts("name of each view")
+    distances: Floats = array("distance of each view from what all share", ("k",))
     weights: Floats = array("weight of each view, theta", ("k",))
     objective: float = number("objective of the last round")
 
@@ -64,9 +66,8 @@ def refine(
     federation: Federation, terms: sent.Terms, views: Views, n: int, n_rounds: int, pull: Pull, embed: Embed
 ) -> Rounds[Refined]:
     """Run the rounds and return their loop, with the last state."""
-    weights = np.full(len(views.views), 1.0 / len(views.views))
-    nothing = np.zeros((n, n))
-    start = Refined(nothing, nothing, np.zeros((n, 1)), views.sites, views.views, weights, 0.0)
+    nothing, apart = np.zeros((n, n)), np.zeros(len(views.views))
+    start = Refined(nothing, nothing, np.zeros((n, 1)), views.sites, views.views, apart, weigh_alike(apart), 0.0)
     rounds = federation.rounds(n_rounds, Refined, lambda: start)
     for number_of_round in rounds:
         before = rounds.state
@@ -85,16 +86,16 @@ def _turn(federation: Federation, terms: sent.Terms, state: Refined, pull: Pull,
         **told,
         sites=state.sites,
         views=state.views,
-        weights=state.weights,
+        distances=state.distances,
         coupling=pull.coupling,
         consensus=state.consensus.astype(np.float32),
     )
     answers = federation.ask(FedMSGLSite.refine, asked)
     named = [(site, view) for site, answer in answers.items() for view in answer.distances]
     distances = np.array([answers[site].distances[view][0] for site, view in named])
-    weights = weigh_views(distances) if pull.coupling else np.full(len(named), 1.0 / len(named))
+    weights = weigh_views(distances) if pull.coupling else weigh_alike(distances)
     sites, views = tuple(site for site, _ in named), tuple(view for _, view in named)
-    sums = federation.sum(FedMSGLSite.tell_parts, sent.Weighing(sites, views, weights))
+    sums = federation.sum(FedMSGLSite.tell_parts, sent.Told(sites, views, distances))
     consensus, force = pull_together(sums.shared, state.embedding, pull.beta if pull.coupling else 0.0)
     own = unpack_pairs(sums.own, len(consensus)) / len(named)
     affinity = symmetrise(consensus) + own
@@ -102,4 +103,4 @@ def _turn(federation: Federation, terms: sent.Terms, state: Refined, pull: Pull,
     apart = pull.coupling / 2.0 * float(weights @ distances**2)
     attraction = force / 4.0 * float((spread(state.embedding, consensus) * consensus).sum())
     embedding = embed(csr_array(affinity))
-    return Refined(consensus, affinity, embedding, sites, views, weights, losses + apart + attraction)
+    return Refined(consensus, affinity, embedding, sites, views, distances, weights, losses + apart + attraction)

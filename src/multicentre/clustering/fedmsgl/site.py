@@ -6,23 +6,28 @@ alike and how much, under pseudonyms: as a masked sum over sites, or as lists of
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.clustering.fedmsgl import messages as sent
-from multicentre.clustering.fedmsgl.local import LocalViews, check_terms, weights_at
-from multicentre.clustering.fedmsgl.maths.fusion import pack_pairs, place_lists, symmetrise
+from multicentre.clustering.fedmsgl.local import LocalViews, check_terms, check_told
+from multicentre.clustering.fedmsgl.maths.fusion import pack_pairs, place_lists, symmetrise, weigh_alike, weigh_views
 from multicentre.clustering.fedmsgl.maths.profiles import profile_columns
-from multicentre.clustering.fedmsgl.maths.published import measure_distance
+from multicentre.clustering.fedmsgl.maths.published import measure_distance, weigh_as_published
 from multicentre.data import MultiViewData
-from multicentre.federation.errors import ConfigurationError
+from multicentre.federation.errors import ConfigurationError, RefusedByPolicy
 from multicentre.federation.messages import Message, Nothing
 from multicentre.federation.steps import SitePart, step
 
 Floats = NDArray[np.float64]
 LEAST_IN_PROFILE = 10
+MOST_ROUNDS = 50
+LEAST_COUPLING = 0.01
+NOTHING = sent.Held({}, {}, 0.0, 0)
 
 
 class FedMSGLSite(SitePart):
@@ -35,6 +40,8 @@ class FedMSGLSite(SitePart):
     state: sent.Held | None = None
     _views: LocalViews | None = None
     _parts: dict[str, tuple[Floats, Floats]] | None = None
+    _weigh: Callable[[Floats], Floats] | None = None
+    _asked: tuple[object, ...] | None = None
     _profiled: bool = False
 
     @step(releases=sent.Sizes, when="once")
@@ -46,7 +53,7 @@ class FedMSGLSite(SitePart):
     @step(releases=sent.Relations, when="once", summed=True)
     def relate(self, ask: sent.Terms) -> sent.Relations:
         """Tell how much any two patients are made up of each other, summed over views."""
-        check_terms(ask)
+        self._check_once(ask)
         views, n = self._local, self._local.checked_size()
         total = np.zeros((n, n))
         for view in views.names:
@@ -63,7 +70,7 @@ class FedMSGLSite(SitePart):
     @step(releases=sent.Lists, when="once")
     def list_relations(self, ask: sent.Terms) -> sent.Lists:
         """Tell each patient's largest relations in every view."""
-        check_terms(ask)
+        self._check_once(ask)
         found = {view: self._local.express(view, ask) for view in self._local.names}
         return sent.Lists(
             {view: lists.places for view, lists in found.items()},
@@ -75,30 +82,36 @@ class FedMSGLSite(SitePart):
     def refine(self, ask: sent.Refining) -> sent.Distances:
         """Express the patients close to what views share; tell how far each view is from it, and its loss."""
         check_terms(ask)
-        weights = weights_at(ask, self.site, self._local.names)
-        self._parts, distances, losses = {}, {}, {}
-        for view in self._local.names:
-            found = self._local.refine(view, ask, weights[view])
-            self._parts[view] = found.shared, found.own
-            distances[view], losses[view] = np.array([found.distance]), np.array([found.loss])
+        held = self._checked_round(ask)
+        weights = self._weights(ask, weigh_views) if ask.coupling else dict.fromkeys(self._local.names, 0.0)
+        found = {view: self._local.refine(view, ask, weights[view]) for view in self._local.names}
+        self._parts = {view: (one.shared, one.own) for view, one in found.items()}
+        self._weigh = weigh_views if ask.coupling else weigh_alike
+        distances = {view: np.array([one.distance]) for view, one in found.items()}
+        self.state = sent.Held({}, distances, max(held.coupling, ask.coupling), held.n_rounds + 1)
+        losses = {view: np.array([one.loss]) for view, one in found.items()}
         return sent.Distances(distances, losses, patients=self._local.fewest)
 
     @step(releases=sent.Distances, when="every round")
     def iterate(self, ask: sent.Iterating) -> sent.Distances:
         """Take the iterations of a published variant; tell how far each view is from what views share."""
-        own = {} if self.state is None else self.state.own
-        self._parts = self._local.iterate(ask, own, self.generator(ask.seed))
-        self.state = sent.Held({view: parts[1] for view, parts in self._parts.items()})
+        held = self.state or NOTHING
+        if ask.is_first != (held.n_rounds == 0) or held.n_rounds >= MOST_ROUNDS:
+            raise RefusedByPolicy("rounds are taken in turn, and not so many", where=self.site, mend="Fit anew.")
+        self._parts = self._local.iterate(ask, held.own, self.generator(ask.seed))
+        self._weigh = functools.partial(weigh_as_published, name=ask.variant)
         distances = {view: np.array([measure_distance(parts[0], ask.consensus)]) for view, parts in self._parts.items()}
+        own = {view: parts[1] for view, parts in self._parts.items()}
+        self.state = sent.Held(own, distances, 0.0, held.n_rounds + 1)
         nothing = {view: np.zeros(1) for view in distances}
         return sent.Distances(distances, nothing, patients=self._local.fewest)
 
     @step(releases=sent.Parts, when="every round", summed=True)
-    def tell_parts(self, ask: sent.Weighing) -> sent.Parts:
-        """Tell both parts of the relations, the shared one weighted, summed over views."""
-        if self._parts is None:
+    def tell_parts(self, ask: sent.Told) -> sent.Parts:
+        """Tell both parts of the relations, once a round: the shared one weighted, summed over views."""
+        if self._parts is None or self._weigh is None:
             raise ConfigurationError("nothing was refined yet", where=self.site, mend="Begin the round anew.")
-        weights = weights_at(ask, self.site, self._local.names)
+        weights = self._weights(ask, self._weigh)
         n = self._local.checked_size()
         shared, own = np.zeros((n, n)), np.zeros((n, n))
         for view, parts in self._parts.items():
@@ -110,13 +123,13 @@ class FedMSGLSite(SitePart):
     @step(releases=sent.Codes, when="on request", summed=True)
     def code(self, ask: sent.Coding) -> sent.Codes:
         """Tell how much of each patient of a block every landmark makes up, summed over views."""
-        check_terms(ask)
+        self._check_once(ask)
         return sent.Codes(np.sum([self._local.code(view, ask) for view in self._local.names], axis=0))
 
     @step(releases=sent.Coded, when="on request")
     def list_codes(self, ask: sent.Coding) -> sent.Coded:
         """Tell the landmarks that make up most of each patient of a block, in every view."""
-        check_terms(ask)
+        self._check_once(ask)
         found = {view: self._local.list_codes(view, ask) for view in self._local.names}
         return sent.Coded({view: one[0] for view, one in found.items()}, {view: one[1] for view, one in found.items()})
 
@@ -134,6 +147,34 @@ class FedMSGLSite(SitePart):
         return sent.Profiles(
             {view: one.sizes for view, one in found.items()}, {view: one.means for view, one in found.items()}
         )
+
+    def _check_once(self, ask: sent.Terms) -> None:
+        """Check that all that is asked of a session is by the same terms, and by the same landmarks."""
+        check_terms(ask)
+        landmarks = ask.landmarks.tobytes() if isinstance(ask, sent.Coding) else b""
+        asked = (*(getattr(ask, name) for name in sent.Terms.declarations()), landmarks)
+        if self._asked not in (None, asked):
+            raise RefusedByPolicy("a session has one set of terms", where=self.site, mend="Fit anew.")
+        self._asked = asked
+
+    def _checked_round(self, ask: sent.Refining) -> sent.Held:
+        held = self.state or NOTHING
+        is_first = held.n_rounds == 0
+        in_turn = (ask.coupling == 0) == is_first and held.coupling in (0, ask.coupling)
+        if not in_turn or held.n_rounds >= MOST_ROUNDS or 0 < ask.coupling < LEAST_COUPLING * ask.lambda_1:
+            raise RefusedByPolicy(
+                "rounds are taken in turn, with one pull above a hundredth of lambda_1, and not so many",
+                where=self.site,
+                mend="Fit anew.",
+            )
+        return held
+
+    def _weights(self, told: sent.Told | sent.Refining, weigh: Callable[[Floats], Floats]) -> dict[str, float]:
+        """Return the weights of the site's views, which follow from what all sites told of their distances."""
+        own = {} if self.state is None else self.state.distances
+        check_told(told, self.site, {view: float(distance[0]) for view, distance in own.items()})
+        found = zip(told.sites, told.views, weigh(told.distances).tolist(), strict=True)
+        return {view: weight for site, view, weight in found if site == self.site}
 
     @property
     def _local(self) -> LocalViews:

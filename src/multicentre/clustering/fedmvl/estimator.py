@@ -58,7 +58,8 @@ class FedMVL(AlignedClusterer):
         each view is divided by one number, so that all views have the same sum of squares.
     start : {"spectral", "random"}, default "spectral"
         ``"spectral"``: k-means on the leading eigenvectors of the views' summed products, four more masked sums;
-        rounds refine it. ``"random"``: as published; the result then depends on penalties and seed.
+        rounds refine it. ``"random"``: as published; then take weaker penalties, such as
+        0.1, on which the result depends much, as on the seed.
     n_init : int, default 10
         Starts of k-means.
     person_key : str, default "identifier"

@@ -162,6 +162,18 @@ def weigh_views(distances: ArrayLike) -> Floats:
     return np.asarray(weights / weights.sum())
 
 
+def weigh_alike(distances: ArrayLike) -> Floats:
+    """Return equal weights that add up to 1, shape (K,), whatever the distances.
+
+    Examples
+    --------
+    >>> weigh_alike([1.0, 4.0]).tolist()
+    [0.5, 0.5]
+    """
+    n_views = len(np.asarray(distances))
+    return np.full(n_views, 1.0 / n_views)
+
+
 def spread(embedding: ArrayLike, support: Matrix) -> Matrix:
     """Return Zf, the squared distances between rows of F: all of them, or where a csr_array has entries.
 

@@ -268,6 +268,17 @@ def weigh_distances(distances: Floats, variant: Variant) -> tuple[Floats, float]
     return theta / total, total
 
 
+def weigh_as_published(distances: Floats, name: str) -> Floats:
+    """Return theta_k / sum theta of a variant, shape (K,).
+
+    Examples
+    --------
+    >>> weigh_as_published(np.array([1.0, 1.0]), "paper").tolist()
+    [0.5, 0.5]
+    """
+    return weigh_distances(distances, VARIANTS[name])[0]
+
+
 def fuse(mean_C: Floats, total: float, F: Floats, beta: float) -> Floats:
     """Return G of equation (24): the weighted mean of the C^k less beta / 4 of the squared distances in F.
 
