@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -14,7 +15,7 @@ from multicentre.reproduction.fedmsgl import published
 from multicentre.reproduction.fedmsgl.plan import Plan
 
 Settings = Mapping[str, Any]
-Sharing = Literal["views", "patients", "nothing", "nothing, each view"]
+Sharing = Literal["views", "patients", "nothing", "nothing, each view", "nothing, unit rows"]
 PLAIN: tuple[Settings, ...] = ({},)
 
 
@@ -27,9 +28,9 @@ class Contender:
     name : str
     make : callable
         From the number of clusters, settings and a seed to an unfitted estimator.
-    sharing : {"views", "patients", "nothing", "nothing, each view"}
+    sharing : {"views", "patients", "nothing", "nothing, each view", "nothing, unit rows"}
         What sites have of their own: views of all patients, patients with all views; or one site has all, and takes
-        all views together or one at a time.
+        all views together, one at a time, or with rows brought to length 1.
     printed : str, optional
         Its row in Table 3.
     ours : bool
@@ -121,9 +122,17 @@ def _compared() -> list[Contender]:
         ),
         rival("SFMC", SFMC, draws=False, slow=True, grid=_grid(anchor_rate=(0.1, 0.5, 1.0))),
         rival("CDMGC", CDMGC, slow=True, grid=_grid(n_neighbours=(5, 10, 15))),
+        rival("CDMGC, rows of length 1", CDMGC, sharing="nothing, unit rows", slow=True, printed=None),
         rival("FSMSC", FSMSC, grid=_grid(guide=(50.0, 500.0, 5000.0), shrink=(1.0, 10.0, 100.0))),
         rival("RCAGL", RCAGL, slow=True, grid=_grid(anchors_per_cluster=(1, 2, 3), penalty=(1.0, 1e2, 1e3, 1e6))),
-        rival("FedMVL", FedMVL, sharing="views", grid=_grid(lam=(0.1, 0.5, 1.0, 2.0), mu=(1e-3, 1e-1, 1e1))),
+        rival(
+            "FedMVL",
+            functools.partial(FedMVL, start="random", rho=0.5, varrho=0.5, mu=0.1),
+            sharing="views",
+            printed="FedMVL",
+            grid=_grid(lam=(0.1, 0.5, 1.0), rho=(0.1, 0.5, 2.0), mu=(0.1, 1.0)),
+        ),
+        rival("FedMVL, spectral start", FedMVL, sharing="views", printed=None),
         rival("FedMVFCM", FedMVFCM, sharing="patients", grid=fuzziness),
         rival("FedMVFPC", FedMVFPC, sharing="patients", grid=fuzziness),
     ]

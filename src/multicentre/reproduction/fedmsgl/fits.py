@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.preprocessing import normalize
 
 from multicentre.assembly import Federation
 from multicentre.clustering.metrics import clustering_scores
@@ -117,6 +118,8 @@ def fit_and_match(contender: Contender, model: Any, labelled: LabelledMultiView,
         return match(labelled, _labels_over_centres(model, data, seed))
     if contender.sharing == "nothing":
         return match(labelled, model.fit(data).labels_)
+    if contender.sharing == "nothing, unit rows":
+        return match(labelled, model.fit({view: normalize(data.array(view)) for view in data.views}).labels_)
     alone = [match(labelled, model.fit({view: data.array(view)}).labels_) for view in data.views]
     return {name: float(np.mean([one[name] for one in alone])) for name in alone[0]}
 
