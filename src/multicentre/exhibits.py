@@ -92,11 +92,13 @@ class Cloud:
 
 @dataclass(frozen=True)
 class Points(Exhibit):
-    """Clouds of points, drawn in one colour a group and one marker a centre."""
+    """Clouds of points, drawn in one colour a group and one marker a centre; what these are is told by their labels."""
 
     x_label: str
     y_label: str
     clouds: Sequence[Cloud]
+    group_label: str = "group"
+    centre_label: str = "site"
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,7 @@ def test_orders_that_are_none(spoil):
         "repeated": np.repeat(order, 2, axis=0),
         "strangers": np.vstack([order, np.full((1, 16), 255, dtype=np.uint8)]),
     }
-    with pytest.raises((ConfigurationError, RefusedByPolicy), match="ascending|not at this site"):
+    with pytest.raises((ConfigurationError, RefusedByPolicy), match=r"ascending|not at this site"):
         opened.ask(AlignmentPart.agree, agreeing(told, orders[spoil]))
 
 

@@ -16,6 +16,7 @@ from multicentre.federation.errors import (
     RefusedByPolicy,
 )
 from multicentre.federation.messages import Nothing
+from multicentre.persons import Persons
 from multicentre.privacy.pseudonyms import PseudonymKey
 from multicentre.privacy.secrets import Secret
 from multicentre.validation.folds import messages as sent
@@ -24,7 +25,6 @@ from multicentre.validation.folds.by_site import SiteFolds
 from multicentre.validation.folds.drawn import DrawnFolds
 from multicentre.validation.folds.hashed import HashGroupKFold
 from multicentre.validation.folds.keyed import HashedFolds, is_halving, purpose_of
-from multicentre.persons import Persons
 
 LEAST, N = 10, 200
 KEY = PseudonymKey(Secret(bytes(range(32))))

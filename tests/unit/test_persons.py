@@ -6,8 +6,8 @@ import pytest
 import multicentre as mc
 from multicentre.federation.errors import ConfigurationError, DataError, RefusedByPolicy
 from multicentre.federation.messages import Nothing
-from multicentre.privacy.pseudonyms import PseudonymKey, pseudonymise
 from multicentre.persons import KeyedPart, Persons, Study, label_of
+from multicentre.privacy.pseudonyms import PseudonymKey, pseudonymise
 
 
 def part(site="lyon", identifiers=("a", "b")):

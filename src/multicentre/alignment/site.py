@@ -34,6 +34,7 @@ class AlignmentPart(KeyedPart):
     method: ClassVar[str] = "alignment"
     remembers: ClassVar[type[Message]] = sent.Ordered
     state: sent.Ordered | None = None
+    _known: tuple[str, Pseudonyms] | None = None
 
     @property
     def folds(self) -> Rows | None:
@@ -113,10 +114,13 @@ class AlignmentPart(KeyedPart):
         return Acknowledgement()
 
     def _pseudonyms(self, told: Persons) -> Pseudonyms:
-        values = self.identifiers(told.person_key)
-        if getattr(self.data, "identifier", None) is None:
-            values = as_given(values)
-        return self.tokens(values, told, purpose_of(told))
+        purpose = purpose_of(told)
+        if self._known is None or self._known[0] != purpose:
+            values = self.identifiers(told.person_key)
+            if getattr(self.data, "identifier", None) is None:
+                values = as_given(values)
+            self._known = purpose, self.tokens(values, told, purpose)
+        return self._known[1]
 
     def _held_key(self) -> PseudonymKey:
         if not isinstance(self.key, PseudonymKey):

@@ -35,16 +35,17 @@ def _is_file(subject: str) -> bool:
 
 def _method_card(name: str) -> DisclosureCard:
     from multicentre.privacy.card import disclosure_card
+    from multicentre.studies.cards import describe_method
     from multicentre.studies.methods import PARTS, find_estimator, find_part
 
-    return disclosure_card(find_part(name)) if name in PARTS else find_estimator(name).disclosure_card()
+    return disclosure_card(find_part(name)) if name in PARTS else describe_method(find_estimator(name))
 
 
 def _study_card(path: Path) -> DisclosureCard:
     from multicentre.privacy.card import disclosure_card
+    from multicentre.studies.cards import complete_card
     from multicentre.studies.methods import make_estimator
     from multicentre.studies.study import read_study
-    from multicentre.studies.validating import validation_cards
 
     study = read_study(path)
     loosest = min(study.policies.values(), key=lambda policy: policy.min_patients)
@@ -58,21 +59,25 @@ def _study_card(path: Path) -> DisclosureCard:
         sites_per_patient=study.privacy.sites_per_patient,
         asked=estimator.asked_steps(),
     )
-    card = card.joined(*validation_cards(study))
+    card = complete_card(card, study, estimator)
     return dataclasses.replace(card, warnings=(*card.warnings, *_objections(study, estimator)))
 
 
 def _objections(study: Study, estimator: FederatedEstimator) -> list[str]:
     """Return which sites' policies will refuse the study, and why."""
+    from multicentre.studies.cards import find_objections
+
     found = []
+    parts = [part.method for part in (estimator.aligned_by, estimator.site_part) if part is not None]
     for site, policy in study.policies.items():
+        absent = [name for name in parts if policy.methods is not None and name not in policy.methods]
         reasons = {
             "it has a privacy budget, and the study adds no noise": policy.epsilon and estimator.privacy_plan() is None,
             "only masked sums may leave": policy.secure_sums_only and not study.privacy.secure_sum,
             f"a masked sum needs {policy.min_sites_in_sum} sites": study.privacy.secure_sum
             and policy.min_sites_in_sum > len(study.sites),
-            f"the method {study.method} is not allowed": policy.methods is not None
-            and estimator.site_part.method not in policy.methods,
+            **{f"the method {name} is not allowed": True for name in absent},
+            **dict.fromkeys(find_objections(study, estimator, policy), True),
         }
         found += [f"{site}'s policy refuses this study: {reason}." for reason, holds in reasons.items() if holds]
     return found

@@ -53,7 +53,9 @@ def describe_comparison(comparison: Mapping[str, Any]) -> str:
         mean = f"{_number(fmean(alone))} ({len(alone)})" if alone else "-"
         fits = [_number(figure["federated"]), _number(figure["pooled"]), mean]
         rows.append([figure["label"], *fits, figure["better"]])
-    lines = [f"On {comparison['patients_held_out']} held-out patients (simulation: only here can rows be pooled)"]
+    seen, held_out = comparison.get("patients_of_all_fits"), comparison["patients_held_out"]
+    whom = f"{held_out} held-out patients" if seen is None else f"the {seen} patients of all fits"
+    lines = [f"On {whom} (simulation: only here can rows be pooled)"]
     lines += [align(rows)] if len(rows) > 1 else []
     return "\n".join([*lines, *(f"{who}: {why}" for who, why in comparison["notes"].items())])
 

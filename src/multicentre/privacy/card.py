@@ -67,6 +67,8 @@ class DisclosureCard:
         What a steward should know besides.
     noised : bool
         Whether a plan of noise was given.
+    individual : tuple of str
+        Steps that tell of single patients, whom no minimum protects: they leave by a policy's permission alone.
     """
 
     method: str
@@ -76,6 +78,7 @@ class DisclosureCard:
     min_patients: int
     warnings: tuple[str, ...]
     noised: bool = False
+    individual: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the card as plain values, for JSON."""
@@ -92,6 +95,7 @@ class DisclosureCard:
             min_patients=min(card.min_patients for card in cards),
             warnings=tuple(dict.fromkeys(warning for card in cards for warning in card.warnings)),
             noised=any(card.noised for card in cards),
+            individual=tuple(dict.fromkeys(name for card in cards for name in card.individual)),
         )
 
     def __str__(self) -> str:
@@ -106,6 +110,8 @@ class DisclosureCard:
             crowd = (
                 f"what carries no noise rests on at least {self.min_patients} patients, noise hides each in the rest"
             )
+        if self.individual:
+            crowd += f", but for those of {', '.join(self.individual)}, which tell of single patients"
         head = f"What {self.method} lets out of a site ({crowd})"
         return "\n".join([head, "", *table, "", *meanings, "", f"Stays at the site: {self.remembers}", *notes])
 
@@ -164,6 +170,7 @@ def disclosure_card(
         min_patients=(policy or Policy()).min_patients,
         warnings=(*_warnings(protection, n_sites), _promise(plan, protection, sites_per_patient)),
         noised=plan is not None,
+        individual=tuple(step.name for step in steps if step.releases.individual),
     )
 
 

@@ -278,9 +278,9 @@ def _is_missing(value: Any) -> bool:
 
 
 def _plain(value: Any, shortest_filler: int) -> str | None:
-    if _is_missing(value):
-        return None
     if not isinstance(value, str):
+        if _is_missing(value):
+            return None
         raise DataError(
             f"an identifier is given as {type(value).__name__}, not as text; leading zeros may be lost",
             mend="Read the column as text.",
@@ -292,6 +292,9 @@ def _plain(value: Any, shortest_filler: int) -> str | None:
 
 def _letters_and_digits(text: str) -> str:
     """Return the letters A to Z and digits of a text; nothing at all if it has a letter that is none of them."""
+    if text.isascii():
+        capitals = text.upper()
+        return capitals if capitals.isalnum() else "".join(filter(str.isalnum, capitals))
     text = unicodedata.normalize("NFKD", text).upper().translate(_WITHOUT_DECOMPOSITION)
     if any(letter.isalnum() and unicodedata.category(letter) != "Lm" for letter in text if not letter.isascii()):
         return ""

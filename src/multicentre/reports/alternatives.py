@@ -34,12 +34,16 @@ def _curves(shown: Curves) -> str:
 
 
 def _points(shown: Points) -> str:
-    sites = dict.fromkeys(cloud.centre for cloud in shown.clouds)
+    centres = [centre for centre in dict.fromkeys(cloud.centre for cloud in shown.clouds) if centre]
     groups = [group for group in dict.fromkeys(cloud.group for cloud in shown.clouds) if group]
     count = sum(len(cloud.x) for cloud in shown.clouds)
-    told = f" and groups {_listed(groups)}" if groups else ""
-    axes = f"{shown.y_label} against {shown.x_label}"
-    return f"Scatter plot of {axes}: {count} points of sites {_listed(sites)}{told}."
+    told = [
+        f"{label}s {_listed(names)}"
+        for label, names in ((shown.centre_label, centres), (shown.group_label, groups))
+        if names
+    ]
+    of = f" of {' and '.join(told)}" if told else ""
+    return f"Scatter plot of {shown.y_label} against {shown.x_label}: {count} points{of}."
 
 
 def _heat_map(shown: HeatMap) -> str:

@@ -82,7 +82,7 @@ def draw_lines(shown: Lines) -> str:
 
 
 def draw_points(shown: Points) -> str:
-    """Draw clouds: a colour a group, filled and hollow in turn, and a marker a site."""
+    """Draw clouds: a colour a group, filled and hollow in turn, and a marker a centre."""
     groups = list(dict.fromkeys(cloud.group for cloud in shown.clouds))
     centres = list(dict.fromkeys(cloud.centre for cloud in shown.clouds))
     coloured = groups if len(groups) > 1 else centres
@@ -95,10 +95,13 @@ def draw_points(shown: Points) -> str:
         _name_axes(axes, shown.x_label, shown.y_label)
         if len(groups) > 1:
             handles = [_sample(axes, _point_look(i, 0, hollow_in_turn=True)) for i in range(len(groups))]
-            legend_above(figure, handles, [group or "no group" for group in groups], title="Group")
+            names = [group or f"no {shown.group_label}" for group in groups]
+            legend_above(figure, handles, names, title=shown.group_label.capitalize())
         looks = [_point_look(i if len(groups) <= 1 else 2, i, hollow_in_turn=False) for i in range(len(centres))]
         if len(centres) > 1:
-            legend_below(figure, [_sample(axes, look) for look in looks], centres, title="Site")
+            handles = [_sample(axes, look) for look in looks]
+            names = [centre or f"no {shown.centre_label}" for centre in centres]
+            legend_below(figure, handles, names, title=shown.centre_label.capitalize())
         return plain_svg(figure)
 
 

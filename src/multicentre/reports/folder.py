@@ -55,7 +55,7 @@ class Headline(BaseModel):
 
 
 class RunFacts(BaseModel):
-    """``run.json``."""
+    """``run.json``; ``vertical`` where sites hold different views of the same patients."""
 
     study: str
     method: str
@@ -68,6 +68,8 @@ class RunFacts(BaseModel):
     engine: str
     protection: Literal["clear", "masked"]
     simulated: bool
+    vertical: bool = False
+    patients_aligned: int | None = None
     sites: list[Site]
     min_patients: int
     quorum: int | str | None
@@ -103,10 +105,11 @@ class Figure(BaseModel):
 
 
 class Comparison(BaseModel):
-    """``comparison.json``."""
+    """``comparison.json``: figures on patients whom no fit saw, or on patients of all fits."""
 
     figures: list[Figure]
     patients_held_out: int | None = None
+    patients_of_all_fits: int | None = None
 
 
 class CardLine(BaseModel):
@@ -124,7 +127,7 @@ class CardLine(BaseModel):
 
 
 class Card(BaseModel):
-    """The disclosure card."""
+    """The disclosure card; ``individual`` names the steps that tell of single patients."""
 
     method: str
     lines: list[CardLine]
@@ -132,6 +135,7 @@ class Card(BaseModel):
     remembers: str
     min_patients: int
     warnings: list[str]
+    individual: list[str] = []
 
 
 class Released(BaseModel):

@@ -16,7 +16,7 @@ from multicentre.federation.storage import write_atomically
 from multicentre.reports import formats, tables
 from multicentre.reports.alternatives import describe
 from multicentre.reports.figures import draw
-from multicentre.reports.folder import RunFolder, read_run
+from multicentre.reports.folder import RunFacts, RunFolder, read_run
 from multicentre.reports.paging import fit_to_pages
 from multicentre.reports.svg import inline_svg
 
@@ -94,7 +94,7 @@ def _context(found: RunFolder) -> dict[str, Any]:
         "run": run,
         "study_text": found.study_text,
         "study_table": tables.study_table(found.study),
-        "patients": formats.format_total([site.patients for site in run.sites], run.min_patients),
+        "patients": _count_patients(run),
         "site_table": tables.site_table(run),
         "exhibits": {section: _shown(_of_section(found, section), names) for section in _SECTIONS},
         "has_exhibits": found.exhibits is not None,
@@ -112,6 +112,15 @@ def _context(found: RunFolder) -> dict[str, Any]:
         "digests": found.digests,
         "numbered": _Numbers(),
     }
+
+
+def _count_patients(run: RunFacts) -> str:
+    """Return how many patients a run is about, who may be at several sites."""
+    if not run.vertical:
+        return f"{formats.format_total([site.patients for site in run.sites], run.min_patients)} patients"
+    if run.patients_aligned is None:
+        return "different views of the same patients"
+    return f"{formats.format_number(run.patients_aligned)} patients aligned over the sites"
 
 
 _SECTIONS: tuple[Section, ...] = ("data", "fit", "model", "comparison")

@@ -75,9 +75,12 @@ def site_table(run: RunFacts) -> Shown:
     parts = list(dict.fromkeys(part for site in run.sites for part in site.parts))
     counts = [[site.patients, *(_part_count(site, part, least) for part in parts)] for site in run.sites]
     rows = [[site.name, *_shown_counts(row, least)] for site, row in zip(run.sites, counts, strict=True)]
-    totals = [format_total(column, least) for column in zip(*counts, strict=True)]
     columns = ["Site", "Patients", *(f"with {part}" for part in parts)]
     caption = "Patients by site, and those with at least one entry in each part of the data."
+    if run.vertical:
+        caption += " The same patients are at several sites: the counts do not add up to a number of patients."
+        return Shown(caption, columns, rows, _after_first(columns))
+    totals = [format_total(column, least) for column in zip(*counts, strict=True)]
     return Shown(caption, columns, [*rows, ["All", *totals]], _after_first(columns), total=True)
 
 
@@ -98,9 +101,8 @@ def comparison_table(comparison: Comparison) -> Shown:
         rows.append([_figure_name(figure), *cells[:2], shown_mean, _count_gains(figure, alone)])
     columns = ["Figure", "Federated", "Pooled", "Site alone: mean (range)", "Sites that gain"]
     caption = (
-        "The same method fitted by the federation, on pooled rows, and by every site alone"
-        f"{_held_out(comparison)}. ◆ marks the best of a row; a site gains where the federation's figure is better "
-        "than its own."
+        f"The same method fitted {_ways(comparison)}{_assessed_on(comparison)}. ◆ marks the best of a row; a site "
+        "gains where the federation's figure is better than its own."
     )
     return Shown(caption, columns, rows, _after_first(columns), best=frozenset(best))
 
@@ -234,9 +236,17 @@ def _figure_name(figure: Figure) -> str:
     return f"{figure.label} ({figure.better} is better)"
 
 
-def _held_out(comparison: Comparison) -> str:
-    count = comparison.patients_held_out
-    return "" if count is None else f", assessed on {format_number(count)} patients that no fit saw"
+def _ways(comparison: Comparison) -> str:
+    if comparison.patients_of_all_fits is None:
+        return "by the federation, on pooled rows, and by every site alone"
+    return "by the federation, on the views of all sites joined at one place, and by every site on its own views alone"
+
+
+def _assessed_on(comparison: Comparison) -> str:
+    seen, held_out = comparison.patients_of_all_fits, comparison.patients_held_out
+    if seen is not None:
+        return f", looked at on the {format_number(seen)} patients who are at every site and took part in each fit"
+    return "" if held_out is None else f", assessed on {format_number(held_out)} patients that no fit saw"
 
 
 def _best(values: Sequence[float | None], cells: Sequence[str], figure: Figure) -> list[int]:

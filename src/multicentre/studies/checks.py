@@ -67,12 +67,7 @@ def _check_one_kind(study: Study) -> None:
 
 
 def _check_views(study: Study) -> None:
-    if study.data.identifiers:
-        raise ConfigurationError(
-            "identifiers are read beside times to an event, or beside an outcome",
-            where="data.identifiers",
-            mend="Leave them out, or name the patients by id_column.",
-        )
+    _check_views_alone(study)
     for site, files in study.sites.items():
         _check_one_file(site, files, has_views=bool(study.data.views))
     views = [view for files in study.sites.values() for view in files]
@@ -81,6 +76,17 @@ def _check_views(study: Study) -> None:
     for view in study.data.views:
         if view not in views:
             raise unknown_key(view, list(dict.fromkeys(views)), "data.views")
+
+
+def _check_views_alone(study: Study) -> None:
+    """Check that no column is both an identifier, which no method sees, and listed among a view's."""
+    for view, columns in study.data.views.items():
+        for column in set(columns) & set(study.data.identifiers or ()):
+            raise ConfigurationError(
+                f"the column {column!r} is an identifier, which no method sees",
+                where=f"data.views.{view}",
+                mend="Leave it out of the view, or out of data.identifiers.",
+            )
 
 
 def _check_one_file(site: str, files: Mapping[str, Path], *, has_views: bool) -> None:
@@ -99,6 +105,12 @@ def _check_one_file(site: str, files: Mapping[str, Path], *, has_views: bool) ->
 
 
 def _check_events(study: Study) -> None:
+    if study.data.identifiers:
+        raise ConfigurationError(
+            "identifiers are read beside views, times to an event, or an outcome",
+            where="data.identifiers",
+            mend="Leave them out.",
+        )
     if study.data.id_column is not None:
         raise ConfigurationError(
             "in files of events, another key names the patients' column",

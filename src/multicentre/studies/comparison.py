@@ -1,12 +1,13 @@
 """What the federation is worth: the same method federated, on pooled rows, and at each site alone.
 
-Only a simulation can pool rows, so these fits run in throw-away federations that keep no ledger.
+Only a simulation can pool rows, so these fits run in throw-away federations that keep no ledger. Where sites hold
+different views of the same patients, :mod:`multicentre.studies.vertical` compares.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ Figures = dict[str, float]
 
 @dataclass(frozen=True)
 class Comparison:
-    """Figures of the three ways to fit, on patients that no fit saw.
+    """Figures of the three ways to fit, on patients that no fit saw, or on the same patients of all fits.
 
     Parameters
     ----------
@@ -42,6 +43,10 @@ class Comparison:
         Why a fit or its assessment could not be made, by ``federated``, ``pooled`` or the site's name.
     n_held_out : int
         Patients that the figures rest on.
+    held_out : bool, default True
+        Whether no fit saw them; otherwise all fits did.
+    own_figures : mapping of str to Figure
+        Figures that the comparison describes itself.
     """
 
     federated: Figures
@@ -49,6 +54,8 @@ class Comparison:
     site_alone: dict[str, Figures]
     notes: dict[str, str]
     n_held_out: int
+    held_out: bool = True
+    own_figures: Mapping[str, Figure] = field(default_factory=dict)
 
     def to_dict(self, described: Mapping[str, Figure]) -> dict[str, Any]:
         """Return one entry a figure, as ``comparison.json`` holds them.
@@ -61,7 +68,8 @@ class Comparison:
         return {
             "figures": [self._row(name, figure) for name, figure in named_figures(self, described).items()],
             "notes": self.notes,
-            "patients_held_out": self.n_held_out,
+            "patients_held_out": self.n_held_out if self.held_out else None,
+            "patients_of_all_fits": None if self.held_out else self.n_held_out,
         }
 
     def _row(self, name: str, figure: Figure) -> dict[str, Any]:
@@ -79,6 +87,7 @@ class Comparison:
 def named_figures(comparison: Comparison, described: Mapping[str, Figure]) -> dict[str, Figure]:
     """Return what an estimator says of each figure; ``imputation_mae/worst`` is told by ``imputation_mae``."""
     fits = (comparison.federated, comparison.pooled, *comparison.site_alone.values())
+    described = {**described, **comparison.own_figures}
     named = {}
     for name in dict.fromkeys(name for figures in fits for name in figures):
         kind, _, part = name.partition("/")
@@ -106,6 +115,7 @@ def compare(
     holdout: float = 0.25,
     seed: int = 0,
     listener_for: Callable[[str], Listener] | None = None,
+    fitted: FederatedEstimator | None = None,
 ) -> Comparison:
     """Fit a method federated, pooled and at each site alone, and assess all on the same held-out patients.
 
@@ -121,6 +131,8 @@ def compare(
         Which patients are held out.
     listener_for : callable, optional
         From "federated", "pooled" or a site's name to the listener of that fit.
+    fitted : FederatedEstimator, optional
+        A fit over these sites, which stands for the federated one where the method can hold nobody out.
 
     Raises
     ------
@@ -136,7 +148,14 @@ def compare(
     person are held out or none. A site that lacks a view fits fewer columns, so
     only its figures of single views are kept. A site that lacks codes is assessed on the same held-out patients as the
     others, the codes that it lacks included.
+
+    A method on different views of the same patients holds nobody out, see
+    :func:`multicentre.studies.vertical.compare_views`.
     """
+    if estimator.aligned_by is not None:
+        from multicentre.studies.vertical import compare_views
+
+        return compare_views(estimator, sites, fitted=fitted, listener_for=listener_for)
     training, held_out = _split_sites(sites, holdout, np.random.default_rng(seed))
     train = {name: site.data for name, site in training.items()}
     exam = _Exam(_stacked(held_out), _labels(held_out), _stacked(training), _labels(training))

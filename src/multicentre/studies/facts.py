@@ -13,6 +13,7 @@ from multicentre.federation.coordinator import Federation
 from multicentre.privacy.policy import Policy
 from multicentre.studies.comparison import Comparison, named_figures
 from multicentre.studies.folder import RunFolder
+from multicentre.studies.sites import is_vertical
 from multicentre.studies.study import Study
 
 N_HEADLINES = 4
@@ -42,6 +43,8 @@ def first_facts(study: Study, sites: Mapping[str, PatientData], policies: Mappin
         "engine": "in-process",
         "protection": "masked" if study.privacy.secure_sum else "clear",
         "simulated": True,
+        "vertical": is_vertical(study),
+        "patients_aligned": None,
         "sites": [_counts(name, data, policies[name].min_patients) for name, data in sites.items()],
         "min_patients": least,
         "quorum": study.run.quorum,

@@ -53,6 +53,10 @@ METHODS: dict[str, Method] = {
     "fed-surv-boost": Method("multicentre.survival:FedSurvBoost", _SURVIVAL),
     "fed-surf": Method("multicentre.survival:FedSurF", _SURVIVAL),
     "fed-deep-surv": Method("multicentre.survival:FedDeepSurv", _SURVIVAL),
+    "fed-msgl": Method("multicentre.clustering:FedMSGL", _MULTIVIEW),
+    "fed-mvl": Method("multicentre.clustering:FedMVL", _MULTIVIEW),
+    "fed-mvfcm": Method("multicentre.clustering:FedMVFCM", _MULTIVIEW),
+    "fed-mvfpc": Method("multicentre.clustering:FedMVFPC", _MULTIVIEW),
     "fed-xgb-classifier": Method("multicentre.boosting:FedXGBClassifier", _TABLES),
     "fed-xgb-regressor": Method("multicentre.boosting:FedXGBRegressor", _TABLES),
     "kaplan-meier": Method("multicentre.analytics:KaplanMeier", _SURVIVAL),
@@ -62,6 +66,7 @@ METHODS: dict[str, Method] = {
 _VALIDATION = "multicentre.validation"
 # What a site may be asked besides methods, by the names that policies and ledgers use.
 PARTS: dict[str, str] = {
+    "alignment": "multicentre.alignment.site:AlignmentPart",
     "hashed-folds": f"{_VALIDATION}.folds.keyed:HashedFolds",
     "covariate-folds": f"{_VALIDATION}.folds.cut:CutFolds",
     "random-folds": f"{_VALIDATION}.folds.drawn:DrawnFolds",
@@ -92,7 +97,7 @@ def find_estimator(name: str) -> type[FederatedEstimator]:
 
 
 def find_part(name: str) -> type[SitePart]:
-    """Return what a site is asked for folds, scores or duplicates, by the name in :data:`PARTS`."""
+    """Return what a site is asked for an alignment, folds, scores or duplicates, by the name in :data:`PARTS`."""
     return _imported(PARTS[name], name)  # type: ignore[no-any-return]
 
 
@@ -104,21 +109,29 @@ def find_reader(name: str) -> Callable[[Study, str], SiteData]:
 def make_estimator(study: Study) -> FederatedEstimator:
     """Return the unfitted estimator of a study.
 
-    The study's seed becomes ``random_state`` unless ``[parameters]`` says otherwise.
+    The study's seed becomes ``random_state``, and the first of its identifiers ``person_key``, unless ``[parameters]``
+    says otherwise.
 
     Raises
     ------
     ConfigurationError
-        The method or one of its parameters is unknown.
+        The method or one of its parameters is unknown, or it cannot be cross-validated and the study asks for that.
     """
     kind = find_estimator(study.method)
+    if study.validation is not None and kind.aligned_by is not None:
+        raise ConfigurationError(
+            "the method puts the very patients of the fit into clusters, so none can be held out",
+            where="validation",
+            mend="Leave the table out; the comparison tells how well clusters match groups that are known.",
+        )
     known = [name for name in inspect.signature(kind).parameters if name != "kwargs"]
     for name in study.parameters:
         if name not in known:
             raise unknown_key(name, known, f"parameters of {study.method}")
-    seeded: dict[str, Any] = {"random_state": study.about.seed} if "random_state" in known else {}
+    usual: dict[str, Any] = {"random_state": study.about.seed, "person_key": (study.data.identifiers or [None])[0]}
+    usual = {name: value for name, value in usual.items() if name in known and value is not None}
     try:
-        return kind(**{**seeded, **study.parameters})
+        return kind(**{**usual, **study.parameters})
     except TypeError as error:
         raise ConfigurationError(f"the parameters cannot be used ({error})", where="parameters") from None
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from multicentre.assembly import Federation
 from multicentre.data.kinds import PatientData
 from multicentre.estimator import FederatedEstimator
+from multicentre.exhibits import Exhibit
 from multicentre.federation.errors import ConfigurationError, IntegrityError, MulticentreError, QuorumLost
 from multicentre.federation.progress import Listener, Silence
 from multicentre.privacy.guarantee import rounded_up
@@ -18,6 +19,7 @@ from multicentre.privacy.ledger import mend_ledger
 from multicentre.privacy.policy import Policy
 from multicentre.privacy.pseudonyms import PseudonymKey
 from multicentre.privacy.statement import spent_in
+from multicentre.studies.cards import complete_card
 from multicentre.studies.comparison import Comparison, compare
 from multicentre.studies.disclosure import concerns_patients, summarise_ledgers
 from multicentre.studies.facts import Clock, choose_headline, first_facts
@@ -26,7 +28,7 @@ from multicentre.studies.listening import Labelled
 from multicentre.studies.methods import make_estimator
 from multicentre.studies.sites import SiteData, read_sites
 from multicentre.studies.study import Study
-from multicentre.studies.validating import cross_validated, facts_of, show_cross_validation, validation_cards
+from multicentre.studies.validating import cross_validated, facts_of, show_cross_validation
 
 
 @dataclass
@@ -199,7 +201,7 @@ def _finish(run: _Run, federation: Federation) -> Comparison | None:
     run.estimator.save(run.folder.path / "model")
     run.folder.write_history(run.estimator.history_)
     labels = {name: site.labels or () for name, site in run.sites.items()}
-    exhibits = run.estimator.exhibits(run.data, labels)
+    exhibits = [*_alignment_shown(run), *run.estimator.exhibits(run.data, labels)]
     if run.study.validation is not None:
         found = cross_validated(run.study, federation)
         run.folder.write("cross-validation.json", facts_of(found))
@@ -212,6 +214,17 @@ def _finish(run: _Run, federation: Federation) -> Comparison | None:
     return comparison
 
 
+def _alignment_shown(run: _Run) -> list[Exhibit]:
+    """Return who was aligned, where sites hold different views of the same patients; from here on they can be found."""
+    if run.estimator.aligned_by is None:
+        return []
+    from multicentre.studies.vertical import show_alignment, with_key
+
+    aligned = with_key(run.estimator, run.key)
+    run.folder.update(patients_aligned=len(aligned.pseudonyms_))
+    return [show_alignment(aligned, max(policy.min_patients for policy in run.policies.values()))]
+
+
 def _compared(run: _Run) -> Comparison:
     try:
         return compare(
@@ -220,6 +233,7 @@ def _compared(run: _Run) -> Comparison:
             holdout=run.study.run.holdout,
             seed=run.study.about.seed,
             listener_for=lambda who: Labelled(run.listener, f"compare: {who}"),
+            fitted=run.estimator,
         )
     except MulticentreError as error:
         return Comparison({}, {}, {}, {"comparison": str(error)}, 0)
@@ -266,7 +280,7 @@ def _privacy(run: _Run, federation: Federation) -> str | None:
 def _write_disclosure(run: _Run, federation: Federation) -> None:
     method = run.estimator
     card = federation.card(method.site_part, method.privacy_plan(), method.asked_steps())
-    card = card.joined(*validation_cards(run.study))
+    card = complete_card(card, run.study, method)
     run.folder.write("disclosure.json", {"card": card.to_dict(), **summarise_ledgers(federation.ledgers)})
 
 

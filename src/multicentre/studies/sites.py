@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from multicentre.data import TableData, read_multiview, read_table
+from multicentre.data import TableData, read_multiview
 from multicentre.data.concatenate import check_together
 from multicentre.data.kinds import PatientData
 from multicentre.federation.errors import ConfigurationError, DataError, MulticentreError
+from multicentre.studies.beside import Beside, Key, read_beside
 from multicentre.studies.checks import ONE_FILE
-from multicentre.studies.methods import find_reader
+from multicentre.studies.methods import find_estimator, find_reader
 from multicentre.studies.study import Study
 
 
@@ -48,17 +48,35 @@ def read_sites(study: Study) -> dict[str, SiteData]:
     Raises
     ------
     DataError, ConfigurationError
-        A site's files cannot be used, or two sites' data do not fit together; the message names the site.
+        A site's files cannot be used, or two sites' data do not fit together; the message names the site. Sites with
+        different views of the same patients need not fit together.
     """
     read = find_reader(study.method)
-    sites = {}
+    sites: dict[str, SiteData] = {}
     for name in study.sites:
         try:
             sites[name] = read(study, name)
         except MulticentreError as error:
             raise error.at(name) from None
-    check_together({name: site.data for name, site in sites.items()})
+    if is_vertical(study):
+        _check_some_labels(study, sites)
+    else:
+        check_together({name: site.data for name, site in sites.items()})
     return sites
+
+
+def is_vertical(study: Study) -> bool:
+    """Tell whether the study's method works on different views of the same patients, a site each or several."""
+    return find_estimator(study.method).aligned_by is not None
+
+
+def _check_some_labels(study: Study, sites: Mapping[str, SiteData]) -> None:
+    if study.data.label_column is not None and all(site.labels is None for site in sites.values()):
+        raise DataError(
+            f"no site's files have the label column {study.data.label_column!r}",
+            where="data.label_column",
+            mend="Correct its name, add it at one of the sites, or leave label_column out.",
+        )
 
 
 def files_of(study: Study, name: str) -> Mapping[str, Path]:
@@ -75,57 +93,46 @@ def files_of(study: Study, name: str) -> Mapping[str, Path]:
 
 
 def read_multiview_site(study: Study, name: str) -> SiteData:
-    """Read the views of one site."""
+    """Read the views of one site.
+
+    Groups and identifiers stand beside the views. Where sites hold different views of the same patients, a site may
+    lack the groups.
+    """
     for table, what in (("events", "events"), ("survival", "times to an event"), ("table", "tables with an outcome")):
         if getattr(study.data, table) is not None:
             raise ConfigurationError(
                 f"the method works on views, not on {what}", where=f"data.{table}", mend="Leave the table out."
             )
-    files = files_of(study, name)
+    files, about = files_of(study, name), study.data
     if ONE_FILE in files:
-        files = dict.fromkeys(study.data.views, files[ONE_FILE])
-    id_column, label_column = study.data.id_column, study.data.label_column
-    if label_column is None:
-        columns = {view: names for view, names in study.data.views.items() if view in files}
-        return SiteData(read_multiview(files, id_column, columns))
-    headers, groups = _read_labels(files, id_column, label_column)
-    left_out = {id_column, label_column}
+        files = dict.fromkeys(about.views, files[ONE_FILE])
+    identifiers = about.identifiers or ()
+    aside = [*identifiers, *([] if about.label_column is None else [about.label_column])]
+    if not aside:
+        columns = {view: names for view, names in about.views.items() if view in files}
+        return SiteData(read_multiview(files, about.id_column, columns))
+    beside = read_beside(files, about.id_column, aside)
+    label = _label_column(study, beside)
+    left_out = {about.id_column, *aside}
     columns = {
-        view: study.data.views.get(view) or tuple(column for column in headers[path] if column not in left_out)
+        view: about.views.get(view) or tuple(column for column in beside.headers[path] if column not in left_out)
         for view, path in files.items()
     }
-    data = read_multiview(files, id_column, columns)
-    order = range(len(data)) if data.ids is None else [str(one) for one in data.ids]
-    return SiteData(data, _in_order(groups, list(order), label_column))
+    data = read_multiview(files, about.id_column, columns)
+    patients: list[Key] = list(range(len(data))) if data.ids is None else [str(one) for one in data.ids]
+    if identifiers:
+        data = data.with_identifier(beside.identifiers(patients, identifiers))
+    return SiteData(data, None if label is None else beside.groups(patients, label))
 
 
-def _read_labels(
-    files: Mapping[str, Path], id_column: str | None, label_column: str
-) -> tuple[dict[Path, tuple[str, ...]], dict[object, str]]:
-    headers: dict[Path, tuple[str, ...]] = {}
-    groups: dict[object, str] = {}
-    text = [label_column] if id_column is None else [id_column, label_column]
-    for path in dict.fromkeys(files.values()):
-        table = read_table(path, text)
-        headers[path] = tuple(str(column) for column in table.columns)
-        if label_column in headers[path]:
-            keys = range(len(table)) if id_column not in headers[path] else [str(one) for one in table[id_column]]
-            found = zip(keys, table[label_column], table[label_column].notna(), strict=True)
-            groups = {key: str(label) for key, label, known in found if known} | groups
-    if not any(label_column in header for header in headers.values()):
-        raise DataError(
-            f"none of the site's files has the label column {label_column!r}",
-            mend="Correct its name, add it to one of the files, or leave label_column out.",
-        )
-    return headers, groups
-
-
-def _in_order(groups: Mapping[object, str], patients: list[Any], label_column: str) -> tuple[str, ...]:
-    n_without = sum(patient not in groups for patient in patients)
-    if n_without:
-        raise DataError(
-            f"{n_without} patients have no entry in the label column",
-            where=f"column {label_column!r}",
-            mend="Give every patient a label in one of the site's files, or leave label_column out.",
-        )
-    return tuple(groups[patient] for patient in patients)
+def _label_column(study: Study, beside: Beside) -> str | None:
+    """Return the column of groups; None where there is none, or where another site has it of the same patients."""
+    label = study.data.label_column
+    if label is None or beside.has(label):
+        return label
+    if is_vertical(study):
+        return None
+    raise DataError(
+        f"none of the site's files has the label column {label!r}",
+        mend="Correct its name, add it to one of the files, or leave label_column out.",
+    )

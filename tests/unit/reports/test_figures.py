@@ -33,6 +33,17 @@ def test_odd_exhibits_give_valid_figures_and_words(shown):
     assert ElementTree.fromstring(svg).get("aria-label").startswith(shown.title)
 
 
+def test_points_are_told_apart_by_what_their_groups_and_centres_are():
+    clouds = [Cloud(known, cluster, [1.0], [2.0]) for known, cluster in [("ill", "one"), ("", "one"), ("well", "two")]]
+    shown = Points("P", "", "model", "x", "y", clouds, group_label="cluster", centre_label="known group")
+    texts = "".join(ElementTree.fromstring(draw(shown)).itertext())
+    assert all(word in texts for word in ("Cluster", "Known group", "no known group", "ill", "two"))
+    assert "Site" not in texts
+    assert describe(shown).endswith("3 points of known groups ill; well and clusters one; two.")
+    usual = Points("P", "", "model", "x", "y", [Cloud("lyon", "", [1.0], [2.0])])
+    assert describe(usual).endswith("1 points of sites lyon.")
+
+
 def test_text_stays_text_and_is_not_read_as_mathematics():
     name = "cost_$in$ {€} <b>"
     svg = draw(Lines("T", "", "fit", name, "y", [1, 2], {"_a": [1, 2], "b": [2, 1]}, {}))

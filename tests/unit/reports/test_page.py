@@ -257,6 +257,31 @@ def test_a_note_on_several_figures_is_printed_once(bare):
     assert "assessed on 140 patients that no fit saw" in page
 
 
+def test_patients_at_several_sites_are_counted_once_and_none_is_called_held_out(bare):
+    write_json(bare, "run.json", make_run() | {"vertical": True, "patients_aligned": 131, "rounds": 0})
+    write_json(bare, "comparison.json", make_comparison() | {"patients_held_out": None, "patients_of_all_fits": 120})
+    page = render_report(bare)
+    header = page.partition("</header>")[0]
+    assert "131 patients aligned over the sites" in header
+    assert "rounds" not in header
+    assert "made without rounds" in page
+    assert "looked at on the 120 patients who are at every site and took part in each fit" in page
+    assert "by every site on its own views alone" in page
+    assert "that no fit saw" not in page
+    counts = next(table for table in re.findall(r"<table.*?</table>", page, re.DOTALL) if "Patients by site" in table)
+    assert "do not add up" in counts
+    assert ">All<" not in counts
+
+
+def test_steps_that_tell_of_single_patients_are_no_part_of_the_promise(bare):
+    told = make_disclosure()
+    write_json(bare, "disclosure.json", told | {"card": told["card"] | {"individual": ["relate", "tell_pseudonyms"]}})
+    page = render_report(bare)
+    assert page.count("but for those of relate, tell_pseudonyms") == 2
+    write_json(bare, "disclosure.json", told)
+    assert "but for those" not in render_report(bare)
+
+
 def test_figures_without_a_value_are_shown_as_a_dash(bare):
     comparison = make_comparison()
     comparison["figures"][0] |= {"federated": None, "pooled": None, "site_alone": {"lyon": None}}

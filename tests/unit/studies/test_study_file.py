@@ -242,12 +242,13 @@ def test_toml_special_values():
 
 def test_documented_study_is_valid_and_all_keys_are_documented():
     page = (Path(__file__).resolve().parents[3] / "docs" / "study-file.md").read_text(encoding="utf-8")
-    views, events, survival, table, validation = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    views, events, survival, table, vertical, validation = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
     study = Study.from_mapping(tomllib.loads(views) | {"privacy": {}})
     assert study.data.label_column == "diagnosis"
     assert Study.from_mapping(tomllib.loads(events)).data.events.patient == "subject_id"
     assert Study.from_mapping(tomllib.loads(survival)).data.survival.categories == {"grade": ("I", "II", "III")}
     assert Study.from_mapping(tomllib.loads(table)).data.table.classes == ("no", "yes")
+    assert Study.from_mapping(tomllib.loads(vertical)).method == "fed-msgl"
     assert (
         Study.from_mapping(
             tomllib.loads(table) | tomllib.loads(validation) | {"sites": {"lyon": {}}, "privacy": {}}

@@ -65,8 +65,9 @@ def test_a_study_without_the_table_says_so(tmp_path):
     content = {"study": {"name": "x", "method": "fed-xgb-classifier"}, "sites": {"lyon": {"a": "records.csv"}}}
     with pytest.raises(ConfigurationError, match="nothing says how it is read"):
         read_table_site(Study.from_mapping(content, folder=tmp_path), "lyon")
+    events = {"modes": {"procedure": "icd9cm-proc", "diagnosis": "icd9cm-dx"}}
     with pytest.raises(ConfigurationError, match="identifiers are read beside"):
-        Study.from_mapping({**content, "data": {"identifiers": ["born"]}}, folder=tmp_path)
+        Study.from_mapping({**content, "data": {"identifiers": ["born"], "events": events}}, folder=tmp_path)
 
 
 def test_records_of_one_person_are_held_out_together():

@@ -14,22 +14,32 @@ from sklearn.base import clone
 from multicentre.alignment import Alignment
 from multicentre.clustering.aligned import AlignedClusterer
 from multicentre.clustering.fedmsgl import messages as sent
+from multicentre.clustering.fedmsgl.checks import check_landmarks, check_parameters
 from multicentre.clustering.fedmsgl.choice import choose_stable_number
+from multicentre.clustering.fedmsgl.exhibits import show_clusters
 from multicentre.clustering.fedmsgl.historical import iterate
 from multicentre.clustering.fedmsgl.landmark_rounds import code_patients
 from multicentre.clustering.fedmsgl.maths.landmarks import embed_samples
 from multicentre.clustering.fedmsgl.maths.profiles import Profile
-from multicentre.clustering.fedmsgl.maths.published import VARIANTS, PublishedTerms
+from multicentre.clustering.fedmsgl.maths.published import PublishedTerms
 from multicentre.clustering.fedmsgl.refinement import Pull, refine
-from multicentre.clustering.fedmsgl.rounds import Sparse, Views, add_relations, collect_lists, describe_views
-from multicentre.clustering.fedmsgl.site import LEAST_COUPLING, MOST_ROUNDS, FedMSGLSite
+from multicentre.clustering.fedmsgl.rounds import (
+    Sparse,
+    Views,
+    add_relations,
+    collect_lists,
+    describe_views,
+    keep_present,
+)
+from multicentre.clustering.fedmsgl.site import FedMSGLSite
 from multicentre.clustering.hypergraph import Kind, choose_n_clusters, embed, fit_sizes, hyperedge_factor, unit_rows
 from multicentre.clustering.metrics import adjusted_rand
 from multicentre.clustering.partition import partition_rows
 from multicentre.data.identifiers import IDENTIFIER
 from multicentre.estimator import Arrays
+from multicentre.exhibits import Exhibit
 from multicentre.federation.coordinator import Federation
-from multicentre.federation.errors import ConfigurationError, DataError, DisclosureWarning
+from multicentre.federation.errors import ConfigurationError, DisclosureWarning
 from multicentre.federation.steps import SitePart
 
 Floats = NDArray[np.float64]
@@ -186,7 +196,6 @@ class FedMSGL(AlignedClusterer):
         self._check(n)
         views = federation.once("views", Views, lambda: describe_views(federation))
         self.history_ = []
-        self.view_weights_ = dict.fromkeys(views.names, 1.0 / len(views.names))
         n_landmarks = self._n_landmarks(n)
         if self.variant != "corrected":
             vectors = self._iterated(federation, n)
@@ -194,6 +203,9 @@ class FedMSGL(AlignedClusterer):
             vectors = self._coded(federation, views, n, n_landmarks)
         else:
             vectors = self._embedded(federation, views, n)
+        if not self.history_:
+            equal = keep_present(federation, views.sites, np.full(len(views.sites), 1.0))[0]
+            self._weigh(views.sites, views.views, equal)
         self.n_clusters_ = self._chosen(vectors, self.eigenvalues_)
         self.embedding_ = (
             vectors[:, : self.n_clusters_] if self.variant != "corrected" else unit_rows(vectors[:, : self.n_clusters_])
@@ -275,6 +287,10 @@ class FedMSGL(AlignedClusterer):
             for view, sizes in answer.sizes.items()
         }
 
+    def exhibits(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Exhibit]:
+        """Return clusters in two dimensions, the affinity by cluster, sizes, weights and profiles, in a simulation."""
+        return show_clusters(self, sites, labels)
+
     def asked_steps(self) -> frozenset[str]:
         """Return the names of the steps that a fit with these parameters may ask of a site."""
         if self.variant != "corrected":
@@ -350,27 +366,8 @@ class FedMSGL(AlignedClusterer):
         )
 
     def _check(self, n: int) -> None:
-        if self.n_clusters is not None and not 1 < self.n_clusters < n:
-            raise DataError(
-                f"{self.n_clusters} clusters cannot be made of {n} patients",
-                where="n_clusters",
-                mend="Take from 2 clusters to one fewer than there are patients.",
-            )
-        if self.variant not in ("corrected", *VARIANTS):
-            raise ConfigurationError(
-                "there is no such variant", where="variant", mend=f"Take one of corrected, {', '.join(VARIANTS)}."
-            )
-        if self.selection not in ("stability", "eigengap"):
-            raise ConfigurationError("take stability or eigengap", where="selection")
-        if not 1 <= self.n_rounds <= MOST_ROUNDS or self.most_clusters < 2:
-            raise ConfigurationError(
-                f"from 1 to {MOST_ROUNDS} rounds, and at least two clusters to choose from, are needed",
-                where="n_rounds, most_clusters",
-            )
-        if self.coupling is not None and not self.coupling >= LEAST_COUPLING * 2.0 * self.mu:
-            raise ConfigurationError(
-                "the pull is too weak", where="coupling", mend=f"Take {LEAST_COUPLING * 2.0 * self.mu:g} or more."
-            )
+        check_landmarks(self.landmarks)
+        check_parameters(self.get_params(deep=False), n, self._n_landmarks(n) if self.variant == "corrected" else 0)
         if self.mu < LEAST_MU:
             warnings.warn(
                 f"mu = {self.mu:g} is small: similar groups may merge; stability_path shows how clusters depend on it",

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from multicentre.clustering.fedmsgl import messages as sent
 from multicentre.clustering.fedmsgl.maths.fusion import unpack_pairs
 from multicentre.clustering.fedmsgl.maths.published import VARIANTS, PublishedTerms, central_round, weigh_distances
+from multicentre.clustering.fedmsgl.rounds import keep_present
 from multicentre.clustering.fedmsgl.site import FedMSGLSite
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.messages import Message, array, texts
@@ -56,8 +57,9 @@ def _turn(
     weights, total = weigh_distances(distances, VARIANTS[name])
     sites, views = tuple(site for site, _ in named), tuple(view for _, view in named)
     sums = federation.sum(FedMSGLSite.tell_parts, sent.Told(sites, views, distances))
-    own = unpack_pairs(sums.own, len(state.consensus)) / len(named)
+    weights, kept = keep_present(federation, sites, weights)
+    own = unpack_pairs(sums.own, len(state.consensus)) / np.count_nonzero(weights)
     consensus, embedding, affinity = central_round(
-        sums.shared, own, total, state.consensus, state.embedding, terms, VARIANTS[name]
+        sums.shared / kept, own, total * kept, state.consensus, state.embedding, terms, VARIANTS[name]
     )
     return Iterated(consensus, embedding, affinity, sites, views, weights)

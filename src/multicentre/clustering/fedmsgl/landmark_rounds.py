@@ -10,7 +10,7 @@ from scipy.sparse import csr_array, vstack
 
 from multicentre.clustering.fedmsgl import messages as sent
 from multicentre.clustering.fedmsgl.maths.landmarks import draw_landmarks, keep_largest, spread_codes
-from multicentre.clustering.fedmsgl.rounds import Sparse, Views
+from multicentre.clustering.fedmsgl.rounds import Sparse, Views, ask_for_lists
 from multicentre.clustering.fedmsgl.site import FedMSGLSite
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError
@@ -63,7 +63,7 @@ def _coded(federation: Federation, terms: sent.Terms, views: Views, block: _Bloc
         return np.asarray(codes / sum(site in federation.sites for site in views.sites))
     listed = [
         spread_codes(answer.nearest[view], answer.shares[view], len(block.landmarks))
-        for answer in federation.ask(FedMSGLSite.list_codes, asked).values()
+        for answer in ask_for_lists(federation, FedMSGLSite.list_codes, asked).values()
         for view in answer.nearest
     ]
     return np.asarray(sum(listed) / len(listed))

@@ -48,7 +48,9 @@ Flags = NDArray[np.bool_]
 NORMS = ("l2", "z", "mms", "raw")
 LEAST_PATIENTS = 3
 MOST_PAIRED = 20_000
+MOST_LOCAL = 1_000
 FINE = 1e-4
+LARGEST_PENALTY = 1e9
 
 
 @dataclass(frozen=True, eq=False)
@@ -269,7 +271,7 @@ class LocalViews:
                 where=self._site,
                 mend="Take n_rounds=1.",
             )
-        if not 0 <= ask.coupling <= 1e9:
+        if not 0 <= ask.coupling <= LARGEST_PENALTY:
             raise ConfigurationError("the coupling is from 0 to 1e9", where=self._site)
         return consensus
 
@@ -301,7 +303,10 @@ def check_terms(terms: sent.Terms) -> None:
     penalties = (terms.lambda_1, terms.lambda_3)
     if terms.norm not in NORMS:
         raise ConfigurationError("there is no such norm", where="norm", mend=f"Take one of {', '.join(NORMS)}.")
-    if not all(1e-9 <= penalty <= 1e9 for penalty in penalties) or not 0 <= terms.lambda_2 <= 1e9:
+    if (
+        not all(1 / LARGEST_PENALTY <= one <= LARGEST_PENALTY for one in penalties)
+        or not 0 <= terms.lambda_2 <= LARGEST_PENALTY
+    ):
         raise ConfigurationError(
             "penalties are above 0, lambda_2 at least 0", where="lambda_1, lambda_2, lambda_3", mend="Take mu = 5."
         )
@@ -313,6 +318,8 @@ def checked_variant(ask: sent.Iterating) -> tuple[Variant, PublishedTerms]:
     """Return a published variant and its terms; raise ConfigurationError where there are none such."""
     if ask.variant not in VARIANTS or not np.isfinite(ask.consensus).all():
         raise ConfigurationError("there is no such variant", where="variant", mend=f"Take {' or '.join(VARIANTS)}.")
+    if not 1 <= ask.n_local <= MOST_LOCAL:
+        raise ConfigurationError(f"a round has from 1 to {MOST_LOCAL} iterations", where="n_local")
     terms = PublishedTerms(ask.lambda_1, ask.lambda_2, ask.lambda_3, n_local=ask.n_local)
     return VARIANTS[ask.variant], terms
 

@@ -19,7 +19,7 @@ from multicentre.clustering.fedmsgl.maths.fusion import (
     weigh_alike,
     weigh_views,
 )
-from multicentre.clustering.fedmsgl.rounds import Views
+from multicentre.clustering.fedmsgl.rounds import Views, keep_present
 from multicentre.clustering.fedmsgl.site import FedMSGLSite
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.messages import Message, array, number, texts
@@ -96,8 +96,9 @@ def _turn(federation: Federation, terms: sent.Terms, state: Refined, pull: Pull,
     weights = weigh_views(distances) if pull.coupling else weigh_alike(distances)
     sites, views = tuple(site for site, _ in named), tuple(view for _, view in named)
     sums = federation.sum(FedMSGLSite.tell_parts, sent.Told(sites, views, distances))
-    consensus, force = pull_together(sums.shared, state.embedding, pull.beta if pull.coupling else 0.0)
-    own = unpack_pairs(sums.own, len(consensus)) / len(named)
+    weights, kept = keep_present(federation, sites, weights)
+    consensus, force = pull_together(sums.shared / kept, state.embedding, pull.beta if pull.coupling else 0.0)
+    own = unpack_pairs(sums.own, len(consensus)) / np.count_nonzero(weights)
     affinity = symmetrise(consensus) + own
     losses = sum(float(answers[site].losses[view][0]) for site, view in named)
     apart = pull.coupling / 2.0 * float(weights @ distances**2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -14,7 +15,9 @@ from multicentre.clustering.fedmsgl.maths.fusion import Neighbours, place_lists,
 from multicentre.clustering.fedmsgl.maths.incomplete import count_pairs, divide_by_pairs, mark_present
 from multicentre.clustering.fedmsgl.site import FedMSGLSite
 from multicentre.federation.coordinator import Federation
+from multicentre.federation.errors import RefusedByPolicy
 from multicentre.federation.messages import Message, Nothing, array, count, texts
+from multicentre.federation.steps import A, R, Step
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -76,9 +79,25 @@ def add_relations(federation: Federation, terms: sent.Terms, views: Views, n: in
     return Sparse.of(total / sum(site in federation.sites for site in views.sites))
 
 
+def keep_present(federation: Federation, sites: Sequence[str], weights: Floats) -> tuple[Floats, float]:
+    """Return the weights of views, 0 where the site was lost and with sum 1, and the sum of those that stayed."""
+    stayed = np.array([site in federation.sites for site in sites])
+    kept = float(weights[stayed].sum())
+    return np.where(stayed, weights, 0.0) / kept, kept
+
+
+def ask_for_lists(federation: Federation, step: Step[FedMSGLSite, A, R], ask: A) -> dict[str, R]:
+    """Return the sites' own answers; where a policy does not allow them, say that masked sums do without."""
+    try:
+        return federation.ask(step, ask)
+    except RefusedByPolicy as refused:
+        mend = f"Mask the sums (secure_sum=True). {refused.mend}"
+        raise RefusedByPolicy(refused.what, where=refused.where, mend=mend) from None
+
+
 def collect_lists(federation: Federation, terms: sent.Terms, n: int) -> Sparse:
     """Return the mean affinity of the views from the sites' own lists."""
-    answers = federation.ask(FedMSGLSite.list_relations, terms)
+    answers = ask_for_lists(federation, FedMSGLSite.list_relations, terms)
     lists = [
         Neighbours(answer.places[view], answer.neighbours[view], answer.shares[view])
         for answer in answers.values()

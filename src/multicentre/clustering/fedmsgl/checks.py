@@ -1,0 +1,105 @@
+"""What a fit of FedMSGL refuses before a site is asked anything about its patients' relations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from multicentre.clustering.fedmsgl.local import LARGEST_PENALTY, NORMS
+from multicentre.clustering.fedmsgl.maths.published import VARIANTS, PublishedTerms
+from multicentre.clustering.fedmsgl.site import LEAST_COUPLING, MOST_ROUNDS
+from multicentre.clustering.hypergraph import EXPONENTS
+from multicentre.federation.errors import ConfigurationError, DataError
+
+LARGEST_SEED = 2**31 - 1
+MANY = 10**6
+SELECTIONS = ("stability", "eigengap")
+FEWEST_TO_CHOOSE = 4
+
+
+def check_parameters(given: Mapping[str, Any], n: int, n_landmarks: int) -> None:
+    """Raise ConfigurationError unless each parameter is of its kind, DataError for more clusters than can be made.
+
+    Parameters
+    ----------
+    given : mapping of str to value
+        The parameters by name.
+    n : int
+        Aligned patients.
+    n_landmarks : int
+        0 without.
+    """
+    for name, good in _checks(given).items():
+        if not good:
+            what = f"{given[name]!r} is out of range"
+            raise ConfigurationError(what, where=name, mend="See the parameter's documentation.")
+    if given["variant"] != "corrected":
+        _check_published(given)
+    n_clusters = given["n_clusters"]
+    if n_clusters is not None and not n_clusters < n:
+        raise DataError(
+            f"{n_clusters} clusters cannot be made of {n} patients",
+            where="n_clusters",
+            mend="Take from 2 clusters to one fewer than there are patients.",
+        )
+    most = n_landmarks or n
+    if most < (FEWEST_TO_CHOOSE if n_clusters is None else n_clusters):
+        wanted = "the number of clusters cannot be chosen" if n_clusters is None else f"no {n_clusters} clusters"
+        what = f"of {most} {'landmarks' if n_landmarks else 'patients'}: {wanted}"
+        raise DataError(what, where="n_clusters", mend="Say n_clusters, or take more landmarks.")
+
+
+def check_landmarks(landmarks: object) -> None:
+    """Raise ConfigurationError unless landmarks are "auto", None or a number from 2."""
+    if landmarks not in ("auto", None) and not _is_whole(landmarks, 2, MANY):
+        raise ConfigurationError(
+            f"{landmarks!r} is out of range", where="landmarks", mend='Take "auto", None or a number from 2.'
+        )
+
+
+def _checks(given: Mapping[str, Any]) -> dict[str, bool]:
+    n_clusters, coupling, mu = given["n_clusters"], given["coupling"], given["mu"]
+    knows_mu = _is_within(mu, 1e-9, LARGEST_PENALTY / 2.0)
+    return {
+        "n_clusters": n_clusters is None or _is_whole(n_clusters, 2, MANY),
+        "mu": knows_mu,
+        "lambda_2": _is_within(given["lambda_2"], 0.0, LARGEST_PENALTY),
+        "norm": given["norm"] in NORMS,
+        "top": _is_whole(given["top"], 1, MANY),
+        "hyperedges": _are_sizes(given["hyperedges"]),
+        "incidence": given["incidence"] in tuple(EXPONENTS),
+        "n_rounds": _is_whole(given["n_rounds"], 1, MOST_ROUNDS),
+        "coupling": coupling is None or (knows_mu and _is_within(coupling, LEAST_COUPLING * 2.0 * mu, LARGEST_PENALTY)),
+        "beta": _is_within(given["beta"], 0.0, LARGEST_PENALTY),
+        "n_init": _is_whole(given["n_init"], 1, MANY),
+        "variant": given["variant"] in ("corrected", *VARIANTS),
+        "selection": given["selection"] in SELECTIONS,
+        "most_clusters": _is_whole(given["most_clusters"], 2, MANY),
+        "tol": _is_within(given["tol"], 1e-10, 0.1),
+        "random_state": _is_whole(given["random_state"], 0, LARGEST_SEED),
+    }
+
+
+def _check_published(given: Mapping[str, Any]) -> None:
+    try:
+        PublishedTerms(**dict(given["published"] or {}))
+    except (TypeError, ValueError):
+        known = ", ".join(PublishedTerms.__dataclass_fields__)
+        raise ConfigurationError(
+            "there are no such penalties or rounds", where="published", mend=f"Give numbers by name: {known}."
+        ) from None
+
+
+def _are_sizes(sizes: object) -> bool:
+    listed = isinstance(sizes, list | tuple | np.ndarray)
+    return listed and len(sizes) > 0 and all(_is_whole(size, 2, MANY) for size in sizes)  # type: ignore[arg-type, attr-defined]
+
+
+def _is_whole(value: object, least: int, most: int) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and least <= int(value) <= most
+
+
+def _is_within(value: object, least: float, most: float) -> bool:
+    return isinstance(value, int | float | np.number) and not isinstance(value, bool) and least <= float(value) <= most

@@ -1,0 +1,119 @@
+"""What a site's files of views hold beside them: groups for figures, and identifiers by which sites know a person."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from multicentre.data import read_table
+from multicentre.federation.errors import DataError
+
+Key = str | int
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Columns of texts that are no columns of a view.
+
+    Parameters
+    ----------
+    headers : mapping from Path to tuple of str
+        All columns of every file.
+    texts : mapping from str to mapping of str or int to str
+        By column, the text of each patient who has one: by identifier, or by row where files have no identifiers.
+    differing : mapping from str to int
+        By column, patients of whom two files say different things; the first is kept.
+    """
+
+    headers: Mapping[Path, tuple[str, ...]]
+    texts: Mapping[str, Mapping[Key, str]]
+    differing: Mapping[str, int]
+
+    def has(self, column: str) -> bool:
+        """Tell whether one of the files has a column."""
+        return any(column in header for header in self.headers.values())
+
+    def groups(self, patients: Sequence[Key], column: str) -> tuple[str, ...]:
+        """Return the group of every patient, by a column that a file has.
+
+        Raises
+        ------
+        DataError
+            A patient has no entry in it.
+        """
+        known = self.texts[column]
+        n_without = sum(patient not in known for patient in patients)
+        if n_without:
+            raise DataError(
+                f"{n_without} patients have no entry in the label column",
+                where=f"column {column!r}",
+                mend="Give every patient a label in one of the site's files, or leave label_column out.",
+            )
+        return tuple(known[patient] for patient in patients)
+
+    def identifiers(self, patients: Sequence[Key], columns: Sequence[str]) -> dict[str, list[str | None]]:
+        """Return the identifiers of every patient by column, None where they are missing.
+
+        Raises
+        ------
+        DataError
+            No file has one of the columns, or two files say different things of a patient.
+        """
+        for column in columns:
+            if not self.has(column):
+                raise DataError(
+                    "none of the site's files has this column of identifiers",
+                    where=f"column {column!r}",
+                    mend="Correct its name, add it to one of the files, or leave it out of data.identifiers.",
+                )
+            if self.differing[column]:
+                raise DataError(
+                    f"two files give {self.differing[column]} patients different identifiers",
+                    where=f"column {column!r}",
+                    mend="Correct one of them, or keep the column in one file.",
+                )
+        return {column: [self.texts[column].get(patient) for patient in patients] for column in columns}
+
+
+def read_beside(files: Mapping[str, Path], id_column: str | None, columns: Sequence[str]) -> Beside:
+    r"""Read columns of texts from the files of a site's views.
+
+    Parameters
+    ----------
+    files : mapping from str to Path
+        The file of every view.
+    id_column : str, optional
+        The column that identifies patients; without it files list the same patients in the same order.
+    columns : sequence of str
+        Which; a file may have some of them.
+
+    Raises
+    ------
+    DataError
+        A file cannot be read.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder) / "blood.csv"
+    ...     _ = file.write_text("patient,sodium,born\n7,139,1950-01-31\n8,141,\n")
+    ...     read_beside({"blood": file}, "patient", ["born"]).identifiers(["7", "8"], ["born"])
+    {'born': ['1950-01-31', None]}
+    """
+    headers: dict[Path, tuple[str, ...]] = {}
+    texts: dict[str, dict[Key, str]] = {column: {} for column in columns}
+    differing: dict[str, set[Key]] = {column: set() for column in columns}
+    for path in dict.fromkeys(files.values()):
+        table = read_table(path, list(columns) if id_column is None else [id_column, *columns])
+        headers[path] = tuple(str(column) for column in table.columns)
+        keys: Sequence[Key] = (
+            range(len(table)) if id_column not in headers[path] else [str(one) for one in table[id_column]]
+        )
+        for column in set(columns) & set(headers[path]):
+            told = zip(keys, table[column], table[column].notna(), strict=True)
+            found = {key: str(text) for key, text, is_known in told if is_known}
+            differing[column] |= {key for key, text in found.items() if texts[column].get(key, text) != text}
+            texts[column] = found | texts[column]
+    return Beside(headers, texts, {column: len(patients) for column, patients in differing.items()})

@@ -1,0 +1,141 @@
+"""From the files of departments with different views of the same patients to a report, by the command line."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from multicentre.cli import app
+from multicentre.cli.summary import describe_run
+from multicentre.federation.errors import DisclosureWarning, RefusedByPolicy
+from multicentre.reports import render_report, write_report
+from multicentre.studies import RunFolder, read_study, resume_run, run_study
+from studies_toy import Interrupts
+from vertical_studies import SITES, STUDY, write_departments
+
+ROUNDS = STUDY.replace("n_clusters = 3", "n_clusters = 3\nn_rounds = 2")
+
+
+def call(*arguments):
+    return CliRunner().invoke(app, [str(one) for one in arguments])
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory):
+    path = write_departments(tmp_path_factory.mktemp("vertical"))
+    result = call("run", path, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+@pytest.fixture(scope="module")
+def page(ran):
+    return Path(ran["report"]).read_text(encoding="utf-8")
+
+
+def plain(page):
+    return " ".join(re.sub(r"<[^>]+>", " ", page).split())
+
+
+def test_run_finds_the_groups_and_tells_what_the_other_views_are_worth(ran):
+    assert ran["run"]["status"] == "finished"
+    assert (ran["run"]["vertical"], ran["run"]["patients_aligned"]) == (True, 87)
+    figures = {row["name"]: row for row in ran["comparison"]["figures"]}
+    assert figures["acc"]["federated"] == figures["acc"]["pooled"] > 0.9
+    assert figures["acc"]["site_alone"].keys() == set(SITES)
+    assert np.mean(list(figures["ari"]["site_alone"].values())) < figures["ari"]["federated"]
+    assert figures["agreement"]["federated"] == 1.0
+    assert [one["name"] for one in ran["run"]["headline"]] == ["Accuracy", "Purity", "NMI", "NMI (mean)"]
+
+
+def test_table_on_screen_says_whom_it_is_about(ran):
+    shown = describe_run(RunFolder.open(ran["folder"]))
+    assert shown.startswith("On the 87 patients of all fits (simulation")
+
+
+def test_only_masked_sums_of_relations_left(ran):
+    by_step = {(row["step"], row["protection"]) for row in ran["released"]}
+    assert ("relate", "masked") in by_step
+    assert not any(step in ("list_relations", "refine", "profile") for step, _ in by_step)
+
+
+def test_report_speaks_of_patients_who_are_at_several_sites(page):
+    words = plain(page)
+    assert "87 patients aligned over the sites" in words
+    assert "the counts do not add up to a number of patients" in words
+    assert "looked at on the 87 patients who are at every site and took part in each fit" in words
+    assert "views of all sites joined at one place" in words
+    assert "but for those of tell_pseudonyms, relate" in words
+    assert "no fit saw" not in words
+    assert "pooled rows" not in words
+    assert "0 rounds" not in words
+    for text in ("Alignment", "who resembles whom", "alignment, fed-msgl", "Affinity", "Profile of image at radiology"):
+        assert text in words
+
+
+def test_report_without_a_finished_fit_counts_nobody(ran, tmp_path):
+    folder = Path(ran["folder"])
+    for file in folder.rglob("*.*"):
+        if file.is_file() and file.suffix in (".json", ".toml", ".csv"):
+            target = tmp_path / file.relative_to(folder)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(file.read_bytes())
+    RunFolder.open(tmp_path).update(patients_aligned=None)
+    assert "different views of the same patients" in plain(render_report(tmp_path))
+
+
+def test_ledgers_are_intact_and_hold_the_alignment(ran):
+    result = call("ledger", "verify", ran["folder"])
+    assert result.exit_code == 0
+    assert all(f"{site}: intact" in result.stdout for site in SITES)
+    for ledger in RunFolder.open(ran["folder"]).ledgers().values():
+        entries = [json.loads(line) for line in ledger.read_text().splitlines()]
+        assert {entry["method"] for entry in entries if "method" in entry} >= {"alignment", "fed-msgl"}
+
+
+def test_cards_of_study_and_method(tmp_path):
+    path = write_departments(tmp_path)
+    result = call("card", path)
+    assert result.exit_code == 0, result.output
+    assert "What alignment, fed-msgl lets out of a site" in result.stdout
+    assert "but for those of tell_pseudonyms, relate" in result.stdout.splitlines()[0]
+    assert "who resembles whom" in result.stdout
+    assert "refuses this study" not in result.stdout
+    path.write_text(
+        STUDY + '\n[privacy.sites.ward]\nmethods = ["fed-msgl"]\n\n[privacy.sites.lab]\nrelations = "none"\n'
+    )
+    told = call("card", path).stdout
+    assert "ward's policy refuses this study: the method alignment is not allowed." in told
+    assert 'lab\'s policy refuses this study: it would have to say relations = "summed".' in told
+    assert "tell_pseudonyms" in call("card", "alignment").stdout
+    assert "rotation" in call("card", "fed-msgl").stdout
+
+
+def test_a_site_whose_policy_lets_nothing_out_about_single_patients_refuses(tmp_path):
+    path = write_departments(tmp_path, text=f'{STUDY}\n[privacy.sites.lab]\nrelations = "none"\n')
+    with pytest.raises(RefusedByPolicy, match='relations = "summed"'):
+        run_study(read_study(path))
+    path.write_text(STUDY.replace("secure_sum = true", ""))
+    with pytest.warns(DisclosureWarning), pytest.raises(RefusedByPolicy, match='relations = "listed"'):
+        run_study(read_study(path))
+
+
+def test_interrupted_run_resumes_to_the_same_clusters(tmp_path):
+    whole = run_study(read_study(write_departments(tmp_path / "whole", text=ROUNDS)))
+    study = read_study(write_departments(tmp_path / "broken", text=ROUNDS))
+    with pytest.raises(KeyboardInterrupt):
+        run_study(study, listener=Interrupts(1))
+    (path,) = (tmp_path / "broken" / "runs").glob("departments-*")
+    resumed = resume_run(path)
+    with np.load(whole.path / "model" / "model.npz") as left, np.load(path / "model" / "model.npz") as right:
+        assert left.files == right.files
+        assert all(np.array_equal(left[name], right[name]) for name in left.files)
+    assert resumed.facts["status"] == "finished"
+    assert resumed.read("comparison.json") == whole.read("comparison.json")
+    assert resumed.read("exhibits.json") == whole.read("exhibits.json")
+    assert "objective over the rounds" in write_report(path).read_text(encoding="utf-8")
+    told = " ".join(resumed.read("disclosure.json")["card"]["warnings"])
+    assert "refine sends every site, of all patients of all sites" in told

@@ -1,0 +1,344 @@
+"""Studies of different views of the same patients: reading, the card, and what stands for held-out patients."""
+
+import json
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+
+import multicentre as mc
+from multicentre.clustering import FedMSGL
+from multicentre.clustering.metrics import adjusted_rand, clustering_scores
+from multicentre.data import MultiViewData
+from multicentre.federation.errors import ConfigurationError, DataError, DisclosureWarning
+from multicentre.privacy.card import disclosure_card
+from multicentre.privacy.pseudonyms import PseudonymKey
+from multicentre.studies import run_study
+from multicentre.studies.beside import read_beside
+from multicentre.studies.cards import complete_card, describe_method, find_objections
+from multicentre.studies.comparison import compare
+from multicentre.studies.methods import find_estimator, make_estimator
+from multicentre.studies.sites import SiteData, is_vertical, read_sites
+from multicentre.studies.study import Study, read_study
+from multicentre.studies.vertical import compare_views, join_views, show_alignment
+from vertical_studies import STUDY, write_departments
+
+VERTICAL = ("fed-msgl", "fed-mvl")
+MEMORY = {"lab": {}, "radiology": {}, "ward": {}}
+
+
+def study_of(parameters=None, *, sites=MEMORY, **tables):
+    about = {"name": "x", "method": "fed-msgl"}
+    return Study.from_mapping({"study": about, "parameters": parameters or {}, "sites": sites, **tables})
+
+
+def card_of(study):
+    estimator = make_estimator(study)
+    protection = "masked" if study.privacy.secure_sum else "clear"
+    card = disclosure_card(estimator.site_part, protection=protection, asked=estimator.asked_steps())
+    return complete_card(card, study, estimator)
+
+
+@pytest.fixture(scope="module")
+def departments():
+    drawn = mc.datasets.simulate_views(66, 2, (9, 8, 7), seed=4)
+    sites = mc.datasets.lose_records(mc.datasets.split_views(drawn), 0.05, seed=0)
+    groups = dict(zip(drawn.data.ids.tolist(), drawn.labels.tolist(), strict=True))
+    labels = tuple(groups[one] for one in sites["view_2"].ids)
+    return {name: SiteData(data, labels if name == "view_2" else None) for name, data in sites.items()}
+
+
+@pytest.fixture(scope="module")
+def fitted(departments):
+    data = {name: site.data for name, site in departments.items()}
+    return FedMSGL(2).fit(mc.Federation.in_process(data, secure_sum=True))
+
+
+def test_methods_say_by_what_records_are_aligned():
+    for name in VERTICAL:
+        assert find_estimator(name).aligned_by.method == "alignment", name
+        assert find_estimator(name).site_part.method == name
+    for name in ("fed-mv-ppca", "fed-mvfcm", "fed-mvfpc", "fed-cox", "dpfact", "log-rank"):
+        assert find_estimator(name).aligned_by is None, name
+        assert find_estimator(name).site_part.method == name
+
+
+def test_labels_may_be_at_one_site_and_views_need_not_fit_together(tmp_path):
+    sites = read_sites(read_study(write_departments(tmp_path)))
+    assert [site.labels is None for site in sites.values()] == [True, True, False]
+    assert set(sites["ward"].labels) == {"cluster_1", "cluster_2", "cluster_3"}
+    assert "diagnosis" not in sites["ward"].data.columns["scores"]
+    text = STUDY.replace("blood =", "scores =").replace("image =", "scores =")
+    sites = read_sites(read_study(write_departments(tmp_path, text=text)))
+    assert [len(site.data.columns["scores"]) for site in sites.values()] == [12, 8, 10]
+
+
+def test_labels_that_no_site_has_are_missed(tmp_path):
+    with pytest.raises(DataError, match="no site's files have the label column 'diagnosis'"):
+        read_sites(read_study(write_departments(tmp_path, labelled=())))
+
+
+def test_sites_of_a_horizontal_study_all_need_labels(tmp_path):
+    text = STUDY.replace("fed-msgl", "fed-mv-ppca").replace("n_clusters", "n_components")
+    with pytest.raises(DataError, match="none of the site's files has the label column") as caught:
+        read_sites(read_study(write_departments(tmp_path, text=text)))
+    assert caught.value.where == "lab"
+
+
+def with_identifiers(text=STUDY):
+    return text.replace("[sites.lab]", 'identifiers = ["born"]\n\n[sites.lab]', 1)
+
+
+def test_identifiers_are_read_as_text_and_name_the_person(tmp_path):
+    path = write_departments(tmp_path, text=with_identifiers(), born=("lab", "radiology", "ward"))
+    study = read_study(path)
+    sites = read_sites(study)
+    for site in sites.values():
+        assert site.data.identifier.names == ("born",)
+        assert site.data.identifier.column("born") == [f"{int(one[1:]) + 1:06d}" for one in site.data.ids]
+        assert all("born" not in columns for columns in site.data.columns.values())
+    assert make_estimator(study).person_key == "born"
+    data = {name: site.data for name, site in sites.items()}
+    model = make_estimator(study).fit(mc.Federation.in_process(data, secure_sum=True))
+    assert model.alignment_counts_["at_site"] == {"lab": 90, "radiology": 89, "ward": 88}
+
+
+def test_identifiers_that_are_missing_or_contradict_are_refused(tmp_path):
+    path = write_departments(tmp_path, text=with_identifiers(), born=("lab", "ward"))
+    with pytest.raises(DataError, match="none of the site's files has this column of identifiers") as caught:
+        read_sites(read_study(path))
+    assert caught.value.where == "radiology, column 'born'"
+    (tmp_path / "radiology.csv").write_text("patient,c0,born\np1,2.5,0017\np2,2.0,\n")
+    (tmp_path / "more.csv").write_text("patient,d0,born\np1,2.5,17\np2,2.0,0019\n")
+    path.write_text(with_identifiers().replace('image = "radiology.csv"', 'image = "radiology.csv"\nmore = "more.csv"'))
+    with pytest.raises(DataError, match="give 1 patients different identifiers"):
+        read_sites(read_study(path))
+    with pytest.raises(ConfigurationError, match="'born' is an identifier"):
+        study_of(data={"identifiers": ["born"], "views": {"blood": ["born", "c0"]}})
+
+
+def test_identifiers_come_from_whichever_file_has_them(tmp_path):
+    (tmp_path / "a.csv").write_text("patient,x,born\n1,0.5,\n2,1.5,007\n")
+    (tmp_path / "b.csv").write_text("patient,y,born\n2,0.5,007\n1,1.5,008\n")
+    about = {"id_column": "patient", "identifiers": ["born"]}
+    study = Study.from_mapping(
+        {
+            "study": {"name": "x", "method": "fed-mv-ppca"},
+            "data": about,
+            "sites": {"lyon": {"a": "a.csv", "b": "b.csv"}},
+        },
+        folder=tmp_path,
+    )
+    data = read_sites(study)["lyon"].data
+    assert data.identifier.column("born") == ["008", "007"]
+    assert data.columns == {"a": ("x",), "b": ("y",)}
+
+
+def test_of_two_files_with_labels_the_first_is_believed(tmp_path):
+    (tmp_path / "a.csv").write_text("patient,x,group\n1,0.5,ill\n2,1.5,\n")
+    (tmp_path / "b.csv").write_text("patient,y,group\n2,0.5,well\n1,1.5,well\n")
+    beside = read_beside({"a": tmp_path / "a.csv", "b": tmp_path / "b.csv"}, "patient", ["group"])
+    assert beside.groups(["1", "2"], "group") == ("ill", "well")
+
+
+def test_nobody_can_be_held_out():
+    validation = {"folds": 3, "person_key": "identifier"}
+    with pytest.raises(ConfigurationError, match="none can be held out"):
+        make_estimator(study_of(validation=validation))
+
+
+def test_card_of_masked_sums_says_what_the_coordinator_sees():
+    card = card_of(study_of({"n_clusters": 3}, privacy={"secure_sum": True}))
+    steps = [name for name, _ in card.steps]
+    assert card.method == "alignment, fed-msgl"
+    assert {"tell_pseudonyms", "relate"} <= set(steps)
+    assert "list_relations" not in steps + [line.step for line in card.lines]
+    told = "\n".join(card.warnings)
+    for words in (
+        "keyed pseudonym of every patient",
+        "a key that follows from the study's name",
+        "who resembles whom",
+        "no site's own share",
+        'list_relations, list_codes: not on this card, for no site\'s policy says relations = "listed"',
+    ):
+        assert words in told
+    assert "two sites" not in told
+    assert "rotation" not in told
+    assert "all patients of all sites" not in told
+
+
+def test_card_warns_of_two_sites_of_rounds_and_of_the_union():
+    two = {"lab": {}, "ward": {}}
+    parameters = {"n_rounds": 3, "incomplete": True, "person_key": "born"}
+    told = "\n".join(card_of(study_of(parameters, sites=two, privacy={"secure_sum": True})).warnings)
+    assert "with two sites that sum hides little" in told
+    assert "refine sends every site, of all patients of all sites: what views share so far" in told
+    assert "every site gets the pseudonyms of all patients" in told
+    assert "the identifier 'born' is read" in told
+    key = {"secure_sum": True, "pseudonym_key": "key.toml"}
+    assert "under the key of pseudonyms" in "\n".join(card_of(study_of(privacy=key)).warnings)
+
+
+@pytest.mark.parametrize(
+    ("relations", "shown", "absent", "words"),
+    [
+        ("summed", {"tell_pseudonyms"}, {"relate", "list_relations"}, 'for no site\'s policy says relations = "dense"'),
+        ("listed", {"list_relations"}, {"relate"}, "which patients of the site are most alike"),
+        ("dense", {"list_relations", "relate"}, set(), "rows themselves up to a rotation"),
+        ("none", set(), {"relate", "list_relations"}, "not on this card"),
+    ],
+)
+def test_card_in_clear_follows_the_policies(relations, shown, absent, words):
+    study = study_of(privacy={"policy": {"relations": relations}})
+    card = card_of(study)
+    steps = {name for name, _ in card.steps}
+    assert shown <= steps
+    assert not absent & steps
+    assert words in "\n".join(card.warnings)
+    assert shown <= set(card.individual)
+    assert not absent & set(card.individual)
+
+
+def test_one_site_that_allows_a_step_keeps_it_on_the_card():
+    study = study_of(privacy={"sites": {"ward": {"relations": "listed"}}})
+    assert "list_relations" in dict(card_of(study).steps)
+
+
+def test_objections_are_those_of_the_guard():
+    estimator = FedMSGL(3)
+    clear, masked = study_of(), study_of(privacy={"secure_sum": True})
+
+    def objections(study, **terms):
+        return find_objections(study, estimator, mc.Policy(**terms))
+
+    assert objections(masked) == objections(clear, relations="listed") == []
+    assert objections(clear) == ['it would have to say relations = "listed"']
+    assert objections(masked, relations="none") == ['it would have to say relations = "summed"']
+    assert objections(masked, secure_sums_only=True) == ["only masked sums may leave, and pseudonyms are no sum"]
+    assert find_objections(clear, mc.multiview.FedMvPPCA(2), mc.Policy(relations="none")) == []
+
+
+def test_card_of_a_method_tells_of_all_ways():
+    told = "\n".join(describe_method(FedMSGL).warnings)
+    for words in ("keyed pseudonym", "relate", "up to a rotation", "list_relations", "with two sites"):
+        assert words in told
+    plain = mc.multiview.FedMvPPCA
+    assert describe_method(plain) == plain.disclosure_card()
+    study = Study.from_mapping({"study": {"name": "x", "method": "fed-mv-ppca"}, "sites": MEMORY})
+    card = disclosure_card(plain.site_part)
+    assert complete_card(card, study, plain(2)) == card
+
+
+def test_views_are_joined_at_their_patients(departments, fitted):
+    joined = join_views(fitted, {name: site.data for name, site in departments.items()})
+    assert len(joined) == len(fitted.labels_)
+    assert joined.views == ("view_1/view_1", "view_2/view_2", "view_3/view_3")
+    for name, site in departments.items():
+        row_of = {one: row for row, one in enumerate(site.data.ids.tolist())}
+        rows = [row_of[one] for one in joined.ids.tolist()]
+        np.testing.assert_array_equal(joined.array(f"{name}/{name}"), site.data.array(name)[rows])
+    np.testing.assert_array_equal(fitted.places_for(joined), np.arange(len(joined)))
+
+
+def test_every_fit_is_looked_at_on_the_same_patients(departments, fitted):
+    found = compare_views(FedMSGL(2), departments, fitted=fitted)
+    assert (found.notes, found.held_out, found.n_held_out) == ({}, False, len(fitted.labels_))
+    labelled = departments["view_2"]
+    here = fitted.labels_for(labelled.data) >= 0
+    groups = np.array(labelled.labels)[here]
+    federated = fitted.labels_for(labelled.data)[here]
+    expected = clustering_scores(groups, federated)
+    assert {name: found.federated[name] for name in expected} == expected
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DisclosureWarning)
+        dense = mc.Policy(min_patients=1, relations="dense")
+        alone = FedMSGL(2).fit(mc.Federation.in_process({"view_1": departments["view_1"].data}, policy=dense))
+    own = alone.labels_for(labelled.data)[here]
+    assert found.site_alone["view_1"]["acc"] == clustering_scores(groups, own)["acc"]
+    assert found.site_alone["view_1"]["agreement"] == pytest.approx(adjusted_rand(federated, own))
+    assert found.federated["agreement"] == 1.0
+    assert found.federated["acc"] == found.pooled["acc"] >= found.site_alone["view_1"]["acc"]
+    assert "agreement" not in found.pooled
+
+
+def test_without_labels_fits_are_compared_with_the_pooled_one(departments, fitted):
+    unlabelled = {name: SiteData(site.data) for name, site in departments.items()}
+    found = compare_views(FedMSGL(2), unlabelled, fitted=fitted)
+    assert found.federated == {"agreement": 1.0}
+    assert found.pooled == {}
+    rows = found.to_dict(FedMSGL.figures)
+    assert [row["label"] for row in rows["figures"]] == ["Agreement with the pooled fit"]
+    assert (rows["patients_held_out"], rows["patients_of_all_fits"]) == (None, len(fitted.labels_))
+
+
+def test_fits_that_cannot_be_made_are_noted(departments, fitted):
+    tiny = MultiViewData({"bad": np.array([[1.0], [4.0], [2.0]])}, ids=departments["view_1"].data.ids[:3])
+    found = compare_views(FedMSGL(30), {**departments, "tiny": SiteData(tiny)}, fitted=fitted)
+    assert found.site_alone.keys() == set(departments)
+    assert "clusters cannot be made of 3 patients" in found.notes["tiny"]
+    assert found.n_held_out == 3 - int((fitted.places_for(tiny) < 0).sum())
+    unfit = compare(FedMSGL(500), departments)
+    assert (unfit.federated, unfit.pooled, unfit.site_alone) == ({}, {}, {})
+    assert "500 clusters" in unfit.notes["federated"]
+
+
+def test_a_comparison_makes_its_own_fit_and_leaves_the_estimator_alone(departments):
+    estimator = FedMSGL(2, incomplete=True)
+    found = compare(estimator, departments)
+    assert not hasattr(estimator, "labels_")
+    everywhere = set.intersection(*(set(site.data.ids.tolist()) for site in departments.values()))
+    assert found.n_held_out == len(everywhere) < 66
+    assert found.federated["acc"] == pytest.approx(found.pooled["acc"], abs=0.05)
+
+
+def test_too_few_common_patients_leave_nothing_to_compare(departments, fitted):
+    other = MultiViewData({"z": np.eye(4)}, ids=["q1", "q2", "q3", departments["view_1"].data.ids[0]])
+    with pytest.raises(DataError, match="patients are at every site"):
+        compare_views(FedMSGL(2), {**departments, "other": SiteData(other)}, fitted=fitted)
+
+
+def test_alignment_is_told_in_counts(fitted, departments):
+    shown = show_alignment(fitted, 10)
+    n = len(fitted.labels_)
+    assert [list(row[:3]) for row in shown.rows] == [[name, 63, n] for name in departments]
+    assert all(row[3] == ("<10" if 63 - n < 10 else 63 - n) for row in shown.rows)
+    assert all(row[4:] == [0.0, 0.0] for row in shown.rows)
+    assert "whom every site has" in shown.caption
+
+
+def test_patients_are_found_under_the_key_of_the_study(departments, tmp_path):
+    key = PseudonymKey.generate()
+    data = {name: site.data for name, site in departments.items()}
+    model = FedMSGL(2).fit(mc.Federation.in_process(data, secure_sum=True, pseudonym_key=key))
+    ids = data["view_1"].ids
+    assert (model.labels_for(ids) == -1).all()
+    expected = model.labels_for(ids, key=key)
+    assert (model.hold_key(key).labels_for(ids) == expected).all()
+    assert (expected >= 0).sum() == len(model.labels_)
+    assert (pickle.loads(pickle.dumps(model)).labels_for(ids) == -1).all()
+    model.save(tmp_path)
+    again = FedMSGL.load(tmp_path)
+    assert again.alignment_counts_ == model.alignment_counts_
+    assert (again.labels_for(ids) == -1).all()
+    json.dumps(again.alignment_counts_)
+
+
+def test_run_under_a_key_of_its_own_finds_its_patients(departments, tmp_path):
+    PseudonymKey.generate().write(tmp_path / "key.toml")
+    content = {
+        "study": {"name": "x", "method": "fed-msgl", "output": "runs"},
+        "parameters": {"n_clusters": 2},
+        "sites": {name: {} for name in departments},
+        "privacy": {"secure_sum": True, "pseudonym_key": "key.toml"},
+    }
+    folder = run_study(Study.from_mapping(content, folder=tmp_path), sites=departments)
+    assert is_vertical(folder.study)
+    facts = folder.facts
+    assert (facts["vertical"], facts["rounds"]) == (True, 0)
+    figures = {row["name"]: row for row in folder.read("comparison.json")["figures"]}
+    assert figures["acc"]["federated"] == figures["acc"]["pooled"] > 0.9
+    assert folder.read("comparison.json")["patients_of_all_fits"] == facts["patients_aligned"]
+    alignment = folder.read("exhibits.json")[0]
+    assert (alignment["title"], len(alignment["rows"])) == ("Alignment", 3)
+    assert folder.read("disclosure.json")["card"]["individual"][:2] == ["tell_pseudonyms", "relate"]
