@@ -9,7 +9,7 @@ import multicentre as mc
 from multicentre.alignment import messages as sent
 from multicentre.alignment.alignment import align
 from multicentre.alignment.site import AlignmentPart
-from multicentre.federation.errors import ConfigurationError, DataError, RefusedByPolicy
+from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused, RefusedByPolicy
 from multicentre.federation.messages import Nothing, array
 from multicentre.federation.steps import Release, SitePart, step
 from multicentre.persons import Persons, describe_persons
@@ -17,10 +17,13 @@ from multicentre.persons import Persons, describe_persons
 PEOPLE = [f"p{number:02d}" for number in range(40)]
 
 
-def begin(*, people=None, policy=None):
+LISTED = mc.Policy(relations="listed")
+
+
+def begin(*, people=None, policy=LISTED, secure_sum=False):
     people = people or {"a": PEOPLE, "b": PEOPLE, "c": PEOPLE}
     sites = {name: mc.data.MultiViewData({"x": np.eye(len(ids))}, ids=ids) for name, ids in people.items()}
-    federation = mc.Federation.in_process(sites, policy=policy)
+    federation = mc.Federation.in_process(sites, policy=policy, secure_sum=secure_sum)
     told = Persons(**describe_persons(federation, "identifier", "identifier", "iso", None))
     return federation.begin(AlignmentPart), told
 
@@ -29,9 +32,9 @@ def pseudonyms(opened, told):
     return opened.ask(AlignmentPart.tell_pseudonyms, told)["a"].pseudonyms
 
 
-def agreeing(told, order, *, incomplete=False):
+def agreeing(told, order):
     terms = {name: getattr(told, name) for name in Persons.declarations()}
-    return sent.Agreeing(**terms, pseudonyms=order, incomplete=incomplete)
+    return sent.Agreeing(**terms, pseudonyms=order)
 
 
 def test_an_order_that_one_site_alone_was_told_is_not_worked_on():
@@ -85,7 +88,7 @@ def test_strangers_in_an_incomplete_order_do_not_hide_that_the_patients_are_few(
     strangers = np.arange(16 * 50, dtype=np.uint8).reshape(50, 16)
     mixed = np.unique(np.vstack([pseudonyms(opened, told)[:3], strangers]), axis=0)
     with pytest.raises(DataError, match="fewer than 10 of this site's patients"):
-        opened.ask(AlignmentPart.agree, agreeing(told, mixed, incomplete=True))
+        opened.ask(AlignmentPart.agree_incomplete, agreeing(told, mixed))
 
 
 def test_a_session_has_one_order():
@@ -126,3 +129,74 @@ class Shower(SitePart):
     def show(self, ask: Nothing) -> Rows:
         """Show."""
         return Rows(np.argmax(self.data.array("x"), axis=1).astype(float), patients=len(self.data))
+
+
+def aligned_by_hand(opened, told, order):
+    """Carry an alignment through as a coordinator of its own mind may, and return the records."""
+    opened.ask(AlignmentPart.tell_pseudonyms, told)
+    seals = opened.ask(AlignmentPart.agree, agreeing(told, order))
+    opened.ask(AlignmentPart.confirm, sent.Seals({site: answer.seal for site, answer in seals.items()}))
+    return opened.select((0,), ["a", "b", "c"])
+
+
+def show(chosen, **options):
+    return chosen.begin(Shower).ask(Shower.show, Nothing(), **options)
+
+
+def test_an_order_is_taken_in_after_the_site_told_its_own_patients_alone():
+    opened, told = begin()
+    order = pseudonyms(opened, told)
+    other = opened.begin(AlignmentPart)
+    with pytest.raises(ConfigurationError, match="were not told"):
+        other.ask(AlignmentPart.agree, agreeing(told, order))
+
+
+def test_a_site_that_lets_nothing_out_seals_nothing_either():
+    opened, told = begin(policy={"a": mc.Policy(), "b": mc.Policy(), "c": mc.Policy(relations="none")})
+    order = opened.ask(AlignmentPart.tell_pseudonyms, told, to=["a"])["a"].pseudonyms
+    with pytest.raises(RefusedByPolicy, match="relations"):
+        opened.ask(AlignmentPart.agree, agreeing(told, order), to=["c"])
+
+
+def test_two_alignments_that_differ_by_one_patient_are_not_both_worked_on():
+    opened, told = begin()
+    order = pseudonyms(opened, told)
+    assert len(show(aligned_by_hand(opened, told, order))["a"].rows) == 40
+    second = begin_again(opened)
+    with pytest.raises(DisclosureRefused, match="differ by fewer"):
+        show(aligned_by_hand(second, told, order[1:]))
+    third = begin_again(opened)
+    assert len(show(aligned_by_hand(third, told, order[12:]))["a"].rows) == 28
+
+
+def test_all_records_and_all_but_one_are_not_both_worked_on():
+    opened, told = begin()
+    show(opened)
+    with pytest.raises(DisclosureRefused, match="differ by fewer"):
+        show(aligned_by_hand(begin_again(opened), told, pseudonyms(opened, told)[1:]))
+
+
+def test_a_site_answers_for_aligned_records_among_those_that_sealed_their_order_alone():
+    opened, told = begin()
+    order = pseudonyms(opened, told)
+    seals = opened.ask(AlignmentPart.agree, agreeing(told, order[:30]), to=["a", "b"])
+    opened.ask(AlignmentPart.confirm, sent.Seals({s: answer.seal for s, answer in seals.items()}), to=["a", "b"])
+    chosen = opened.select((0,), ["a", "b", "c"])
+    with pytest.raises(RefusedByPolicy, match="did not seal"):
+        show(chosen)
+    assert set(show(chosen, to=["a", "b"])) == {"a", "b"}
+
+
+def test_a_plan_of_noise_is_refused_where_patients_are_at_every_site():
+    pytest.importorskip("opendp")
+    sites = {
+        name: mc.data.MultiViewData({"x": np.random.default_rng(0).normal(size=(40, 2))}, ids=PEOPLE) for name in "abc"
+    }
+    reference = {"x": {"centre": [0.0, 0.0], "spread": [1.0, 1.0]}}
+    aligned = align(mc.Federation.in_process(sites, secure_sum=True))
+    with pytest.raises(RefusedByPolicy, match="counts a patient at one site"):
+        mc.multiview.FedMvPPCA(1, epsilon=5.0, reference=reference).fit(aligned.federation)
+
+
+def begin_again(opened):
+    return opened.begin(AlignmentPart)

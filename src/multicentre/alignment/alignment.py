@@ -147,9 +147,9 @@ def _agree(federation: Federation, told: Persons, incomplete: bool) -> _Found:
     }
     order = _common_order(named, incomplete)
     pseudonyms = np.frombuffer(order.tobytes(), dtype=np.uint8).reshape(-1, sent.PSEUDONYM_BYTES).copy()
-    terms = {name: getattr(told, name) for name in Persons.declarations()}
-    sealed = federation.ask(AlignmentPart.agree, sent.Agreeing(**terms, pseudonyms=pseudonyms, incomplete=incomplete))
-    federation.ask(AlignmentPart.confirm, sent.Seals({site: answer.seal for site, answer in sealed.items()}))
+    asked = sent.Agreeing(**{name: getattr(told, name) for name in Persons.declarations()}, pseudonyms=pseudonyms)
+    sealed = _seals(federation, asked, incomplete)
+    federation.ask(AlignmentPart.confirm, sent.Seals(sealed))
     return _Found(
         pseudonyms,
         at_site={site: len(named[site]) for site in sealed},
@@ -157,6 +157,13 @@ def _agree(federation: Federation, told: Persons, incomplete: bool) -> _Found:
         missing={site: counted[site].n_missing for site in sealed},
         repeated={site: counted[site].n_repeated for site in sealed},
     )
+
+
+def _seals(federation: Federation, asked: sent.Agreeing, incomplete: bool) -> dict[str, sent.Bytes]:
+    if incomplete:
+        answers = federation.ask(AlignmentPart.agree_incomplete, asked)
+        return {site: answer.seal for site, answer in answers.items()}
+    return {site: answer.seal for site, answer in federation.ask(AlignmentPart.agree, asked).items()}
 
 
 def _common_order(named: Mapping[str, NDArray[np.bytes_]], incomplete: bool) -> NDArray[np.bytes_]:

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.messages import Message, array, arrays, count, flag
+from multicentre.federation.messages import Message, array, arrays, count, flag, texts
 from multicentre.federation.steps import Release
 from multicentre.persons import Persons
 
@@ -43,15 +43,26 @@ class Agreeing(Persons):
     """The patients that are to be aligned."""
 
     pseudonyms: Bytes = array("pseudonyms of the patients, ascending", ("n", PSEUDONYM_BYTES), dtype="u1")
-    incomplete: bool = flag("whether a site may lack some of them")
 
 
 @dataclass(frozen=True)
 class Sealed(Release):
-    """A seal on the order, which only a site with the study's key can make."""
+    """A seal on the order, which only a site with the study's key can make, and only if it has all the patients."""
 
-    concerns_patients: ClassVar[bool] = False
-    seal: Bytes = array("keyed hash of the site's name and the order", (SEAL_BYTES,), dtype="u1")
+    individual: ClassVar[bool] = True
+    seal: Bytes = array(
+        "keyed hash of the site's name and the order", (SEAL_BYTES,), dtype="u1", permission="relations=summed"
+    )
+
+
+@dataclass(frozen=True)
+class SealedIncomplete(Release):
+    """A seal on an order of which the site may lack patients: sums then show pairs that one site alone has."""
+
+    individual: ClassVar[bool] = True
+    seal: Bytes = array(
+        "keyed hash of the site's name and the order", (SEAL_BYTES,), dtype="u1", permission="relations=listed"
+    )
 
 
 @dataclass(frozen=True)
@@ -69,4 +80,5 @@ class Ordered(Message):
     places: Rows = array("its place in the common order", ("m",), dtype="i8")
     n_common: int = count("records in the common order")
     order: Bytes = array("hash of the order, by which seals are compared", (SEAL_BYTES,), dtype="u1")
-    confirmed: bool = flag("whether all sites were found to have the same order")
+    incomplete: bool = flag("whether a site may lack some of the patients")
+    sites: tuple[str, ...] = texts("sites that sealed the order; none before all were found to have the same")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -35,11 +36,12 @@ class AlignmentPart(KeyedPart):
     remembers: ClassVar[type[Message]] = sent.Ordered
     state: sent.Ordered | None = None
     _known: tuple[str, Pseudonyms] | None = None
+    _told: str = ""
 
     @property
     def folds(self) -> Rows | None:
         """0 for aligned records, -1 for others, once all sites were found to have the same order."""
-        if self.state is None or not self.state.confirmed:
+        if self.state is None or not self.state.sites:
             return None
         folds = np.full(len(self.data), -1, dtype=np.int64)
         folds[self.state.rows] = 0
@@ -48,9 +50,10 @@ class AlignmentPart(KeyedPart):
     @property
     def alignment(self) -> tuple[Rows, Common] | None:
         """Rows of the aligned records in the common order, and their places in it."""
-        if self.state is None or not self.state.confirmed:
+        if self.state is None or not self.state.sites:
             return None
-        return self.state.rows, Common(self.state.places, self.state.n_common)
+        held = self.state
+        return held.rows, Common(held.places, held.n_common, frozenset(held.sites), held.incomplete)
 
     @property
     def division(self) -> str:
@@ -67,50 +70,67 @@ class AlignmentPart(KeyedPart):
     def tell_pseudonyms(self, ask: Persons) -> sent.Pseudonyms:
         """Tell the pseudonyms of the site's patients, each once and in ascending order."""
         known = self._pseudonyms(ask)
+        self._told = purpose_of(ask)
         return sent.Pseudonyms(short(known.tokens[first_rows(known)]))
 
     @step(releases=sent.Sealed, when="once")
     def agree(self, ask: sent.Agreeing) -> sent.Sealed:
-        """Take in the order of the patients and seal it; nothing about them leaves."""
-        if self.state is not None:
-            raise ConfigurationError("the records are aligned already", where=self.site, mend="Align them anew.")
+        """Take in an order of patients who all are at this site, and seal it."""
+        return sent.Sealed(self._sealed(ask, incomplete=False))
+
+    @step(releases=sent.SealedIncomplete, when="on request")
+    def agree_incomplete(self, ask: sent.Agreeing) -> sent.SealedIncomplete:
+        """Take in an order of patients of whom this site may lack some, and seal it."""
+        return sent.SealedIncomplete(self._sealed(ask, incomplete=True))
+
+    def _sealed(self, ask: sent.Agreeing, *, incomplete: bool) -> sent.Bytes:
+        if self.state is not None or self._told != purpose_of(ask):
+            raise ConfigurationError(
+                "the records are aligned already, or their pseudonyms were not told",
+                where=self.site,
+                mend="Align anew.",
+            )
         known = self._pseudonyms(ask)
         rows = first_rows(known)
-        own = as_names(short(known.tokens[rows]))
-        order = as_names(ask.pseudonyms)
+        own, order = as_names(short(known.tokens[rows])), as_names(ask.pseudonyms)
         if np.any(order[1:] <= order[:-1]):
             raise ConfigurationError("the pseudonyms are not in ascending order", where=self.site)
         places = np.flatnonzero(np.isin(order, own))
-        if not ask.incomplete and len(places) < len(order):
+        if not incomplete and len(places) < len(order):
             raise RefusedByPolicy("patients who are not at this site are to be aligned", where=self.site)
+        self._check_crowd(len(places))
+        digest = np.frombuffer(hashlib.sha256(encode(ask)).digest(), dtype=np.uint8).copy()
+        found = rows[np.searchsorted(own, order[places])]
+        self.state = sent.Ordered(found, places, len(order), digest, incomplete, ())
+        return seal_of(self._held_key(), self.site, digest)
+
+    def _check_crowd(self, n_aligned: int) -> None:
+        """Refuse to align few records."""
         least = max(self.least_behind, LEAST_COMMON)
-        if len(places) < least:
+        if n_aligned < least:
             raise DataError(
                 f"fewer than {least} of this site's patients are to be aligned",
                 where=self.site,
                 mend="See that all sites name their patients by the same identifier, and hold the same key.",
             )
-        found = rows[np.searchsorted(own, order[places])]
-        digest = np.frombuffer(hashlib.sha256(encode(ask)).digest(), dtype=np.uint8).copy()
-        self.state = sent.Ordered(found, places, len(order), digest, confirmed=False)
-        return sent.Sealed(seal_of(self._held_key(), self.site, digest))
 
     @step(releases=Acknowledgement, when="once")
     def confirm(self, ask: sent.Seals) -> Acknowledgement:
         """Compare the seals of all sites with those that this site's own order would have; nothing leaves."""
-        if self.state is None:
+        held = self.state
+        if held is None:
             raise ConfigurationError("no order was taken in", where=self.site, mend="Align the records anew.")
         if self.site not in ask.seals or len(ask.seals) < self.n_peers:
             raise RefusedByPolicy("the seal of a site that takes part is missing", where=self.site)
-        key, order = self._held_key(), self.state.order
-        strangers = [site for site, seal in ask.seals.items() if not _same(seal, seal_of(key, site, order))]
+        key = self._held_key()
+        strangers = [site for site, seal in ask.seals.items() if not _same(seal, seal_of(key, site, held.order))]
         if strangers:
             raise RefusedByPolicy(
                 "a site sealed another order, or with another key",
                 where=", ".join(strangers),
                 mend="Compare the sites' keys (PseudonymKey.fingerprint) and align anew.",
             )
-        self.state = sent.Ordered(self.state.rows, self.state.places, self.state.n_common, order, confirmed=True)
+        self.state = replace(held, sites=tuple(ask.seals))
         return Acknowledgement()
 
     def _pseudonyms(self, told: Persons) -> Pseudonyms:

@@ -11,7 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.federation.engine import Call, Outcome, Refused, Selection, Upkeep
-from multicentre.federation.errors import ConfigurationError, DataError, MessageError, MulticentreError, SiteFailed
+from multicentre.federation.errors import (
+    ConfigurationError,
+    DataError,
+    DisclosureRefused,
+    MessageError,
+    MulticentreError,
+    RefusedByPolicy,
+    SiteFailed,
+)
 from multicentre.federation.messages import Message, Nothing
 from multicentre.federation.noise import PlanReview, PlanShown
 from multicentre.federation.steps import Common, Release, SitePart
@@ -112,6 +120,7 @@ class SiteRuntime:
         self._store = store
         self._parts: dict[tuple[str, type[SitePart]], SitePart] = {}
         self._chosen: dict[str, _Chosen] = {}
+        self._cohorts: list[tuple[Rows, bool]] = []
         self._log = logging.getLogger(f"multicentre.site.{name}")
 
     def answer(self, call: Call) -> Outcome:
@@ -162,6 +171,7 @@ class SiteRuntime:
             part.noised = self._gate.hides(call)
             part.masked, part.least_behind = call.mask is not None, self._gate.least_behind
             part.n_peers = len(set(call.peers))
+            _check_peers(part, call)
             release: Release = call.step.run(part, call.ask)
         except (Exception, SystemExit) as error:
             raise self._gate.note_failure(call, error) from None
@@ -175,6 +185,8 @@ class SiteRuntime:
             raise ConfigurationError("a session is about one selection of records", where=session)
         key = (session, kind)
         if key not in self._parts:
+            if kind.holds_patients and not kind.sees_identifiers and (chosen.common or selection is None):
+                self._remember(chosen)
             self._parts[key] = self._new_part(kind, chosen.rows)
             self._parts[key].within = chosen.within
             self._parts[key].common = chosen.common
@@ -195,8 +207,28 @@ class SiteRuntime:
             raise DataError("no record here is in the folds", where=str(selection), mend="Make the plan anew.")
         chosen = ".".join(map(str, sorted({fold for fold in selection.folds if fold >= 0})))
         label = f"{outer.within}{'/' if outer.within else ''}{part.method}/{part.division}:{chosen}"
-        places, common = part.alignment or (places, None)
-        return _Chosen(selection, places if outer.rows is None else outer.rows[places], label, common)
+        if part.alignment is None:
+            return _Chosen(selection, places if outer.rows is None else outer.rows[places], label, None)
+        places, common = part.alignment
+        rows = places if outer.rows is None else outer.rows[places]
+        return _Chosen(selection, rows, label, common)
+
+    def _remember(self, chosen: _Chosen) -> None:
+        """Refuse aligned records that differ by few from others, or from all: two answers would tell of those few.
+
+        What is remembered lasts as long as the site's process; a policy's ``min_difference`` lasts longer.
+        """
+        rows = np.arange(len(self.data)) if chosen.rows is None else np.sort(chosen.rows)
+        if any(np.array_equal(rows, other) for other, _ in self._cohorts):
+            return
+        for other, aligned in self._cohorts:
+            if (aligned or chosen.common) and len(np.setxor1d(rows, other)) < self._gate.least_behind:
+                raise DisclosureRefused(
+                    "these records differ by fewer than the policy's minimum from others that were worked on",
+                    where=self.name,
+                    mend="Work on the alignment that there is, or begin a new federation.",
+                )
+        self._cohorts.append((rows, chosen.common is not None))
 
     def _new_part(self, kind: type[SitePart], rows: Rows | None) -> SitePart:
         if kind is PlanReview:
@@ -219,6 +251,20 @@ class SiteRuntime:
         if self._seal is None:
             raise ConfigurationError("the site has no means to mask its answers", where=self.name)
         return self._seal, self._part(call.session, self._seal.keys, call.selection)
+
+
+def _check_peers(part: SitePart, call: Call) -> None:
+    """Refuse calls about aligned records to sites that did not seal their order, and plans of noise about them."""
+    if part.common is None:
+        return
+    if not set(call.peers) <= part.common.sites:
+        raise RefusedByPolicy("a site that takes part did not seal the order of the records", where=part.site)
+    if isinstance(part, PlanReview):
+        raise RefusedByPolicy(
+            "a plan of noise counts a patient at one site, and aligned records are of the same patients at all",
+            where=part.site,
+            mend="Leave epsilon out, or fit over sites that hold different patients.",
+        )
 
 
 def _taken(data: Any, rows: Rows) -> Any:

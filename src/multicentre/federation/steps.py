@@ -204,10 +204,16 @@ class Common:
         Place of each of the part's records in the common order, ascending.
     n_common : int
         Number of records in the common order; more than the part has where a site lacks some of them.
+    sites : frozenset of str
+        The sites that sealed the order: answers are given to calls to these alone.
+    incomplete : bool
+        Whether a site may lack some of the records.
     """
 
     places: NDArray[np.int64]
     n_common: int
+    sites: frozenset[str]
+    incomplete: bool = False
 
 
 class SitePart:

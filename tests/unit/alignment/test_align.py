@@ -81,7 +81,10 @@ def test_patients_whom_another_site_lacks_are_left_out_and_counted():
 
 
 def test_incomplete_keeps_all_patients_and_each_site_knows_its_places():
-    aligned = align(federate({"a": views(PEOPLE[:20]), "b": views(PEOPLE[10:])}), incomplete=True)
+    sites = {"a": views(PEOPLE[:20]), "b": views(PEOPLE[10:])}
+    with pytest.raises(RefusedByPolicy, match='relations = "listed"'):
+        align(federate(sites), incomplete=True)
+    aligned = align(federate(sites, policy=mc.Policy(relations="listed")), incomplete=True)
     found = shown(aligned)
     assert aligned.n_common == 30
     who = np.full(30, -1.0)
