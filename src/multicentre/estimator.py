@@ -179,7 +179,9 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-le
         with (folder / ".model.npz").open("wb") as file:
             np.savez(file, **arrays)
         (folder / ".model.npz").replace(folder / "model.npz")
-        write_atomically(folder / "model.json", json.dumps(description, indent=2, ensure_ascii=False).encode())
+        write_atomically(
+            folder / "model.json", json.dumps(description, indent=2, ensure_ascii=False, default=_plain).encode()
+        )
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
@@ -220,6 +222,13 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-le
         if handle is None:
             raise NotFittedError("The sites of the fit are not at hand: fit the model in this process first.")
         return handle
+
+
+def _plain(value: Any) -> Any:
+    """Return a number or an array of numpy's as JSON knows it."""
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    raise TypeError(f"{type(value).__name__} is no plain value")
 
 
 def _named(path: str, folder: Path) -> type[Any]:

@@ -10,7 +10,9 @@ import pytest
 PAGES = sorted((Path(__file__).resolve().parents[2] / "docs" / "methods").glob("*.md"))
 
 
-@pytest.mark.parametrize("page", [*PAGES, PAGES[0].parents[1] / "tables.md"], ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page", [*PAGES, *(PAGES[0].parents[1] / name for name in ("tables.md", "vertical.md"))], ids=lambda page: page.stem
+)
 def test_the_examples_run(page, capsys):
     if page.stem in ("vae", "fed-deep-surv") and importlib.util.find_spec("torch") is None:
         pytest.skip("torch is not installed")

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from multicentre.alignment import messages as sent
 from multicentre.alignment.site import AlignmentPart, as_given, as_names, pseudonyms_of, short
 from multicentre.data.identifiers import IDENTIFIER
+from multicentre.data.table import is_frame
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import DataError
 from multicentre.federation.messages import Message, array, count
@@ -226,6 +227,8 @@ def find_places(
 
 
 def _values(records: Any, person_key: str) -> list[Any]:
+    if isinstance(records, str) or is_frame(records):
+        raise DataError("a column of identifiers is needed", where="records", mend="Give a list, one a record.")
     columns = getattr(records, "identifier", None)
     if columns is not None:
         return list(columns.column(person_key))

@@ -72,10 +72,20 @@ class AlignedClusterer(FederatedEstimator):
         """
         if not isinstance(federation, Federation | Alignment):
             return super().fit(federation)
+        self._check_parameters()
         aligned = self.aligned(federation)
+        before = dict(self.__dict__)
         self.pseudonyms_, self._persons = aligned.pseudonyms, aligned.persons
         self.alignment_counts_ = _counts_of(aligned)
-        return super().fit(aligned.federation)
+        try:
+            return super().fit(aligned.federation)
+        except BaseException:
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
+
+    def _check_parameters(self) -> None:
+        """Check what can be checked before anything leaves a site."""
 
     def aligned(self, federation: Federation | Alignment) -> Alignment:
         """Return what was aligned already, or align a federation by the estimator's parameters."""
@@ -113,7 +123,7 @@ class AlignedClusterer(FederatedEstimator):
         Returns
         -------
         array of int64, shape (number of records,)
-            -1 for a patient who was not aligned.
+            -1 for a patient who was not aligned, or has nothing in common with others.
         """
         places = self.places_for(records, key=key, date_order=date_order)
         return np.where(places >= 0, self.labels_[places], -1)

@@ -120,7 +120,8 @@ class SiteRuntime:
         self._store = store
         self._parts: dict[tuple[str, type[SitePart]], SitePart] = {}
         self._chosen: dict[str, _Chosen] = {}
-        self._cohorts: list[tuple[Rows, bool]] = []
+        self._aligned: list[Rows] = []
+        self._whole = False
         self._log = logging.getLogger(f"multicentre.site.{name}")
 
     def answer(self, call: Call) -> Outcome:
@@ -218,17 +219,20 @@ class SiteRuntime:
 
         What is remembered lasts as long as the site's process; a policy's ``min_difference`` lasts longer.
         """
-        rows = np.arange(len(self.data)) if chosen.rows is None else np.sort(chosen.rows)
-        if any(np.array_equal(rows, other) for other, _ in self._cohorts):
-            return
-        for other, aligned in self._cohorts:
-            if (aligned or chosen.common) and len(np.setxor1d(rows, other)) < self._gate.least_behind:
-                raise DisclosureRefused(
-                    "these records differ by fewer than the policy's minimum from others that were worked on",
-                    where=self.name,
-                    mend="Work on the alignment that there is, or begin a new federation.",
-                )
-        self._cohorts.append((rows, chosen.common is not None))
+        if chosen.common is None or chosen.rows is None:
+            self._whole = True
+            differing = [len(self.data) - len(other) for other in self._aligned]
+        else:
+            differing = [len(np.setxor1d(chosen.rows, other)) for other in self._aligned]
+            differing += [len(self.data) - len(chosen.rows)] if self._whole else []
+        if any(0 < n_records < self._gate.least_behind for n_records in differing):
+            raise DisclosureRefused(
+                "these records differ by fewer than the policy's minimum from others that were worked on",
+                where=self.name,
+                mend="Work on the alignment that there is, or begin a new federation.",
+            )
+        if chosen.common is not None and chosen.rows is not None and 0 not in differing:
+            self._aligned.append(chosen.rows)
 
     def _new_part(self, kind: type[SitePart], rows: Rows | None) -> SitePart:
         if kind is PlanReview:

@@ -25,6 +25,7 @@ from multicentre.privacy.payment import Payment
 from multicentre.privacy.policy import Policy
 
 _MEND = "Ask the site's steward whether its policy can be changed, or leave the site out."
+_BARE = ("relations=listed", "relations=dense")
 MOST_FAILURES = 3
 MOST_UNBUDGETED = 8.0
 _LOCKED = "Look at the site's log, mend the data or the study there, and begin a new federation."
@@ -238,7 +239,8 @@ class Guard:
         for name, declaration in call.step.releases.declarations().items():
             permission = _needed_permission(call, declaration)
             if permission and (lacking := self.policy.lacks(permission)):
-                mend = f"Mask the sums (secure_sum=True). {_MEND}" if permission != declaration.permission else _MEND
+                mend = f"Masked sums (secure_sum=True) need less, where a method has them. {_MEND}"
+                mend = mend if permission in _BARE else _MEND
                 reason = f"this leaves only where the policy says {lacking}"
                 self._refuse(_facts(call), RefusedByPolicy, reason, place(call.step.releases, name), mend=mend)
 

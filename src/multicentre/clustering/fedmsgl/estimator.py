@@ -14,7 +14,7 @@ from sklearn.base import clone
 from multicentre.alignment import Alignment
 from multicentre.clustering.aligned import AlignedClusterer
 from multicentre.clustering.fedmsgl import messages as sent
-from multicentre.clustering.fedmsgl.checks import check_landmarks, check_parameters
+from multicentre.clustering.fedmsgl.checks import MANY, check_landmarks, check_parameters
 from multicentre.clustering.fedmsgl.choice import choose_stable_number
 from multicentre.clustering.fedmsgl.exhibits import show_clusters
 from multicentre.clustering.fedmsgl.historical import iterate
@@ -93,9 +93,10 @@ class FedMSGL(AlignedClusterer):
         :class:`~multicentre.clustering.fedmsgl.maths.published.PublishedTerms`.
     landmarks : int, "auto" or None, default "auto"
         Patients that all are expressed by, instead of by all others; "auto" takes 500 above 5,000 patients.
-    selection : {"stability", "eigengap"}, default "stability"
-        The number of clusters is the largest that k-means finds again from any start, or stands before the largest gap
-        of the eigenvalues. Neither finds many small groups.
+    selection : {"eigengap", "stability"}, default "eigengap"
+        The number of clusters stands before the largest gap of the eigenvalues, which suits groups that lie apart; or
+        is the largest that k-means finds again from any start, which suits groups that touch. Neither finds many small
+        groups: look at `eigenvalues_`.
     most_clusters : int, default 20
         Largest number of clusters that is looked for.
     tol : float, default 0.005
@@ -163,7 +164,7 @@ class FedMSGL(AlignedClusterer):
         variant: Literal["corrected", "paper", "as_published"] = "corrected",
         published: Mapping[str, Any] | None = None,
         landmarks: int | Literal["auto"] | None = "auto",
-        selection: Literal["stability", "eigengap"] = "stability",
+        selection: Literal["eigengap", "stability"] = "eigengap",
         most_clusters: int = 20,
         tol: float = 5e-3,
         person_key: str = IDENTIFIER,
@@ -207,18 +208,35 @@ class FedMSGL(AlignedClusterer):
             equal = keep_present(federation, views.sites, np.full(len(views.sites), 1.0))[0]
             self._weigh(views.sites, views.views, equal)
         self.n_clusters_ = self._chosen(vectors, self.eigenvalues_)
-        self.embedding_ = (
-            vectors[:, : self.n_clusters_] if self.variant != "corrected" else unit_rows(vectors[:, : self.n_clusters_])
+        is_corrected, chosen = self.variant == "corrected", vectors[:, : self.n_clusters_]
+        self.embedding_ = unit_rows(chosen) if is_corrected else chosen
+        n_init = self.n_init if is_corrected else 1
+        placed = np.flatnonzero(self.embedding_.any(axis=1)) if is_corrected else np.arange(n)
+        self.labels_ = np.full(n, -1, dtype=np.int64)
+        self.labels_[placed] = partition_rows(
+            self.embedding_[placed], self.n_clusters_, n_init=n_init, random_state=self.random_state
         )
-        n_init = self.n_init if self.variant == "corrected" else 1
-        self.labels_ = partition_rows(self.embedding_, self.n_clusters_, n_init=n_init, random_state=self.random_state)
+
+    def _check_parameters(self) -> None:
+        check_landmarks(self.landmarks)
+        check_parameters(self.get_params(deep=False), MANY, 0)
 
     def _embedded(self, federation: Federation, views: Views, n: int) -> Floats:
         if self.n_rounds > 1:
             self.affinity_ = self._refined(federation, views, n)
         else:
             self.affinity_ = federation.once("affinity", Sparse, lambda: self._related(federation, views, n)).matrix
-        vectors, self.eigenvalues_ = self._span(self.affinity_)
+        related = np.flatnonzero(np.asarray(self.affinity_.sum(axis=1)).ravel() > 0)
+        if len(related) == n:
+            vectors, self.eigenvalues_ = self._span(self.affinity_)
+            return vectors
+        warnings.warn(
+            f"{n - len(related)} patients have no view with data, or are like nobody: they are in no cluster (-1)",
+            stacklevel=5,
+        )
+        found, self.eigenvalues_ = self._span(self.affinity_[related][:, related])
+        vectors = np.zeros((n, found.shape[1]))
+        vectors[related] = found
         return vectors
 
     def _coded(self, federation: Federation, views: Views, n: int, n_landmarks: int) -> Floats:

@@ -18,7 +18,7 @@ from multicentre.federation.errors import ConfigurationError
 Floats = NDArray[np.float64]
 BLOCK = 4096
 MOST_ON_ALL = 20_000
-NEAREST = 15
+NEAREST = 40
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ def code_patients(
 ) -> Sparse:
     """Return what patients are made up of, shape (n, m): the largest shares of the mean over views.
 
-    Up to 20,000 patients all landmarks are mixed, above that the 15 nearest of each patient.
+    Up to 20,000 patients all landmarks are mixed, above that the 40 nearest of each patient.
 
     Raises
     ------
@@ -61,9 +61,9 @@ def _coded(federation: Federation, terms: sent.Terms, views: Views, block: _Bloc
     if federation.protection == "masked":
         codes = federation.sum(FedMSGLSite.code, asked).codes
         return np.asarray(codes / sum(site in federation.sites for site in views.sites))
-    listed = [
-        spread_codes(answer.nearest[view], answer.shares[view], len(block.landmarks))
-        for answer in ask_for_lists(federation, FedMSGLSite.list_codes, asked).values()
-        for view in answer.nearest
-    ]
-    return np.asarray(sum(listed) / len(listed))
+    total, n_views = np.zeros((block.last - block.first, len(block.landmarks))), 0
+    for answer in ask_for_lists(federation, FedMSGLSite.list_codes, asked).values():
+        for view, nearest in answer.nearest.items():
+            total += spread_codes(nearest, answer.shares[view], len(block.landmarks))
+            n_views += 1
+    return total / n_views

@@ -49,6 +49,10 @@ NORMS = ("l2", "z", "mms", "raw")
 LEAST_PATIENTS = 3
 MOST_PAIRED = 20_000
 MOST_LOCAL = 1_000
+MOST_LANDMARKS = 5_000
+MOST_CLUSTERS = 1_000
+MOST_LISTED = 200
+MOST_MU = 100.0
 FINE = 1e-4
 LARGEST_PENALTY = 1e9
 
@@ -108,10 +112,9 @@ class LocalViews:
         self._landmarks: dict[tuple[str, str, bytes], Landmarks] = {}
         self._present = {view: data.patients_with(view) for view in data.views}
         for view, present in self._present.items():
-            n_partial = int(np.isnan(data.array(view)[present]).any(axis=1).sum())
-            if n_partial:
+            if np.isnan(data.array(view)[present]).any():
                 raise DataError(
-                    f"{n_partial} patients have the view in part",
+                    "some patients have the view in part",
                     where=f"{site}, {view}",
                     mend="Fill the gaps in, or leave these patients' rows of the view empty.",
                 )
@@ -241,8 +244,13 @@ class LocalViews:
         Raises
         ------
         ConfigurationError
-            There are too many.
+            There are too many; or some lack a view, where sites did not agree to that: a sum would show the pairs that
+            one site alone has.
         """
+        if self.n_incomplete and not self._common.incomplete:
+            raise ConfigurationError(
+                "some patients lack a view", where=self._site, mend="Say incomplete=True, or leave them out."
+            )
         if self.n_common > MOST_PAIRED:
             raise ConfigurationError(
                 f"tables of pairs are made of at most {MOST_PAIRED} patients", where=self._site, mend="Use landmarks."
@@ -257,7 +265,7 @@ class LocalViews:
         ConfigurationError
             The labels are not of the patients in the common order, or name clusters that there are not.
         """
-        if len(labels) != self.n_common or not 1 <= n_clusters <= self.n_common:
+        if len(labels) != self.n_common or not 1 <= n_clusters <= min(self.n_common, MOST_CLUSTERS):
             raise ConfigurationError("the clusters are not of these patients", where=self._site)
         if labels.min() < 0 or labels.max() >= n_clusters:
             raise ConfigurationError(f"there are clusters 0 to {n_clusters - 1}", where=self._site)
@@ -271,22 +279,27 @@ class LocalViews:
                 where=self._site,
                 mend="Take n_rounds=1.",
             )
-        if not 0 <= ask.coupling <= LARGEST_PENALTY:
-            raise ConfigurationError("the coupling is from 0 to 1e9", where=self._site)
+        if not 0 <= ask.coupling <= LARGEST_PENALTY or consensus.max(initial=0.0) > sent.MOST_VIEWS:
+            raise ConfigurationError("the coupling is from 0 to 1e9, and what views share at most 64", where=self._site)
         return consensus
 
     def _block(self, view: str, ask: sent.Coding) -> tuple[Floats, Integers, Landmarks]:
         drawn = ask.landmarks
         if self.n_incomplete:
             raise ConfigurationError("some patients lack a view", where=self._site, mend="Do without landmarks.")
-        if len(drawn) < 2 or np.any(np.diff(drawn) <= 0) or drawn[0] < 0 or drawn[-1] >= self.n_common:
-            raise ConfigurationError("landmarks are two or more places, ascending", where=self._site)
+        if (
+            not 2 <= len(drawn) <= MOST_LANDMARKS
+            or np.any(np.diff(drawn) <= 0)
+            or drawn[0] < 0
+            or drawn[-1] >= self.n_common
+        ):
+            raise ConfigurationError(f"landmarks are 2 to {MOST_LANDMARKS} places, ascending", where=self._site)
         if not 0 <= ask.first < ask.last <= self.n_common or not 0 <= ask.nearest <= len(drawn):
             raise ConfigurationError("there is no such block of patients", where=self._site)
         known = self._view(view, ask.norm)
         key = (view, ask.norm, drawn.tobytes())
         if key not in self._landmarks:
-            self._landmarks = {**self._landmarks, key: prepare_landmarks(known.rows[drawn])}
+            self._landmarks[key] = prepare_landmarks(known.rows[drawn])
         own = number_landmarks(np.arange(ask.first, ask.last), drawn)
         return known.rows[ask.first : ask.last], own, self._landmarks[key]
 
@@ -298,8 +311,21 @@ class LocalViews:
         return self._prepared[view, norm]
 
 
-def check_terms(terms: sent.Terms) -> None:
-    """Raise ConfigurationError unless a site can work by these terms."""
+def check_terms(terms: sent.Terms, *, modest: bool) -> None:
+    """Raise ConfigurationError unless a site can work by these terms.
+
+    Parameters
+    ----------
+    terms : Terms
+    modest : bool
+        Refuse terms by which relations come near the patients' inner products: many of them, hardly told apart.
+    """
+    if modest and not (terms.top <= MOST_LISTED and _mu(terms) <= MOST_MU):
+        raise ConfigurationError(
+            f"more than {MOST_LISTED} relations of a patient, or mu above {MOST_MU:g}, show inner products of rows",
+            where="top, mu",
+            mend="Take fewer; a policy with min_patients = 0 is for simulations.",
+        )
     penalties = (terms.lambda_1, terms.lambda_3)
     if terms.norm not in NORMS:
         raise ConfigurationError("there is no such norm", where="norm", mend=f"Take one of {', '.join(NORMS)}.")
@@ -318,8 +344,8 @@ def checked_variant(ask: sent.Iterating) -> tuple[Variant, PublishedTerms]:
     """Return a published variant and its terms; raise ConfigurationError where there are none such."""
     if ask.variant not in VARIANTS or not np.isfinite(ask.consensus).all():
         raise ConfigurationError("there is no such variant", where="variant", mend=f"Take {' or '.join(VARIANTS)}.")
-    if not 1 <= ask.n_local <= MOST_LOCAL:
-        raise ConfigurationError(f"a round has from 1 to {MOST_LOCAL} iterations", where="n_local")
+    if not 1 <= ask.n_local <= MOST_LOCAL or ask.seed < 0:
+        raise ConfigurationError(f"a round has from 1 to {MOST_LOCAL} iterations, and a seed", where="n_local, seed")
     terms = PublishedTerms(ask.lambda_1, ask.lambda_2, ask.lambda_3, n_local=ask.n_local)
     return VARIANTS[ask.variant], terms
 

@@ -20,6 +20,7 @@ Singles = NDArray[np.float32]
 Integers = NDArray[np.int64]
 
 MOST_VIEWS = 64.0
+LARGEST_LOSS = 2.0**40
 
 
 @dataclass(frozen=True)
@@ -132,10 +133,11 @@ class Held(Message):
 
 @dataclass(frozen=True)
 class Distances(Release):
-    """How far a site's views are from what all share."""
+    """How far a site's views are from what all share, to two digits: no single relation shows in it."""
 
-    distances: dict[str, Floats] = arrays("distance of a view's shared part", (1,))
-    losses: dict[str, Floats] = arrays("what is left of a view unexplained, and its penalties", (1,))
+    distances: dict[str, Floats] = arrays(
+        "distance of a view's shared part, to two digits", (1,), permission="relations=summed"
+    )
 
 
 @dataclass(frozen=True)
@@ -151,6 +153,9 @@ class Parts(Release):
         ("pairs",),
         bound=MOST_VIEWS,
         permission="relations=summed",
+    )
+    loss: float = number(
+        "what is left of the views unexplained, penalties and pull", bound=LARGEST_LOSS, permission="relations=summed"
     )
 
 

@@ -54,12 +54,12 @@ class Pull:
     beta : float
         Of the consensus towards the embedding.
     least_change : float
-        Relative change of the objective at which rounds end.
+        Relative change of the consensus at which rounds end.
     """
 
     coupling: float
     beta: float
-    least_change: float = 1e-4
+    least_change: float = 1e-3
 
 
 def refine(
@@ -73,9 +73,10 @@ def refine(
         before = rounds.state
         coupling = 0.0 if number_of_round == 1 else pull.coupling
         rounds.state = _turn(federation, terms, before, dataclasses.replace(pull, coupling=coupling), embed)
-        after = rounds.state.objective
-        rounds.record(objective=after)
-        if coupling and abs(after - before.objective) < pull.least_change * abs(after):
+        moved = np.linalg.norm(rounds.state.consensus - before.consensus)
+        change = float(moved / (np.linalg.norm(rounds.state.consensus) or 1.0))
+        rounds.record(objective=rounds.state.objective, change=change)
+        if change < pull.least_change:
             rounds.stop()
     return rounds
 
@@ -100,8 +101,6 @@ def _turn(federation: Federation, terms: sent.Terms, state: Refined, pull: Pull,
     consensus, force = pull_together(sums.shared / kept, state.embedding, pull.beta if pull.coupling else 0.0)
     own = unpack_pairs(sums.own, len(consensus)) / np.count_nonzero(weights)
     affinity = symmetrise(consensus) + own
-    losses = sum(float(answers[site].losses[view][0]) for site, view in named)
-    apart = pull.coupling / 2.0 * float(weights @ distances**2)
     attraction = force / 4.0 * float((spread(state.embedding, consensus) * consensus).sum())
     embedding = embed(csr_array(affinity))
-    return Refined(consensus, affinity, embedding, sites, views, distances, weights, losses + apart + attraction)
+    return Refined(consensus, affinity, embedding, sites, views, distances, weights, sums.loss + attraction)

@@ -15,7 +15,14 @@ from numpy.typing import NDArray
 
 from multicentre.clustering.fedmsgl import messages as sent
 from multicentre.clustering.fedmsgl.local import LocalViews, check_terms, check_told
-from multicentre.clustering.fedmsgl.maths.fusion import pack_pairs, place_lists, symmetrise, weigh_alike, weigh_views
+from multicentre.clustering.fedmsgl.maths.fusion import (
+    pack_pairs,
+    place_lists,
+    symmetrise,
+    two_digits,
+    weigh_alike,
+    weigh_views,
+)
 from multicentre.clustering.fedmsgl.maths.profiles import profile_columns
 from multicentre.clustering.fedmsgl.maths.published import measure_distance, weigh_as_published
 from multicentre.data import MultiViewData
@@ -27,6 +34,7 @@ Floats = NDArray[np.float64]
 LEAST_IN_PROFILE = 10
 MOST_ROUNDS = 50
 LEAST_COUPLING = 0.01
+LEAST_SITES = 3
 NOTHING = sent.Held({}, {}, 0.0, 0)
 
 
@@ -41,6 +49,7 @@ class FedMSGLSite(SitePart):
     _views: LocalViews | None = None
     _parts: dict[str, tuple[Floats, Floats]] | None = None
     _weigh: Callable[[Floats], Floats] | None = None
+    _loss: float = 0.0
     _asked: tuple[object, ...] | None = None
     _profiled: bool = False
 
@@ -80,17 +89,17 @@ class FedMSGLSite(SitePart):
 
     @step(releases=sent.Distances, when="every round")
     def refine(self, ask: sent.Refining) -> sent.Distances:
-        """Express the patients close to what views share; tell how far each view is from it, and its loss."""
-        check_terms(ask)
+        """Express the patients close to what views share, and tell how far each view is from it."""
+        check_terms(ask, modest=self.least_behind > 0)
         held = self._checked_round(ask)
         weights = self._weights(ask, weigh_views) if ask.coupling else dict.fromkeys(self._local.names, 0.0)
         found = {view: self._local.refine(view, ask, weights[view]) for view in self._local.names}
         self._parts = {view: (one.shared, one.own) for view, one in found.items()}
         self._weigh = weigh_views if ask.coupling else weigh_alike
-        distances = {view: np.array([one.distance]) for view, one in found.items()}
+        self._loss = sum(one.loss + ask.coupling / 2.0 * weights[view] * one.distance**2 for view, one in found.items())
+        distances = {view: np.array([two_digits(one.distance)]) for view, one in found.items()}
         self.state = sent.Held({}, distances, max(held.coupling, ask.coupling), held.n_rounds + 1)
-        losses = {view: np.array([one.loss]) for view, one in found.items()}
-        return sent.Distances(distances, losses, patients=self._local.fewest)
+        return sent.Distances(distances, patients=self._local.fewest)
 
     @step(releases=sent.Distances, when="every round")
     def iterate(self, ask: sent.Iterating) -> sent.Distances:
@@ -98,13 +107,16 @@ class FedMSGLSite(SitePart):
         held = self.state or NOTHING
         if ask.is_first != (held.n_rounds == 0) or held.n_rounds >= MOST_ROUNDS:
             raise RefusedByPolicy("rounds are taken in turn, and not so many", where=self.site, mend="Fit anew.")
-        self._parts = self._local.iterate(ask, held.own, self.generator(ask.seed))
-        self._weigh = functools.partial(weigh_as_published, name=ask.variant)
-        distances = {view: np.array([measure_distance(parts[0], ask.consensus)]) for view, parts in self._parts.items()}
+        self._check_crowd(is_first=ask.is_first)
+        self._parts = self._local.iterate(ask, held.own, self.generator(abs(ask.seed)))
+        self._weigh, self._loss = functools.partial(weigh_as_published, name=ask.variant), 0.0
+        distances = {
+            view: np.array([two_digits(measure_distance(parts[0], ask.consensus))])
+            for view, parts in self._parts.items()
+        }
         own = {view: parts[1] for view, parts in self._parts.items()}
         self.state = sent.Held(own, distances, 0.0, held.n_rounds + 1)
-        nothing = {view: np.zeros(1) for view in distances}
-        return sent.Distances(distances, nothing, patients=self._local.fewest)
+        return sent.Distances(distances, patients=self._local.fewest)
 
     @step(releases=sent.Parts, when="every round", summed=True)
     def tell_parts(self, ask: sent.Told) -> sent.Parts:
@@ -118,7 +130,7 @@ class FedMSGLSite(SitePart):
             shared += weights[view] * parts[0]
             own += parts[1]
         self._parts = None
-        return sent.Parts(shared, pack_pairs(symmetrise(own)))
+        return sent.Parts(shared, pack_pairs(symmetrise(own)), self._loss)
 
     @step(releases=sent.Codes, when="on request", summed=True)
     def code(self, ask: sent.Coding) -> sent.Codes:
@@ -145,12 +157,14 @@ class FedMSGLSite(SitePart):
             view: profile_columns(self.data.array(view), labels, ask.n_clusters, least) for view in self.data.views
         }
         return sent.Profiles(
-            {view: one.sizes for view, one in found.items()}, {view: one.means for view, one in found.items()}
+            {view: one.sizes for view, one in found.items()},
+            {view: one.means for view, one in found.items()},
+            patients={view: int(one.sizes[one.sizes > 0].min(initial=len(labels))) for view, one in found.items()},
         )
 
     def _check_once(self, ask: sent.Terms) -> None:
         """Check that all that is asked of a session is by the same terms, and by the same landmarks."""
-        check_terms(ask)
+        check_terms(ask, modest=self.least_behind > 0)
         landmarks = ask.landmarks.tobytes() if isinstance(ask, sent.Coding) else b""
         asked = (*(getattr(ask, name) for name in sent.Terms.declarations()), landmarks)
         if self._asked not in (None, asked):
@@ -161,6 +175,8 @@ class FedMSGLSite(SitePart):
         held = self.state or NOTHING
         is_first = held.n_rounds == 0
         in_turn = (ask.coupling == 0) == is_first and held.coupling in (0, ask.coupling)
+        in_turn = in_turn and not (is_first and ask.consensus.any())
+        self._check_crowd(is_first=is_first)
         if not in_turn or held.n_rounds >= MOST_ROUNDS or 0 < ask.coupling < LEAST_COUPLING * ask.lambda_1:
             raise RefusedByPolicy(
                 "rounds are taken in turn, with one pull above a hundredth of lambda_1, and not so many",
@@ -168,6 +184,13 @@ class FedMSGLSite(SitePart):
                 mend="Fit anew.",
             )
         return held
+
+    def _check_crowd(self, *, is_first: bool) -> None:
+        """Refuse to work on with what two sites share: each could take its own part off and hold the other's."""
+        if not is_first and self.n_peers < LEAST_SITES and self.least_behind > 0:
+            raise RefusedByPolicy(
+                "what two sites share shows each the other's relations", where=self.site, mend="Take n_rounds=1."
+            )
 
     def _weights(self, told: sent.Told | sent.Refining, weigh: Callable[[Floats], Floats]) -> dict[str, float]:
         """Return the weights of the site's views, which follow from what all sites told of their distances."""

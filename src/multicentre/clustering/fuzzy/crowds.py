@@ -7,6 +7,8 @@ import numpy as np
 from multicentre.clustering.fuzzy.maths import Floats, share_memberships
 
 ROUNDING = 1e-9
+SAME_DIRECTION = 1e-14
+MOST_SHARE = 0.5
 
 
 def effective_number(weights: Floats) -> Floats:
@@ -48,7 +50,8 @@ def weigh_many(distances: Floats, alpha: Floats, m: float, shown: Floats, *, pla
     """Return u^m, shape (n, c), without the clusters to which too few patients amount.
 
     Those patients count in the other clusters instead: left out of all sums they would be told by the difference.
-    Clusters are left out one at a time, the smallest first. One always stays.
+    Clusters are left out one at a time, the smallest first, also until no combination of them is mostly one patient.
+    One always stays.
 
     Parameters
     ----------
@@ -75,13 +78,21 @@ def weigh_many(distances: Floats, alpha: Floats, m: float, shown: Floats, *, pla
         weights = np.zeros(distances.shape[1:])
         weights[:, kept] = share_memberships(distances[:, :, kept], alpha, m, plain=plain) ** m
         behind = np.where(kept, count_behind(weights, shown), np.inf)
-        if kept.sum() == 1 or behind.min() >= least - ROUNDING:
+        if kept.sum() == 1 or (behind.min() >= least - ROUNDING and is_of_many(span(weights[None], shown))):
             return weights
         kept[behind.argmin()] = False
 
 
 def have_many_moved(before: Floats, after: Floats, shown: Floats, least: int) -> bool:
-    """Tell whether every cluster whose weights changed did so by as many patients, so that no difference is one's row.
+    """Tell whether each cluster differs from each earlier one by as many patients, so that no difference is one's row.
+
+    Clusters are compared whatever their place, since a coordinator may list them in another order. Two may be the same.
+
+    Parameters
+    ----------
+    before, after : arrays of shape (n, c)
+    shown : array of shape (n, k)
+    least : int
 
     Examples
     --------
@@ -89,6 +100,66 @@ def have_many_moved(before: Floats, after: Floats, shown: Floats, least: int) ->
     >>> have_many_moved(before, after, np.ones((4, 1)), 2), have_many_moved(before, before, np.ones((4, 1)), 2)
     (False, True)
     """
-    moved = np.abs(after - before)
-    changed = moved.max(axis=0) > 0
-    return bool((count_behind(moved[:, changed], shown) >= least - ROUNDING).all())
+    for shift in range(before.shape[1]):
+        moved = np.abs(after - np.roll(before, shift, axis=1))
+        changed = moved.max(axis=0) > 0
+        if (count_behind(moved[:, changed], shown) < least - ROUNDING).any():
+            return False
+    return True
+
+
+def span(answers: Floats, shown: Floats) -> list[Floats]:
+    """Return for each view an orthonormal basis of all weights that sums of it rested on.
+
+    Parameters
+    ----------
+    answers : array of shape (t, n, c)
+        The weights of each answer.
+    shown : array of shape (n, k)
+
+    Returns
+    -------
+    list of k arrays of shape (n, r_k)
+
+    Examples
+    --------
+    >>> [basis.shape for basis in span(np.ones((2, 4, 3)), np.ones((4, 1)))]
+    [(4, 1)]
+    """
+    bases = [np.zeros((len(shown), 0)) for _ in shown.T]
+    for weights in answers:
+        bases = widen(bases, weights, shown)
+    return bases
+
+
+def widen(bases: list[Floats], weights: Floats, shown: Floats) -> list[Floats]:
+    """Return the bases of `span` with one more answer, weights of shape (n, c)."""
+    return [_append(basis, weights * has[:, None]) for basis, has in zip(bases, shown.T, strict=True)]
+
+
+def is_of_many(bases: list[Floats]) -> bool:
+    """Tell whether no weighted sum of what left rests on one patient as much as on all others together, in squares.
+
+    The largest share of patient i in the square of any vector of a span is its leverage, the squared length of row i of
+    an orthonormal basis.
+
+    Examples
+    --------
+    >>> one_moves = np.array([[[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]], [[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]]])
+    >>> is_of_many(span(np.ones((1, 3, 2)), np.ones((3, 1)))), is_of_many(span(one_moves, np.ones((3, 1))))
+    (True, False)
+    """
+    return all(float(np.square(basis).sum(axis=1).max(initial=0.0)) < MOST_SHARE - ROUNDING for basis in bases)
+
+
+def _append(basis: Floats, columns: Floats) -> Floats:
+    """Return the basis with the directions of the columns that it lacks, down to what rounding would hide."""
+    rest = columns
+    for _ in range(2):
+        rest = rest - basis @ (basis.T @ rest)
+    left, sizes, _ = np.linalg.svd(rest, full_matrices=False)
+    new = left[:, sizes > SAME_DIRECTION * np.linalg.norm(columns)]
+    for _ in range(2):
+        new = new - basis @ (basis.T @ new)
+        new = np.linalg.qr(new)[0]
+    return np.concatenate([basis, new], axis=1)

@@ -101,10 +101,10 @@ class Agreement(Standards):
 
 @dataclass(frozen=True)
 class Memory(Standards):
-    """What a site remembers: the units and, where answers leave in clear, what the last one rested on."""
+    """What a site remembers: the units and, where answers leave in clear, what each of them rested on."""
 
     n_asked: int = count("sums asked for so far")
-    weights: Floats | None = array("memberships of the last answer to the power of m", ("n", "c"), optional=True)
+    weights: Floats | None = array("memberships of each answer to the power of m", ("t", "n", "c"), optional=True)
     dispersions: Floats | None = array("dispersions of the last answer", ("k",), optional=True)
 
 

@@ -4,8 +4,9 @@ Both methods ask the same: given the clusters' centres, sums of rows over patien
 the coordinator makes of the sums tells them apart. No membership and no label leaves.
 
 Where answers leave in clear, a site leaves out the clusters to which too few of its patients amount (those patients
-count in the other clusters), and answers as it did last until enough patients have moved in every cluster that changed:
-otherwise the difference of two answers would be one patient's row.
+count in the other clusters), and answers as it did last until each cluster differs by enough patients from every one
+that left in the fit, and no combination of all that left would rest mostly on one patient: otherwise a difference of
+answers, however long ago, would be one patient's row.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import numpy as np
 
 from multicentre.clustering.fuzzy import limits
 from multicentre.clustering.fuzzy import messages as sent
-from multicentre.clustering.fuzzy.crowds import ROUNDING, count_behind, have_many_moved, weigh_many
+from multicentre.clustering.fuzzy.crowds import ROUNDING, count_behind, have_many_moved, is_of_many, span, weigh_many, widen
 from multicentre.clustering.fuzzy.maths import Floats, Rows, add_up, measure_distances, share_memberships
 from multicentre.data.multiview import MultiViewData
 from multicentre.federation.errors import ConfigurationError
@@ -37,6 +38,7 @@ class FuzzySite(SitePart):
     data: MultiViewData
     state: sent.Memory | None = None
     _rows: Rows | None = None
+    _spanned: tuple[Floats, list[Floats]] | None = None
 
     @step(releases=sent.Description, when="once")
     def describe(self, ask: Nothing) -> sent.Description:
@@ -133,15 +135,32 @@ class FuzzySite(SitePart):
     def _answer_in_clear(self, ask: sent.Clusters, distances: Floats) -> sent.MembershipSums:
         memory, shown, least = self.memory, self.rows.shown, self.least_behind
         weights = weigh_many(distances, ask.view_weights, ask.fuzziness, shown, plain=ask.plain, least=least)
-        before, dispersions = memory.weights, memory.dispersions
-        if before is not None and before.shape != weights.shape:
+        told = np.empty((0, *weights.shape)) if memory.weights is None else memory.weights
+        if told.shape[1:] != weights.shape:
             raise ConfigurationError("the fit began with other clusters", where="Clusters", mend="Begin a new fit.")
         self.state = memory = replace(memory, n_asked=memory.n_asked + 1)
-        if before is not None and dispersions is not None and not have_many_moved(before, weights, shown, least):
-            return replace(self._answer(before, distances), dispersions=dispersions)
+        if memory.dispersions is not None and not self._may_add(told, weights):
+            return replace(self._answer(told[-1], distances), dispersions=memory.dispersions)
         answer = self._answer(weights, distances)
-        self.state = replace(memory, weights=weights, dispersions=answer.dispersions)
+        bases, told = widen(self._bases(told), weights, shown), np.concatenate([told, weights[None]])
+        self._spanned = told, bases
+        self.state = replace(memory, weights=told, dispersions=answer.dispersions)
         return answer
+
+    def _may_add(self, told: Floats, weights: Floats) -> bool:
+        """Whether weights may leave besides those of all earlier answers."""
+        shown, least = self.rows.shown, self.least_behind
+        return (
+            len(told) < limits.most_in_clear(*weights.shape)
+            and all(have_many_moved(before, weights, shown, least) for before in reversed(told))
+            and is_of_many(widen(self._bases(told), weights, shown))
+        )
+
+    def _bases(self, told: Floats) -> list[Floats]:
+        """Return what the answers that left span; made anew from what is remembered after a break."""
+        if self._spanned is None or self._spanned[0] is not told:
+            self._spanned = told, span(told, self.rows.shown)
+        return self._spanned[1]
 
     def _behind(self, weights: Floats) -> int:
         """Return to how many patients the smallest cluster amounts: all of them under a mask."""

@@ -174,6 +174,17 @@ def weigh_alike(distances: ArrayLike) -> Floats:
     return np.full(n_views, 1.0 / n_views)
 
 
+def two_digits(distance: float) -> float:
+    """Return a distance to two significant digits.
+
+    Examples
+    --------
+    >>> two_digits(3.14159), two_digits(0.0)
+    (3.1, 0.0)
+    """
+    return float(f"{distance:.1e}")
+
+
 def spread(embedding: ArrayLike, support: Matrix) -> Matrix:
     """Return Zf, the squared distances between rows of F: all of them, or where a csr_array has entries.
 
