@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
@@ -126,6 +127,10 @@ class AlignedClusterer(FederatedEstimator):
             -1 for a patient who was not aligned, or has nothing in common with others.
         """
         places = self.places_for(records, key=key, date_order=date_order)
+        if len(places) and np.all(places < 0):
+            warnings.warn(
+                "none of these records took part in the fit, or they were aligned under another key", stacklevel=2
+            )
         return np.where(places >= 0, self.labels_[places], -1)
 
     def assess(

@@ -25,7 +25,6 @@ from multicentre.privacy.payment import Payment
 from multicentre.privacy.policy import Policy
 
 _MEND = "Ask the site's steward whether its policy can be changed, or leave the site out."
-_BARE = ("relations=listed", "relations=dense")
 MOST_FAILURES = 3
 MOST_UNBUDGETED = 8.0
 _LOCKED = "Look at the site's log, mend the data or the study there, and begin a new federation."
@@ -239,8 +238,7 @@ class Guard:
         for name, declaration in call.step.releases.declarations().items():
             permission = _needed_permission(call, declaration)
             if permission and (lacking := self.policy.lacks(permission)):
-                mend = f"Masked sums (secure_sum=True) need less, where a method has them. {_MEND}"
-                mend = mend if permission in _BARE else _MEND
+                mend = f"Mask the sums (secure_sum=True). {_MEND}" if _is_bare(call, declaration) else _MEND
                 reason = f"this leaves only where the policy says {lacking}"
                 self._refuse(_facts(call), RefusedByPolicy, reason, place(call.step.releases, name), mend=mend)
 
@@ -307,8 +305,11 @@ def _is_count(value: object) -> bool:
 
 def _needed_permission(call: Call, declaration: Declaration) -> str:
     """Return the permission that a field needs: a sum that is not masked shows a site's whole table."""
-    is_bare = call.step.summed and call.protection == "clear" and declaration.permission == "relations=summed"
-    return "relations=dense" if is_bare else declaration.permission
+    return "relations=dense" if _is_bare(call, declaration) else declaration.permission
+
+
+def _is_bare(call: Call, declaration: Declaration) -> bool:
+    return call.step.summed and call.protection == "clear" and declaration.permission == "relations=summed"
 
 
 def _says_something(declaration: Declaration, value: Any) -> bool:

@@ -29,6 +29,7 @@ from multicentre.clustering.fedmsgl.rounds import (
     add_relations,
     collect_lists,
     describe_views,
+    in_clear,
     keep_present,
 )
 from multicentre.clustering.fedmsgl.site import FedMSGLSite
@@ -46,6 +47,7 @@ Floats = NDArray[np.float64]
 MOST_WITHOUT_LANDMARKS = 5_000
 USUAL_LANDMARKS = 500
 LEAST_MU = 4.0
+BEYOND = 5
 
 
 class FedMSGL(AlignedClusterer):
@@ -243,10 +245,11 @@ class FedMSGL(AlignedClusterer):
         if federation.protection == "clear":
             self._warn_of_lists()
         terms = self._terms()
+        seed = self.random_state
         self.affinity_ = federation.once(
-            "codes", Sparse, lambda: code_patients(federation, terms, views, n, n_landmarks, self.random_state)
+            "codes", Sparse, lambda: in_clear(lambda: code_patients(federation, terms, views, n, n_landmarks, seed))
         ).matrix
-        vectors, self.eigenvalues_ = embed_samples(self.affinity_, self._n_vectors(n_landmarks))
+        vectors, self.eigenvalues_ = embed_samples(self.affinity_, self._n_vectors(n_landmarks + 1))
         return vectors
 
     def _iterated(self, federation: Federation, n: int) -> Floats:
@@ -313,7 +316,8 @@ class FedMSGL(AlignedClusterer):
         """Return the names of the steps that a fit with these parameters may ask of a site."""
         if self.variant != "corrected":
             return frozenset({"describe", "iterate", "tell_parts"})
-        related = {"refine", "tell_parts"} if self.n_rounds > 1 else {"relate", "list_relations", "count_shared"}
+        related = {"refine", "tell_parts"} if self.n_rounds > 1 else {"relate", "list_relations"}
+        related |= {"count_shared"} if self.incomplete else set()
         coded = {"code", "list_codes"}
         if self.landmarks == "auto":
             return frozenset({"describe", *related, *coded})
@@ -323,7 +327,7 @@ class FedMSGL(AlignedClusterer):
         if federation.protection == "masked":
             return add_relations(federation, self._terms(), views, n)
         self._warn_of_lists()
-        return collect_lists(federation, self._terms(), n)
+        return in_clear(lambda: collect_lists(federation, self._terms(), n))
 
     def _refined(self, federation: Federation, views: Views, n: int) -> csr_array:
         if views.n_incomplete:
@@ -360,13 +364,13 @@ class FedMSGL(AlignedClusterer):
     def _chosen(self, vectors: Floats, eigenvalues: Floats) -> int:
         if self.n_clusters is not None:
             return self.n_clusters
-        most = len(eigenvalues) - 1
+        most = min(self.most_clusters, len(eigenvalues) - 1)
         if self.selection == "eigengap":
             return choose_n_clusters(eigenvalues, most)
         return choose_stable_number(vectors, most, self.random_state)
 
     def _n_vectors(self, n: int) -> int:
-        return self.n_clusters or min(self.most_clusters + 1, n - 1)
+        return min((self.n_clusters or self.most_clusters) + BEYOND, n - 1)
 
     def _n_landmarks(self, n: int) -> int:
         if self.landmarks == "auto":

@@ -306,7 +306,8 @@ class LocalViews:
     def _view(self, view: str, norm: str) -> _View:
         if (view, norm) not in self._prepared:
             kind: Any = norm
-            rows = prepare_view(self._data.array(view)[self._present[view]], kind)
+            values, present = self._data.array(view), self._present[view]
+            rows = prepare_view(values if present.all() else values[present], kind)
             self._prepared[view, norm] = _View(self.places(view), rows)
         return self._prepared[view, norm]
 

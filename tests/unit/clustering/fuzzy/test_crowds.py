@@ -4,7 +4,14 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from multicentre.clustering.fuzzy.crowds import count_behind, effective_number, have_many_moved, weigh_many
+from multicentre.clustering.fuzzy.crowds import (
+    count_behind,
+    effective_number,
+    have_many_moved,
+    is_of_many,
+    span,
+    weigh_many,
+)
 
 seeds = st.integers(0, 10_000)
 
@@ -56,3 +63,31 @@ def test_one_who_moves_among_many_who_hardly_move_is_one():
     after = before + 1e-4
     after[0] = [1.0, 0.0]
     assert not have_many_moved(before, after, np.ones((20, 1)), 5)
+
+
+def test_clusters_are_compared_in_every_place():
+    before, after = np.repeat(np.eye(2), 10, axis=0), np.repeat(np.eye(2)[::-1], 10, axis=0)
+    assert have_many_moved(before, after, np.ones((20, 1)), 5)
+    after[0] = [1.0, 0.0]
+    assert not have_many_moved(before, after, np.ones((20, 1)), 5)
+
+
+@given(seeds, st.integers(1, 4))
+def test_bases_span_the_weights_of_each_view_and_nothing_else(seed, t):
+    rng = np.random.default_rng(seed)
+    shown = np.column_stack([np.ones(15), rng.random(15) < 0.7]).astype(float)
+    answers = rng.random((t, 15, 3))
+    answers[-1] = answers[0] * 2.0
+    for basis, has in zip(span(answers, shown), shown.T, strict=True):
+        columns = answers.transpose(1, 0, 2).reshape(15, -1) * has[:, None]
+        assert basis.shape[1] == np.linalg.matrix_rank(columns)
+        assert np.allclose(basis.T @ basis, np.eye(basis.shape[1]), atol=1e-12)
+        assert np.allclose(basis @ (basis.T @ columns), columns, atol=1e-9)
+
+
+def test_weights_that_differ_in_one_patient_by_very_little_still_tell_of_it():
+    before = np.tile(np.random.default_rng(0).random((40, 1)), (1, 1))
+    after = before.copy()
+    after[7] += 1e-9
+    assert is_of_many(span(before[None], np.ones((40, 1))))
+    assert not is_of_many(span(np.stack([before, after]), np.ones((40, 1))))

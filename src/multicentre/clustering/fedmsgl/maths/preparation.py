@@ -47,7 +47,7 @@ def _divide(numerator: Floats, denominator: Floats) -> Floats:
 
 
 def _scale_samples(X: Floats) -> Floats:
-    held = _divide(X, np.abs(X).max(axis=1, keepdims=True))
+    held = _divide(X, np.maximum(X.max(axis=1, keepdims=True), -X.min(axis=1, keepdims=True)))
     return _divide(held, np.linalg.norm(held, axis=1, keepdims=True))
 
 
@@ -100,11 +100,12 @@ def prepare_view(X: Floats, norm: Norm = "l2") -> Floats:
            [-0.391,  1.562],
            [-0.391, -0.521]])
     """
-    largest = np.abs(X).max(initial=0.0)
+    largest = max(X.max(initial=0.0), -X.min(initial=0.0))
     scaled = _SCALES[norm](X / largest if largest > 0.0 else np.asarray(X, dtype=np.float64))
-    centred: Floats = scaled - scaled.mean(axis=0)
+    uncentred = float(np.vdot(scaled, scaled)) / len(X)
+    centred: Floats = np.subtract(scaled, scaled.mean(axis=0), out=scaled)
     squared = float(np.vdot(centred, centred)) / len(X)
-    if squared <= NOISE**2 * float(np.vdot(scaled, scaled)) / len(X):
+    if squared <= NOISE**2 * uncentred:
         return np.zeros_like(centred)
     centred /= np.sqrt(squared)
     return centred

@@ -1,0 +1,124 @@
+"""FedMSGL against its equations, solved another way on all views in one place; and its levels on public data."""
+
+import numpy as np
+import pytest
+from scipy.optimize import nnls
+from sklearn.cluster import KMeans
+
+import multicentre as mc
+from msgl_sites import GROUP, NAMES, VIEWS, fit, same_partition, split
+from multicentre.clustering import FedMSGL
+from multicentre.clustering.metrics import clustering_scores
+from multicentre.datasets import load_bbcsport, load_handwritten, load_sonar
+from multicentre.datasets.simulated_views import split_views
+from multicentre.federation.errors import DataError
+
+MU = 5.0
+
+
+def express(X, mu):
+    """Return Z of equation (4) in its reduced form, one non-negative least squares a sample; row j expresses j."""
+    rows = X / np.linalg.norm(X, axis=1, keepdims=True)
+    rows = rows - rows.mean(axis=0)
+    rows /= np.sqrt((rows**2).sum(axis=1).mean())
+    n, heavy = len(rows), 1e4
+    Z = np.zeros((n, n))
+    for j in range(n):
+        others = np.delete(np.arange(n), j)
+        system = np.vstack([rows[others].T, np.sqrt(mu) * np.eye(n - 1), heavy * np.ones((1, n - 1))])
+        target = np.concatenate([rows[j], np.zeros(n - 1), [heavy]])
+        Z[j, others] = nnls(system, target)[0]
+    return Z
+
+
+def keep_largest(Z, top):
+    kept = np.zeros_like(Z)
+    for j, row in enumerate(Z):
+        largest = np.argsort(-row, kind="stable")[:top]
+        kept[j, largest] = row[largest]
+    return kept
+
+
+def cut(A, sizes, c):
+    """Return the clusters by the dense Laplacian of the hypergraph, equation (8), with numpy's eigenvectors."""
+    n = len(A)
+    L = np.zeros((n, n))
+    for size in sizes:
+        H = np.eye(n)
+        for j in range(n):
+            nearest = [i for i in np.argsort(-A[:, j], kind="stable") if A[i, j] > 0 and i != j][: size - 1]
+            H[nearest, j] = np.sqrt(A[nearest, j] / A[:, j].max())
+        Dv, De = H.sum(axis=1), H.sum(axis=0)
+        L += (np.eye(n) - (H / De) @ H.T / np.sqrt(np.outer(Dv, Dv))) / len(sizes)
+    values, vectors = np.linalg.eigh(L)
+    F = vectors[:, :c]
+    rows = F / np.linalg.norm(F, axis=1, keepdims=True)
+    return values[:c], KMeans(c, n_init=10, random_state=0).fit_predict(rows)
+
+
+@pytest.mark.parametrize("top", [10, 50])
+def test_the_fit_is_that_of_the_equations(top):
+    model = fit(secure=True, tol=1e-8, top=top)
+    affinity = sum(keep_largest(express(X, MU), top) for X in VIEWS.values()) / 3
+    affinity = (affinity + affinity.T) / 2
+    at = model.places_for(NAMES)
+    assert np.abs(model.affinity_.toarray()[np.ix_(at, at)] - affinity).max() < 1e-5
+    values, labels = cut(affinity, (5, 10, 20), 3)
+    assert model.eigenvalues_[:3] == pytest.approx(values, abs=1e-3)
+    assert same_partition(model.labels_for(NAMES), labels)
+
+
+@pytest.mark.parametrize("mu", [0.5, 30.0])
+@pytest.mark.filterwarnings("ignore:mu = ")
+def test_other_penalties_give_other_shares(mu):
+    model = fit({"one": mc.data.MultiViewData({"v": VIEWS["view_1"]}, NAMES)}, mu=mu, tol=1e-8, top=59)
+    Z = express(VIEWS["view_1"], mu)
+    at = model.places_for(NAMES)
+    assert np.abs(model.affinity_.toarray()[np.ix_(at, at)] - (Z + Z.T) / 2).max() < 1e-5
+
+
+def test_the_tolerance_that_is_usual_changes_no_cluster():
+    exact, usual = fit(secure=True, tol=1e-8), fit(secure=True)
+    assert np.abs((exact.affinity_ - usual.affinity_).toarray()).max() < 5e-3
+    assert same_partition(exact.labels_, usual.labels_)
+    assert clustering_scores(GROUP, exact.labels_for(NAMES))["acc"] > 0.93
+
+
+def test_sites_of_the_views_apart_are_the_site_of_all_views():
+    rows = np.random.default_rng(7).permutation(60)
+    one = fit(split(shuffled=5))
+    two = fit({"all": mc.data.MultiViewData({view: X[rows] for view, X in VIEWS.items()}, [NAMES[r] for r in rows])})
+    assert one.affinity_.toarray().tobytes() == two.affinity_.toarray().tobytes()
+    assert one.labels_.tolist() == two.labels_.tolist()
+
+
+def measure(load, n_clusters, *, seeds=(0,), **parameters):
+    """Return mean accuracy, purity and mutual information over seeds of k-means."""
+    try:
+        data = load()
+    except DataError:
+        pytest.skip("the data are not at hand")
+    policy = mc.Policy(min_patients=0, relations="dense")
+    with mc.Federation.in_process(split_views(data), policy=policy, secure_sum=True) as federation:
+        fits = [FedMSGL(n_clusters, random_state=seed, **parameters).fit(federation) for seed in seeds]
+    found = [model.assess(data.data, data.labels) for model in fits]
+    return np.mean([[one["acc"], one["purity"], one["nmi"]] for one in found], axis=0)
+
+
+def test_bbcsport_reaches_its_level():
+    assert np.all(measure(load_bbcsport, 5) >= [0.98, 0.98, 0.94])
+
+
+def test_sonar_reaches_its_level():
+    assert measure(load_sonar, 2, seeds=(0, 1))[0] >= 0.63
+
+
+@pytest.mark.slow
+def test_handwritten_reaches_its_level():
+    assert np.all(measure(load_handwritten, 10) >= [0.96, 0.96, 0.93])
+
+
+@pytest.mark.slow
+def test_bbcsport_as_published_reaches_the_printed_table():
+    found = measure(load_bbcsport, 5, seeds=(0, 1), variant="as_published")
+    assert np.all(found >= [0.88, 0.88, 0.71])
