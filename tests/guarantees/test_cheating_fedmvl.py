@@ -12,6 +12,7 @@ from multicentre.clustering.fedmvl import messages as sent
 from multicentre.clustering.fedmvl.site import FedMVLSite
 from multicentre.federation.errors import ConfigurationError, MessageError, MulticentreError, RefusedByPolicy
 from multicentre.federation.messages import Nothing
+from multicentre.federation.steps import Common
 
 N, C = 40, 3
 NAMES = [f"p{number:02d}" for number in range(N)]
@@ -164,7 +165,7 @@ def test_no_more_rounds_are_answered_than_were_agreed(opened):
 
 def test_products_are_told_a_few_times_and_never_after_the_first_round(opened):
     session, ask = opened(), sent.Directions(np.eye(N)[:, :1])
-    for _ in range(8):
+    for _ in range(4):
         session.sum(FedMVLSite.multiply, ask)
     with pytest.raises(ConfigurationError, match="no more products"):
         session.sum(FedMVLSite.multiply, ask)
@@ -172,6 +173,53 @@ def test_products_are_told_a_few_times_and_never_after_the_first_round(opened):
     session.sum(FedMVLSite.renew, common())
     with pytest.raises(ConfigurationError, match="no more products"):
         session.sum(FedMVLSite.multiply, ask)
+
+
+@pytest.mark.parametrize("n_clusters", [N, N // 2, N // 10 + 1])
+def test_so_many_clusters_that_products_tell_all_are_refused(opened, n_clusters):
+    """With one cluster a patient one ask, all directions, gave the exact sum of the sites' products."""
+    with pytest.raises(ConfigurationError, match="10 aligned patients"):
+        opened(terms=dataclasses.replace(TERMS, n_clusters=n_clusters))
+
+
+def test_products_of_one_fit_are_of_fewer_directions_than_patients(opened):
+    """All that an honest start asks for, and no more, with as many clusters as are allowed."""
+    c = N // 10
+    session, n_told = opened(terms=dataclasses.replace(TERMS, n_clusters=c)), 0
+    with pytest.raises(MessageError, match="at most 9"):
+        session.sum(FedMVLSite.multiply, sent.Directions(np.eye(N)[:, : c + 6]))
+    for start in range(0, N, c + 5):
+        ask = sent.Directions(np.eye(N)[:, start : start + c + 5])
+        try:
+            n_told += session.sum(FedMVLSite.multiply, ask).products.shape[1]
+        except ConfigurationError:
+            break
+    assert n_told == 4 * (c + 5) < N
+
+
+@pytest.mark.parametrize("n_sites", [1, 2])
+def test_two_sites_are_refused_since_each_could_take_its_own_factors_off(n_sites):
+    data = {site: mc.data.MultiViewData({"v": X}, NAMES) for site, X in list(tables().items())[:n_sites]}
+    policy = mc.Policy(relations="dense")
+    with (
+        mc.Federation.in_process(data, policy=policy, secure_sum=n_sites > 1) as federation,
+        pytest.raises(RefusedByPolicy, match="fewer than 3 sites"),
+    ):
+        FedMVL(C, max_rounds=2).fit(federation)
+
+
+def test_sites_that_are_left_over_are_counted_anew():
+    part = FedMVLSite("lab", mc.data.MultiViewData({"v": tables()["lab"]}, NAMES))
+    part.common, part.least_behind, part.n_peers = Common(np.arange(N), N, frozenset(SIZES)), 10, 3
+    part.begin(TERMS)
+    part.n_peers = 2
+    asked = ((part.multiply, sent.Directions(np.eye(N)[:, :1])), (part.renew, common()))
+    for step, ask in asked:
+        with pytest.raises(RefusedByPolicy, match="fewer than 3 sites"):
+            step(ask)
+    part.n_peers = 3
+    for step, ask in asked:
+        assert isinstance(step(ask), sent.Products | sent.Sums)
 
 
 ODD_DIRECTIONS = {

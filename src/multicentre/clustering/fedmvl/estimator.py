@@ -12,7 +12,7 @@ from multicentre.clustering.aligned import AlignedClusterer
 from multicentre.clustering.fedmvl import messages as sent
 from multicentre.clustering.fedmvl.checks import check_parameters
 from multicentre.clustering.fedmvl.maths import Penalties, find_leading, indicate, solve_common, solve_guide
-from multicentre.clustering.fedmvl.site import EXTRA_DIRECTIONS, LARGEST_COMMON, FedMVLSite
+from multicentre.clustering.fedmvl.site import EXTRA_DIRECTIONS, LARGEST_COMMON, N_SKETCHES, FedMVLSite
 from multicentre.clustering.partition import partition_rows
 from multicentre.data.identifiers import IDENTIFIER
 from multicentre.estimator import Arrays
@@ -24,7 +24,6 @@ from multicentre.federation.rounds import Rounds
 from multicentre.federation.steps import Acknowledgement, SitePart
 
 Floats = NDArray[np.float64]
-N_SKETCHES = 4
 
 
 class FedMVL(AlignedClusterer):
@@ -36,7 +35,7 @@ class FedMVL(AlignedClusterer):
     Parameters
     ----------
     n_clusters : int
-        c, from 2 to the number of patients.
+        c, from 2 to a tenth of the patients (2 of fewer than 30).
     lam : float, default 0.5
         The field's lambda, above 0 and at most 3: views weigh as their error to the power ``1 / (1 - 10**lam)``. Small
         values give nearly all weight to the view that is explained best. Published grid: 0.1 to 1.9.

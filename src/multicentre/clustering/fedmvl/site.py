@@ -25,7 +25,7 @@ from multicentre.clustering.fedmvl.maths import (
     weight_term,
 )
 from multicentre.data import MultiViewData
-from multicentre.federation.errors import ConfigurationError, DataError, MessageError
+from multicentre.federation.errors import ConfigurationError, DataError, MessageError, RefusedByPolicy
 from multicentre.federation.messages import Message, Nothing
 from multicentre.federation.steps import Acknowledgement, SitePart, step
 
@@ -34,8 +34,10 @@ Floats = NDArray[np.float64]
 SCALES = ("sample", "feature", "none")
 MOST_CLUSTERS = 1_000
 MOST_ROUNDS = 10_000
-MOST_SKETCHES = 8
+N_SKETCHES = 4
 EXTRA_DIRECTIONS = 5
+PATIENTS_A_CLUSTER = 10
+LEAST_SITES = 3
 LARGEST_COMMON = 2.0**10
 LARGEST_PENALTY = 1e6
 
@@ -62,6 +64,7 @@ class FedMVLSite(SitePart):
         if self.state is not None:
             raise ConfigurationError("the fit began already", where=self.site, mend="Begin a new fit.")
         check_terms(ask, len(self.data))
+        self._check_crowd()
         k = len(self.data.views)
         none = np.zeros((k, len(self.data), ask.n_clusters))
         terms = {field.name: getattr(ask, field.name) for field in fields(ask)}
@@ -74,10 +77,11 @@ class FedMVLSite(SitePart):
 
     @step(releases=sent.Products, when="every round", summed=True)
     def multiply(self, ask: sent.Directions) -> sent.Products:
-        """Multiply the products of the patients' rows with a few directions, to start from; at most 8 times."""
+        """Multiply the products of the patients' rows with a few directions, to start from; at most 4 times."""
         memory = self.memory
+        self._check_crowd()
         self._check_directions(ask.directions)
-        if memory.round_number or memory.n_sketches >= MOST_SKETCHES:
+        if memory.round_number or memory.n_sketches >= N_SKETCHES:
             raise ConfigurationError("no more products are told", where=self.site, mend="Begin a new fit.")
         self.state = replace(memory, n_sketches=memory.n_sketches + 1)
         total = np.zeros_like(ask.directions)
@@ -152,6 +156,7 @@ class FedMVLSite(SitePart):
 
     def _checked(self, ask: sent.Common) -> sent.Memory:
         memory = self.memory
+        self._check_crowd()
         shape = (len(self.data), memory.n_clusters)
         if ask.common.shape != shape or float(np.abs(ask.common).max()) > LARGEST_COMMON:
             raise MessageError("the common factor does not fit the patients, or is too large", where="Common.common")
@@ -171,6 +176,15 @@ class FedMVLSite(SitePart):
         most = min(len(self.data), self.memory.n_clusters + EXTRA_DIRECTIONS)
         if n != len(self.data) or not 1 <= p <= most or (directions**2).sum(axis=0).max() > 1.0 + 1e-6:
             raise MessageError(f"at most {most} directions of length 1 are taken", where="Directions.directions")
+
+    def _check_crowd(self) -> None:
+        """Refuse to work on with what two sites share: each could take its own factors off and hold the other's."""
+        if self.n_peers < LEAST_SITES and self.least_behind > 0:
+            raise RefusedByPolicy(
+                f"the common factor of fewer than {LEAST_SITES} sites shows each the other's factors",
+                where=self.site,
+                mend="Fit over three sites or more; a simulation may do without, by min_patients=0.",
+            )
 
     def _check_data(self) -> None:
         if self.common is None:
@@ -197,7 +211,15 @@ class FedMVLSite(SitePart):
 
 
 def check_terms(ask: sent.Terms, n: int) -> None:
-    """Raise MessageError unless the terms are those of a factorisation of n patients."""
+    """Raise unless the terms are those of a factorisation of n patients.
+
+    Raises
+    ------
+    MessageError
+        A value is out of range.
+    ConfigurationError
+        There are more clusters than :func:`most_clusters`.
+    """
     good: dict[str, Any] = {
         "n_clusters": 2 <= ask.n_clusters <= min(n, MOST_CLUSTERS),
         "scale": ask.scale in SCALES,
@@ -210,6 +232,23 @@ def check_terms(ask: sent.Terms, n: int) -> None:
     for name, is_good in good.items():
         if not is_good:
             raise MessageError("the value is out of range", where=f"Terms.{name}")
+    if ask.n_clusters > most_clusters(n):
+        raise ConfigurationError(
+            f"more than two clusters need {PATIENTS_A_CLUSTER} aligned patients each, or sums tell too much",
+            where="n_clusters",
+            mend="Ask for fewer clusters.",
+        )
+
+
+def most_clusters(n: int) -> int:
+    """Return into how many clusters a site lets n patients be divided: one for ten, but two at least.
+
+    Examples
+    --------
+    >>> most_clusters(36), most_clusters(12)
+    (3, 2)
+    """
+    return max(2, n // PATIENTS_A_CLUSTER)
 
 
 def _added(tables: Floats) -> Floats:

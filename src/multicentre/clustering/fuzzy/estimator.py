@@ -151,8 +151,9 @@ class FedMVFCM(FuzzyClusterer):
     is random directions, drawn by the coordinator from `random_state`: it knows nothing of any patient.
 
     In clear, under a policy with a minimum of patients, a site leaves out clusters to which fewer of its patients
-    amount, and answers as it did last until as many have moved: the fit is then an approximation that depends on the
-    split. Ask for masked sums for the fit of the pooled patients.
+    amount, and repeats an earlier answer unless as many differ from each: the fit is then an approximation that depends
+    on the split, and a poor one of sites with few patients a cluster. Ask for masked sums for the fit of the pooled
+    patients.
 
     References
     ----------

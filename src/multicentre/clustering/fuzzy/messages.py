@@ -105,7 +105,8 @@ class Memory(Standards):
 
     n_asked: int = count("sums asked for so far")
     weights: Floats | None = array("memberships of each answer to the power of m", ("t", "n", "c"), optional=True)
-    dispersions: Floats | None = array("dispersions of the last answer", ("k",), optional=True)
+    centres: Floats | None = array("centres to which each was the answer", ("t", "c", "d"), optional=True)
+    dispersions: Floats | None = array("dispersions of each", ("t", "k"), optional=True)
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,16 @@ import numpy as np
 
 from multicentre.clustering.fuzzy import limits
 from multicentre.clustering.fuzzy import messages as sent
-from multicentre.clustering.fuzzy.crowds import ROUNDING, count_behind, have_many_moved, is_of_many, span, weigh_many, widen
-from multicentre.clustering.fuzzy.maths import Floats, Rows, add_up, measure_distances, share_memberships
+from multicentre.clustering.fuzzy.crowds import (
+    ROUNDING,
+    count_behind,
+    have_many_moved,
+    is_of_many,
+    span,
+    weigh_many,
+    widen,
+)
+from multicentre.clustering.fuzzy.maths import Floats, Rows, add_up, find_nearest, measure_distances, share_memberships
 from multicentre.data.multiview import MultiViewData
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.messages import Message, Nothing
@@ -38,7 +46,7 @@ class FuzzySite(SitePart):
     data: MultiViewData
     state: sent.Memory | None = None
     _rows: Rows | None = None
-    _spanned: tuple[Floats, list[Floats]] | None = None
+    _spanned: tuple[Floats | None, list[Floats]] | None = None
 
     @step(releases=sent.Description, when="once")
     def describe(self, ask: Nothing) -> sent.Description:
@@ -135,17 +143,29 @@ class FuzzySite(SitePart):
     def _answer_in_clear(self, ask: sent.Clusters, distances: Floats) -> sent.MembershipSums:
         memory, shown, least = self.memory, self.rows.shown, self.least_behind
         weights = weigh_many(distances, ask.view_weights, ask.fuzziness, shown, plain=ask.plain, least=least)
-        told = np.empty((0, *weights.shape)) if memory.weights is None else memory.weights
+        told = _or_none(memory.weights, weights)
         if told.shape[1:] != weights.shape:
             raise ConfigurationError("the fit began with other clusters", where="Clusters", mend="Begin a new fit.")
         self.state = memory = replace(memory, n_asked=memory.n_asked + 1)
-        if memory.dispersions is not None and not self._may_add(told, weights):
-            return replace(self._answer(told[-1], distances), dispersions=memory.dispersions)
+        if len(told) and not self._may_add(told, weights):
+            return self._repeat(told, ask, distances)
         answer = self._answer(weights, distances)
-        bases, told = widen(self._bases(told), weights, shown), np.concatenate([told, weights[None]])
-        self._spanned = told, bases
-        self.state = replace(memory, weights=told, dispersions=answer.dispersions)
+        bases = widen(self._bases(told), weights, shown)
+        self.state = memory = replace(
+            memory,
+            weights=np.concatenate([told, weights[None]]),
+            centres=np.concatenate([_or_none(memory.centres, ask.centres), ask.centres[None]]),
+            dispersions=np.concatenate([_or_none(memory.dispersions, answer.dispersions), answer.dispersions[None]]),
+        )
+        self._spanned = memory.weights, bases
         return answer
+
+    def _repeat(self, told: Floats, ask: sent.Clusters, distances: Floats) -> sent.MembershipSums:
+        """Return the answer to the ask whose centres were nearest: no patient decides which."""
+        memory = self.memory
+        which, order = find_nearest(_or_none(memory.centres, ask.centres), ask.centres)
+        dispersions = _or_none(memory.dispersions, np.empty(0))[which]
+        return replace(self._answer(told[which][:, order], distances), dispersions=dispersions)
 
     def _may_add(self, told: Floats, weights: Floats) -> bool:
         """Whether weights may leave besides those of all earlier answers."""
@@ -202,6 +222,11 @@ class MVFPCSite(FuzzySite):
     """The site part of FedMVFPC."""
 
     method: ClassVar[str] = "fed-mvfpc"
+
+
+def _or_none(known: Floats | None, one: Floats) -> Floats:
+    """Return what is known, or none of what will be."""
+    return np.empty((0, *one.shape)) if known is None else known
 
 
 def _is_same(known: sent.Standards, asked: sent.Standards) -> bool:
