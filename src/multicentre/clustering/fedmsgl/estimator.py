@@ -95,10 +95,10 @@ class FedMSGL(AlignedClusterer):
         :class:`~multicentre.clustering.fedmsgl.maths.published.PublishedTerms`.
     landmarks : int, "auto" or None, default "auto"
         Patients that all are expressed by, instead of by all others; "auto" takes 500 above 5,000 patients.
-    selection : {"eigengap", "stability"}, default "eigengap"
-        The number of clusters stands before the largest gap of the eigenvalues, which suits groups that lie apart; or
-        is the largest that k-means finds again from any start, which suits groups that touch. Neither finds many small
-        groups: look at `eigenvalues_`.
+    selection : {"stability", "eigengap"}, default "stability"
+        The number of clusters is the largest that k-means finds again from any start and that stands before a clear gap
+        of the eigenvalues; or stands before the largest gap, which suits groups that lie apart. Neither finds many
+        small groups: look at `eigenvalues_`.
     most_clusters : int, default 20
         Largest number of clusters that is looked for.
     tol : float, default 0.005
@@ -166,7 +166,7 @@ class FedMSGL(AlignedClusterer):
         variant: Literal["corrected", "paper", "as_published"] = "corrected",
         published: Mapping[str, Any] | None = None,
         landmarks: int | Literal["auto"] | None = "auto",
-        selection: Literal["eigengap", "stability"] = "eigengap",
+        selection: Literal["stability", "eigengap"] = "stability",
         most_clusters: int = 20,
         tol: float = 5e-3,
         person_key: str = IDENTIFIER,
@@ -367,7 +367,7 @@ class FedMSGL(AlignedClusterer):
         most = min(self.most_clusters, len(eigenvalues) - 1)
         if self.selection == "eigengap":
             return choose_n_clusters(eigenvalues, most)
-        return choose_stable_number(vectors, most, self.random_state)
+        return choose_stable_number(vectors, eigenvalues, most, self.random_state)
 
     def _n_vectors(self, n: int) -> int:
         return min((self.n_clusters or self.most_clusters) + BEYOND, n - 1)

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from multicentre.clustering.fedmsgl.estimator import FedMSGL
 
 LEAST_SHOWN = 10
+SIMULATED = "Drawn from the sites' files, which only a simulation has"
+PROFILED = f'{SIMULATED}; over real sites a profile needs relations = "listed".'
 FEW = f"<{LEAST_SHOWN}"
 MOST_BINS = 48
 """Rows and columns of the affinity's map: what one page holds."""
@@ -82,11 +84,11 @@ def cluster_map(model: FedMSGL, groups: NDArray[np.str_]) -> Points:
                 own = chosen[every[chosen]]
                 clouds.append(Cloud(group, _name(cluster), x[own].tolist(), y[own].tolist()))
     some = f" {MOST_POINTS} patients drawn at random." if len(x) > MOST_POINTS else ""
-    shapes = ", a shape a known group" if (groups != "").any() else ""
+    shapes, drawn = (", a shape a known group", f" {SIMULATED}.") if (groups != "").any() else ("", "")
     return Points(
         "Clusters",
         f"The embedding of the patients in its two directions of largest variance: a colour a cluster{shapes}. Fewer "
-        f"than {LEAST_SHOWN} patients of one colour and shape are left out.{some}",
+        f"than {LEAST_SHOWN} patients of one colour and shape are left out.{some}{drawn}",
         "model",
         "first direction",
         "second direction",
@@ -122,7 +124,7 @@ def cluster_table(model: FedMSGL, groups: NDArray[np.str_]) -> Table:
     return Table(
         "Sizes of the clusters",
         f"Patients of each cluster{known}. Sizes below {LEAST_SHOWN} are told as a bound; where one alone would be, "
-        "the next larger is hidden with it.",
+        f"the next larger is hidden with it.{f' {SIMULATED}.' if names else ''}",
         "model",
         ["cluster", "patients", *names],
         rows,
@@ -253,7 +255,7 @@ def profile_map(model: FedMSGL, site: str, view: str, data: MultiViewData) -> He
     return HeatMap(
         f"Profile of {view} at {site}",
         "Mean of each column in each cluster, in standard deviations from the mean of all patients, to a quarter. "
-        f"Clusters of fewer than {LEAST_SHOWN} patients with the view are left out.{some}",
+        f"Clusters of fewer than {LEAST_SHOWN} patients with the view are left out.{some} {PROFILED}",
         "model",
         [data.columns[view][column] for column in chosen],
         [_name(int(cluster)) for cluster in shown],
