@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from multicentre.cli import app
 from multicentre.cli.summary import describe_run
-from multicentre.federation.errors import DisclosureWarning, RefusedByPolicy
+from multicentre.federation.errors import RefusedByPolicy
 from multicentre.reports import render_report, write_report
 from multicentre.studies import RunFolder, read_study, resume_run, run_study
 from studies_toy import Interrupts
@@ -68,10 +68,15 @@ def test_report_speaks_of_patients_who_are_at_several_sites(page):
     assert "the counts do not add up to a number of patients" in words
     assert "looked at on the 87 patients who are at every site and took part in each fit" in words
     assert "views of all sites joined at one place" in words
-    assert "but for those of tell_pseudonyms, relate" in words
+    assert "but for those of tell_pseudonyms, agree, relate" in words
     assert "no fit saw" not in words
     assert "pooled rows" not in words
     assert "0 rounds" not in words
+    assert "Fewest patients behind a value, steps about single patients apart" in words
+    assert "sites_per_patient" not in words.partition("Annex")[0]
+    assert "holdout" not in words.partition("Annex")[0]
+    assert words.count("Drawn from the sites&#39; files, which only a simulation has") == 5
+    assert words.count("over real sites a profile needs relations = &#34;listed&#34;.") == 3
     for text in ("Alignment", "who resembles whom", "alignment, fed-msgl", "Affinity", "Profile of image at radiology"):
         assert text in words
 
@@ -91,6 +96,9 @@ def test_ledgers_are_intact_and_hold_the_alignment(ran):
     result = call("ledger", "verify", ran["folder"])
     assert result.exit_code == 0
     assert all(f"{site}: intact" in result.stdout for site in SITES)
+    shown = [line.split()[2:4] for line in call("ledger", "show", ran["folder"], "--site", "lab").stdout.splitlines()]
+    assert ["alignment", "agree"] in shown
+    assert ["secure-sum", "agree"] in shown
     for ledger in RunFolder.open(ran["folder"]).ledgers().values():
         entries = [json.loads(line) for line in ledger.read_text().splitlines()]
         assert {entry["method"] for entry in entries if "method" in entry} >= {"alignment", "fed-msgl"}
@@ -101,7 +109,7 @@ def test_cards_of_study_and_method(tmp_path):
     result = call("card", path)
     assert result.exit_code == 0, result.output
     assert "What alignment, fed-msgl lets out of a site" in result.stdout
-    assert "but for those of tell_pseudonyms, relate" in result.stdout.splitlines()[0]
+    assert "but for those of tell_pseudonyms, agree, relate" in result.stdout.splitlines()[0]
     assert "who resembles whom" in result.stdout
     assert "refuses this study" not in result.stdout
     path.write_text(
@@ -119,8 +127,20 @@ def test_a_site_whose_policy_lets_nothing_out_about_single_patients_refuses(tmp_
     with pytest.raises(RefusedByPolicy, match='relations = "summed"'):
         run_study(read_study(path))
     path.write_text(STUDY.replace("secure_sum = true", ""))
-    with pytest.warns(DisclosureWarning), pytest.raises(RefusedByPolicy, match='relations = "listed"'):
+    with pytest.raises(RefusedByPolicy, match=r'lab, policy, relations: .* relations = "listed"'):
         run_study(read_study(path))
+    result = call("run", path)
+    assert result.exit_code == 4
+    assert "ward, policy, relations" in result.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_key_that_is_not_there_is_missed_by_card_and_run(tmp_path):
+    path = write_departments(tmp_path, text=f'{STUDY}pseudonym_key = "departments.key"\n')
+    told = {command: call(command, path) for command in ("card", "run")}
+    assert {result.exit_code for result in told.values()} == {3}
+    assert told["card"].stderr == told["run"].stderr
+    assert "departments.key" in told["card"].stderr
 
 
 def test_interrupted_run_resumes_to_the_same_clusters(tmp_path):

@@ -43,11 +43,14 @@ def _method_card(name: str) -> DisclosureCard:
 
 def _study_card(path: Path) -> DisclosureCard:
     from multicentre.privacy.card import disclosure_card
+    from multicentre.privacy.pseudonyms import PseudonymKey
     from multicentre.studies.cards import complete_card
     from multicentre.studies.methods import make_estimator
     from multicentre.studies.study import read_study
 
     study = read_study(path)
+    if study.privacy.pseudonym_key is not None:
+        PseudonymKey.read(study.privacy.pseudonym_key)
     loosest = min(study.policies.values(), key=lambda policy: policy.min_patients)
     estimator = make_estimator(study)
     card = disclosure_card(
@@ -65,19 +68,10 @@ def _study_card(path: Path) -> DisclosureCard:
 
 def _objections(study: Study, estimator: FederatedEstimator) -> list[str]:
     """Return which sites' policies will refuse the study, and why."""
-    from multicentre.studies.cards import find_objections
+    from multicentre.studies.objections import find_objections
 
-    found = []
-    parts = [part.method for part in (estimator.aligned_by, estimator.site_part) if part is not None]
-    for site, policy in study.policies.items():
-        absent = [name for name in parts if policy.methods is not None and name not in policy.methods]
-        reasons = {
-            "it has a privacy budget, and the study adds no noise": policy.epsilon and estimator.privacy_plan() is None,
-            "only masked sums may leave": policy.secure_sums_only and not study.privacy.secure_sum,
-            f"a masked sum needs {policy.min_sites_in_sum} sites": study.privacy.secure_sum
-            and policy.min_sites_in_sum > len(study.sites),
-            **{f"the method {name} is not allowed": True for name in absent},
-            **dict.fromkeys(find_objections(study, estimator, policy), True),
-        }
-        found += [f"{site}'s policy refuses this study: {reason}." for reason, holds in reasons.items() if holds]
-    return found
+    return [
+        f"{site}'s policy refuses this study: {objection.reason}."
+        for site, policy in study.policies.items()
+        for objection in find_objections(study, estimator, policy)
+    ]

@@ -147,13 +147,14 @@ def _known_heads(where: Path) -> dict[str, Head]:
 
 
 def _table(entries: list[Entry]) -> str:
-    rows = [["entry", "time", "step", "what", "numbers", "patients", "left as"]]
+    rows = [["entry", "time", "method", "step", "what", "numbers", "patients", "left as"]]
     for entry in entries:
         fields = entry.get("fields", [])
         rows.append(
             [
                 str(entry["entry"]),
                 entry["time"],
+                entry.get("method", "-"),
                 entry.get("step", "-"),
                 _what(entry),
                 str(sum(_size(field) for field in fields)),

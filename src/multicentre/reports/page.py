@@ -93,7 +93,7 @@ def _context(found: RunFolder) -> dict[str, Any]:
     return {
         "run": run,
         "study_text": found.study_text,
-        "study_table": tables.study_table(found.study),
+        "study_table": tables.study_table(found.study, vertical=run.vertical),
         "patients": _count_patients(run),
         "site_table": tables.site_table(run),
         "exhibits": {section: _shown(_of_section(found, section), names) for section in _SECTIONS},

@@ -13,6 +13,7 @@ from multicentre.reports.formats import NOTHING, format_bytes, format_column, fo
 
 LONG_WORD = 12
 HIDDEN = "hidden"
+NOT_VERTICAL = ("privacy.sites_per_patient", "run.holdout")
 
 
 @dataclass(frozen=True)
@@ -84,9 +85,10 @@ def site_table(run: RunFacts) -> Shown:
     return Shown(caption, columns, [*rows, ["All", *totals]], _after_first(columns), total=True)
 
 
-def study_table(study: Mapping[str, Any]) -> Shown:
-    """Return every key of the frozen study with its value."""
-    return Shown("The study that every site agreed to.", ["Key", "Value"], list(_flat(study)), code=frozenset({0}))
+def study_table(study: Mapping[str, Any], *, vertical: bool = False) -> Shown:
+    """Return every key of the frozen study with its value; aligned patients need not all keys."""
+    rows = [row for row in _flat(study) if not (vertical and row[0] in NOT_VERTICAL)]
+    return Shown("The study that every site agreed to.", ["Key", "Value"], rows, code=frozenset({0}))
 
 
 def comparison_table(comparison: Comparison) -> Shown:

@@ -7,15 +7,13 @@ made here from what the steps declare.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+import inspect
+from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from multicentre.data.identifiers import IDENTIFIER
-from multicentre.federation.engine import Protection
-from multicentre.federation.steps import SitePart, Step
 from multicentre.privacy.card import DisclosureCard, disclosure_card
-from multicentre.privacy.policy import RELATIONS, Policy
+from multicentre.studies.asked import Asked, aligning_steps, fitting, fitting_steps, protection_of
 from multicentre.studies.validating import validation_cards
 
 if TYPE_CHECKING:
@@ -44,41 +42,21 @@ DENSE = (
     "the rows themselves up to a rotation, can be computed from it. Policies refuse it by default; masked sums "
     "(secure_sum = true) do without it."
 )
+SIMULATED_KEY = "a key that follows from the study's name (for simulations only: anybody can compute it)"
+ORDER = (
+    "every site is sent the common order of patients who are at all sites, and so learns which of its patients are at "
+    "all others."
+)
+UNNOISED = (
+    "no differential privacy: sums of many patients are exact, and what is told of single patients and of pairs of "
+    "them is as it was computed."
+)
+TERMS = ("n_clusters", "mu", "top", "n_rounds", "max_rounds", "tol")
+KEPT = {"labels_": "cluster", "embedding_": "embedding", "affinity_": "affinity to others"}
 LISTED = (
     'tells the coordinator, site by site and unmasked (relations = "listed"), which patients of the site are most '
     "alike and how much, under pseudonyms."
 )
-
-
-@dataclass(frozen=True)
-class _Asked:
-    """A step that tells of single patients, as it would be asked."""
-
-    step: Step[Any, Any, Any]
-    protection: Protection
-
-    @property
-    def is_masked(self) -> bool:
-        return self.step.summed and self.protection == "masked"
-
-    @property
-    def permissions(self) -> list[str]:
-        """What a policy must say; a sum that is not masked shows a site's whole table."""
-        given = {declaration.permission for declaration in self.step.releases.declarations().values()}
-        bare = self.step.summed and not self.is_masked
-        return sorted("relations=dense" if bare and one == "relations=summed" else one for one in given)
-
-    @property
-    def level(self) -> int:
-        """How much a policy must allow of relations, as the place of its level among all."""
-        return max(RELATIONS.index(one.partition("=")[2]) for one in self.permissions)
-
-    def lacks(self, policy: Policy) -> str:
-        """Return what a policy would have to say for the step to be answered, empty where it says so."""
-        return next((lacking for one in self.permissions if (lacking := policy.lacks(one))), "")
-
-    def needs(self, level: str) -> bool:
-        return f"relations={level}" in self.permissions
 
 
 def complete_card(card: DisclosureCard, study: Study, estimator: FederatedEstimator) -> DisclosureCard:
@@ -97,18 +75,21 @@ def complete_card(card: DisclosureCard, study: Study, estimator: FederatedEstima
     """
     if estimator.aligned_by is None:
         return card.joined(*validation_cards(study))
-    policies = list(study.policies.values())
-    protection: Protection = "masked" if study.privacy.secure_sum else "clear"
-    terms: dict[str, Any] = {"protection": protection, "n_sites": len(study.sites)}
-    loosest = min(policies, key=lambda policy: policy.min_patients)
-    aligning = disclosure_card(estimator.aligned_by, policy=loosest, **terms)
-    asked = list(_individual(estimator, protection))
+    policies, protection = list(study.policies.values()), protection_of(study)
+    aligning = disclosure_card(
+        estimator.aligned_by,
+        protection=protection,
+        n_sites=len(study.sites),
+        policy=min(policies, key=lambda policy: policy.min_patients),
+        asked=aligning_steps(estimator),
+    )
+    asked = list(fitting(estimator, protection))
     refused = {one.step.name: one.lacks(policies[0]) for one in asked if all(map(one.lacks, policies))}
     held = [one for one in asked if one.step.name not in refused]
     notes = [*_key_notes(study, estimator), *_notes(held, n_sites=len(study.sites)), *_told_to_sites(estimator)]
-    notes += _refusals(refused)
-    whole = _without(aligning.joined(card), refused)
-    return dataclasses.replace(whole, warnings=(*notes, *whole.warnings))
+    notes += [*_refusals(refused), *_terms(estimator), _kept(estimator), _acknowledged(study, estimator)]
+    method = _without(card, estimator.asked_steps() - fitting_steps(estimator, protection))
+    return _noted(_without(aligning.joined(method), refused), notes)
 
 
 def describe_method(estimator: type[FederatedEstimator]) -> DisclosureCard:
@@ -124,42 +105,12 @@ def describe_method(estimator: type[FederatedEstimator]) -> DisclosureCard:
     if estimator.aligned_by is None:
         return card
     steps = estimator.site_part.steps().values()
-    found = [_Asked(step, "clear") for step in steps if step.releases.individual]
-    masked = [_Asked(one.step, "masked") for one in found if one.step.summed]
-    return dataclasses.replace(card, warnings=(PSEUDONYMS, *_notes([*masked, *found], n_sites=2), *card.warnings))
+    found = [Asked(step, "clear") for step in steps if step.releases.individual]
+    masked = [Asked(one.step, "masked") for one in found if one.step.summed]
+    return _noted(card, [PSEUDONYMS, *_notes([*masked, *found], n_sites=2)])
 
 
-def find_objections(study: Study, estimator: FederatedEstimator, policy: Policy) -> list[str]:
-    """Return what a policy refuses of what a study has to know of single patients.
-
-    Of several ways to learn it, the one that needs the least counts.
-    """
-    protection: Protection = "masked" if study.privacy.secure_sum else "clear"
-    lacking = [one.lacks(policy) for one in _aligning(estimator, protection)]
-    mildest_first = sorted(_individual(estimator, protection), key=lambda one: one.level)
-    lacking += [one.lacks(policy) for one in mildest_first[:1]]
-    objections = [f"it would have to say {one}" for one in dict.fromkeys(lacking) if one]
-    if estimator.aligned_by is not None and policy.secure_sums_only:
-        objections.append("only masked sums may leave, and pseudonyms are no sum")
-    return objections
-
-
-def _aligning(estimator: FederatedEstimator, protection: Protection) -> Iterator[_Asked]:
-    if estimator.aligned_by is not None:
-        yield from _of_part(estimator.aligned_by, protection, estimator.aligned_by.steps())
-
-
-def _individual(estimator: FederatedEstimator, protection: Protection) -> Iterator[_Asked]:
-    return _of_part(estimator.site_part, protection, estimator.asked_steps())
-
-
-def _of_part(part: type[SitePart], protection: Protection, asked: Collection[str]) -> Iterator[_Asked]:
-    for name, step in part.steps().items():
-        if name in asked and step.releases.individual:
-            yield _Asked(step, protection)
-
-
-def _notes(asked: Iterable[_Asked], *, n_sites: int) -> list[str]:
+def _notes(asked: Iterable[Asked], *, n_sites: int) -> list[str]:
     """Return what a steward should know of each way in which relations of patients leave."""
     steps = list(asked)
     masked = _named(one for one in steps if one.is_masked)
@@ -173,11 +124,11 @@ def _notes(asked: Iterable[_Asked], *, n_sites: int) -> list[str]:
 
 def _key_notes(study: Study, estimator: FederatedEstimator) -> list[str]:
     parameters = estimator.get_params(deep=False)
-    key = "the key of pseudonyms" if study.privacy.pseudonym_key else "a key that follows from the study's name"
+    key = "the key of pseudonyms" if study.privacy.pseudonym_key else SIMULATED_KEY
     column = parameters.get("person_key")
     column = study.data.id_column if column == IDENTIFIER and not study.data.identifiers else column
     read = f"the identifier {column!r} is read and hashed at the site, under {key}."
-    return [PSEUDONYMS, read, *([EVERYONE] if parameters.get("incomplete") else [])]
+    return [PSEUDONYMS, read, EVERYONE if parameters.get("incomplete") else ORDER]
 
 
 def _told_to_sites(estimator: FederatedEstimator) -> list[str]:
@@ -194,6 +145,34 @@ def _told_to_sites(estimator: FederatedEstimator) -> list[str]:
     ]
 
 
+def _terms(estimator: FederatedEstimator) -> list[str]:
+    """Return the parameters on which it depends how much relations tell."""
+    parameters = estimator.get_params(deep=False)
+    told = [f"{name} = {parameters[name]}" for name in TERMS if parameters.get(name) is not None]
+    return [f"the fit is asked with {', '.join(told)}."] if told else []
+
+
+def _kept(estimator: FederatedEstimator) -> str:
+    """Return what the saved model holds of each patient: the attributes that the estimator's classes declare."""
+    declared = [name for kind in type(estimator).__mro__ for name in inspect.get_annotations(kind)]
+    kept = [what for name, what in KEPT.items() if name in declared]
+    return f"the coordinator keeps of every patient, in the saved model: pseudonym, {', '.join(kept)}."
+
+
+def _acknowledged(study: Study, estimator: FederatedEstimator) -> str:
+    """Return which entries of a ledger stand for no patient."""
+    asked = {estimator.aligned_by: aligning_steps(estimator), estimator.site_part: estimator.asked_steps()}
+    names = [
+        step.name
+        for part, held in asked.items()
+        if part is not None
+        for step in part.steps().values()
+        if step.name in held and not step.releases.concerns_patients
+    ]
+    sums = ", and the keys of masked sums (method secure-sum)" if study.privacy.secure_sum else ""
+    return f"the ledger also holds keys and acknowledgements, which concern no patient: {', '.join(names)}{sums}."
+
+
 def _refusals(refused: Mapping[str, str]) -> list[str]:
     by_reason: dict[str, list[str]] = {}
     for name, why in refused.items():
@@ -203,8 +182,14 @@ def _refusals(refused: Mapping[str, str]) -> list[str]:
     ]
 
 
-def _named(steps: Iterable[_Asked]) -> str:
+def _named(steps: Iterable[Asked]) -> str:
     return ", ".join(dict.fromkeys(one.step.name for one in steps))
+
+
+def _noted(card: DisclosureCard, notes: Iterable[str]) -> DisclosureCard:
+    """Return a card with notes on single patients before its own; no sum of many hides what is told of one."""
+    own = [UNNOISED if one.startswith("no differential privacy") else one for one in card.warnings]
+    return dataclasses.replace(card, warnings=(*notes, *own))
 
 
 def _without(card: DisclosureCard, steps: Collection[str]) -> DisclosureCard:

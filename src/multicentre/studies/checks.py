@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.storage import check_site_name
 from multicentre.privacy.policy import unknown_key
+from multicentre.studies.methods import METHODS
 
 if TYPE_CHECKING:
     from multicentre.studies.study import Study
@@ -53,6 +54,8 @@ def check_study(study: Study) -> None:
     else:
         _check_views(study)
     _check_terms(study)
+    if study.method in METHODS and METHODS[study.method].aligned:
+        _check_aligned(study)
     _check_validation(study)
 
 
@@ -145,6 +148,23 @@ def _check_one_table(study: Study, how: SurvivalTable | OutcomeTable, where: str
             raise unknown_key(category, list(levels), f"{where}.references")
         if reference not in levels[category]:
             raise unknown_key(str(reference), list(map(str, levels[category])), f"{where}.references.{category}")
+
+
+def _check_aligned(study: Study) -> None:
+    """Check a study of different views of the same patients."""
+    if study.validation is not None:
+        raise ConfigurationError(
+            "the method puts the very patients of the fit into clusters, so none can be held out",
+            where="validation",
+            mend="Leave the table out; the comparison tells how well clusters match groups that are known.",
+        )
+    if any(study.sites.values()) and study.data.id_column is None and not study.data.identifiers:
+        raise ConfigurationError(
+            "nothing says which records of two sites are the same patient's",
+            where="data.id_column",
+            mend='Name the column that identifies patients at all sites: id_column = "patient", say, under [data]; or '
+            'list such columns: identifiers = ["birth_date"].',
+        )
 
 
 def _check_validation(study: Study) -> None:

@@ -29,10 +29,13 @@ class Method:
         ``module:Class`` of its estimator.
     reader : str
         ``module:function`` that reads one site: (study, site) to SiteData.
+    aligned : bool
+        Whether sites hold different views of the same patients, who are aligned before the fit.
     """
 
     estimator: str
     reader: str
+    aligned: bool = False
 
 
 _MULTIVIEW = "multicentre.studies.sites:read_multiview_site"
@@ -53,8 +56,8 @@ METHODS: dict[str, Method] = {
     "fed-surv-boost": Method("multicentre.survival:FedSurvBoost", _SURVIVAL),
     "fed-surf": Method("multicentre.survival:FedSurF", _SURVIVAL),
     "fed-deep-surv": Method("multicentre.survival:FedDeepSurv", _SURVIVAL),
-    "fed-msgl": Method("multicentre.clustering:FedMSGL", _MULTIVIEW),
-    "fed-mvl": Method("multicentre.clustering:FedMVL", _MULTIVIEW),
+    "fed-msgl": Method("multicentre.clustering:FedMSGL", _MULTIVIEW, aligned=True),
+    "fed-mvl": Method("multicentre.clustering:FedMVL", _MULTIVIEW, aligned=True),
     "fed-mvfcm": Method("multicentre.clustering:FedMVFCM", _MULTIVIEW),
     "fed-mvfpc": Method("multicentre.clustering:FedMVFPC", _MULTIVIEW),
     "fed-xgb-classifier": Method("multicentre.boosting:FedXGBClassifier", _TABLES),
@@ -115,15 +118,9 @@ def make_estimator(study: Study) -> FederatedEstimator:
     Raises
     ------
     ConfigurationError
-        The method or one of its parameters is unknown, or it cannot be cross-validated and the study asks for that.
+        The method or one of its parameters is unknown.
     """
     kind = find_estimator(study.method)
-    if study.validation is not None and kind.aligned_by is not None:
-        raise ConfigurationError(
-            "the method puts the very patients of the fit into clusters, so none can be held out",
-            where="validation",
-            mend="Leave the table out; the comparison tells how well clusters match groups that are known.",
-        )
     known = [name for name in inspect.signature(kind).parameters if name != "kwargs"]
     for name in study.parameters:
         if name not in known:

@@ -26,6 +26,7 @@ from multicentre.studies.facts import Clock, choose_headline, first_facts
 from multicentre.studies.folder import DIGESTS, RunFolder
 from multicentre.studies.listening import Labelled
 from multicentre.studies.methods import make_estimator
+from multicentre.studies.objections import check_policies
 from multicentre.studies.sites import SiteData, read_sites
 from multicentre.studies.study import Study
 from multicentre.studies.validating import cross_validated, facts_of, show_cross_validation
@@ -71,7 +72,8 @@ def run_study(
     ConfigurationError, DataError
         The study or a site's data cannot be used; no folder remains.
     RefusedByPolicy, DisclosureRefused, QuorumLost
-        A site's policy or guard stood against the run, or too few sites answered.
+        A site's policy or guard stood against the run, or too few sites answered. Where sites hold different views of
+        the same patients, policies are looked at before anything is asked; no folder remains then.
     KeyboardInterrupt
         As it came; :func:`resume_run` takes the run up again.
     """
@@ -126,6 +128,8 @@ def _resumed(folder: RunFolder, sites: Mapping[str, SiteData] | None, listener: 
 
 def _prepared(study: Study, sites: Mapping[str, SiteData] | None, listener: Listener | None) -> _Run:
     estimator = make_estimator(study)
+    if estimator.aligned_by is not None:
+        check_policies(study, estimator)
     policies = study.policies
     allowed = {
         name: SiteData(_allowed(name, site.data, policies[name]), site.labels)
@@ -198,7 +202,7 @@ def _federation(run: _Run) -> Federation:
 
 def _finish(run: _Run, federation: Federation) -> Comparison | None:
     """Write what a fitted model gives, cross-validate where the study asks for it, and compare."""
-    run.estimator.save(run.folder.path / "model")
+    _save_model(run)
     run.folder.write_history(run.estimator.history_)
     labels = {name: site.labels or () for name, site in run.sites.items()}
     exhibits = [*_alignment_shown(run), *run.estimator.exhibits(run.data, labels)]
@@ -212,6 +216,18 @@ def _finish(run: _Run, federation: Federation) -> Comparison | None:
     comparison = _compared(run)
     run.folder.write("comparison.json", comparison.to_dict(run.estimator.figures))
     return comparison
+
+
+def _save_model(run: _Run) -> None:
+    """Write the model; one that holds values of single patients for its owner alone."""
+    folder = run.folder.path / "model"
+    if run.estimator.aligned_by is None:
+        run.estimator.save(folder)
+        return
+    folder.mkdir(mode=0o700, exist_ok=True)
+    run.estimator.save(folder)
+    for file in folder.iterdir():
+        file.chmod(0o600)
 
 
 def _alignment_shown(run: _Run) -> list[Exhibit]:

@@ -14,7 +14,7 @@ from multicentre.data.kinds import PatientData
 from multicentre.federation.errors import ConfigurationError, DataError, MulticentreError
 from multicentre.studies.beside import Beside, Key, read_beside
 from multicentre.studies.checks import ONE_FILE
-from multicentre.studies.methods import find_estimator, find_reader
+from multicentre.studies.methods import METHODS, find_reader
 from multicentre.studies.study import Study
 
 
@@ -67,7 +67,7 @@ def read_sites(study: Study) -> dict[str, SiteData]:
 
 def is_vertical(study: Study) -> bool:
     """Tell whether the study's method works on different views of the same patients, a site each or several."""
-    return find_estimator(study.method).aligned_by is not None
+    return study.method in METHODS and METHODS[study.method].aligned
 
 
 def _check_some_labels(study: Study, sites: Mapping[str, SiteData]) -> None:

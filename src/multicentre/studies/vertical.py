@@ -158,7 +158,8 @@ def show_alignment(found: AlignedClusterer, least: int) -> Table:
     found : AlignedClusterer
         A fit.
     least : int
-        Smaller counts of patients or records are told as a bound.
+        Smaller counts of records that were left out are told as a bound. Patients who are not aligned are what is left
+        of two counts beside it, and told as they are.
     """
     counts = found.alignment_counts_
 
@@ -166,7 +167,7 @@ def show_alignment(found: AlignedClusterer, least: int) -> Table:
         return f"<{least}" if 0 < count < least else float(count)
 
     rows: list[list[str | float | None]] = [
-        [site, n, counts["aligned"][site], *map(shown, (n - counts["aligned"][site], *left_out))]
+        [site, n, counts["aligned"][site], n - counts["aligned"][site], *map(shown, left_out)]
         for site, n in counts["at_site"].items()
         for left_out in [(counts["missing"][site], counts["repeated"][site])]
     ]

@@ -11,14 +11,15 @@ import multicentre as mc
 from multicentre.clustering import FedMSGL
 from multicentre.clustering.metrics import adjusted_rand, clustering_scores
 from multicentre.data import MultiViewData
-from multicentre.federation.errors import ConfigurationError, DataError, DisclosureWarning
+from multicentre.federation.errors import ConfigurationError, DataError, DisclosureWarning, RefusedByPolicy
 from multicentre.privacy.card import disclosure_card
 from multicentre.privacy.pseudonyms import PseudonymKey
 from multicentre.studies import run_study
 from multicentre.studies.beside import read_beside
-from multicentre.studies.cards import complete_card, describe_method, find_objections
+from multicentre.studies.cards import complete_card, describe_method
 from multicentre.studies.comparison import compare
-from multicentre.studies.methods import find_estimator, make_estimator
+from multicentre.studies.methods import METHODS, find_estimator, make_estimator
+from multicentre.studies.objections import check_policies, find_objections
 from multicentre.studies.sites import SiteData, is_vertical, read_sites
 from multicentre.studies.study import Study, read_study
 from multicentre.studies.vertical import compare_views, join_views, show_alignment
@@ -59,6 +60,7 @@ def test_methods_say_by_what_records_are_aligned():
     for name in VERTICAL:
         assert find_estimator(name).aligned_by.method == "alignment", name
         assert find_estimator(name).site_part.method == name
+    assert tuple(name for name, method in METHODS.items() if method.aligned) == VERTICAL
     for name in ("fed-mv-ppca", "fed-mvfcm", "fed-mvfpc", "fed-cox", "dpfact", "log-rank"):
         assert find_estimator(name).aligned_by is None, name
         assert find_estimator(name).site_part.method == name
@@ -143,26 +145,46 @@ def test_of_two_files_with_labels_the_first_is_believed(tmp_path):
 
 
 def test_nobody_can_be_held_out():
-    validation = {"folds": 3, "person_key": "identifier"}
-    with pytest.raises(ConfigurationError, match="none can be held out"):
-        make_estimator(study_of(validation=validation))
+    with pytest.raises(ConfigurationError, match="none can be held out") as caught:
+        study_of(validation={"folds": 3})
+    assert caught.value.where == "validation"
+
+
+def test_files_of_aligned_patients_need_a_column_that_identifies_them(tmp_path):
+    path = write_departments(tmp_path, text=STUDY.replace('id_column = "patient"\n', ""))
+    with pytest.raises(ConfigurationError, match='id_column = "patient"') as caught:
+        read_study(path)
+    assert caught.value.where.endswith("data.id_column")
+    path.write_text(with_identifiers().replace('id_column = "patient"\n', ""))
+    assert read_study(path).data.identifiers == ("born",)
+    horizontal = path.read_text().replace('identifiers = ["born"]', "").replace("fed-msgl", "fed-mv-ppca")
+    path.write_text(horizontal.replace("n_clusters", "n_components"))
+    assert read_study(path).data.id_column is None
 
 
 def test_card_of_masked_sums_says_what_the_coordinator_sees():
     card = card_of(study_of({"n_clusters": 3}, privacy={"secure_sum": True}))
     steps = [name for name, _ in card.steps]
     assert card.method == "alignment, fed-msgl"
-    assert {"tell_pseudonyms", "relate"} <= set(steps)
-    assert "list_relations" not in steps + [line.step for line in card.lines]
+    assert [name for name in steps if name != "code"] == [
+        "count_records", "tell_pseudonyms", "agree", "describe", "relate",
+    ]  # fmt: skip
+    assert {line.step for line in card.lines} == set(steps)
     told = "\n".join(card.warnings)
     for words in (
         "keyed pseudonym of every patient",
-        "a key that follows from the study's name",
+        "a key that follows from the study's name (for simulations only: anybody can compute it)",
         "who resembles whom",
         "no site's own share",
-        'list_relations, list_codes: not on this card, for no site\'s policy says relations = "listed"',
+        "learns which of its patients are at all others",
+        "the fit is asked with n_clusters = 3, mu = 5.0, top = 50, n_rounds = 1, tol = 0.005.",
+        "in the saved model: pseudonym, cluster, embedding, affinity to others.",
+        "no patient: tell_fingerprint, confirm, and the keys of masked sums",
+        "what is told of single patients and of pairs of them is as it was computed",
     ):
         assert words in told
+    assert "list_relations" not in told
+    assert "sums of many patients are exact." not in told
     assert "two sites" not in told
     assert "rotation" not in told
     assert "all patients of all sites" not in told
@@ -175,6 +197,7 @@ def test_card_warns_of_two_sites_of_rounds_and_of_the_union():
     assert "with two sites that sum hides little" in told
     assert "refine sends every site, of all patients of all sites: what views share so far" in told
     assert "every site gets the pseudonyms of all patients" in told
+    assert "patients are at all others" not in told
     assert "the identifier 'born' is read" in told
     key = {"secure_sum": True, "pseudonym_key": "key.toml"}
     assert "under the key of pseudonyms" in "\n".join(card_of(study_of(privacy=key)).warnings)
@@ -183,9 +206,14 @@ def test_card_warns_of_two_sites_of_rounds_and_of_the_union():
 @pytest.mark.parametrize(
     ("relations", "shown", "absent", "words"),
     [
-        ("summed", {"tell_pseudonyms"}, {"relate", "list_relations"}, 'for no site\'s policy says relations = "dense"'),
+        (
+            "summed",
+            {"tell_pseudonyms"},
+            {"relate", "list_relations"},
+            'list_relations, list_codes: not on this card, for no site\'s policy says relations = "listed"',
+        ),
         ("listed", {"list_relations"}, {"relate"}, "which patients of the site are most alike"),
-        ("dense", {"list_relations", "relate"}, set(), "rows themselves up to a rotation"),
+        ("dense", {"list_relations"}, {"relate"}, "which patients of the site are most alike"),
         ("none", set(), {"relate", "list_relations"}, "not on this card"),
     ],
 )
@@ -205,18 +233,94 @@ def test_one_site_that_allows_a_step_keeps_it_on_the_card():
     assert "list_relations" in dict(card_of(study).steps)
 
 
+def test_the_card_asks_for_one_way_to_agree_on_an_order():
+    masked = {"secure_sum": True}
+    for incomplete, asked, other in ((False, "agree", "agree_incomplete"), (True, "agree_incomplete", "agree")):
+        steps = dict(card_of(study_of({"incomplete": incomplete}, privacy=masked)).steps)
+        assert asked in steps
+        assert other not in steps
+        assert ("count_shared" in steps) == incomplete
+
+
+def test_the_card_lists_what_a_run_asks(departments):
+    for parameters in ({}, {"incomplete": True}, {"n_rounds": 2}, {"landmarks": 20}):
+        parameters = {"n_clusters": 2, "landmarks": None, **parameters}
+        listed = {"relations": "listed" if "incomplete" in parameters else "summed"}
+        for privacy in ({"secure_sum": True, "policy": listed}, {"policy": {"relations": "dense"}}):
+            study = study_of(parameters, sites={name: {} for name in departments}, privacy=privacy)
+            data = {name: site.data for name, site in departments.items()}
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DisclosureWarning)
+                federation = mc.Federation.in_process(data, policy=study.policies, secure_sum=study.privacy.secure_sum)
+                make_estimator(study).fit(federation)
+            asked = {
+                entry["step"]
+                for ledger in federation.ledgers.values()
+                for entry in ledger.entries
+                if any(field["patients"] is not None for field in entry["fields"])
+            }
+            unasked = set() if study.privacy.secure_sum else {"count_shared"}
+            assert {name for name, _ in card_of(study).steps} - unasked == asked, parameters
+
+
+def test_card_of_factors_tells_its_own_terms():
+    study = Study.from_mapping(
+        {
+            "study": {"name": "x", "method": "fed-mvl"},
+            "parameters": {"n_clusters": 3},
+            "sites": MEMORY,
+            "privacy": {"secure_sum": True},
+        }
+    )
+    told = "\n".join(card_of(study).warnings)
+    assert "in the saved model: pseudonym, cluster, embedding." in told
+    assert "n_clusters = 3, mu = 3.0, max_rounds = 35, tol = 0.001." in told
+    assert "tell_fingerprint, confirm, begin, and" in told
+
+
 def test_objections_are_those_of_the_guard():
     estimator = FedMSGL(3)
     clear, masked = study_of(), study_of(privacy={"secure_sum": True})
 
-    def objections(study, **terms):
-        return find_objections(study, estimator, mc.Policy(**terms))
+    def objections(study, estimator=estimator, **terms):
+        return [(found.key, found.reason) for found in find_objections(study, estimator, mc.Policy(**terms))]
 
     assert objections(masked) == objections(clear, relations="listed") == []
-    assert objections(clear) == ['it would have to say relations = "listed"']
-    assert objections(masked, relations="none") == ['it would have to say relations = "summed"']
-    assert objections(masked, secure_sums_only=True) == ["only masked sums may leave, and pseudonyms are no sum"]
-    assert find_objections(clear, mc.multiview.FedMvPPCA(2), mc.Policy(relations="none")) == []
+    assert objections(clear) == [("relations", 'it would have to say relations = "listed"')]
+    assert objections(masked, relations="none") == [("relations", 'it would have to say relations = "summed"')]
+    pooled = [("secure_sums_only", "only masked sums may leave, and pseudonyms are no sum")]
+    assert objections(masked, secure_sums_only=True) == pooled
+    union = FedMSGL(3, incomplete=True)
+    assert objections(masked, union) == [("relations", 'it would have to say relations = "listed"')]
+    assert objections(masked, union, relations="listed") == []
+    assert objections(masked, methods=("fed-msgl",)) == [("methods", "the method alignment is not allowed")]
+    assert objections(masked, min_sites_in_sum=4) == [("min_sites_in_sum", "a masked sum needs 4 sites")]
+    assert objections(masked, epsilon=1.0)[0][0] == "epsilon"
+    assert objections(clear, mc.multiview.FedMvPPCA(2), relations="none") == []
+
+
+def test_a_run_that_a_policy_refuses_asks_nothing(departments, tmp_path):
+    content = {
+        "study": {"name": "x", "method": "fed-msgl", "output": "runs"},
+        "sites": {name: {} for name in departments},
+        "privacy": {"sites": {"view_2": {"methods": ["alignment"]}, "view_3": {"relations": "none"}}},
+    }
+    study = Study.from_mapping(content, folder=tmp_path)
+    with pytest.raises(RefusedByPolicy, match='would have to say relations = "listed"') as caught:
+        run_study(study, sites=departments)
+    assert caught.value.where == "view_1, policy, relations"
+    assert "secure_sum = true" in caught.value.mend
+    assert caught.value.__notes__ == [
+        "view_2, policy, methods: the method fed-msgl is not allowed",
+        'view_2, policy, relations: it would have to say relations = "listed"',
+        'view_3, policy, relations: it would have to say relations = "summed"',
+        'view_3, policy, relations: it would have to say relations = "listed"',
+    ]
+    assert not (tmp_path / "runs").exists()
+    check_policies(study_of(privacy={"secure_sum": True}), FedMSGL(3))
+    with pytest.raises(RefusedByPolicy) as caught:
+        check_policies(study_of(), FedMSGL(3, incomplete=True))
+    assert "secure_sum" not in caught.value.mend
 
 
 def test_card_of_a_method_tells_of_all_ways():
@@ -302,7 +406,7 @@ def test_alignment_is_told_in_counts(fitted, departments):
     shown = show_alignment(fitted, 10)
     n = len(fitted.labels_)
     assert [list(row[:3]) for row in shown.rows] == [[name, 63, n] for name in departments]
-    assert all(row[3] == ("<10" if 63 - n < 10 else 63 - n) for row in shown.rows)
+    assert all(row[3] == 63 - n < 10 for row in shown.rows)
     assert all(row[4:] == [0.0, 0.0] for row in shown.rows)
     assert "whom every site has" in shown.caption
 
@@ -312,15 +416,18 @@ def test_patients_are_found_under_the_key_of_the_study(departments, tmp_path):
     data = {name: site.data for name, site in departments.items()}
     model = FedMSGL(2).fit(mc.Federation.in_process(data, secure_sum=True, pseudonym_key=key))
     ids = data["view_1"].ids
-    assert (model.labels_for(ids) == -1).all()
+    with pytest.warns(UserWarning, match="none of these records took part"):
+        assert (model.labels_for(ids) == -1).all()
     expected = model.labels_for(ids, key=key)
     assert (model.hold_key(key).labels_for(ids) == expected).all()
     assert (expected >= 0).sum() == len(model.labels_)
-    assert (pickle.loads(pickle.dumps(model)).labels_for(ids) == -1).all()
+    with pytest.warns(UserWarning, match="another key"):
+        assert (pickle.loads(pickle.dumps(model)).labels_for(ids) == -1).all()
     model.save(tmp_path)
     again = FedMSGL.load(tmp_path)
     assert again.alignment_counts_ == model.alignment_counts_
-    assert (again.labels_for(ids) == -1).all()
+    with pytest.warns(UserWarning, match="another key"):
+        assert (again.labels_for(ids) == -1).all()
     json.dumps(again.alignment_counts_)
 
 
@@ -341,4 +448,6 @@ def test_run_under_a_key_of_its_own_finds_its_patients(departments, tmp_path):
     assert folder.read("comparison.json")["patients_of_all_fits"] == facts["patients_aligned"]
     alignment = folder.read("exhibits.json")[0]
     assert (alignment["title"], len(alignment["rows"])) == ("Alignment", 3)
-    assert folder.read("disclosure.json")["card"]["individual"][:2] == ["tell_pseudonyms", "relate"]
+    assert folder.read("disclosure.json")["card"]["individual"][:3] == ["tell_pseudonyms", "agree", "relate"]
+    modes = {file.name: file.stat().st_mode & 0o777 for file in (folder.path / "model").iterdir()}
+    assert modes == {"model.npz": 0o600, "model.json": 0o600}
