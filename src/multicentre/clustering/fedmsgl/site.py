@@ -97,7 +97,7 @@ class FedMSGLSite(SitePart):
         self._parts = {view: (one.shared, one.own) for view, one in found.items()}
         self._weigh = weigh_views if ask.coupling else weigh_alike
         self._loss = sum(one.loss + ask.coupling / 2.0 * weights[view] * one.distance**2 for view, one in found.items())
-        distances = {view: np.array([two_digits(one.distance)]) for view, one in found.items()}
+        distances = {view: self._told(one.distance) for view, one in found.items()}
         self.state = sent.Held({}, distances, max(held.coupling, ask.coupling), held.n_rounds + 1)
         return sent.Distances(distances, patients=self._local.fewest)
 
@@ -110,10 +110,7 @@ class FedMSGLSite(SitePart):
         self._check_crowd(is_first=ask.is_first)
         self._parts = self._local.iterate(ask, held.own, self.generator(abs(ask.seed)))
         self._weigh, self._loss = functools.partial(weigh_as_published, name=ask.variant), 0.0
-        distances = {
-            view: np.array([two_digits(measure_distance(parts[0], ask.consensus))])
-            for view, parts in self._parts.items()
-        }
+        distances = {view: self._told(measure_distance(parts[0], ask.consensus)) for view, parts in self._parts.items()}
         own = {view: parts[1] for view, parts in self._parts.items()}
         self.state = sent.Held(own, distances, 0.0, held.n_rounds + 1)
         return sent.Distances(distances, patients=self._local.fewest)
@@ -161,6 +158,10 @@ class FedMSGLSite(SitePart):
             {view: one.means for view, one in found.items()},
             patients={view: int(one.sizes[one.sizes > 0].min(initial=len(labels))) for view, one in found.items()},
         )
+
+    def _told(self, distance: float) -> Floats:
+        """Return a distance as it is told: to two digits, unless the policy has no minimum."""
+        return np.array([two_digits(distance) if self.least_behind > 0 else distance])
 
     def _check_once(self, ask: sent.Terms) -> None:
         """Check that all that is asked of a session is by the same terms, and by the same landmarks."""
