@@ -13,7 +13,8 @@ from multicentre.phenotyping.prediction import PhenotypeOutcome
 from multicentre.validation import FederatedKFold, cross_validate
 from toy_method import federate
 
-PREDICTS_NOTHING = {
+CLUSTERS = {name for name in CASES if name.startswith(("fed-msgl", "fed-mvl", "fed-mvfcm", "fed-mvfpc"))}
+PREDICTS_NOTHING = CLUSTERS | {
     "suggest-stratifier",
     "toy-mean",
     "kaplan-meier",
