@@ -44,7 +44,6 @@ def hashing(column, kind="number", n_splits=100):
         "date_order": "iso",
         "n_splits": n_splits,
         "repeat": 0,
-        "within": "",
         "patient_key": "",
         "stratify": False,
     }
