@@ -115,7 +115,7 @@ def project(embedding: Floats) -> Floats:
 def cluster_table(model: FedMSGL, groups: NDArray[np.str_]) -> Table:
     """Patients of every cluster, and of every known group in it."""
     names = sorted(set(groups.tolist()) - {""})
-    sizes = suppress(np.bincount(model.labels_, minlength=model.n_clusters_).tolist())
+    sizes = suppress(np.bincount(model.labels_[model.labels_ >= 0], minlength=model.n_clusters_).tolist())
     rows: list[list[Cell]] = []
     for cluster, size in enumerate(sizes):
         own = groups[model.labels_ == cluster]
@@ -181,7 +181,7 @@ def bin_clusters(labels: Integers, order: Floats) -> tuple[list[Integers], list[
     Parameters
     ----------
     labels : int array of shape (n,)
-        Cluster of every patient.
+        Cluster of every patient, -1 for none.
     order : array of shape (n,)
         By what the patients of a cluster are ordered.
 
@@ -198,7 +198,7 @@ def bin_clusters(labels: Integers, order: Floats) -> tuple[list[Integers], list[
     >>> [len(one) for one in bins], names
     ([13, 12, 10], ['cluster 1', '', 'cluster 2'])
     """
-    sizes = np.bincount(labels)
+    sizes = np.bincount(labels[labels >= 0])
     shown = np.flatnonzero(sizes >= LEAST_SHOWN)[:MOST_BINS]
     share = (MOST_BINS - len(shown)) / max(1, int(sizes[shown].sum()))
     bins, names = [], []
@@ -302,7 +302,7 @@ def eigenvalues(model: FedMSGL) -> list[Lines]:
 
 
 def _has_few(labels: Integers) -> bool:
-    sizes = np.bincount(labels)
+    sizes = np.bincount(labels[labels >= 0])
     return bool(((sizes > 0) & (sizes < LEAST_SHOWN)).any())
 
 

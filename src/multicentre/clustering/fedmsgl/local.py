@@ -258,7 +258,7 @@ class LocalViews:
         return self.n_common
 
     def checked_labels(self, labels: Integers, n_clusters: int) -> Integers:
-        """Return the clusters of the site's own patients.
+        """Return the clusters of the site's own patients, -1 for none.
 
         Raises
         ------
@@ -267,7 +267,7 @@ class LocalViews:
         """
         if len(labels) != self.n_common or not 1 <= n_clusters <= min(self.n_common, MOST_CLUSTERS):
             raise ConfigurationError("the clusters are not of these patients", where=self._site)
-        if labels.min() < 0 or labels.max() >= n_clusters:
+        if labels.min() < -1 or labels.max() >= n_clusters:
             raise ConfigurationError(f"there are clusters 0 to {n_clusters - 1}", where=self._site)
         return labels[self._common.places]
 

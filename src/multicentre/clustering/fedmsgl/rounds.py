@@ -73,11 +73,16 @@ def describe_views(federation: Federation) -> Views:
 
 def add_relations(federation: Federation, terms: sent.Terms, views: Views, n: int) -> Sparse:
     """Return the mean affinity of the views from one sum over the sites; it is all that the coordinator gets."""
+    asked = federation.sites
     total = csr_array(unpack_pairs(federation.sum(FedMSGLSite.relate, terms).relations, n))
+    counts = None
     if views.n_incomplete:
         counts = np.rint(unpack_pairs(federation.sum(FedMSGLSite.count_shared, Nothing()).views, n))
+    if federation.sites != asked:  # a site that was lost may stand in one of the sums
+        return add_relations(federation, terms, views, n)
+    if counts is not None:
         return Sparse.of(divide_by_pairs(total, _where(total, counts)))
-    return Sparse.of(total / sum(site in federation.sites for site in views.sites))
+    return Sparse.of(total / sum(site in asked for site in views.sites))
 
 
 def keep_present(federation: Federation, sites: Sequence[str], weights: Floats) -> tuple[Floats, float]:

@@ -13,7 +13,6 @@ from multicentre.clustering.fedmsgl.maths.coupling import express_coupled, measu
 from multicentre.clustering.fedmsgl.maths.expression import express, split
 from multicentre.clustering.fedmsgl.maths.fusion import (
     Neighbours,
-    add_weighted,
     apply_force,
     majorise,
     objective,
@@ -21,17 +20,22 @@ from multicentre.clustering.fedmsgl.maths.fusion import (
     place_lists,
     pull_together,
     spread,
-    symmetrise,
     unpack_pairs,
     weigh_views,
 )
-from multicentre.clustering.fedmsgl.maths.incomplete import count_pairs, divide_by_pairs, divide_by_rows, mark_present
+from multicentre.clustering.fedmsgl.maths.incomplete import count_pairs, divide_by_pairs, mark_present
 from multicentre.clustering.fedmsgl.maths.preparation import factor_gram, prepare_view
 from multicentre.clustering.hypergraph import unit_rows
 from multicentre.federation.errors import DataError
 
 EXACT = {"tol": 1e-9, "max_iterations": 20_000, "single": False}
 MAKERS = (np.asarray, csr_array)
+
+
+def add_weighted(matrices, weights=None):
+    """Return the weighted sum of matrices, their mean without weights."""
+    shares = np.full(len(matrices), 1 / len(matrices)) if weights is None else weights
+    return sum(matrix * share for matrix, share in zip(matrices, shares, strict=True))
 
 
 def dense(matrix):
@@ -231,27 +235,6 @@ def test_the_objective_adds_what_its_formula_says():
 # --- sums
 
 
-@pytest.mark.parametrize("make", MAKERS)
-def test_sums_are_weighted_and_their_mean_does_not_depend_on_the_order_of_sites(make):
-    matrices = [relations(seed=seed) for seed in range(4)]
-    theta = np.array([0.1, 0.2, 0.3, 0.4])
-    total = add_weighted([make(matrix) for matrix in matrices], theta)
-    np.testing.assert_allclose(dense(total), np.tensordot(theta, matrices, 1), atol=1e-15)
-    forward, backward = (dense(add_weighted([make(m) for m in way])) for way in (matrices, matrices[::-1]))
-    np.testing.assert_allclose(forward, backward, atol=1e-15)
-    np.testing.assert_allclose(forward, np.mean(matrices, axis=0), atol=1e-15)
-    symmetric = dense(symmetrise(make(matrices[0])))
-    np.testing.assert_array_equal(symmetric, symmetric.T)
-    np.testing.assert_allclose(symmetric, (matrices[0] + matrices[0].T) / 2)
-
-
-def test_sums_of_nothing_or_with_other_weights_are_refused():
-    with pytest.raises(DataError, match="no site"):
-        add_weighted([])
-    with pytest.raises(DataError, match="2 views have 3 weights"):
-        add_weighted([np.eye(2), np.eye(2)], [0.2, 0.3, 0.5])
-
-
 @given(st.integers(1, 12))
 def test_pairs_are_packed_row_by_row_and_come_back(n):
     symmetric = relations(n) + relations(n).T
@@ -308,23 +291,8 @@ def test_a_mean_over_pairs_divides_by_the_views_that_have_both(make, weights):
             assert mean[i, j] == pytest.approx(expected, abs=1e-15)
 
 
-@pytest.mark.parametrize("make", MAKERS)
-def test_a_mean_over_rows_keeps_rows_on_the_simplex(make):
-    present = np.array([[1, 1, 1, 0, 0], [0, 1, 1, 1, 0], [1, 1, 1, 1, 0]], dtype=bool)
-    views = []
-    for seed, held in enumerate(present):
-        view = relations(5, seed, 1.0) * np.outer(held, held)
-        views.append(view / np.maximum(view.sum(axis=1, keepdims=True), 1e-300))
-    mean = dense(divide_by_rows(make(sum(views)), present))
-    np.testing.assert_allclose(mean.sum(axis=1), [1, 1, 1, 1, 0], atol=1e-14)
-    np.testing.assert_allclose(mean[1], np.mean([v[1] for v in views], axis=0), atol=1e-15)
-    weighted = dense(divide_by_rows(make(views[0] * 0.2 + views[2] * 0.8), present[[0, 2]], [0.2, 0.8]))
-    np.testing.assert_allclose(weighted[3], views[2][3], atol=1e-15)
-
-
-def test_complete_views_have_the_same_mean_either_way():
+def test_complete_views_have_their_plain_mean():
     views = [relations(7, seed) for seed in range(3)]
     present = np.array([mark_present(np.random.default_rng(k).permutation(7), 7) for k in range(3)])
     total = sum(views)
     np.testing.assert_allclose(divide_by_pairs(total, count_pairs(present, total)), np.mean(views, axis=0), atol=1e-15)
-    np.testing.assert_allclose(divide_by_rows(total, present), np.mean(views, axis=0), atol=1e-15)

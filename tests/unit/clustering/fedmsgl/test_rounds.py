@@ -181,3 +181,23 @@ def test_a_sparse_matrix_comes_back_from_its_checkpoint():
     assert (kept.matrix != matrix).nnz == 0
     assert kept.matrix.shape == (2, 3)
     assert Sparse.of(csr_array((4, 7))).matrix.shape == (4, 7)
+
+
+def test_a_site_that_is_lost_between_sum_and_count_is_in_neither():
+    sites = lose_records(split(), 0.2, seed=1)
+    whole = {"incomplete": True, "policy": DENSE, "secure_sum": True, "quorum": 2}
+    handle = opened(sites, faults=Faults(), **whole)
+    describe_views(handle)
+    at = handle._engine.exchanges
+
+    def found(**options):
+        made = opened(sites, **whole, **options)
+        told = describe_views(made)
+        affinity = entries(add_relations(made, TERMS, told, 60))
+        return made.sites, affinity
+
+    lost = [found(faults=Faults(lose={"of-view_2": at + k})) for k in range(12)]
+    kept = [affinity for left, affinity in lost if "of-view_2" not in left]
+    assert len(kept) > 3
+    for affinity in kept:
+        np.testing.assert_allclose(affinity, kept[0], atol=1e-12)

@@ -347,7 +347,7 @@ def test_published_rounds_are_taken_in_turn():
         sent.Grouping(np.zeros(59, dtype=np.int64), 3),
         sent.Grouping(np.zeros(0, dtype=np.int64), 3),
         sent.Grouping(np.full(60, 3), 3),
-        sent.Grouping(np.full(60, -1), 3),
+        sent.Grouping(np.full(60, -2), 3),
         sent.Grouping(np.zeros(60, dtype=np.int64), 0),
         sent.Grouping(np.zeros(60, dtype=np.int64), 61),
         sent.Grouping(np.full(60, 2**62), 2**40),
@@ -359,6 +359,12 @@ def test_clusters_that_are_not_of_these_patients_are_refused(grouping):
         made.profile(grouping)
     found = made.profile(sent.Grouping(np.unique(GROUP, return_inverse=True)[1], 3))
     assert found.sizes["view_1"].tolist() == [20, 20, 20]
+
+
+def test_patients_in_no_cluster_are_in_no_profile():
+    labels = np.unique(GROUP, return_inverse=True)[1]
+    labels[np.flatnonzero(labels == 1)[:4]] = -1
+    assert part().profile(sent.Grouping(labels, 3)).sizes["view_1"].tolist() == [20, 16, 20]
 
 
 def test_clusters_of_few_are_left_out_whatever_the_policy_says():

@@ -8,7 +8,6 @@ stand where the common order has its samples.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -91,30 +90,6 @@ def symmetrise(matrix: Matrix) -> Matrix:
     """
     mean = (matrix + matrix.T) / 2.0
     return csr_array(mean) if issparse(matrix) else np.asarray(mean)
-
-
-def add_weighted(matrices: Sequence[Matrix], weights: ArrayLike | None = None) -> Matrix:
-    """Return the weighted sum of matrices, added in the order given; the mean without weights.
-
-    Parameters
-    ----------
-    matrices : sequence of K arrays, or of K csr_arrays, of one shape
-    weights : array of shape (K,), optional
-
-    Examples
-    --------
-    >>> add_weighted([np.eye(2), np.ones((2, 2))], [0.75, 0.25]).tolist()
-    [[1.0, 0.25], [0.25, 1.0]]
-    """
-    if not len(matrices):
-        raise DataError("no site has answered", where="views")
-    shares = np.full(len(matrices), 1.0 / len(matrices)) if weights is None else np.asarray(weights, dtype=np.float64)
-    if shares.shape != (len(matrices),):
-        raise DataError(f"{len(matrices)} views have {shares.size} weights", where="weights")
-    total = matrices[0] * shares[0]
-    for matrix, share in zip(matrices[1:], shares[1:], strict=True):
-        total = total + matrix * share
-    return csr_array(total) if issparse(total) else np.asarray(total)
 
 
 def majorise(distances: ArrayLike, scale: float) -> Floats:

@@ -1,7 +1,7 @@
 """Means over views that do not all have every sample.
 
 K views, n common samples. Relations of a view with samples it lacks are 0 in a sum over views; a mean divides by the
-number of views that have both samples of a pair, or that have the sample of a row.
+number of views that have both samples of a pair.
 """
 
 from __future__ import annotations
@@ -78,32 +78,4 @@ def divide_by_pairs(total: Matrix, counts: Matrix) -> Matrix:
         return np.divide(total, counts, out=np.zeros_like(total), where=counts > 0)
     mean = csr_array(total, copy=True)
     mean.data = np.divide(total.data, counts.data, out=np.zeros_like(total.data), where=counts.data > 0)
-    return mean
-
-
-def divide_by_rows(total: Matrix, present: Flags, weights: ArrayLike | None = None) -> Matrix:
-    """Return each row over the number of views that have its sample, or the sum of their weights; not symmetric.
-
-    A row that adds up to 1 in each view that has it adds up to 1 again: to be made symmetric afterwards.
-
-    Parameters
-    ----------
-    total : array or csr_array of shape (n, n)
-        Sum over the views; row i holds the relations by which sample i is expressed.
-    present : bool array of shape (K, n)
-    weights : array of shape (K,), optional
-        1 by default.
-
-    Examples
-    --------
-    >>> divide_by_rows(np.array([[0.0, 2.0], [1.0, 0.0]]), np.array([[True, True], [True, False]])).tolist()
-    [[0.0, 1.0], [1.0, 0.0]]
-    """
-    shares = np.ones(len(present)) if weights is None else np.asarray(weights, dtype=np.float64)
-    held = shares @ present
-    inverse = np.divide(1.0, held, out=np.zeros_like(held), where=held > 0)
-    if not issparse(total):
-        return np.asarray(total * inverse[:, None])
-    mean = csr_array(total, copy=True)
-    mean.data = total.data * np.repeat(inverse, np.diff(total.indptr))
     return mean

@@ -38,7 +38,7 @@ def profile_columns(values: Floats, labels: Integers, n_clusters: int, least: in
     values : array of shape (n, d)
         Rows of missing values are of patients who lack the view.
     labels : int array of shape (n,)
-        0 to `n_clusters` - 1.
+        0 to `n_clusters` - 1; -1 for none.
     n_clusters : int
     least : int
         Clusters of fewer patients who have the view are left out.
@@ -51,7 +51,7 @@ def profile_columns(values: Floats, labels: Integers, n_clusters: int, least: in
     """
     present = ~np.isnan(values).all(axis=1)
     rows, own = values[present], labels[present]
-    sizes = np.bincount(own, minlength=n_clusters)
+    sizes = np.bincount(own[own >= 0], minlength=n_clusters)
     sizes = np.where(sizes < least, 0, sizes)
     spread = rows.std(axis=0)
     standard = np.divide(rows - rows.mean(axis=0), spread, out=np.zeros_like(rows), where=spread > 0)
