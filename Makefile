@@ -47,9 +47,9 @@ format: $(TOOLS) ## rewrite the code in the house's format
 	$(BIN)/ruff format --quiet
 
 lock: ## resolve the locked dependencies anew (needs uv; UPGRADE=--upgrade takes newer versions)
-	$(LOCK) $(UPGRADE) --output-file requirements/core.lock
-	$(LOCK) $(UPGRADE) --extra boost --extra polars --extra dp --extra codes --group test --group torch-needs \
-		--constraint requirements/core.lock --output-file requirements/test.lock
+	$(LOCK) $(UPGRADE) --extra boost --extra flower --extra polars --extra dp --extra codes --group test --group torch-needs \
+		--output-file requirements/test.lock
+	$(LOCK) $(UPGRADE) --constraint requirements/test.lock --output-file requirements/core.lock
 
 clean: ## remove the environment and every cache
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import json
+import secrets
 import warnings
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Self
 
 from multicentre.engines.faults import Faults, Faulty
 from multicentre.engines.in_process import InProcess
+from multicentre.engines.remote.carrier import Carrier
+from multicentre.engines.remote.engine import PATIENCE_S, RemoteEngine
+from multicentre.engines.remote.packing import Opening
 from multicentre.federation import coordinator
 from multicentre.federation.coordinator import PlainSummation, Summation
 from multicentre.federation.engine import Engine
-from multicentre.federation.errors import ConfigurationError, DisclosureWarning
+from multicentre.federation.errors import ConfigurationError, DisclosureWarning, MessageError
 from multicentre.federation.noise import Plan
-from multicentre.federation.progress import Listener
+from multicentre.federation.progress import Listener, Silence
 from multicentre.federation.runtime import SiteRuntime
 from multicentre.federation.steps import SitePart
-from multicentre.federation.storage import Store, check_site_name
+from multicentre.federation.storage import Store, check_site_name, write_atomically
 from multicentre.federation.terms import Quorum, Terms
 from multicentre.privacy.card import DisclosureCard, disclosure_card
 from multicentre.privacy.guard import Guard
@@ -33,6 +39,7 @@ class Federation(coordinator.Federation):
     """The sites of a study; see :meth:`in_process`."""
 
     _guards: Mapping[str, Guard]
+    _told: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
 
     @classmethod
     def in_process(
@@ -98,38 +105,104 @@ class Federation(coordinator.Federation):
         """
         root = None if folder is None else Path(folder)
         guards = {
-            name: Guard(policy_here, Ledger(_inside(root, name, "ledger.jsonl")), _ids(data), site=name)
+            name: new_guard(name, data, policy_here, Ledger(_inside(root, name, "ledger.jsonl")))
             for name, data, policy_here in _with_policies(sites, policy)
         }
         _warn_of_short_memory(guards)
-        seals = _seals(guards) if secure_sum else {}
+        identities = {name: Identity.generate() for name in guards} if secure_sum else {}
+        public = {name: identity.public for name, identity in identities.items()}
         runtimes = {
-            name: SiteRuntime(
+            name: open_site(
                 name,
-                _allowed(data, guards[name].policy, name),
+                data,
                 guards[name],
-                seal=seals.get(name),
+                identity=identities.get(name),
+                peers=public,
                 store=None if root is None else Store(root / "sites" / name / "state"),
                 key=_key_of(name, study, pseudonym_key),
             )
             for name, data in sites.items()
         }
         engine: Engine = InProcess(runtimes, strict=strict)
-        colluding = max((guard.policy.colluding_sites for guard in guards.values()), default=0)
-        summation: Summation = MaskedSummation(n_colluding=colluding) if secure_sum else PlainSummation()
         federation = cls(
             Faulty(engine, faults) if faults else engine,
             terms=Terms(study, quorum, time_limit_s, sites_per_patient),
-            summation=summation,
+            summation=_summation(secure_sum, [guard.policy.colluding_sites for guard in guards.values()]),
             store=None if root is None else Store(root / "checkpoints"),
             listener=listener,
         )
         federation._guards = guards
         return federation
 
+    @classmethod
+    def over(
+        cls,
+        carrier: Carrier,
+        *,
+        secure_sum: bool = False,
+        study: str = "study",
+        agreed: str = "",
+        quorum: Quorum = "all",
+        time_limit_s: float | None = None,
+        patience_s: float = PATIENCE_S,
+        sites_per_patient: int = 1,
+        folder: str | Path | None = None,
+        listener: Listener | None = None,
+        faults: Faults | None = None,
+    ) -> Self:
+        """Make a federation whose sites are processes of their own, on machines of their own.
+
+        Parameters
+        ----------
+        carrier : Carrier
+            What brings letters to the sites: Flower, say.
+        secure_sum, study, quorum, time_limit_s, sites_per_patient, listener, faults
+            As for :meth:`in_process`.
+        agreed : str
+            Hash of the terms of the study (``multicentre.studies.terms.digest_of``); a site that approved others
+            refuses.
+        patience_s : float, default 120
+            For so long a site may be out of reach before it counts as lost.
+        folder : path, optional
+            Where checkpoints are kept, so that a run can be resumed. What sites remember, they keep themselves.
+
+        Raises
+        ------
+        MulticentreError
+            A site refuses to take part. No federation is made, and the carrier is closed.
+        """
+        root = None if folder is None else Path(folder)
+        run, attempt = _run_of(root)
+        opening = Opening(run, attempt, study, agreed, carrier.sites, secure_sum)
+        engine = RemoteEngine(carrier, opening, patience_s=patience_s)
+        try:
+            away = engine.open(time_limit_s)
+            for site, error in away.items():
+                (listener or Silence()).site_lost(site, str(error))
+            federation = cls(
+                Faulty(engine, faults) if faults else engine,
+                terms=Terms(study, quorum, time_limit_s, sites_per_patient),
+                summation=_summation(
+                    secure_sum, [_policy_told(told).colluding_sites for told in engine.facts.values()]
+                ),
+                store=None if root is None else Store(root / "checkpoints"),
+                listener=listener,
+            )
+        except BaseException:
+            engine.close()
+            raise
+        federation._guards = {}
+        federation._told = engine.facts
+        return federation
+
+    @property
+    def told(self) -> Mapping[str, Mapping[str, Any]]:
+        """What sites on machines of their own told of themselves: version, schema, what their policies ask."""
+        return self._told
+
     @property
     def ledgers(self) -> dict[str, Ledger]:
-        """The ledger of each site, which only an in-process federation can show."""
+        """The ledger of each site in this process; those of other machines stay there."""
         return {name: guard.ledger for name, guard in self._guards.items()}
 
     def card(
@@ -146,7 +219,10 @@ class Federation(coordinator.Federation):
         asked : collection of str, optional
             Names of the steps that will be asked; all that the part offers otherwise.
         """
-        loosest = min((guard.policy for guard in self._guards.values()), key=lambda policy: policy.min_patients)
+        policies = [guard.policy for guard in self._guards.values()] or [
+            _policy_told(one) for one in self.told.values()
+        ]
+        loosest = min(policies, key=lambda policy: policy.min_patients, default=Policy())
         return disclosure_card(
             part,
             protection=self.protection,
@@ -173,18 +249,68 @@ def _key_of(site: str, study: str, key: PseudonymKey | Mapping[str, PseudonymKey
     return key if isinstance(key, PseudonymKey) else key.get(site)
 
 
-def _seals(guards: Mapping[str, Guard]) -> dict[str, MaskingSeal]:
-    identities = {name: Identity.generate() for name in guards}
-    public = {name: identity.public for name, identity in identities.items()}
-    return {
-        name: MaskingSeal(
-            identity,
-            public,
-            min_sites=guards[name].policy.min_sites_in_sum,
-            n_colluding=guards[name].policy.colluding_sites,
-        )
-        for name, identity in identities.items()
-    }
+def open_site(
+    name: str,
+    data: Any,
+    guard: Guard,
+    *,
+    identity: Identity | None = None,
+    peers: Mapping[str, bytes] | None = None,
+    store: Store | None = None,
+    key: PseudonymKey | None = None,
+) -> SiteRuntime:
+    """Return what answers the calls to one site.
+
+    Parameters
+    ----------
+    name : str
+    data : data
+        Of the site; columns that its policy does not allow are left out here.
+    guard : Guard
+    identity : Identity, optional
+        The site's signing key; without it sums leave in clear.
+    peers : mapping of str to bytes, optional
+        Public identities of the sites whose masks it trusts.
+    store : Store, optional
+        Where the states of site parts are kept between rounds.
+    key : PseudonymKey, optional
+    """
+    policy = guard.policy
+    least, colluding = policy.min_sites_in_sum, policy.colluding_sites
+    seal = None if identity is None else MaskingSeal(identity, peers or {}, min_sites=least, n_colluding=colluding)
+    return SiteRuntime(name, _allowed(data, policy, name), guard, seal=seal, store=store, key=key)
+
+
+def new_guard(name: str, data: Any, policy: Policy, ledger: Ledger) -> Guard:
+    """Return the guard of a site, which knows its patients' ids for the memory of cohorts."""
+    return Guard(policy, ledger, _ids(data), site=name)
+
+
+def facts_of(policy: Policy) -> dict[str, Any]:
+    """Return what a coordinator has to know of a site's policy before a run."""
+    return {name: getattr(policy, name) for name in _TOLD}
+
+
+def _policy_told(facts: Mapping[str, Any]) -> Policy:
+    try:
+        return Policy(**{name: facts[name] for name in _TOLD})
+    except (KeyError, TypeError):
+        raise MessageError("what a site told of its policy cannot be read", where="opening") from None
+
+
+def _summation(secure_sum: bool, colluding: Sequence[int]) -> Summation:
+    return MaskedSummation(n_colluding=max(colluding, default=0)) if secure_sum else PlainSummation()
+
+
+def _run_of(root: Path | None) -> tuple[str, int]:
+    """Return the name of a run and how often it was taken up, and note in its folder that it was."""
+    if root is None:
+        return secrets.token_hex(16), 0
+    path = root / "checkpoints" / "run.json"
+    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"run": secrets.token_hex(16)}
+    run, attempt = str(known["run"]), int(known.get("attempt", -1)) + 1
+    write_atomically(path, json.dumps({"run": run, "attempt": attempt}).encode())
+    return run, attempt
 
 
 def _with_policies(
@@ -223,6 +349,9 @@ def _allowed(data: Any, policy: Policy, site: str) -> Any:
             f"the policy names columns, and {type(data).__name__} has none", where=site, mend="Leave out columns."
         )
     return data.keep_columns(policy.columns)
+
+
+_TOLD = ("min_patients", "colluding_sites", "min_sites_in_sum", "secure_sums_only", "relations")
 
 
 def _ids(data: Any) -> Iterable[object]:

@@ -183,7 +183,7 @@ def encode_call(call: Call) -> bytes:
         "peers": list(call.peers),
         "mask": call.mask and dataclasses.asdict(call.mask),
         "noise": call.noise and dataclasses.asdict(call.noise),
-        "selection": call.selection and _told(call.selection),
+        "selection": call.selection and encode_selection(call.selection),
     }
     return json.dumps(line).encode() + b"\n" + encode(call.ask)
 
@@ -212,7 +212,7 @@ def decode_call(blob: bytes, offers: Callable[[str], type[SitePart]]) -> Call:
             ask=decode(step.asks, body),
             mask=None if mask is None else _mask(mask),
             noise=None if noise is None else _noise(noise),
-            selection=None if selection is None else _selection(selection),
+            selection=None if selection is None else decode_selection(selection),
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise MessageError("the call cannot be read or names a step that is not offered", where="wire") from None
@@ -238,12 +238,20 @@ def _noise(told: Mapping[str, Any]) -> Noise:
         raise ValueError from None
 
 
-def _told(selection: Selection) -> list[Any]:
-    chain: list[Any] = [] if selection.within is None else _told(selection.within)
+def encode_selection(selection: Selection) -> list[Any]:
+    """Return a selection as plain values, the outermost first."""
+    chain: list[Any] = [] if selection.within is None else encode_selection(selection.within)
     return [*chain, [selection.plan, list(selection.folds)]]
 
 
-def _selection(told: list[Any]) -> Selection | None:
+def decode_selection(told: list[Any]) -> Selection | None:
+    """Read a selection.
+
+    Raises
+    ------
+    TypeError, ValueError
+        It is none.
+    """
     selection = None
     for plan, folds in told:
         if type(plan) is not str or any(type(fold) is not int for fold in folds) or len(told) > _DEEPEST:

@@ -27,7 +27,7 @@ def split_seeds(seeds: Sequence[bytes], threshold: int, n_sites: int) -> Bytes:
     >>> combine_shares({2: shares[2, 0], 0: shares[0, 0]}, 2)
     b'sixteen bytes ok'
     """
-    split = [[share for _, share in Shamir.split(threshold, n_sites, seed)] for seed in seeds]
+    split = [[share for _, share in Shamir.split(threshold, n_sites, seed, ssss=False)] for seed in seeds]
     flat = b"".join(share for shares in split for share in shares)
     return np.frombuffer(flat, dtype=np.uint8).reshape(len(seeds), n_sites, SEED_BYTES).swapaxes(0, 1)
 
@@ -41,7 +41,8 @@ def combine_shares(shares: Mapping[int, Bytes], threshold: int) -> bytes:
     >>> combine_shares({0: shares[0, 0], 1: shares[1, 0], 2: shares[2, 0]}, 2) == bytes(16)
     True
     """
-    return Shamir.combine([(position + 1, share.tobytes()) for position, share in islice(shares.items(), threshold)])
+    numbered = [(position + 1, share.tobytes()) for position, share in islice(shares.items(), threshold)]
+    return Shamir.combine(numbered, ssss=False)
 
 
 def seal_box(shares: Bytes, private: X25519PrivateKey, public: bytes, terms: Invitation, way: tuple[str, str]) -> bytes:

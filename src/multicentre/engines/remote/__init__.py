@@ -1,0 +1,1 @@
+"""Sites in processes of their own: calls and outcomes as bytes, whatever carries them."""

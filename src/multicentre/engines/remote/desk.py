@@ -1,0 +1,163 @@
+"""Where a site answers letters: the one step runner of every way in which letters can come."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import shutil
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Protocol
+
+from multicentre.engines.remote.packing import Letter, Opening, Reply, pack_error, pack_outcome, unpack_errand
+from multicentre.federation.engine import decode_call
+from multicentre.federation.errors import IntegrityError, MessageError, MulticentreError, SiteFailed
+from multicentre.federation.runtime import SiteRuntime
+from multicentre.federation.steps import SitePart
+from multicentre.federation.storage import Store
+from multicentre.privacy.secrets import Secret
+from multicentre.privacy.vault import SealedStore
+
+MOST_RUNS = 4
+MOST_KEPT_RUNS = 20
+MOST_LETTER_BYTES = 2**30
+
+
+class House(Protocol):
+    """What a site brings along: its studies, data, policy and keys."""
+
+    def open(self, opening: Opening, store: Store) -> SiteRuntime:
+        """Return what answers the calls of a run, with the store for what its parts remember.
+
+        Raises
+        ------
+        MulticentreError
+            The site takes no part: the study was not approved here, its terms are others, its data cannot be used.
+        """
+
+    def offers(self, study: str, method: str) -> type[SitePart]:
+        """Return the site part of this name, among those that the study needs; ConfigurationError otherwise."""
+
+    def facts(self, study: str) -> Mapping[str, Any]:
+        """Return what the coordinator is told of the site when a run is opened: its schema, what its policy asks."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Run:
+    opening: Opening
+    runtime: SiteRuntime
+
+
+class Desk:
+    """Answers a site's letters, one at a time.
+
+    Parameters
+    ----------
+    name : str
+        Name of the site.
+    house : House
+    folder : Path
+        Where replies and what parts remember are kept, encrypted.
+    key : Secret
+        The key that they are encrypted under.
+
+    Notes
+    -----
+    The letters of a run are numbered. One that comes again, also after a restart of the site, is answered with the
+    reply that was kept; one that is older is refused. So a step is never computed, paid for or written to the ledger
+    twice, however often its letter is delivered. What site parts hold in memory ends with the process: a call of a run
+    that this process did not open is answered with "closed", and the coordinator decides what that means for the run.
+    """
+
+    def __init__(self, name: str, house: House, folder: Path, key: Secret) -> None:
+        self.name = name
+        self._house = house
+        self._folder = folder
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._key = key
+        self._runs: OrderedDict[str, _Run] = OrderedDict()
+        self._alone = threading.Lock()
+        self._began = datetime.now(UTC).isoformat(timespec="seconds")
+        self._log = logging.getLogger(f"multicentre.site.{name}")
+
+    def handle(self, packed: bytes) -> bytes:
+        """Return the reply to a letter; whatever breaks is logged here, and its text does not leave."""
+        number = 0
+        try:
+            if len(packed) > MOST_LETTER_BYTES:
+                raise MessageError(f"a letter has at most {MOST_LETTER_BYTES} bytes", where="letter")
+            letter = Letter.unpack(packed)
+            number = letter.number
+            with self._alone:
+                return self._reply(letter, hashlib.sha256(packed).digest())
+        except MulticentreError as error:
+            return pack_error(number, error.at(self.name)).pack()
+        except (Exception, SystemExit) as error:
+            self._log.exception("a letter broke")
+            broken = SiteFailed(
+                f"a letter could not be answered ({type(error).__name__})",
+                where=self.name,
+                mend=f"The site's own log, {self._log.name}, holds the details.",
+            )
+            return pack_error(number, broken).pack()
+
+    def _reply(self, letter: Letter, fingerprint: bytes) -> bytes:
+        kept = SealedStore(self._folder / letter.run, self._key)
+        name = f"reply-{letter.attempt}"
+        numbers = kept.numbers(name)
+        if letter.number in numbers:
+            known = kept.read(name, letter.number)
+            if known[: len(fingerprint)] != fingerprint:
+                raise IntegrityError("two letters have the same number", where="letter")
+            return known[len(fingerprint) :]
+        if numbers and letter.number < numbers[-1]:
+            raise IntegrityError("the letter is older than one that was answered", where="letter")
+        reply = self._open(letter, kept) if letter.kind == "open" else self._work(letter)
+        if reply.kind != "closed":
+            kept.keep(name, letter.number, fingerprint + reply.pack())
+        return reply.pack()
+
+    def _open(self, letter: Letter, kept: Store) -> Reply:
+        opening = Opening.of(letter)
+        known = self._runs.get(letter.run)
+        if known is not None and known.opening.attempt > opening.attempt:
+            raise IntegrityError("the run was taken up again since", where="letter")
+        if known is None or known.opening != opening:
+            self._runs[letter.run] = _Run(opening, self._house.open(opening, kept))
+        self._runs.move_to_end(letter.run)
+        while len(self._runs) > MOST_RUNS:
+            self._runs.popitem(last=False)
+        self._forget_old_runs()
+        told = {"version": version("multicentre"), "since": self._began, **self._house.facts(opening.study)}
+        return Reply(letter.number, "opened", json.dumps(told).encode())
+
+    def _work(self, letter: Letter) -> Reply:
+        run = self._runs.get(letter.run)
+        if run is None or run.opening.attempt != letter.attempt:
+            return Reply(letter.number, "closed", json.dumps({"since": self._began}).encode())
+
+        def offers(method: str) -> type[SitePart]:
+            return self._house.offers(run.opening.study, method)
+
+        for errand in letter.errands:
+            run.runtime.upkeep(unpack_errand(errand, offers))
+        if letter.kind == "close":
+            del self._runs[letter.run]
+        if letter.kind != "call":
+            return Reply(letter.number, "done")
+        call = decode_call(letter.body, offers)
+        if call.study != run.opening.study or not set(call.peers) <= set(run.opening.sites):
+            raise MessageError("the call is not of the run that was opened", where="letter")
+        return pack_outcome(letter.number, run.runtime.answer(call))
+
+    def _forget_old_runs(self) -> None:
+        folders = sorted((one for one in self._folder.iterdir() if one.is_dir()), key=lambda one: one.stat().st_mtime)
+        for folder in folders[:-MOST_KEPT_RUNS]:
+            if folder.name not in self._runs:
+                shutil.rmtree(folder, ignore_errors=True)

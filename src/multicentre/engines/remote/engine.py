@@ -1,0 +1,282 @@
+"""The coordinator's side: carries calls to sites in letters, and writes again until they are answered or given up."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from multicentre.engines.remote.carrier import Carrier, Reason, Unreachable
+from multicentre.engines.remote.packing import (
+    Kind,
+    Letter,
+    Opening,
+    Reply,
+    pack_errand,
+    unpack_error,
+    unpack_outcome,
+)
+from multicentre.federation.engine import Call, Lost, Outcome, Refused, Upkeep, encode_call
+from multicentre.federation.errors import ConfigurationError, MulticentreError, QuorumLost, RefusedByPolicy
+from multicentre.federation.messages import Nothing
+
+PATIENCE_S = 120.0
+_PAUSES_S = (0.1, 0.5, 1.0, 2.0, 4.0)
+_WAIT_S = 0.5
+_REASONS: Mapping[Reason, str] = {
+    "offline": "it is not connected",
+    "stopped": "its process stopped at work",
+    "lost": "the connection broke",
+    "unverified": "it does not accept the bundle",
+}
+
+
+@dataclass
+class _Underway:
+    """A letter to a site, and how often and since when it could not be delivered."""
+
+    letter: Letter
+    packed: bytes
+    tries: int = 0
+    since: datetime | None = None
+    failing: float = 0.0
+    again_at: float | None = None
+
+
+@dataclass
+class _Site:
+    """What the engine knows of a site."""
+
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    errands: list[Upkeep] = field(default_factory=list)
+    sessions: set[str] = field(default_factory=set)
+    forgotten: set[str] = field(default_factory=set)
+    since: str = ""
+    away: bool = False
+
+
+class RemoteEngine:
+    """Carries calls to sites that are processes of their own.
+
+    Parameters
+    ----------
+    carrier : Carrier
+    opening : Opening
+        The run that the calls belong to.
+    patience_s : float
+        For so long a site may be out of reach before it counts as lost; its process may be restarted meanwhile.
+
+    Notes
+    -----
+    What sites keep between rounds is asked for with the next letter, so that it costs no letter of its own.
+    """
+
+    def __init__(self, carrier: Carrier, opening: Opening, *, patience_s: float = PATIENCE_S) -> None:
+        self._carrier = carrier
+        self._opening = opening
+        self._patience_s = patience_s
+        self._numbers = itertools.count(1)
+        self._sites = {site: _Site() for site in carrier.sites}
+        self._closed = False
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        """Names of the sites, in order."""
+        return tuple(self._sites)
+
+    @property
+    def facts(self) -> dict[str, Mapping[str, Any]]:
+        """What the sites that were reached told of themselves."""
+        return {site: known.facts for site, known in self._sites.items() if known.facts}
+
+    def open(self, time_limit_s: float | None = None) -> dict[str, MulticentreError]:
+        """Open the run at every site; return why a site could not be reached, by site.
+
+        Raises
+        ------
+        MulticentreError
+            A site refused: the study was not approved there, or its data or policy stand against it.
+        """
+        outcomes = self._opened(self.sites, time_limit_s)
+        for outcome in outcomes.values():
+            if isinstance(outcome, Refused):
+                raise outcome.error
+        return {site: outcome.error for site, outcome in outcomes.items() if isinstance(outcome, Lost)}
+
+    def exchange(self, calls: Mapping[str, Call], time_limit_s: float | None) -> dict[str, Outcome]:
+        """Carry each call to its site and return each site's outcome."""
+        if self._closed:
+            raise ConfigurationError("the federation was closed", mend="Make a new one.")
+        deadline = None if time_limit_s is None else time.monotonic() + time_limit_s
+        outcomes: dict[str, Outcome] = {site: _forgotten(site, self._sites[site]) for site in self._without(calls)}
+        bodies = {key: encode_call(call) for key, call in {id(call.ask): call for call in calls.values()}.items()}
+        asked = {site: call for site, call in calls.items() if site not in outcomes}
+        replies = self._correspond("call", {site: bodies[id(call.ask)] for site, call in asked.items()}, deadline)
+        closed = [site for site, reply in replies.items() if isinstance(reply, Reply) and reply.kind == "closed"]
+        for site in closed:
+            self._sites[site].since = str(replies[site].facts.get("since", ""))  # type: ignore[union-attr]
+            self._sites[site].forgotten |= self._sites[site].sessions
+        again = self._reopened({site: asked[site] for site in closed}, bodies, deadline)
+        for site, call in asked.items():
+            outcomes[site] = self._outcome(site, call, again.get(site, replies[site]))
+            self._sites[site].sessions.add(call.session)
+        return outcomes
+
+    def upkeep(self, errand: Upkeep, sites: tuple[str, ...]) -> None:
+        """Note an errand for the next letters; what sites restore is restored at once.
+
+        Raises
+        ------
+        MulticentreError
+            A site cannot restore what it kept, or is out of reach.
+        """
+        if errand.action != "restore":
+            for site in sites:
+                if errand.action == "forget" or errand.part.remembers is not Nothing:
+                    self._sites[site].errands.append(errand)
+            return
+        for site in sites:
+            self._sites[site].errands.append(errand)
+            self._sites[site].sessions.add(errand.session)
+        replies = self._correspond("restore", dict.fromkeys(sites, b""), None)
+        for site, reply in replies.items():
+            if isinstance(reply, Lost | Refused):
+                raise reply.error
+            if reply.kind == "refused":
+                raise unpack_error(reply)
+            if reply.kind == "closed":
+                raise QuorumLost("the site's process began anew", where=site, mend="Resume the run once more.")
+
+    def close(self) -> None:
+        """Have the sites keep what is still to be kept, and let go of the carrier."""
+        if not self._closed:
+            self._closed = True
+            try:
+                present = [site for site, known in self._sites.items() if known.facts and not known.away]
+                self._correspond("close", dict.fromkeys(present, b""), time.monotonic() + _CLOSING_S)
+            finally:
+                self._carrier.close()
+
+    def _opened(self, sites: tuple[str, ...], time_limit_s: float | None) -> dict[str, Lost | Refused | Reply]:
+        deadline = None if time_limit_s is None else time.monotonic() + time_limit_s
+        replies = self._correspond("open", dict.fromkeys(sites, self._opening.pack()), deadline)
+        for site, reply in replies.items():
+            if isinstance(reply, Reply) and reply.kind == "refused":
+                replies[site] = Refused(unpack_error(reply).at(site))
+            elif isinstance(reply, Reply):
+                self._sites[site].facts = reply.facts
+        return replies
+
+    def _reopened(
+        self, calls: Mapping[str, Call], bodies: Mapping[int, bytes], deadline: float | None
+    ) -> dict[str, Reply | Lost | Refused]:
+        """Open the run anew at sites whose process began anew, and ask those again that have nothing to remember."""
+        if not calls:
+            return {}
+        limit = None if deadline is None else max(deadline - time.monotonic(), 0.0)
+        opened = self._opened(tuple(calls), limit)
+        failed = {site: outcome for site, outcome in opened.items() if not isinstance(outcome, Reply)}
+        lost = {site: _forgotten(site, self._sites[site]) for site in self._without(calls) if site not in failed}
+        fresh = {s: bodies[id(call.ask)] for s, call in calls.items() if s not in failed and s not in lost}
+        return {**failed, **lost, **self._correspond("call", fresh, deadline)}
+
+    def _without(self, calls: Mapping[str, Call]) -> list[str]:
+        """Return the sites that no longer remember the session of their call, or what its selection rests on."""
+        return [site for site, call in calls.items() if self._sites[site].forgotten & _rests_on(call)]
+
+    def _correspond(
+        self, kind: Kind, bodies: Mapping[str, bytes], deadline: float | None
+    ) -> dict[str, Reply | Lost | Refused]:
+        number = next(self._numbers)
+        letters = {site: self._letter(kind, number, site, body) for site, body in bodies.items()}
+        underway = {site: _Underway(letter, letter.pack()) for site, letter in letters.items()}
+        replies: dict[str, Reply | Lost | Refused] = {}
+        if underway:
+            self._carrier.send({site: one.packed for site, one in underway.items()})
+        while underway and (deadline is None or time.monotonic() < deadline):
+            wait_s = _WAIT_S if deadline is None else min(_WAIT_S, max(deadline - time.monotonic(), 0.0))
+            for site, came in self._carrier.collect(wait_s).items():
+                if site in underway and (reply := self._judged(site, came, underway[site])) is not None:
+                    replies[site] = reply
+                    self._sites[site].away = isinstance(reply, Lost)
+                    del underway[site]
+            self._send_again(underway)
+        for site in underway:
+            replies[site] = Lost(QuorumLost(f"no answer within the time limit, since {_now()}", where=site))
+        return replies
+
+    def _letter(self, kind: Kind, number: int, site: str, body: bytes) -> Letter:
+        errands: list[Upkeep] = []
+        if kind != "open":
+            errands, self._sites[site].errands = self._sites[site].errands, []
+        told = tuple(pack_errand(errand) for errand in errands)
+        return Letter(kind, self._opening.run, self._opening.attempt, number, told, body)
+
+    def _judged(self, site: str, came: bytes | Unreachable, one: _Underway) -> Reply | Lost | Refused | None:
+        """Return what a site's reply means; None when the letter has to be waited for or sent again."""
+        if isinstance(came, bytes):
+            return _read(site, came, one.letter.number)
+        if came.reason == "unverified":
+            return Refused(
+                RefusedByPolicy(
+                    "the site does not accept the study's bundle",
+                    where=site,
+                    mend="Have its steward approve the bundle: multicentre site approve.",
+                )
+            )
+        now = time.monotonic()
+        if one.since is None:
+            one.since, one.failing = datetime.now(UTC), now
+        patience_s = 0.0 if self._sites[site].away else self._patience_s
+        if now - one.failing >= patience_s:
+            since = f"{one.since:%H:%M:%S} UTC"
+            return Lost(QuorumLost(f"not reached since {since}: {_REASONS[came.reason]}", where=site))
+        one.again_at = now + _PAUSES_S[min(one.tries, len(_PAUSES_S) - 1)]
+        one.tries += 1
+        return None
+
+    def _send_again(self, underway: Mapping[str, _Underway]) -> None:
+        now = time.monotonic()
+        due = {site: one for site, one in underway.items() if one.again_at is not None and one.again_at <= now}
+        for one in due.values():
+            one.again_at = None
+        if due:
+            self._carrier.send({site: one.packed for site, one in due.items()})
+
+    def _outcome(self, site: str, call: Call, reply: Reply | Lost | Refused) -> Outcome:
+        if not isinstance(reply, Reply):
+            return reply
+        try:
+            return unpack_outcome(reply, call)
+        except MulticentreError as error:
+            return Refused(error.at(site))
+
+
+def _read(site: str, came: bytes, number: int) -> Reply | Refused | None:
+    try:
+        reply = Reply.unpack(came)
+    except MulticentreError as error:
+        return Refused(error.at(site))
+    return reply if reply.number in (number, 0) else None
+
+
+def _rests_on(call: Call) -> set[str]:
+    """Return the sessions that a call needs a site to remember."""
+    needed, selection = {call.session}, call.selection
+    while selection is not None:
+        needed, selection = needed | {selection.plan}, selection.within
+    return needed
+
+
+def _forgotten(site: str, known: _Site) -> Lost:
+    return Lost(QuorumLost(f"its process began anew at {known.since} and remembers nothing of this fit", where=site))
+
+
+def _now() -> str:
+    return f"{datetime.now(UTC):%H:%M:%S} UTC"
+
+
+_CLOSING_S = 5.0

@@ -1,0 +1,259 @@
+"""Letters to sites and their replies, as bytes: a JSON line that says what it is about, then a body."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, Self
+
+from multicentre.federation import errors
+from multicentre.federation.engine import Call, Outcome, Refused, Upkeep, decode_selection, encode_selection
+from multicentre.federation.errors import MessageError, MulticentreError, SiteFailed
+from multicentre.federation.messages import Message
+from multicentre.federation.steps import SitePart
+from multicentre.federation.wire import decode, encode
+from multicentre.privacy.secure_sum.messages import Masked
+
+FORMAT = 1
+MOST_TEXT = 2000
+Kind = Literal["open", "call", "restore", "close"]
+ReplyKind = Literal["opened", "answer", "refused", "done", "closed"]
+
+
+@dataclass(frozen=True)
+class Letter:
+    """What a coordinator writes to a site.
+
+    Parameters
+    ----------
+    kind : {"open", "call", "restore", "close"}
+    run : str
+        The run that it belongs to, the same when the run is taken up again.
+    attempt : int
+        How often the run was taken up.
+    number : int
+        Rises from letter to letter of an attempt; the same letter sent again has the same number.
+    errands : tuple of Upkeep
+        What the site keeps or forgets before it reads the body.
+    body : bytes
+    """
+
+    kind: Kind
+    run: str
+    attempt: int
+    number: int
+    errands: tuple[Mapping[str, Any], ...] = ()
+    body: bytes = b""
+
+    def pack(self) -> bytes:
+        """Return the letter as bytes."""
+        head = {**asdict(self), "format": FORMAT, "errands": list(self.errands)}
+        del head["body"]
+        return json.dumps(head).encode() + b"\n" + self.body
+
+    @classmethod
+    def unpack(cls, packed: bytes) -> Self:
+        """Read a letter.
+
+        Raises
+        ------
+        MessageError
+            It is none, or one of another version of the package's format.
+        """
+        head, body = _split(packed)
+        if head.pop("format", None) != FORMAT:
+            raise MessageError(
+                "the letter is of another format", where="letter", mend="Install the same version of multicentre."
+            )
+        if {name: type(value) for name, value in head.items()} != _LETTER or head["kind"] not in _KINDS:
+            raise MessageError("the letter is not as declared", where="letter")
+        if not _is_token(head["run"]) or min(head["attempt"], head["number"]) < 0:
+            raise MessageError("the letter is not as declared", where="letter")
+        return cls(**{**head, "errands": tuple(head["errands"])}, body=body)
+
+
+@dataclass(frozen=True)
+class Opening:
+    """What a coordinator tells a site when it opens a run.
+
+    Parameters
+    ----------
+    run : str
+    attempt : int
+    study : str
+        Name of the study.
+    terms : str
+        Hash of what all sites agreed to; empty where nothing was written down, as in tests.
+    sites : tuple of str
+        Names of all sites of the study.
+    secure_sum : bool
+        Whether sums are masked.
+    """
+
+    run: str
+    attempt: int
+    study: str
+    terms: str
+    sites: tuple[str, ...]
+    secure_sum: bool
+
+    def pack(self) -> bytes:
+        """Return the body of the letter."""
+        told = {"study": self.study, "terms": self.terms, "sites": list(self.sites), "secure_sum": self.secure_sum}
+        return json.dumps(told).encode()
+
+    @classmethod
+    def of(cls, letter: Letter) -> Self:
+        """Read the body of a letter.
+
+        Raises
+        ------
+        MessageError
+            It is not as declared.
+        """
+        told = _json(letter.body)
+        if {name: type(value) for name, value in told.items()} != _OPENING:
+            raise MessageError("the opening is not as declared", where="letter")
+        if not all(isinstance(site, str) for site in told["sites"]):
+            raise MessageError("the opening is not as declared", where="letter")
+        return cls(run=letter.run, attempt=letter.attempt, **{**told, "sites": tuple(told["sites"])})
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a site writes back: the number of the letter, what the reply is, and a body."""
+
+    number: int
+    kind: ReplyKind
+    body: bytes = b""
+
+    def pack(self) -> bytes:
+        """Return the reply as bytes."""
+        head = {"format": FORMAT, "number": self.number, "kind": self.kind}
+        return json.dumps(head).encode() + b"\n" + self.body
+
+    @classmethod
+    def unpack(cls, packed: bytes) -> Self:
+        """Read a reply.
+
+        Raises
+        ------
+        MessageError
+            It is none.
+        """
+        head, body = _split(packed)
+        if {name: type(value) for name, value in head.items()} != {"format": int, "number": int, "kind": str}:
+            raise MessageError("the reply is not as declared", where="reply")
+        if head["format"] != FORMAT or head["kind"] not in _REPLIES:
+            raise MessageError("the reply is of another format", where="reply")
+        return cls(head["number"], head["kind"], body)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The body of a reply that says something about the site."""
+        return _json(self.body)
+
+
+def pack_outcome(number: int, outcome: Outcome) -> Reply:
+    """Return what a call came to as a reply."""
+    if isinstance(outcome, Message):
+        return Reply(number, "answer", encode(outcome))
+    return pack_error(number, outcome.error)
+
+
+def pack_error(number: int, error: MulticentreError) -> Reply:
+    """Return an error of the package as a reply; errors of the package never hold a patient's value."""
+    told = {"error": type(error).__name__, "what": error.what, "where": error.where, "mend": error.mend}
+    shortened = {name: text[:MOST_TEXT] for name, text in told.items()}
+    return Reply(number, "refused", json.dumps(shortened).encode())
+
+
+def unpack_outcome(reply: Reply, call: Call) -> Outcome:
+    """Return what a call came to.
+
+    Raises
+    ------
+    MessageError
+        The reply is neither the release that the step declares nor an error.
+    """
+    if reply.kind == "refused":
+        return Refused(unpack_error(reply))
+    if reply.kind != "answer":
+        raise MessageError("the reply does not answer the call", where="reply")
+    kind: type[Message] = call.step.releases if call.mask is None else Masked
+    return decode(kind, reply.body)
+
+
+def unpack_error(reply: Reply) -> MulticentreError:
+    """Return the error that a site answered with; one that this version does not know is a SiteFailed."""
+    told = _json(reply.body)
+    if {name: type(value) for name, value in told.items()} != dict.fromkeys(("error", "what", "where", "mend"), str):
+        raise MessageError("the site's error is not as declared", where="reply")
+    kind = getattr(errors, told["error"], None)
+    known = isinstance(kind, type) and issubclass(kind, MulticentreError)
+    chosen: type[MulticentreError] = kind if known and kind is not None else SiteFailed
+    where, what, mend = (_printable(told[name]) for name in ("where", "what", "mend"))
+    return chosen(what, where=where, mend=mend)
+
+
+def pack_errand(errand: Upkeep) -> dict[str, Any]:
+    """Return an errand as plain values."""
+    return {
+        "action": errand.action,
+        "session": errand.session,
+        "method": errand.part.method,
+        "name": errand.name,
+        "number": errand.number,
+        "selection": None if errand.selection is None else encode_selection(errand.selection),
+    }
+
+
+def unpack_errand(told: Mapping[str, Any], offers: Callable[[str], type[SitePart]]) -> Upkeep:
+    """Read an errand, looking its part up among those that the site offers.
+
+    Raises
+    ------
+    MessageError
+        It is not as declared.
+    """
+    try:
+        selection = None if told["selection"] is None else decode_selection(told["selection"])
+        kinds = {name: type(told[name]) for name in _ERRAND}
+        if kinds != _ERRAND or len(told) != len(_ERRAND) + 1 or told["action"] not in ("keep", "restore", "forget"):
+            raise TypeError
+    except (KeyError, TypeError, ValueError):
+        raise MessageError("the errand is not as declared", where="letter") from None
+    part = offers(told["method"])
+    return Upkeep(told["action"], told["session"], part, told["name"], told["number"], selection)
+
+
+def _split(packed: bytes) -> tuple[dict[str, Any], bytes]:
+    head, _, body = packed.partition(b"\n")
+    return _json(head), body
+
+
+def _json(text: bytes) -> dict[str, Any]:
+    try:
+        told = json.loads(text.decode())
+    except (ValueError, RecursionError):
+        raise MessageError("the bytes cannot be read", where="letter") from None
+    if not isinstance(told, dict):
+        raise MessageError("the bytes cannot be read", where="letter")
+    return told
+
+
+def _printable(text: str) -> str:
+    """Return a text of another machine without what could move a terminal's cursor."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)
+
+
+def _is_token(run: str) -> bool:
+    return 0 < len(run) <= 64 and run.isalnum() and run.isascii()
+
+
+_KINDS = ("open", "call", "restore", "close")
+_REPLIES = ("opened", "answer", "refused", "done", "closed")
+_LETTER = {"kind": str, "run": str, "attempt": int, "number": int, "errands": list}
+_OPENING = {"study": str, "terms": str, "sites": list, "secure_sum": bool}
+_ERRAND = {"action": str, "session": str, "method": str, "name": str, "number": int}
