@@ -1,5 +1,6 @@
-"""Leaves the examples of the networks out where torch is not installed."""
+"""Leaves the examples of modules out whose extra is not installed."""
 
 from importlib.util import find_spec
 
-collect_ignore_glob = [] if find_spec("torch") else ["src/multicentre/multiview/vae/*"]
+_NEED = {"torch": "src/multicentre/multiview/vae/*", "flwr": "src/multicentre/engines/flower/*"}
+collect_ignore_glob = [files for library, files in _NEED.items() if not find_spec(library)]

@@ -21,7 +21,7 @@ from multicentre.federation.engine import Engine
 from multicentre.federation.errors import ConfigurationError, DisclosureWarning, MessageError
 from multicentre.federation.noise import Plan
 from multicentre.federation.progress import Listener, Silence
-from multicentre.federation.runtime import SiteRuntime
+from multicentre.federation.runtime import SiteRuntime, WorkedOn
 from multicentre.federation.steps import SitePart
 from multicentre.federation.storage import Store, check_site_name, write_atomically
 from multicentre.federation.terms import Quorum, Terms
@@ -258,6 +258,7 @@ def open_site(
     peers: Mapping[str, bytes] | None = None,
     store: Store | None = None,
     key: PseudonymKey | None = None,
+    worked_on: WorkedOn | None = None,
 ) -> SiteRuntime:
     """Return what answers the calls to one site.
 
@@ -274,11 +275,13 @@ def open_site(
     store : Store, optional
         Where the states of site parts are kept between rounds.
     key : PseudonymKey, optional
+    worked_on : WorkedOn, optional
+        What earlier runs over the same data rested on.
     """
     policy = guard.policy
     least, colluding = policy.min_sites_in_sum, policy.colluding_sites
     seal = None if identity is None else MaskingSeal(identity, peers or {}, min_sites=least, n_colluding=colluding)
-    return SiteRuntime(name, _allowed(data, policy, name), guard, seal=seal, store=store, key=key)
+    return SiteRuntime(name, _allowed(data, policy, name), guard, seal=seal, store=store, key=key, worked_on=worked_on)
 
 
 def new_guard(name: str, data: Any, policy: Policy, ledger: Ledger) -> Guard:

@@ -6,7 +6,22 @@ from typing import Annotated
 
 import typer
 
-from multicentre.cli import audit, budget, card, datasets, demo, doctor, ledger, report, reproduce, run, secret
+from multicentre.cli import (
+    audit,
+    budget,
+    card,
+    coordinator,
+    datasets,
+    demo,
+    doctor,
+    ledger,
+    report,
+    reproduce,
+    run,
+    secret,
+    site,
+    study,
+)
 
 app = typer.Typer(
     name="multicentre",
@@ -41,6 +56,9 @@ app.command("run")(run.run)
 app.command("card")(card.card)
 app.command("audit")(audit.audit)
 app.command("budget")(budget.budget)
+app.add_typer(study.app, name="study")
+app.add_typer(coordinator.app, name="coordinator")
+app.add_typer(site.app, name="site")
 app.add_typer(ledger.app, name="ledger")
 app.add_typer(secret.app, name="secret")
 app.command("report")(report.report)

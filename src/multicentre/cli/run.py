@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from multicentre.cli.console import AsJson, answering, show, show_json
+from multicentre.cli.console import AsJson, answering, show, show_json, tell
 
 if TYPE_CHECKING:
     from multicentre.federation.progress import Listener
-    from multicentre.studies import RunFolder
+    from multicentre.studies import RunFolder, Study
+    from multicentre.studies.runner import Connect
 
 
 @answering
@@ -19,9 +20,12 @@ def run(
     study: Annotated[Path | None, typer.Argument(metavar="STUDY.toml", help="The study.", show_default=False)] = None,
     resume: Annotated[Path | None, typer.Option(metavar="RUN", help="Take up this broken-off run instead.")] = None,
     output: Annotated[Path | None, typer.Option(metavar="DIR", help="Where the run folder goes.")] = None,
+    coordinator: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Over real sites, by the coordinator of this folder.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run a study over its simulated sites, or take up a run that was broken off."""
+    """Run a study over simulated sites or, with --coordinator, over real ones; or take up a run that was broken off."""
     from multicentre.cli.progress import progress
     from multicentre.cli.summary import describe_run, finish_run, run_as_dict
 
@@ -30,7 +34,7 @@ def run(
     if resume is not None and output is not None:
         raise typer.BadParameter("a resumed run stays in its folder: leave --output out")
     with progress() as listener:
-        folder = _run(study, resume, output, listener)
+        folder = _run(study, resume, output, coordinator, listener)
     report = finish_run(folder)
     if as_json:
         return show_json(run_as_dict(folder, report))
@@ -40,11 +44,24 @@ def run(
     return None
 
 
-def _run(study: Path | None, resume: Path | None, output: Path | None, listener: Listener) -> RunFolder:
-    from multicentre.studies import read_study, resume_run, run_study
+def _run(
+    study: Path | None, resume: Path | None, output: Path | None, coordinator: Path | None, listener: Listener
+) -> RunFolder:
+    from multicentre.studies import RunFolder, read_study, resume_run, run_study
 
     if resume is not None:
-        return resume_run(resume, listener=listener)
+        connect = _connection(coordinator, RunFolder.open(resume).study)
+        return resume_run(resume, listener=listener, connect=connect)
     assert study is not None
     read = read_study(study)
-    return run_study(read if output is None else read.sent_to(output), listener=listener)
+    chosen = read if output is None else read.sent_to(output)
+    return run_study(chosen, listener=listener, connect=_connection(coordinator, read))
+
+
+def _connection(coordinator: Path | None, study: Study) -> Connect | None:
+    if coordinator is None:
+        return None
+    from multicentre.deployment.running import connect
+
+    folder = coordinator
+    return lambda: connect(folder, study, tell)

@@ -39,7 +39,8 @@ def describe_run(folder: RunFolder) -> str:
     validated = _optional(folder, "cross-validation.json")
     if validated is not None:
         parts.append(describe_validation(validated))
-    parts.append(describe_releases(folder.read("disclosure.json")["released"]))
+    released = folder.read("disclosure.json")["released"]
+    parts.append(describe_releases(released) if folder.facts["simulated"] else _AT_THE_SITES)
     if folder.facts.get("privacy"):
         parts.append(folder.facts["privacy"])
     return "\n\n".join(parts)
@@ -100,3 +101,6 @@ def _number(value: float | None) -> str:
 
 def _optional(folder: RunFolder, name: str) -> Any:
     return folder.read(name) if (folder.path / name).exists() else None
+
+
+_AT_THE_SITES = "What left the sites stands in their own ledgers, at the sites: multicentre site log"

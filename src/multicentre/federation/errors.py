@@ -127,6 +127,18 @@ class MessageError(IntegrityError):
     code = "MC802"
 
 
+class StateGone(IntegrityError):
+    """What a run kept to be taken up again is not where it was kept."""
+
+    code = "MC803"
+
+
+class SiteBehind(StateGone):
+    """A site on another machine had not yet heard that it was to keep a round when the run broke off."""
+
+    code = "MC804"
+
+
 class DisclosureWarning(UserWarning):
     """What was asked is allowed, and shows more of one site than a reader may expect."""
 

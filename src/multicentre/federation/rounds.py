@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Generic
 
-from multicentre.federation.errors import ConfigurationError
+from multicentre.federation.errors import ConfigurationError, SiteBehind
 from multicentre.federation.messages import M
 from multicentre.federation.progress import Listener
 from multicentre.federation.storage import Store
@@ -49,12 +49,7 @@ class Rounds(Generic[M]):
         self._figures: dict[str, float] = {}
         self.history: History = []
         self.number = 0
-        kept = store.numbers(name) if store else []
-        if store and kept:
-            self.number = kept[-1]
-            self.state, sites = self._restore(store.read(name, self.number), kind)
-            restore_sites(name, self.number, sites)
-        else:
+        if not self._taken_up(kind, restore_sites):
             self.state = start()
             self._keep()
 
@@ -86,6 +81,27 @@ class Rounds(Generic[M]):
     def stopped(self) -> bool:
         """Whether :meth:`stop` ended the loop, now or before a resume."""
         return self._stopped
+
+    def _taken_up(self, kind: type[M], restore_sites: Callable[[str, int, Sequence[str]], None]) -> bool:
+        """Restore the last round that coordinator and sites all kept; tell whether there is one.
+
+        A site on another machine hears that it is to keep a round with the first question of the next, so a run that
+        broke off in between is taken up one round before.
+        """
+        kept = self._store.numbers(self._name) if self._store else []
+        for number in reversed(kept):
+            assert self._store is not None
+            state, sites = self._restore(self._store.read(self._name, number), kind)
+            try:
+                restore_sites(self._name, number, sites)
+            except SiteBehind:
+                if number == kept[0] > 0:
+                    raise
+                continue
+            self.number, self.state = number, state
+            return True
+        self.history, self._stopped = [], False
+        return False
 
     def _keep(self) -> None:
         if self._store is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -72,6 +72,22 @@ class Seal(Protocol):
         """Return the masked form of `release`."""
 
 
+@dataclass(eq=False)
+class WorkedOn:
+    """Which records the answers about aligned patients rested on so far, for all runs over the same data.
+
+    Attributes
+    ----------
+    aligned : list of array of int
+        Rows of each alignment that was worked on.
+    whole : bool
+        Whether all records together were worked on too.
+    """
+
+    aligned: list[Rows] = field(default_factory=list)
+    whole: bool = False
+
+
 @dataclass(frozen=True, eq=False)
 class _Chosen:
     """The records of a session: which they are (None for all), in the site's own words too, and their common order."""
@@ -99,6 +115,8 @@ class SiteRuntime:
         Where the states of site parts are kept between rounds.
     key : object, optional
         The key of the study's pseudonyms, for the parts that see identifiers.
+    worked_on : WorkedOn, optional
+        What earlier runs over the same data rested on; this one's own memory otherwise.
     """
 
     def __init__(
@@ -110,6 +128,7 @@ class SiteRuntime:
         seal: Seal | None = None,
         store: Store | None = None,
         key: object = None,
+        worked_on: WorkedOn | None = None,
     ) -> None:
         self.name = name
         self.data = data
@@ -120,8 +139,7 @@ class SiteRuntime:
         self._store = store
         self._parts: dict[tuple[str, type[SitePart]], SitePart] = {}
         self._chosen: dict[str, _Chosen] = {}
-        self._aligned: list[Rows] = []
-        self._whole = False
+        self._worked_on = worked_on or WorkedOn()
         self._log = logging.getLogger(f"multicentre.site.{name}")
 
     def answer(self, call: Call) -> Outcome:
@@ -219,12 +237,13 @@ class SiteRuntime:
 
         What is remembered lasts as long as the site's process; a policy's ``min_difference`` lasts longer.
         """
+        before = self._worked_on
         if chosen.common is None or chosen.rows is None:
-            self._whole = True
-            differing = [len(self.data) - len(other) for other in self._aligned]
+            before.whole = True
+            differing = [len(self.data) - len(other) for other in before.aligned]
         else:
-            differing = [len(np.setxor1d(chosen.rows, other)) for other in self._aligned]
-            differing += [len(self.data) - len(chosen.rows)] if self._whole else []
+            differing = [len(np.setxor1d(chosen.rows, other)) for other in before.aligned]
+            differing += [len(self.data) - len(chosen.rows)] if before.whole else []
         if any(0 < n_records < self._gate.least_behind for n_records in differing):
             raise DisclosureRefused(
                 "these records differ by fewer than the policy's minimum from others that were worked on",
@@ -232,7 +251,7 @@ class SiteRuntime:
                 mend="Work on the alignment that there is, or begin a new federation.",
             )
         if chosen.common is not None and chosen.rows is not None and 0 not in differing:
-            self._aligned.append(chosen.rows)
+            before.aligned.append(chosen.rows)
 
     def _new_part(self, kind: type[SitePart], rows: Rows | None) -> SitePart:
         if kind is PlanReview:

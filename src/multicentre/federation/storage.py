@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from multicentre.federation.errors import ConfigurationError, IntegrityError
+from multicentre.federation.errors import ConfigurationError, IntegrityError, StateGone
 
 
 def write_atomically(path: Path, content: bytes, *, mode: int = 0o644) -> None:
@@ -104,12 +104,14 @@ class Store:
 
         Raises
         ------
+        StateGone
+            It was never kept, or is gone.
         IntegrityError
-            It was never kept, is gone, or was changed.
+            It was changed.
         """
         path = self._path(name, number)
         if not path.exists():
-            raise IntegrityError(
+            raise StateGone(
                 f"the state after round {number} is not there",
                 where=name,
                 mend="Start the run anew, or bring the file back from a copy.",

@@ -10,6 +10,8 @@ NOTHING = "–"
 _THIN = "\u202f"
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
+NOT_TOLD = "not told"
+
 
 def format_number(value: float | None) -> str:
     """Return a number with up to four significant digits, whole numbers in full.
@@ -45,7 +47,11 @@ def format_count(count: int | None, min_patients: int) -> str:
 
     >>> [format_count(n, 10) for n in (None, 4, 0, 1200)]
     ['<10', '<10', '0', '1\u202f200']
+    >>> format_count(None, 0)
+    'not told'
     """
+    if count is None and not min_patients:
+        return NOT_TOLD
     if count is None or 0 < count < min_patients:
         return f"<{min_patients}"
     return format_number(count)
@@ -56,7 +62,11 @@ def format_total(counts: Sequence[int | None], min_patients: int) -> str:
 
     >>> format_total([40, None, 30], 10)
     '≥70'
+    >>> format_total([None, None], 0)
+    'not told'
     """
+    if not min_patients and all(count is None for count in counts):
+        return NOT_TOLD
     shown = [count for count in counts if count is not None and not 0 < count < min_patients]
     total = format_number(sum(shown))
     return total if len(shown) == len(counts) else f"≥{total}"

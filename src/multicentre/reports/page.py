@@ -116,6 +116,9 @@ def _context(found: RunFolder) -> dict[str, Any]:
 
 def _count_patients(run: RunFacts) -> str:
     """Return how many patients a run is about, who may be at several sites."""
+    told = [site.patients for site in run.sites]
+    if not run.simulated and not run.vertical and any(count is None for count in told):
+        return "patients whose number stays at the sites"
     if not run.vertical:
         return f"{formats.format_total([site.patients for site in run.sites], run.min_patients)} patients"
     if run.patients_aligned is None:

@@ -72,7 +72,7 @@ def exhibit_table(shown: Table) -> Shown:
 
 def site_table(run: RunFacts) -> Shown:
     """Return the patients of every site and part of its data, small counts as a bound."""
-    least = run.min_patients
+    least = run.min_patients if run.simulated else 0
     parts = list(dict.fromkeys(part for site in run.sites for part in site.parts))
     counts = [[site.patients, *(_part_count(site, part, least) for part in parts)] for site in run.sites]
     rows = [[site.name, *_shown_counts(row, least)] for site, row in zip(run.sites, counts, strict=True)]

@@ -17,6 +17,7 @@ from multicentre.studies.sites import is_vertical
 from multicentre.studies.study import Study
 
 N_HEADLINES = 4
+IN_PROCESS, FLOWER = "in-process", "flower"
 
 
 def first_facts(study: Study, sites: Mapping[str, PatientData], policies: Mapping[str, Policy]) -> dict[str, Any]:
@@ -31,6 +32,17 @@ def first_facts(study: Study, sites: Mapping[str, PatientData], policies: Mappin
         Policy by site.
     """
     least = max(policy.min_patients for policy in policies.values())
+    counts = [_counts(name, data, policies[name].min_patients) for name, data in sites.items()]
+    return _facts(study, IN_PROCESS, counts, least)
+
+
+def remote_facts(study: Study) -> dict[str, Any]:
+    """Return ``run.json`` as it stands when a run over sites on machines of their own begins: no site was asked yet."""
+    counts: list[dict[str, Any]] = [{"name": name, "patients": None, "parts": {}} for name in study.sites]
+    return {**_facts(study, FLOWER, counts, 0), "simulated": False}
+
+
+def _facts(study: Study, engine: str, sites: list[dict[str, Any]], least: int) -> dict[str, Any]:
     return {
         "study": study.name,
         "method": study.method,
@@ -40,12 +52,12 @@ def first_facts(study: Study, sites: Mapping[str, PatientData], policies: Mappin
         "ended": None,
         "seconds": 0.0,
         "seed": study.about.seed,
-        "engine": "in-process",
+        "engine": engine,
         "protection": "masked" if study.privacy.secure_sum else "clear",
         "simulated": True,
         "vertical": is_vertical(study),
         "patients_aligned": None,
-        "sites": [_counts(name, data, policies[name].min_patients) for name, data in sites.items()],
+        "sites": sites,
         "min_patients": least,
         "quorum": study.run.quorum,
         "rounds": 0,

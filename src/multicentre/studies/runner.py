@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from multicentre.assembly import Federation
 from multicentre.data.kinds import PatientData
+from multicentre.engines.remote.carrier import Carrier
 from multicentre.estimator import FederatedEstimator
 from multicentre.exhibits import Exhibit
 from multicentre.federation.errors import ConfigurationError, IntegrityError, MulticentreError, QuorumLost
@@ -22,14 +23,19 @@ from multicentre.privacy.statement import spent_in
 from multicentre.studies.cards import complete_card
 from multicentre.studies.comparison import Comparison, compare
 from multicentre.studies.disclosure import concerns_patients, summarise_ledgers
-from multicentre.studies.facts import Clock, choose_headline, first_facts
+from multicentre.studies.facts import IN_PROCESS, Clock, choose_headline, first_facts, remote_facts
 from multicentre.studies.folder import DIGESTS, RunFolder
 from multicentre.studies.listening import Labelled
 from multicentre.studies.methods import make_estimator
 from multicentre.studies.objections import check_policies
+from multicentre.studies.remote import check_told, keep_told
 from multicentre.studies.sites import SiteData, read_sites
 from multicentre.studies.study import Study
+from multicentre.studies.terms import digest_of
 from multicentre.studies.validating import cross_validated, facts_of, show_cross_validation
+
+Connect = Callable[[], Carrier]
+"""Returns what brings letters to the sites of a study, where they are machines of their own."""
 
 
 @dataclass
@@ -40,6 +46,7 @@ class _Run:
     policies: Mapping[str, Policy]
     listener: Listener
     key: PseudonymKey | None
+    connect: Connect | None = None
     folder: RunFolder = field(init=False)
     resumed: bool = False
 
@@ -49,9 +56,13 @@ class _Run:
 
 
 def run_study(
-    study: Study, *, sites: Mapping[str, SiteData] | None = None, listener: Listener | None = None
+    study: Study,
+    *,
+    sites: Mapping[str, SiteData] | None = None,
+    listener: Listener | None = None,
+    connect: Connect | None = None,
 ) -> RunFolder:
-    """Fit a study's method over its simulated sites and write the run folder, all but the report.
+    """Fit a study's method over its sites and write the run folder, all but the report.
 
     Parameters
     ----------
@@ -60,6 +71,9 @@ def run_study(
         Data in memory; read from the study's files otherwise.
     listener : Listener, optional
         Hears of rounds; their names say which fit they belong to.
+    connect : callable, optional
+        The sites are machines of their own, and this returns what brings letters to them. No file of theirs is read
+        here, their ledgers stay there, and there is no comparison with a pooled fit.
 
     Returns
     -------
@@ -77,14 +91,19 @@ def run_study(
     KeyboardInterrupt
         As it came; :func:`resume_run` takes the run up again.
     """
-    run = _prepared(study, sites, listener)
-    run.folder = RunFolder.create(study, first_facts(study, run.data, run.policies), _digests(run))
+    run = _prepared(study, sites, listener, connect)
+    facts = remote_facts(study) if connect else first_facts(study, run.data, run.policies)
+    run.folder = RunFolder.create(study, facts, _digests(run))
     with run.folder.held():
         return _carried_out(run)
 
 
 def resume_run(
-    path: str | Path, *, sites: Mapping[str, SiteData] | None = None, listener: Listener | None = None
+    path: str | Path,
+    *,
+    sites: Mapping[str, SiteData] | None = None,
+    listener: Listener | None = None,
+    connect: Connect | None = None,
 ) -> RunFolder:
     """Take up a run that was broken off, from its last round, with the result it would have had.
 
@@ -92,7 +111,7 @@ def resume_run(
     ----------
     path : path
         Its folder.
-    sites, listener
+    sites, listener, connect
         As for :func:`run_study`.
 
     Raises
@@ -104,15 +123,23 @@ def resume_run(
     """
     folder = RunFolder.open(path)
     with folder.held():
-        return _resumed(folder, sites, listener)
+        return _resumed(folder, sites, listener, connect)
 
 
-def _resumed(folder: RunFolder, sites: Mapping[str, SiteData] | None, listener: Listener | None) -> RunFolder:
+def _resumed(
+    folder: RunFolder, sites: Mapping[str, SiteData] | None, listener: Listener | None, connect: Connect | None
+) -> RunFolder:
     if folder.facts["status"] == "finished":
         raise ConfigurationError(
             "the run is finished", where=str(folder.path), mend="Run the study anew for another one."
         )
-    run = _prepared(folder.study, sites, listener)
+    if (folder.facts["engine"] != IN_PROCESS) != (connect is not None):
+        raise ConfigurationError(
+            f"the run began on the engine {folder.facts['engine']}",
+            where=str(folder.path),
+            mend="Take it up there: with --coordinator where sites are machines of their own, without where not.",
+        )
+    run = _prepared(folder.study, sites, listener, connect)
     run.folder, run.resumed = folder, True
     kept, found = folder.read(DIGESTS), _digests(run)
     for name in kept.keys() | found.keys():
@@ -126,8 +153,12 @@ def _resumed(folder: RunFolder, sites: Mapping[str, SiteData] | None, listener: 
     return _carried_out(run)
 
 
-def _prepared(study: Study, sites: Mapping[str, SiteData] | None, listener: Listener | None) -> _Run:
+def _prepared(
+    study: Study, sites: Mapping[str, SiteData] | None, listener: Listener | None, connect: Connect | None
+) -> _Run:
     estimator = make_estimator(study)
+    if connect is not None:
+        return _Run(study, estimator, {}, {}, listener or Silence(), None, connect)
     if estimator.aligned_by is not None:
         check_policies(study, estimator)
     policies = study.policies
@@ -163,6 +194,9 @@ def _carried_out(run: _Run) -> RunFolder:
         federation = None
         try:
             federation = _federation(run)
+            if run.connect is not None:
+                check_told(run.study, federation.told)
+                keep_told(run.folder, federation.told, resumed=run.resumed)
             run.estimator.fit(federation)
             comparison = _finish(run, federation)
         except BaseException as error:
@@ -176,7 +210,7 @@ def _carried_out(run: _Run) -> RunFolder:
             status="finished",
             rounds=len(run.estimator.history_),
             privacy=_privacy(run, federation),
-            lost=[name for name in run.sites if name not in run.estimator.federation.sites],
+            lost=[name for name in run.study.sites if name not in run.estimator.federation.sites],
             headline=choose_headline(run.estimator.figures, comparison),
             **clock.facts(federation),
         )
@@ -185,6 +219,18 @@ def _carried_out(run: _Run) -> RunFolder:
 
 def _federation(run: _Run) -> Federation:
     terms = run.study.run
+    if run.connect is not None:
+        return Federation.over(
+            run.connect(),
+            secure_sum=run.study.privacy.secure_sum,
+            study=run.study.name,
+            agreed=digest_of(run.study),
+            quorum=terms.quorum,
+            time_limit_s=terms.time_limit_s,
+            sites_per_patient=run.study.privacy.sites_per_patient,
+            folder=run.folder.path,
+            listener=Labelled(run.listener, "fit"),
+        )
     return Federation.in_process(
         run.data,
         policy=run.policies,
@@ -211,7 +257,7 @@ def _finish(run: _Run, federation: Federation) -> Comparison | None:
         run.folder.write("cross-validation.json", facts_of(found))
         exhibits = [*exhibits, *show_cross_validation(found)]
     run.folder.write("exhibits.json", [exhibit.to_dict() for exhibit in exhibits])
-    if not run.study.run.compare:
+    if not run.study.run.compare or run.connect is not None:
         return None
     comparison = _compared(run)
     run.folder.write("comparison.json", comparison.to_dict(run.estimator.figures))
@@ -233,6 +279,9 @@ def _save_model(run: _Run) -> None:
 def _alignment_shown(run: _Run) -> list[Exhibit]:
     """Return who was aligned, where sites hold different views of the same patients; from here on they can be found."""
     if run.estimator.aligned_by is None:
+        return []
+    if run.connect is not None:
+        run.folder.update(patients_aligned=len(run.estimator.pseudonyms_))
         return []
     from multicentre.studies.vertical import show_alignment, with_key
 
@@ -257,8 +306,9 @@ def _compared(run: _Run) -> Comparison:
 
 def _note_end(run: _Run, error: BaseException, federation: Federation | None, clock: Clock) -> None:
     resumable = isinstance(error, KeyboardInterrupt | QuorumLost)
-    spent = federation is not None and any(
-        concerns_patients(entry) for ledger in federation.ledgers.values() for entry in ledger.entries
+    spent = federation is not None and (
+        any(concerns_patients(entry) for ledger in federation.ledgers.values() for entry in ledger.entries)
+        or (run.connect is not None and bool(federation.traffic.calls))
     )
     if not (spent or resumable or run.resumed):
         run.folder.discard()
@@ -274,6 +324,8 @@ def _note_end(run: _Run, error: BaseException, federation: Federation | None, cl
 
 
 def _how_to_resume(run: _Run) -> str:
+    if run.connect is not None:
+        return f"Take it up again with: multicentre run --resume {run.folder.path} --coordinator FOLDER"
     if all(run.study.sites.values()):
         return f"Take it up again with: multicentre run --resume {run.folder.path}"
     return "Its data were in memory: hand them to multicentre.studies.resume_run, or run it anew."
@@ -286,8 +338,8 @@ def _message(error: BaseException) -> str:
 def _privacy(run: _Run, federation: Federation) -> str | None:
     """Return the promise of the fit, and what it cost with all rounds that were repeated."""
     promise = run.estimator.privacy_
-    if promise is None:
-        return None
+    if promise is None or run.connect is not None:
+        return None if promise is None else str(promise)
     entries = {site: ledger.entries for site, ledger in federation.ledgers.items()}
     spent = spent_in(entries, promise.sites_per_patient).epsilon(promise.delta)
     return f"{promise} The run spent epsilon {rounded_up(spent)}, repeated rounds included."

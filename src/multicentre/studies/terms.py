@@ -18,7 +18,8 @@ def digest_of(study: Study) -> str:
 
     Examples
     --------
-    >>> said = {"study": {"name": "pilot", "method": "fed-cox"}, "sites": {"lyon": {"file": "lyon.csv"}}}
+    >>> about, data = {"name": "pilot", "method": "fed-cox"}, {"survival": {"columns": ["age"]}}
+    >>> said = {"study": about, "data": data, "sites": {"lyon": {"file": "lyon.csv"}}}
     >>> there = {**said, "sites": {"lyon": {"file": "elsewhere/table.csv"}}}
     >>> digest_of(Study.from_mapping(said)) == digest_of(Study.from_mapping(there))
     True

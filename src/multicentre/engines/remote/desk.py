@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from multicentre.engines.remote.packing import Letter, Opening, Reply, pack_error, pack_outcome, unpack_errand
+from multicentre.engines.remote.socket import LETTER_BYTES
 from multicentre.federation.engine import decode_call
 from multicentre.federation.errors import IntegrityError, MessageError, MulticentreError, SiteFailed
 from multicentre.federation.runtime import SiteRuntime
@@ -26,7 +27,6 @@ from multicentre.privacy.vault import SealedStore
 
 MOST_RUNS = 4
 MOST_KEPT_RUNS = 20
-MOST_LETTER_BYTES = 2**30
 
 
 class House(Protocol):
@@ -90,8 +90,7 @@ class Desk:
         """Return the reply to a letter; whatever breaks is logged here, and its text does not leave."""
         number = 0
         try:
-            if len(packed) > MOST_LETTER_BYTES:
-                raise MessageError(f"a letter has at most {MOST_LETTER_BYTES} bytes", where="letter")
+            _check_size(packed, "letter")
             letter = Letter.unpack(packed)
             number = letter.number
             with self._alone:
@@ -119,9 +118,11 @@ class Desk:
         if numbers and letter.number < numbers[-1]:
             raise IntegrityError("the letter is older than one that was answered", where="letter")
         reply = self._open(letter, kept) if letter.kind == "open" else self._work(letter)
+        answer = reply.pack()
+        _check_size(answer, "answer")
         if reply.kind != "closed":
-            kept.keep(name, letter.number, fingerprint + reply.pack())
-        return reply.pack()
+            kept.keep(name, letter.number, fingerprint + answer)
+        return answer
 
     def _open(self, letter: Letter, kept: Store) -> Reply:
         opening = Opening.of(letter)
@@ -161,3 +162,12 @@ class Desk:
         for folder in folders[:-MOST_KEPT_RUNS]:
             if folder.name not in self._runs:
                 shutil.rmtree(folder, ignore_errors=True)
+
+
+def _check_size(packed: bytes, what: str) -> None:
+    if len(packed) > LETTER_BYTES:
+        raise MessageError(
+            f"{len(packed) / 2**20:.0f} MiB are more than a letter can carry ({LETTER_BYTES / 2**20:.0f} MiB)",
+            where=what,
+            mend="Ask for less at once: fewer columns, landmarks or trees.",
+        )

@@ -20,7 +20,14 @@ from multicentre.engines.remote.packing import (
     unpack_outcome,
 )
 from multicentre.federation.engine import Call, Lost, Outcome, Refused, Upkeep, encode_call
-from multicentre.federation.errors import ConfigurationError, MulticentreError, QuorumLost, RefusedByPolicy
+from multicentre.federation.errors import (
+    ConfigurationError,
+    MulticentreError,
+    QuorumLost,
+    RefusedByPolicy,
+    SiteBehind,
+    StateGone,
+)
 from multicentre.federation.messages import Nothing
 
 PATIENCE_S = 120.0
@@ -146,7 +153,7 @@ class RemoteEngine:
             if isinstance(reply, Lost | Refused):
                 raise reply.error
             if reply.kind == "refused":
-                raise unpack_error(reply)
+                raise _behind(unpack_error(reply))
             if reply.kind == "closed":
                 raise QuorumLost("the site's process began anew", where=site, mend="Resume the run once more.")
 
@@ -273,6 +280,11 @@ def _rests_on(call: Call) -> set[str]:
 
 def _forgotten(site: str, known: _Site) -> Lost:
     return Lost(QuorumLost(f"its process began anew at {known.since} and remembers nothing of this fit", where=site))
+
+
+def _behind(error: MulticentreError) -> MulticentreError:
+    """Return the error of a site that cannot restore what it kept; it may not have heard that it was to keep it."""
+    return SiteBehind(error.what, where=error.where, mend=error.mend) if isinstance(error, StateGone) else error
 
 
 def _now() -> str:

@@ -1,6 +1,6 @@
 """The coordinator's side of masked sums.
 
-A batch of sums begins with an agreement: sites advertise signed public keys (one exchange) and either agree on them
+A batch of sums begins with an agreement, and each batch is larger than all before it: sites advertise signed public keys (one exchange) and either agree on them
 (one exchange; every site is needed) or share the seeds of their keys among each other (two exchanges; losses are
 tolerated). Each sum is one exchange. Where losses are tolerated, two more unmask it: sites sign whose values are in it,
 and give what takes the masks off; a further one replaces what sites that were lost in between had to give.
@@ -42,14 +42,17 @@ from multicentre.privacy.secure_sum.recovery import Told, remove_masks
 from multicentre.privacy.secure_sum.ring import Ring, plan_grids
 
 N_SUMS = 16
+GROWTH = 3
+MOST_AT_ONCE = 256
 
 
 @dataclass
 class Agreed:
-    """What the coordinator knows of an agreement, and how many of its sums are spent."""
+    """What the coordinator knows of an agreement, how many of its sums are spent, and how many went before it."""
 
     terms: Invitation
     public: Advertisements
+    before: int = 0
     spent: int = 0
     summed: int = 0
 
@@ -64,7 +67,8 @@ class MaskedSummation:
     Parameters
     ----------
     n_sums : int, default 16
-        Sums of one agreement.
+        Sums of a fit's first agreement. Each further one is for three times as many as there were so far, at most 256:
+        a fit of hundreds of sums agrees a few times, a short one makes few keys in vain.
     n_colluding : int, default 0
         So many of the sites may show the coordinator what they hold.
 
@@ -131,26 +135,28 @@ class MaskedSummation:
 
     def _agreement(self, federation: Federation) -> Agreed:
         agreed = self._agreed.get(federation)
+        taken = 0 if agreed is None else agreed.before + agreed.spent
         while agreed is None or not agreed.serves(federation.sites):
-            agreed = self._agree(federation)
+            agreed = self._agree(federation, taken)
         self._agreed[federation] = agreed
         return agreed
 
-    def _agree(self, federation: Federation) -> Agreed | None:
-        terms = self._terms(federation)
+    def _agree(self, federation: Federation, taken: int) -> Agreed | None:
+        n_sums = max(self._n_sums, min(GROWTH * taken, MOST_AT_ONCE))
+        terms = self._terms(federation, n_sums)
         answers = federation.collect(MaskingKeys.advertise, terms)
         if tuple(answers) != terms.sites:
             return None
         public = _stacked(terms, answers)
         if not terms.recovers:
             federation.collect(MaskingKeys.agree, public)
-            return Agreed(terms, public)
+            return Agreed(terms, public, taken)
         boxes = federation.collect(MaskingKeys.share, public)
         if tuple(boxes) == terms.sites:
             federation.collect(MaskingKeys.accept, _delivered(terms, boxes))
-        return Agreed(terms, public)
+        return Agreed(terms, public, taken)
 
-    def _terms(self, federation: Federation) -> Invitation:
+    def _terms(self, federation: Federation, n_sums: int) -> Invitation:
         sites = federation.sites
         if len(sites) < 2:
             raise QuorumLost(
@@ -161,7 +167,7 @@ class MaskedSummation:
         threshold = min(max(federation.needed, (len(sites) + self._n_colluding) // 2 + 1), len(sites))
         name = secrets.token_hex(8)
         return Invitation(
-            federation.terms.study, federation.session, name, sites, threshold, self._n_sums, self._n_colluding
+            federation.terms.study, federation.session, name, sites, threshold, n_sums, self._n_colluding
         )
 
 

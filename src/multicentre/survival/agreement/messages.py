@@ -67,8 +67,8 @@ class Scale(Message):
 
 
 @dataclass(frozen=True)
-class TimeCounts(Release):
-    """Patients by public bin of their time."""
+class TimeCounts(Sizes):
+    """What a site adds to sizes and means, and its patients by public bin of their time."""
 
     events: Floats = array("patients with an event, by bin of its time", ("b",), unit="patients", bound=PATIENTS)
     leaving: Floats = array("patients by bin of the end of follow-up", ("b",), unit="patients", bound=PATIENTS)
@@ -82,15 +82,15 @@ class ColumnCounts(Release):
 
 
 @dataclass(frozen=True)
-class Typical(Message):
-    """The time that half of all follow-ups reach."""
+class Typical(About):
+    """Means of the columns over all sites, and the time that half of all follow-ups reach."""
 
     time: float = number("median follow-up over all sites")
 
 
 @dataclass(frozen=True)
-class OddUnits(Release):
-    """Whether a site's times look as if they were in another unit."""
+class OddUnits(Squares):
+    """What a site adds to the columns' variances, and whether its times look as if they were in another unit."""
 
     n_sites: float = number("1 where the site's median follow-up differs tenfold", bound=1)
 

@@ -65,13 +65,12 @@ def steps_of_agreement(needs: Needs) -> frozenset[str]:
 
     Examples
     --------
-    >>> sorted(steps_of_agreement(Needs(times=np.array([1.0]))))
-    ['agree', 'describe', 'sum_sizes', 'sum_squares']
+    >>> sorted(steps_of_agreement(Needs()))
+    ['agree', 'compare_units', 'count_times', 'describe']
     """
-    steps = {"describe", "sum_sizes", "sum_squares", "agree"}
-    if needs.times is None:
-        steps |= {"count_times", "compare_units"}
-    if needs.exact:
+    given = needs.times is not None
+    steps = {"describe", "agree"} | ({"sum_sizes", "sum_squares"} if given else {"count_times", "compare_units"})
+    if needs.exact and not given:
         steps |= {"tell_times"}
     if needs.n_bins:
         steps |= {"count_columns"}
@@ -80,11 +79,12 @@ def steps_of_agreement(needs: Needs) -> frozenset[str]:
 
 def _settle(federation: Federation, part: type[SurvivalPart], needs: Needs) -> sent.Agreed:
     columns, unit = _describe(federation, part)
-    sizes = federation.sum(part.sum_sizes, sent.OfCause(needs.cause))
+    of_cause = sent.OfCause(needs.cause)
+    counts = None if needs.times is not None else federation.sum(part.count_times, of_cause)
+    sizes = counts or federation.sum(part.sum_sizes, of_cause)
     _check_sizes(sizes, columns)
     centre = sizes.total / sizes.present
-    squares = federation.sum(part.sum_squares, sent.About(centre)).squares
-    spread = np.sqrt(squares / sizes.present)
+    spread = np.sqrt(_sum_squares(federation, part, centre, counts) / sizes.present)
     spread[spread <= 1e-9 * (1.0 + np.abs(centre))] = 1.0
     scale = sent.Scale(rounded(centre, spread), rounded(spread, spread))
     edges, first = _thresholds(federation, part, scale, needs.n_bins)
@@ -95,7 +95,7 @@ def _settle(federation: Federation, part: type[SurvivalPart], needs: Needs) -> s
         federation.protection == "masked",
         sizes.n_patients,
         sizes.n_events,
-        _grid(federation, part, needs),
+        _grid(federation, part, needs, counts),
         scale.centre,
         scale.spread,
         edges,
@@ -147,13 +147,14 @@ def _thresholds(
     return np.concatenate(found), np.cumsum([0, *(len(each) for each in found)], dtype=np.int64)
 
 
-def _grid(federation: Federation, part: type[SurvivalPart], needs: Needs) -> Floats:
-    if needs.times is not None:
-        check_grid(needs.times)
-        return needs.times
-    counts = federation.sum(part.count_times, sent.OfCause(needs.cause))
-    typical = sent.Typical(horizon_of(counts.leaving, 0.5))
-    n_odd = round(federation.sum(part.compare_units, typical).n_sites)
+def _sum_squares(
+    federation: Federation, part: type[SurvivalPart], centre: Floats, counts: sent.TimeCounts | None
+) -> Floats:
+    """Return sums of squared differences from the means; where times were counted, their units are compared too."""
+    if counts is None:
+        return federation.sum(part.sum_squares, sent.About(centre)).squares
+    sums = federation.sum(part.compare_units, sent.Typical(centre, horizon_of(counts.leaving, 0.5)))
+    n_odd = round(sums.n_sites)
     if n_odd:
         warnings.warn(
             f"the median follow-up of {n_odd} of {len(federation)} sites differs tenfold from that of all: compare the "
@@ -161,6 +162,14 @@ def _grid(federation: Federation, part: type[SurvivalPart], needs: Needs) -> Flo
             UserWarning,
             stacklevel=6,
         )
+    return sums.squares
+
+
+def _grid(federation: Federation, part: type[SurvivalPart], needs: Needs, counts: sent.TimeCounts | None) -> Floats:
+    if needs.times is not None or counts is None:
+        times = np.zeros(0) if needs.times is None else needs.times
+        check_grid(times)
+        return times
     horizon = horizon_of(counts.leaving) if needs.horizon is None else float(needs.horizon)
     if needs.exact:
         told = federation.ask(part.tell_times, sent.OfCause(needs.cause))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,28 +53,23 @@ class SurvivalPart(SitePart):
     @step(releases=sent.Sizes, when="once", summed=True)
     def sum_sizes(self, ask: sent.OfCause) -> sent.Sizes:
         """Count patients and events, and sum the columns, for their means."""
-        self.ask_only_once("sum_sizes", ask)
-        n_events = float(self.joined(np.array([(self.data.event == ask.cause).sum()], dtype=np.float64))[0])
-        found = np.array([(len(values), values.sum()) for values in self._shown()], dtype=np.float64)
-        n_patients = len(self.data)
-        return sent.Sizes(float(n_patients), n_events, found[:, 0], found[:, 1], patients=n_patients)
+        return sent.Sizes(**self._sizes(ask), patients=len(self.data))
 
     @step(releases=sent.Squares, when="once", summed=True)
     def sum_squares(self, ask: sent.About) -> sent.Squares:
         """Sum squared differences from the means, for the standard deviations."""
-        self.ask_only_once("sum_squares", ask)
-        self._check_sides(ask.centre)
-        squares = [np.square(values - mean).sum() for values, mean in zip(self._shown(), ask.centre, strict=True)]
-        return sent.Squares(np.array(squares, dtype=np.float64), patients=len(self.data))
+        return sent.Squares(self._squares(ask.centre), patients=len(self.data))
 
     @step(releases=sent.TimeCounts, when="once", summed=True)
     def count_times(self, ask: sent.OfCause) -> sent.TimeCounts:
-        """Count patients by public bin of their times, for a grid that all sites share."""
+        """Count and sum as sum_sizes does, and count patients by public bin of their times, for a grid of all sites."""
+        sizes = self._sizes(ask)
         bins = to_bins(self.data.time, time_edges())
         of_cause = bins[self.data.event == ask.cause]
         both = [np.bincount(each, minlength=N_TIME_BINS + 1).astype(np.float64) for each in (of_cause, bins)]
         joined = [counts if self.masked else join_small(counts, self.least_behind, middle=True) for counts in both]
-        return sent.TimeCounts(*joined, patients=self.behind(np.concatenate(joined)))
+        by_bin = dict.fromkeys(("events", "leaving"), self.behind(np.concatenate(joined)))
+        return sent.TimeCounts(**sizes, events=joined[0], leaving=joined[1], patients={**self._everyone, **by_bin})
 
     @step(releases=sent.ColumnCounts, when="once", summed=True)
     def count_columns(self, ask: sent.Scale) -> sent.ColumnCounts:
@@ -90,7 +85,11 @@ class SurvivalPart(SitePart):
 
     @step(releases=sent.OddUnits, when="once", summed=True)
     def compare_units(self, ask: sent.Typical) -> sent.OddUnits:
-        """Tell whether the site's follow-up differs tenfold from the median of all, as days and months would."""
+        """Sum squares as sum_squares does, and tell whether follow-up differs tenfold from the median of all sites.
+
+        It does where times are in another unit, days and months, say.
+        """
+        squares = self._squares(ask.centre)
         self.ask_only_once("compare_units", ask)
         # To half a power of ten: asking again and again would tell no more of the median.
         own = 10.0 ** (round(2 * np.log10(max(float(np.median(self.data.time)), 1e-300))) / 2)
@@ -98,7 +97,7 @@ class SurvivalPart(SitePart):
         if is_odd:
             log = logging.getLogger(f"multicentre.site.{self.site}")
             log.warning("the median follow-up differs tenfold from that of all sites: is it in %r?", self.data.unit)
-        return sent.OddUnits(float(is_odd), patients=len(self.data))
+        return sent.OddUnits(squares, float(is_odd), patients=len(self.data))
 
     @step(releases=sent.EventTimes, when="once")
     def tell_times(self, ask: sent.OfCause) -> sent.EventTimes:
@@ -170,6 +169,25 @@ class SurvivalPart(SitePart):
     def joined(self, counts: Floats) -> Floats:
         """Return counts as they may leave: under a mask as they are, else none of fewer patients than the policy's."""
         return counts if self.masked else join_small(counts, self.least_behind)
+
+    def _sizes(self, ask: sent.OfCause) -> dict[str, Any]:
+        """Return the fields of :class:`Sizes`; whichever step asks, for one cause."""
+        self.ask_only_once("sizes", ask)
+        n_events = float(self.joined(np.array([(self.data.event == ask.cause).sum()], dtype=np.float64))[0])
+        found = np.array([(len(values), values.sum()) for values in self._shown()], dtype=np.float64)
+        values = float(len(self.data)), n_events, found[:, 0], found[:, 1]
+        return dict(zip(sent.Sizes.declarations(), values, strict=True))
+
+    def _squares(self, centre: Floats) -> Floats:
+        """Return the columns' squared differences; whichever step asks, from one centre."""
+        self.ask_only_once("squares", sent.About(centre))
+        self._check_sides(centre)
+        squares = [np.square(values - mean).sum() for values, mean in zip(self._shown(), centre, strict=True)]
+        return np.array(squares, dtype=np.float64)
+
+    @property
+    def _everyone(self) -> dict[str, int]:
+        return dict.fromkeys(sent.Sizes.declarations(), len(self.data))
 
     def _check_sides(self, *arrays: Floats) -> None:
         for values in arrays:

@@ -1,0 +1,234 @@
+"""``multicentre site``: keygen, approve, check, up, log."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from multicentre.cli.console import AsJson, answering, show, show_json, tell
+
+if TYPE_CHECKING:
+    from multicentre.deployment.approvals import Approvals
+    from multicentre.deployment.proposals import Proposal
+    from multicentre.deployment.site import Site
+    from multicentre.deployment.site_check import Examination
+
+app = typer.Typer(
+    help="Take part in studies as a hospital: keys, approvals, checks, and the process that answers the coordinator.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+Folder = Annotated[Path, typer.Option(metavar="DIR", help="The site's folder, with its site.toml.")]
+_MARKS = {"ok": "ok   ", "note": "note ", "fault": "FAULT"}
+
+
+class Mode(str, Enum):  # noqa: UP042  # typer reads it from Python 3.11 on
+    """How letters come."""
+
+    auto = "auto"
+    standard = "standard"
+    fast = "fast"
+
+
+@app.command()
+@answering
+def keygen(
+    name: Annotated[str, typer.Argument(help="The site's name, as studies write it.")],
+    folder: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="A new folder; one of the site's name otherwise.")
+    ] = None,
+    address: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Where the coordinator is reached.")
+    ] = "coordinator.example.org:443",
+    as_json: AsJson = False,
+) -> None:
+    """Make a site's folder: its keys, its public card, and a commented site.toml."""
+    from multicentre.deployment.new_site import make_site
+
+    made = make_site(name, folder or Path(name), address)
+    tell(
+        f"Send {made.card_path.name} to the coordinator, tell the fingerprint by another way, "
+        f"put the coordinator's ca.crt into the folder, and read {made.folder / 'site.toml'}."
+    )
+    if as_json:
+        show_json({"folder": str(made.folder), "card": str(made.card_path), "fingerprint": made.card.fingerprint})
+    else:
+        show(f"{made.folder}\n{made.card_path}\n{made.card.fingerprint}")
+
+
+@app.command()
+@answering
+def approve(
+    what: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="WHAT...", help="A bundle's SHA-256, or a file: bundle.toml, release.pub, roster.toml, study.toml."
+        ),
+    ],
+    folder: Folder = Path(),
+    revoke: Annotated[
+        bool, typer.Option("--revoke", help="Take back: a SHA-256, a key's fingerprint, a study's name, or roster.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask, on a terminal, before approving.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Approve what may run here, after showing what it is; nothing else ever does."""
+    from multicentre.deployment import approvals
+    from multicentre.deployment.house import card_of
+    from multicentre.deployment.proposals import recognise
+    from multicentre.deployment.site import read_site
+
+    site = read_site(folder)
+    known = approvals.read_approvals(site.approved)
+    if revoke:
+        for one in what:
+            known = approvals.revoke(site.approved, one)
+            tell(f"No longer approved: {one}")
+    else:
+        proposals = [recognise(one) for one in what]
+        for proposal in proposals:
+            tell(_described(site, proposal, known))
+        if not yes and sys.stdin.isatty() and not typer.confirm("Approve?", err=True):
+            raise typer.Exit(1)
+        for proposal in proposals:
+            known = approvals.approve(site.approved, proposal, card_of(site))
+    _show_approved(known, as_json)
+
+
+@app.command()
+@answering
+def check(
+    folder: Folder = Path(),
+    offline: Annotated[bool, typer.Option("--offline", help="Do not look for the coordinator.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Look at all that a run needs, and print what each approved study would let out of this site."""
+    from multicentre.deployment.site import read_site
+    from multicentre.deployment.site_check import examine
+
+    found = examine(read_site(folder), far=not offline)
+    if as_json:
+        show_json(_as_dict(found))
+    else:
+        for name, card in found.cards.items():
+            show(f"{name}\n\n{card}\n")
+        show(_listed(found))
+    if found.exit_code:
+        raise typer.Exit(found.exit_code)
+
+
+@app.command()
+@answering
+def up(
+    folder: Folder = Path(),
+    mode: Annotated[Mode, typer.Option(help="fast needs what is internal to Flower; auto takes it where it can.")] = (
+        Mode.auto
+    ),
+) -> None:
+    """Answer the coordinator's letters until stopped (Ctrl-C, SIGTERM); nothing listens to the outside."""
+    from multicentre.deployment.resident import serve
+    from multicentre.deployment.site import read_site
+    from multicentre.deployment.site_check import examine
+
+    site = read_site(folder)
+    found = examine(site, far=False, data=False)
+    for finding in found.findings:
+        if finding.level != "ok":
+            tell(f"{finding.what}: {finding.said}")
+    if found.exit_code:
+        tell("The site does not start with faults: multicentre site check shows all.")
+        raise typer.Exit(found.exit_code)
+    stop = threading.Event()
+    for which in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(which, lambda *_: stop.set())
+    serve(site, mode.value, told=tell, stop=stop)
+    tell("Stopped.")
+
+
+@app.command("log")
+@answering
+def show_log(
+    folder: Folder = Path(),
+    study: Annotated[str | None, typer.Option(metavar="NAME", help="One study; all otherwise.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print every release and refusal of this site, in all runs, oldest first; each ledger is verified on the way."""
+    from multicentre.cli.ledger import show_ledger
+    from multicentre.deployment.site import read_site
+    from multicentre.privacy.ledger import read_ledger
+
+    site = read_site(folder)
+    if study is None:
+        paths = {path.stem: path for path in sorted(site.ledgers.glob("*.jsonl"))}
+    else:
+        paths = {study: site.ledger_of(study)}
+    if as_json:
+        return show_json({name: list(read_ledger(path)) for name, path in paths.items()})
+    for name, path in paths.items():
+        show_ledger(path, name)
+    return None
+
+
+def _described(site: Site, proposal: Proposal, known: Approvals) -> str:
+    lines = [f"{proposal.kind} {proposal.name}".rstrip(), f"  fingerprint {proposal.fingerprint}"]
+    if proposal.kind == "study":
+        from multicentre.deployment.house import as_held
+        from multicentre.deployment.site_check import card_at
+
+        study = proposal.study()
+        lines += [f"  reads {what} from {path}" for what, path in as_held(site, study).sites[site.name].items()]
+        lines += ["", str(card_at(site, study)), ""]
+    if proposal.kind == "roster":
+        lines += _roster_lines(proposal, known)
+    return "\n".join(lines)
+
+
+def _roster_lines(proposal: Proposal, known: Approvals) -> list[str]:
+    roster, before = proposal.roster(), known.roster()
+    had = {} if before is None else {card.name: card.fingerprint for card in before.cards}
+    lines = []
+    for card in roster.cards:
+        was = had.pop(card.name, None)
+        note = "" if before is None or was == card.fingerprint else "  NEW" if was is None else "  KEYS CHANGED"
+        lines.append(f"  {card.name}  {card.fingerprint}{note}")
+    return [*lines, *(f"  {name}  no longer named" for name in had)]
+
+
+def _show_approved(known: Approvals, as_json: bool) -> None:
+    told: dict[str, Any] = {
+        "apps": list(known.apps),
+        "release_keys": list(known.release_keys),
+        "roster": known.roster_sha256 or None,
+        "studies": {name: {"sha256": one.sha256, "terms": one.terms} for name, one in known.studies.items()},
+    }
+    if as_json:
+        return show_json(told)
+    for kind, label in (("apps", "bundle"), ("release_keys", "release key")):
+        for one in told[kind]:
+            show(f"{label}  {one}")
+    if known.roster_sha256:
+        show(f"roster  {known.roster_sha256}")
+    for name, one in known.studies.items():
+        show(f"study {name}  {one.sha256}  terms {one.terms}")
+    return None
+
+
+def _listed(found: Examination) -> str:
+    width = max(len(one.what) for one in found.findings)
+    return "\n".join(f"{_MARKS[one.level]}  {one.what.ljust(width)}  {one.said}" for one in found.findings)
+
+
+def _as_dict(found: Examination) -> dict[str, Any]:
+    return {
+        "ok": found.exit_code == 0,
+        "exit_code": found.exit_code,
+        "findings": [{"what": one.what, "level": one.level, "said": one.said} for one in found.findings],
+        "cards": {name: card.to_dict() for name, card in found.cards.items()},
+    }

@@ -1,0 +1,50 @@
+"""``multicentre study``: init."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from multicentre.cli.console import AsJson, answering, show, show_json, tell
+
+app = typer.Typer(
+    help="Set up the coordinator of studies with real hospitals.", no_args_is_help=True, rich_markup_mode=None
+)
+
+Port = Annotated[int, typer.Option(min=1, max=65535, help="Port that sites reach.")]
+Certificate = typer.Option(metavar="FILE", help="Of an existing authority, PEM; all three or none.", show_default=False)
+
+
+@app.callback()
+def _root() -> None:
+    pass
+
+
+@app.command()
+@answering
+def init(
+    folder: Annotated[Path, typer.Argument(help="A new folder for the coordinator.")],
+    host: Annotated[str, typer.Option(metavar="HOST", help="Name or IPv4 address that sites reach.")],
+    port: Port = 443,
+    ca: Annotated[Path | None, Certificate] = None,
+    certificate: Annotated[Path | None, Certificate] = None,
+    key: Annotated[Path | None, Certificate] = None,
+    listen: Annotated[
+        str | None, typer.Option(metavar="ADDRESS:PORT", help="Where the proxy listens, if not at the port itself.")
+    ] = None,
+    superlink_port: Annotated[int, typer.Option(min=1, max=65535, help="On 127.0.0.1.")] = 18000,
+    hub_port: Annotated[int, typer.Option(min=1, max=65535, help="On 127.0.0.1.")] = 18300,
+    as_json: AsJson = False,
+) -> None:
+    """Make a coordinator's folder: certificate authority, keys, Flower's private home, the proxy's configuration."""
+    from multicentre.deployment.founding import Founding, found_consortium
+
+    consortium = found_consortium(folder, Founding(host, port, listen, superlink_port, hub_port, ca, certificate, key))
+    if as_json:
+        return show_json({"folder": consortium.folder, "address": consortium.address, "public": consortium.public})
+    show(f"The coordinator's folder is {consortium.folder}; sites will reach {consortium.address}.")
+    tell(f"Keys are in pki/ and secrets/: keep them to yourself. What sites are given is in {consortium.public}.")
+    tell(f"Next: multicentre coordinator sign-app --folder {folder}, then multicentre coordinator up --folder {folder}")
+    return None

@@ -1,0 +1,1 @@
+"""Sites that are real machines: their keys, their coordinator, and what stands between them."""

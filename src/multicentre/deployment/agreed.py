@@ -1,0 +1,156 @@
+"""What the steward of a site agreed to when approving a study, held against every call: parts, steps, masks, noise."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from multicentre.federation.engine import Call
+from multicentre.federation.errors import ConfigurationError, RefusedByPolicy
+from multicentre.federation.noise import Noise, Plan, PlanReview
+from multicentre.federation.steps import SitePart
+from multicentre.federation.terms import Terms
+from multicentre.privacy.guard import Guard, _facts
+from multicentre.privacy.ledger import Ledger
+from multicentre.privacy.policy import Policy
+from multicentre.privacy.secure_sum.keys import MaskingKeys
+from multicentre.studies.asked import aligning_steps, fitting_steps, protection_of
+from multicentre.studies.methods import make_estimator
+
+if TYPE_CHECKING:
+    from multicentre.studies.study import Study
+
+_LEAST_SHARE = 1 - 1e-9
+_MEND = "Run the study as it was approved, or have the changed one approved: multicentre site approve STUDY.toml."
+
+
+@dataclass(frozen=True)
+class Agreed:
+    """What a study may ask of a site.
+
+    Parameters
+    ----------
+    steps : mapping from type to frozenset of str
+        Names of the steps that may be asked, by site part.
+    fitted : type
+        The part of the method itself, which the plan is about.
+    plan : Plan or None
+        The noise of the method's releases.
+    masked : bool
+        Whether sums leave only masked.
+    quorum : int
+        So many sites must stand in a sum of all records: two sums of which one lacks a site would show that site's.
+    """
+
+    steps: Mapping[type[SitePart], frozenset[str]]
+    fitted: type[SitePart]
+    plan: Plan | None
+    masked: bool
+    quorum: int
+
+    def part(self, method: str) -> type[SitePart]:
+        """Return the site part of this name.
+
+        Raises
+        ------
+        ConfigurationError
+            The study needs none of this name.
+        """
+        for part in self.steps:
+            if part.method == method:
+                return part
+        raise ConfigurationError(f"the study that was approved does not use {method!r}", where="method", mend=_MEND)
+
+    def objection(self, call: Call) -> tuple[str, str]:
+        """Return what in the study stands against a call, and why; two empty texts where nothing does."""
+        step = call.step
+        if step.name not in self.steps.get(step.part, ()):
+            return "study", "the step is not on the study's disclosure card"
+        if self.masked and step.summed and call.mask is None:
+            return "study, secure_sum", "the study's sums leave masked, and this one would leave in clear"
+        if call.mask is not None and call.selection is None and call.mask.threshold < self.quorum:
+            return "study, quorum", f"the study's sums are over {self.quorum} sites or more"
+        if self.plan is None or step.part is not self.fitted:
+            return "", ""
+        try:
+            planned = self.plan.noise_of(step, 0)
+        except ConfigurationError:
+            return "study, plan of noise", "the step is not planned under the study's differential privacy"
+        if planned is not None and not _as_much(call.noise, planned):
+            return "study, plan of noise", "the answer would leave with less noise than the study plans"
+        return "", ""
+
+
+class AgreedGuard(Guard):
+    """The guard of a real site: beside the policy it holds calls against the study as it was approved.
+
+    Parameters
+    ----------
+    agreed : Agreed
+    policy, ledger, ids, site
+        As for :class:`Guard`.
+    """
+
+    def __init__(
+        self, agreed: Agreed, policy: Policy, ledger: Ledger, ids: Iterable[object] = (), *, site: str = ""
+    ) -> None:
+        super().__init__(policy, ledger, ids, site=site)
+        self.agreed = agreed
+
+    def admit(self, call: Call) -> None:
+        """Check a call against the study and the policy before anything is computed.
+
+        Raises
+        ------
+        RefusedByPolicy
+            The study that was approved does not say so, or the policy stands against it; see :meth:`Guard.admit`.
+        """
+        where, reason = self.agreed.objection(call)
+        if reason:
+            self.ledger.append("refusal", {**_facts(call), "reason": f"{where}: {reason}"})
+            raise RefusedByPolicy(reason, where=f"{call.step.name}, {where}", mend=_MEND)
+        super().admit(call)
+
+
+def agreed_in(study: Study) -> Agreed:
+    """Return what a study may ask of a site: its method, what aligns or divides records for it, and what scores it.
+
+    Raises
+    ------
+    ConfigurationError
+        The method or one of its parameters is unknown.
+    """
+    estimator = make_estimator(study)
+    steps: dict[type[SitePart], Collection[str]] = {
+        estimator.site_part: fitting_steps(estimator, protection_of(study)),
+        PlanReview: PlanReview.steps(),
+    }
+    if estimator.aligned_by is not None:
+        steps[estimator.aligned_by] = aligning_steps(estimator) | {"draw_nonce"}
+    for part in _validating(study):
+        steps[part] = part.steps()
+    if study.privacy.secure_sum:
+        steps[MaskingKeys] = MaskingKeys.steps()
+    return Agreed(
+        {part: frozenset(names) for part, names in steps.items()},
+        estimator.site_part,
+        estimator.privacy_plan(),
+        study.privacy.secure_sum,
+        Terms(quorum=study.run.quorum).needed(len(study.sites)),
+    )
+
+
+def _validating(study: Study) -> list[type[SitePart]]:
+    if study.validation is None:
+        return []
+    from multicentre.studies.validating import make_splitter
+    from multicentre.validation.scoring.scores import find_evaluator
+
+    return [make_splitter(study, study.validation).site_part, find_evaluator(make_estimator(study)).part]
+
+
+def _as_much(noise: Noise | None, planned: Noise) -> bool:
+    if noise is None or noise.mechanism != planned.mechanism or set(noise.multipliers) != set(planned.multipliers):
+        return False
+    return all(noise.multipliers[name] >= least * _LEAST_SHARE for name, least in planned.multipliers.items())

@@ -1,0 +1,288 @@
+"""What a steward approved: bundles, the key that signs them, the roster of sites, and studies, each pinned by hash.
+
+A file that is approved is copied under its hash first, and the list of approvals is then replaced as a whole: a crash
+leaves the old list or the new one. The coordinator has no part in this, and a file that changes later is another file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from multicentre.deployment.cards import SiteCard
+from multicentre.deployment.proposals import Proposal
+from multicentre.deployment.roster import Roster
+from multicentre.federation.errors import ConfigurationError, IntegrityError
+from multicentre.federation.storage import held, write_atomically
+from multicentre.studies.study import Study
+from multicentre.studies.terms import digest_of
+
+LIST = "approvals.json"
+_FORMAT = 1
+_FOR_THE_OWNER = 0o600
+_PATIENCE_S = 10.0
+
+
+@dataclass(frozen=True)
+class ApprovedStudy:
+    """A study that the steward approved.
+
+    Parameters
+    ----------
+    sha256 : str
+        Of the file as it was approved.
+    terms : str
+        Hash of what all sites agreed to.
+    folder : str
+        Relative paths in the file start here.
+    time : str
+    """
+
+    sha256: str
+    terms: str
+    folder: str
+    time: str
+
+
+@dataclass(frozen=True)
+class Approvals:
+    """All that is approved at a site.
+
+    Parameters
+    ----------
+    folder : Path
+        Where it is kept.
+    apps : mapping of str to str
+        Time of approval by SHA-256 of a bundle.
+    release_keys : mapping of str to str
+        OpenSSH line of a key whose bundles may run, by fingerprint.
+    roster_sha256 : str
+        Of the roster that is pinned; empty without one.
+    studies : mapping of str to ApprovedStudy
+        By name.
+    """
+
+    folder: Path
+    apps: Mapping[str, str] = field(default_factory=dict)
+    release_keys: Mapping[str, str] = field(default_factory=dict)
+    roster_sha256: str = ""
+    studies: Mapping[str, ApprovedStudy] = field(default_factory=dict)
+
+    def roster(self) -> Roster | None:
+        """Return the pinned roster, None where there is none.
+
+        Raises
+        ------
+        IntegrityError
+            It is gone or was changed since.
+        """
+        if not self.roster_sha256:
+            return None
+        self._pinned(self.roster_sha256)
+        return Roster.read(self._path(self.roster_sha256))
+
+    def study(self, name: str) -> Study:
+        """Return an approved study.
+
+        Raises
+        ------
+        ConfigurationError
+            No study of this name is approved.
+        IntegrityError
+            Its file is gone or was changed since.
+        """
+        known = self.studies.get(name)
+        if known is None:
+            raise ConfigurationError("no study of this name is approved here", where=name)
+        content = tomllib.loads(self._pinned(known.sha256).decode())
+        study = Study.from_mapping(content, folder=Path(known.folder))
+        if digest_of(study) != known.terms:
+            raise IntegrityError(
+                "this version of multicentre reads other terms in the study than the one that approved it",
+                where=name,
+                mend="Approve the study anew: multicentre site approve STUDY.toml.",
+            )
+        return study
+
+    def _pinned(self, sha256: str) -> bytes:
+        path = self._path(sha256)
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            raise IntegrityError(
+                f"a file that was approved cannot be read ({error.strerror})", where=str(path), mend="Approve it anew."
+            ) from None
+        if hashlib.sha256(content).hexdigest() != sha256:
+            raise IntegrityError("the file was changed after it was approved", where=str(path), mend="Approve it anew.")
+        return content
+
+    def _path(self, sha256: str) -> Path:
+        return self.folder / f"{sha256}.toml"
+
+
+def approve(folder: Path, proposal: Proposal, card: SiteCard) -> Approvals:
+    """Add a proposal to what is approved and return all of it.
+
+    Parameters
+    ----------
+    folder : Path
+        The site's folder of approvals.
+    proposal : Proposal
+    card : SiteCard
+        The site's own.
+
+    Raises
+    ------
+    ConfigurationError
+        The study or the roster does not name this site, or names it with other keys.
+    """
+    if proposal.kind == "roster":
+        check_named(proposal.roster(), card)
+    if proposal.kind == "study" and card.name not in proposal.study().sites:
+        raise ConfigurationError(
+            f"the study names no site {card.name!r}",
+            where=proposal.name,
+            mend=f"It names {', '.join(proposal.study().sites)}; ask its analyst.",
+        )
+    if proposal.kind in ("roster", "study"):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = folder / f"{proposal.fingerprint}.toml"
+        write_atomically(path, proposal.content, mode=_FOR_THE_OWNER)
+    return _replaced(folder, lambda known: _with(known, proposal))
+
+
+def revoke(folder: Path, what: str) -> Approvals:
+    """Take an approval back: the hash of a bundle, the fingerprint of a key, ``roster``, or the name of a study.
+
+    Raises
+    ------
+    ConfigurationError
+        Nothing of this name is approved.
+    """
+
+    def without(known: Approvals) -> Approvals:
+        if what == "roster" and known.roster_sha256:
+            return replace(known, roster_sha256="")
+        kept: dict[str, Any] = {
+            name: {key: value for key, value in getattr(known, name).items() if key != what}
+            for name in ("apps", "release_keys", "studies")
+        }
+        if all(kept[name] == getattr(known, name) for name in kept):
+            raise ConfigurationError(
+                "nothing that is approved has this name",
+                where=what,
+                mend="Name a bundle's SHA-256, a release key's fingerprint, a study, or the word roster.",
+            )
+        return replace(known, **kept)
+
+    return _replaced(folder, without)
+
+
+def read_approvals(folder: Path) -> Approvals:
+    """Return what is approved at a site; nothing where no list was written yet.
+
+    Raises
+    ------
+    IntegrityError
+        The list cannot be read.
+    """
+    path = folder / LIST
+    if not path.exists():
+        return Approvals(folder)
+    try:
+        told = json.loads(path.read_bytes())
+        if told.pop("format") != _FORMAT:
+            raise ValueError
+        studies = {name: ApprovedStudy(**known) for name, known in told.pop("studies").items()}
+        return Approvals(folder, studies=studies, **told)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        raise IntegrityError(
+            "the list of approvals cannot be read", where=str(path), mend="Bring it back from a copy, or approve anew."
+        ) from None
+
+
+class WatchedApprovals:
+    """What is approved now; the list is read again when its file has changed.
+
+    Parameters
+    ----------
+    folder : Path
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._seen: tuple[int, int, int] | None = None
+        self._known = Approvals(folder)
+
+    def now(self) -> Approvals:
+        """Return what is approved.
+
+        Raises
+        ------
+        IntegrityError
+            The list cannot be read.
+        """
+        try:
+            about = (self._folder / LIST).stat()
+        except FileNotFoundError:
+            return Approvals(self._folder)
+        seen = (about.st_ino, about.st_mtime_ns, about.st_size)
+        if seen != self._seen:
+            self._known, self._seen = read_approvals(self._folder), seen
+        return self._known
+
+
+def check_named(roster: Roster, card: SiteCard) -> None:
+    """Check that a roster names a site with the keys that it has.
+
+    Raises
+    ------
+    ConfigurationError
+        It does not.
+    """
+    if card.name not in roster.names:
+        raise ConfigurationError(
+            f"the roster names no site {card.name!r}",
+            where="roster",
+            mend="Send the coordinator this site's card, and ask for the roster anew.",
+        )
+    theirs = (roster.identities[card.name].hex(), roster.public_keys[card.name])
+    if theirs != (card.identity, card.public_key):
+        raise ConfigurationError(
+            f"the roster names {card.name} with keys that are not this site's",
+            where="roster",
+            mend="Somebody else may have registered under this name. Compare fingerprints with the coordinator.",
+        )
+
+
+def _with(known: Approvals, proposal: Proposal) -> Approvals:
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    if proposal.kind == "app":
+        return replace(known, apps={**known.apps, proposal.fingerprint: now})
+    if proposal.kind == "release key":
+        return replace(known, release_keys={**known.release_keys, proposal.fingerprint: proposal.content.decode()})
+    if proposal.kind == "roster":
+        return replace(known, roster_sha256=proposal.fingerprint)
+    entry = ApprovedStudy(proposal.fingerprint, digest_of(proposal.study()), str(proposal.folder), now)
+    return replace(known, studies={**known.studies, proposal.name: entry})
+
+
+def _replaced(folder: Path, change: Callable[[Approvals], Approvals]) -> Approvals:
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with held(folder / "approvals.lock", _PATIENCE_S):
+        changed = change(read_approvals(folder))
+        told: dict[str, Any] = {
+            "format": _FORMAT,
+            "apps": dict(changed.apps),
+            "release_keys": dict(changed.release_keys),
+            "roster_sha256": changed.roster_sha256,
+            "studies": {name: asdict(study) for name, study in changed.studies.items()},
+        }
+        write_atomically(folder / LIST, json.dumps(told, indent=1).encode(), mode=_FOR_THE_OWNER)
+    return changed

@@ -1,0 +1,219 @@
+"""A certificate authority for one coordinator, and the check that a certificate from elsewhere fits its host."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import ssl
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA384
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from multicentre.federation.errors import ConfigurationError
+from multicentre.federation.storage import write_atomically
+
+AUTHORITY_DAYS, CERTIFICATE_DAYS, RENEWED_BEFORE_DAYS = 3650, 730, 60
+_SKEW = timedelta(hours=1)
+
+
+@dataclass(frozen=True)
+class Certified:
+    """A private key and the certificate of its public half.
+
+    Parameters
+    ----------
+    certificate : x509.Certificate
+    key : ec.EllipticCurvePrivateKey
+    """
+
+    certificate: x509.Certificate
+    key: ec.EllipticCurvePrivateKey
+
+    @property
+    def certificate_pem(self) -> bytes:
+        """The certificate for a file that everyone may read."""
+        return self.certificate.public_bytes(Encoding.PEM)
+
+    @property
+    def key_pem(self) -> bytes:
+        """The key for a file that only its owner reads."""
+        return self.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
+def new_authority(host: str) -> Certified:
+    """Return an authority that can certify a host and this machine's own address, and nothing else.
+
+    A site that trusts it trusts it for that host alone: the names are constrained in the certificate.
+    """
+    key = ec.generate_private_key(ec.SECP384R1())
+    name = _name(f"multicentre authority of {host}"[:64])
+    builder = (
+        _begun(name, name, key.public_key(), AUTHORITY_DAYS)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(certifies=True), critical=True)
+        .add_extension(x509.NameConstraints([_permitted(one) for one in _names(host)], None), critical=True)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key()), critical=False)
+    )
+    return Certified(builder.sign(key, SHA384()), key)
+
+
+def certify_host(authority: Certified, host: str) -> Certified:
+    """Return a new key with a certificate for a host, localhost and 127.0.0.1."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    parent = authority.key.public_key()
+    builder = (
+        _begun(_name(host[:64]), authority.certificate.subject, key.public_key(), CERTIFICATE_DAYS)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(certifies=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.SubjectAlternativeName([_general(one) for one in _names(host)]), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(parent), critical=False)
+    )
+    return Certified(builder.sign(authority.key, SHA384()), key)
+
+
+def write_certified(certified: Certified, certificate: Path, key: Path) -> None:
+    """Write key (mode 0600) and certificate."""
+    write_private(key, certified.key_pem)
+    write_atomically(certificate, certified.certificate_pem)
+
+
+def read_certified(certificate: Path, key: Path) -> Certified:
+    """Read what `write_certified` wrote.
+
+    Raises
+    ------
+    ConfigurationError
+        A file is missing or is not what it should be.
+    """
+    try:
+        found = load_pem_private_key(key.read_bytes(), password=None)
+        read = x509.load_pem_x509_certificate(certificate.read_bytes())
+    except (OSError, ValueError, TypeError):
+        found = None
+    if not isinstance(found, ec.EllipticCurvePrivateKey) or read.public_key() != found.public_key():
+        raise ConfigurationError(
+            "there is no certificate with its key here", where=f"{certificate}, {key}", mend="Bring both files back."
+        )
+    return Certified(read, found)
+
+
+def days_left(certificate: Path) -> float:
+    """Return for how many days a certificate still holds."""
+    ends = x509.load_pem_x509_certificate(certificate.read_bytes()).not_valid_after_utc
+    return (ends - datetime.now(UTC)) / timedelta(days=1)
+
+
+def check_certificate(authority: Path, certificate: Path, key: Path, host: str) -> None:
+    """Raise ConfigurationError unless who trusts `authority` alone would take `certificate` for `host`.
+
+    The check is a TLS handshake in memory: what it accepts, a site accepts.
+    """
+    mend = "Give the authority, the certificate with its chain, and its key, all as PEM files."
+    try:
+        inside = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        inside.load_cert_chain(certificate, key, password=lambda: b"")
+        outside = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        outside.load_verify_locations(authority)
+        _shake_hands(inside, outside, host)
+    except ssl.SSLCertVerificationError as error:
+        raise ConfigurationError(
+            f"who trusts {authority} would not take it for {host} ({error.verify_message})",
+            where=str(certificate),
+            mend=mend,
+        ) from None
+    except ssl.SSLError as error:
+        raise ConfigurationError(
+            f"certificate and key do not work together ({error.reason or 'unreadable'})",
+            where=f"{certificate}, {key}",
+            mend=f"{mend} The key must not be under a password.",
+        ) from None
+    except OSError as error:
+        raise ConfigurationError(
+            f"a file cannot be read ({error.strerror})", where=str(certificate), mend=mend
+        ) from None
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Write a file that only its owner can read, from the first instant on."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    write_atomically(path, content, mode=0o600)
+
+
+def make_private(folder: Path) -> None:
+    """Make a folder that only its owner can enter."""
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o700)
+
+
+def _shake_hands(inside: ssl.SSLContext, outside: ssl.SSLContext, host: str) -> None:
+    to_inside, to_outside = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = [
+        outside.wrap_bio(to_outside, to_inside, server_hostname=host),
+        inside.wrap_bio(to_inside, to_outside, server_side=True),
+    ]
+    for _ in range(4):
+        for end in ends:
+            with contextlib.suppress(ssl.SSLWantReadError):
+                end.do_handshake()
+
+
+def _begun(name: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, days: int) -> x509.CertificateBuilder:
+    now = datetime.now(UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _SKEW)
+        .not_valid_after(now + timedelta(days=days))
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+    )
+
+
+def _usage(*, certifies: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not certifies,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=certifies,
+        crl_sign=certifies,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _name(common: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
+
+
+def _names(host: str) -> list[str]:
+    return list(dict.fromkeys([host, "localhost", "127.0.0.1"]))
+
+
+def _general(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
+
+
+def _permitted(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_network(name))
+    except ValueError:
+        return x509.DNSName(name)

@@ -1,0 +1,207 @@
+"""The bundle that Flower hands to every site: it names code that the site installed itself, and contains none."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import subprocess
+import tempfile
+import time
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from multicentre import __version__
+from multicentre.deployment.commands import Command
+from multicentre.deployment.consortium import Consortium
+from multicentre.deployment.release import ReleaseKey, Signature
+from multicentre.federation.errors import ConfigurationError, IntegrityError
+from multicentre.federation.storage import write_atomically
+
+PUBLISHER, APP = "multicentre", "relay"
+APP_ID = f"@{PUBLISHER}/{APP}"
+CONTENTS = frozenset({"pyproject.toml", "LICENSE", ".info/CONTENT"})
+SUFFIX = ".fab"
+_PATIENCE_S = 120.0
+
+_PROJECT = """\
+[project]
+name = "{app}"
+version = "{version}"
+description = "Names the parts of the installed package multicentre; contains no code."
+license = {{ file = "LICENSE" }}
+dependencies = ["flwr>=1.41,<1.43"]
+
+[tool.flwr.app]
+publisher = "{publisher}"
+fab-format-version = 1
+flwr-version-target = "1.41.0"
+
+[tool.flwr.app.components]
+serverapp = "multicentre.engines.flower.apps:server_app"
+clientapp = "multicentre.engines.flower.apps:client_app"
+
+[tool.flwr.app.config]
+bridge = ""
+"""
+
+_LICENCE = """\
+multicentre is licensed under the Apache License, Version 2.0.
+You may obtain a copy of the License at http://www.apache.org/licenses/LICENSE-2.0
+"""
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A bundle with its signatures.
+
+    Parameters
+    ----------
+    version : str
+        Three numbers.
+    content : bytes
+    signatures : tuple of Signature
+    """
+
+    version: str
+    content: bytes
+    signatures: tuple[Signature, ...] = ()
+
+    @property
+    def sha256(self) -> str:
+        """What a site approves, 64 hexadecimal digits."""
+        return hashlib.sha256(self.content).hexdigest()
+
+    @property
+    def reference(self) -> str:
+        """How ``flwr run`` names it."""
+        return f"{APP_ID}=={self.version}"
+
+
+def build_command(consortium: Consortium, app: Path) -> Command:
+    """Return the command that builds a bundle."""
+    return consortium.command("flwr", "build", "--app", str(app))
+
+
+def build(consortium: Consortium, tell: Callable[[str], None]) -> Bundle:
+    """Build the bundle of the installed version; the same version gives the same bytes.
+
+    Raises
+    ------
+    ConfigurationError
+        Flower does not build it.
+    IntegrityError
+        There is more in it than the names of installed parts.
+    """
+    version = plain_version(__version__)
+    with tempfile.TemporaryDirectory() as folder:
+        app = Path(folder) / APP
+        app.mkdir()
+        page = _PROJECT.format(app=APP, version=version, publisher=PUBLISHER)
+        (app / "pyproject.toml").write_text(page, encoding="utf-8")
+        (app / "LICENSE").write_text(_LICENCE, encoding="utf-8")
+        command = build_command(consortium, app)
+        tell(command.as_typed())
+        ended = subprocess.run(
+            command.arguments,
+            cwd=folder,
+            env=command.environment(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_PATIENCE_S,
+            check=False,
+        )
+        built = sorted(Path(folder).glob(f"*{SUFFIX}"))
+        if ended.returncode != 0 or len(built) != 1:
+            said = " ".join((ended.stderr or ended.stdout).split())[-300:]
+            raise ConfigurationError(f"Flower did not build the bundle: {said}", where="flwr build")
+        return Bundle(version, checked_content(built[0].read_bytes()))
+
+
+def checked_content(content: bytes) -> bytes:
+    """Return a bundle's bytes if nothing but configuration is in it.
+
+    Raises
+    ------
+    IntegrityError
+        It holds a file that could be code, or is no bundle.
+    """
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as opened:
+            names = set(opened.namelist())
+    except zipfile.BadZipFile:
+        names = set()
+    if names != CONTENTS:
+        raise IntegrityError(
+            f"a bundle holds {', '.join(sorted(CONTENTS))} and nothing else",
+            where=", ".join(sorted(names - CONTENTS)) or "the bundle",
+            mend="Build it with multicentre coordinator sign-app.",
+        )
+    return content
+
+
+def sign_app(consortium: Consortium, tell: Callable[[str], None]) -> Bundle:
+    """Build and sign the bundle of the installed version, and write what sites need to check it.
+
+    A bundle that is signed already, with the same bytes, keeps its signature.
+    """
+    key = ReleaseKey.read(consortium.release_key)
+    built = build(consortium, tell)
+    kept = read_bundles(consortium).get(built.version)
+    if kept is not None and kept.content == built.content and key.vouches_for(kept.content, kept.signatures):
+        signed = kept
+    else:
+        signed = Bundle(built.version, built.content, (key.sign(built.content, int(time.time())),))
+        write_bundle(signed, consortium.bundles)
+    publish_bundle(consortium, key, signed)
+    return signed
+
+
+def publish_bundle(consortium: Consortium, key: ReleaseKey, bundle: Bundle) -> None:
+    """Write what sites compare a bundle with."""
+    page = (
+        "# The bundle that this coordinator runs. Approve it at the site by its SHA-256.\n"
+        f'app = "{APP_ID}"\nversion = "{bundle.version}"\nsha256 = "{bundle.sha256}"\nsigned_by = "{key.key_id}"\n'
+    )
+    write_atomically(consortium.public / "bundle.toml", page.encode())
+
+
+def write_bundle(bundle: Bundle, folder: Path) -> None:
+    """Write a bundle and its signatures; signatures last, so that they never stand beside another bundle's bytes."""
+    path = folder / f"{APP}-{bundle.version}{SUFFIX}"
+    signatures = path.with_suffix(".json")
+    signatures.unlink(missing_ok=True)
+    write_atomically(path, bundle.content)
+    told = {"sha256": bundle.sha256, "signatures": [one.as_flower() for one in bundle.signatures]}
+    write_atomically(signatures, json.dumps(told, indent=2).encode())
+
+
+def read_bundles(consortium: Consortium) -> dict[str, Bundle]:
+    """Return the signed bundles by version; one whose bytes are not those that were signed is left out."""
+    found = {}
+    for path in sorted(consortium.bundles.glob(f"{APP}-*{SUFFIX}")):
+        version = path.name.removeprefix(f"{APP}-").removesuffix(SUFFIX)
+        try:
+            told = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+            signatures = tuple(Signature.from_flower(one) for one in told["signatures"])
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+        bundle = Bundle(version, path.read_bytes(), signatures)
+        if bundle.sha256 == told["sha256"]:
+            found[version] = bundle
+    return found
+
+
+def plain_version(version: str) -> str:
+    """Return the three numbers that Flower takes as a version.
+
+    Examples
+    --------
+    >>> plain_version("0.2.0.dev3+local")
+    '0.2.0'
+    """
+    numbers = [part for part in version.split("+")[0].split(".") if part.isdecimal()]
+    return ".".join([*numbers, "0", "0"][:3])

@@ -1,0 +1,144 @@
+"""A site's public card: who it is, in a file that it sends to the coordinator. Nothing in it is secret."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ec import SECP384R1, EllipticCurvePublicKey
+from cryptography.hazmat.primitives.serialization import load_ssh_public_key
+
+from multicentre.deployment.settings import read_toml
+from multicentre.federation.errors import ConfigurationError, IntegrityError
+from multicentre.federation.storage import check_site_name, write_atomically
+
+SUFFIX = ".site.toml"
+_KEYS = ("name", "public_key", "identity", "fingerprint")
+_IDENTITY = re.compile(r"[0-9a-f]{64}")
+_GROUPS = 10
+
+
+@dataclass(frozen=True)
+class SiteCard:
+    """What the other parties of a study know of a site.
+
+    Parameters
+    ----------
+    name : str
+        The site's own name.
+    public_key : str
+        OpenSSH public key on the curve P-384, by which its connection is authenticated; a comment is dropped.
+    identity : str
+        Public half of its Ed25519 identity, 64 hexadecimal digits, by which its peers know its masks.
+
+    Raises
+    ------
+    ConfigurationError
+        The name cannot be that of a site, or a key is of another kind.
+    """
+
+    name: str
+    public_key: str
+    identity: str
+
+    def __post_init__(self) -> None:
+        check_site_name(self.name)
+        object.__setattr__(self, "public_key", _plain_key(self.public_key, f"site {self.name}, public_key"))
+        if not _IDENTITY.fullmatch(self.identity):
+            raise ConfigurationError(
+                "64 hexadecimal digits in small letters are needed",
+                where=f"site {self.name}, identity",
+                mend="multicentre site keygen writes a fitting card.",
+            )
+
+    @property
+    def fingerprint(self) -> str:
+        """A short text over everything on the card, to be compared by telephone."""
+        told = "\0".join(["multicentre site card v1", self.name, self.public_key, self.identity])
+        digits = hashlib.sha256(told.encode()).hexdigest()
+        return "-".join(digits[4 * i : 4 * i + 4] for i in range(_GROUPS))
+
+    @classmethod
+    def from_mapping(cls, content: Mapping[str, Any], where: str) -> Self:
+        """Make a card from the keys of a table.
+
+        Raises
+        ------
+        ConfigurationError
+            A key is missing, unknown or no text; or the card does not hold.
+        IntegrityError
+            The fingerprint is not that of the rest.
+        """
+        _check_keys(content, where)
+        try:
+            card = cls(content["name"], content["public_key"], content["identity"])
+        except ConfigurationError as error:
+            raise error.at(where) from None
+        if content["fingerprint"] != card.fingerprint:
+            raise IntegrityError(
+                "the fingerprint is not that of the card",
+                where=where,
+                mend="The card was changed: ask the site for it anew, and compare fingerprints by telephone.",
+            )
+        return card
+
+    def as_toml(self) -> str:
+        """Return the card's lines."""
+        values = (self.name, self.public_key, self.identity, self.fingerprint)
+        lines = [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in zip(_KEYS, values, strict=True)]
+        return "\n".join(lines) + "\n"
+
+
+def read_card(path: Path) -> SiteCard:
+    """Read ``NAME.site.toml``.
+
+    Raises
+    ------
+    ConfigurationError
+        The file cannot be read, is not TOML, or does not hold a card.
+    IntegrityError
+        The fingerprint is not that of the rest.
+    """
+    return SiteCard.from_mapping(read_toml(path, "the card"), str(path))
+
+
+def write_card(card: SiteCard, folder: Path) -> Path:
+    """Write a card into a folder as ``NAME.site.toml`` and return its path."""
+    path = folder / f"{card.name}{SUFFIX}"
+    page = "# The public card of a site. Nothing here is secret: send this file to the coordinator.\n" + card.as_toml()
+    write_atomically(path, page.encode())
+    return path
+
+
+def _check_keys(content: Mapping[str, Any], where: str) -> None:
+    unknown = sorted(set(content) - set(_KEYS))
+    missing = [key for key in _KEYS if key not in content]
+    if unknown or missing:
+        said = f"it has no {missing[0]!r}" if missing else f"the key {unknown[0]!r} is not one of a card"
+        raise ConfigurationError(said, where=where, mend=f"A card has exactly the keys {', '.join(_KEYS)}.")
+    for key in _KEYS:
+        if not isinstance(content[key], str):
+            raise ConfigurationError("a text is needed", where=f"{where}, {key}")
+
+
+def _plain_key(text: object, where: str) -> str:
+    """Return an OpenSSH public key as type and base64, without its comment."""
+    parts = text.split() if isinstance(text, str) and "\n" not in text.strip() else []
+    try:
+        key = load_ssh_public_key(" ".join(parts[:2]).encode())
+    except (ValueError, UnsupportedAlgorithm):
+        key = None
+    if not (isinstance(key, EllipticCurvePublicKey) and isinstance(key.curve, SECP384R1)):
+        raise ConfigurationError(
+            "an OpenSSH public key on the curve P-384 is needed",
+            where=where,
+            mend="multicentre site keygen makes one; so does: ssh-keygen -t ecdsa -b 384.",
+        )
+    return f"{parts[0]} {base64.b64encode(base64.b64decode(parts[1])).decode()}"

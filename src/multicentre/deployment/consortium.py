@@ -1,0 +1,210 @@
+"""The coordinator's folder: ``coordinator.toml``, keys, register, Flower's private home, and what sites are given."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Self
+
+from pydantic import AfterValidator, Field
+
+from multicentre.deployment.commands import Command, flower_settings, program
+from multicentre.deployment.settings import read_settings
+from multicentre.federation.errors import ConfigurationError
+from multicentre.federation.storage import write_atomically
+from multicentre.studies.tables import File, Table
+
+SETTINGS = "coordinator.toml"
+CONNECTION = "consortium"
+LOOPBACK = "127.0.0.1"
+_LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+_HOST = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
+
+
+def checked_host(host: str) -> str:
+    """Return the name of a host or its IPv4 address; a ValueError says what is wrong with it."""
+    numeric = re.fullmatch(r"[0-9.]+", host) is not None
+    try:
+        fits = bool(ipaddress.IPv4Address(host)) if numeric else len(host) <= 253 and _HOST.fullmatch(host)
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ValueError("the name of a host or its IPv4 address is needed, without a scheme or a port")
+    return host
+
+
+def _checked_listen(listen: str) -> str:
+    address, _, port = listen.rpartition(":")
+    if not (port.isdecimal() and 0 < int(port) < 2**16):
+        raise ValueError("an address and a port are needed, such as 0.0.0.0:443")
+    ipaddress.IPv4Address(address)
+    return listen
+
+
+Port = Annotated[int, Field(ge=1, le=65535)]
+Host = Annotated[str, AfterValidator(checked_host)]
+
+
+class TlsTable(Table):
+    """``[tls]``: what stands before the sites, and by which authority they know it."""
+
+    ca: File = Field(default=Path("pki/ca.crt"), validate_default=True)
+    certificate: File = Field(default=Path("pki/coordinator.crt"), validate_default=True)
+    key: File = Field(default=Path("pki/coordinator.key"), validate_default=True)
+
+
+class LoopbackTable(Table):
+    """``[loopback]``: ports that only this machine reaches."""
+
+    superlink: Port = 18000
+    hub: Port = 18300
+
+
+class CoordinatorSettings(Table):
+    """``coordinator.toml``."""
+
+    host: Host
+    port: Port = 443
+    listen: Annotated[str, AfterValidator(_checked_listen)] = "0.0.0.0:443"
+    tls: TlsTable = Field(default={}, validate_default=True)
+    loopback: LoopbackTable = Field(default_factory=LoopbackTable)
+
+
+@dataclass(frozen=True)
+class Consortium:
+    """A coordinator as its folder describes it.
+
+    Parameters
+    ----------
+    folder : Path
+        Absolute.
+    settings : CoordinatorSettings
+    """
+
+    folder: Path
+    settings: CoordinatorSettings
+
+    @classmethod
+    def read(cls, folder: str | Path) -> Self:
+        """Read a coordinator's folder.
+
+        Raises
+        ------
+        ConfigurationError
+            ``coordinator.toml`` is missing, or a key of it is unknown, missing or unfit.
+        """
+        folder = Path(folder).absolute()
+        if not (folder / SETTINGS).is_file():
+            raise ConfigurationError(
+                f"there is no {SETTINGS} here",
+                where=str(folder),
+                mend="Name the coordinator's folder, or make one: multicentre study init FOLDER --host HOST.",
+            )
+        return cls(folder, read_settings(CoordinatorSettings, folder / SETTINGS, SETTINGS))
+
+    @property
+    def address(self) -> str:
+        """Where sites reach the coordinator, ``host:port``."""
+        return f"{self.settings.host}:{self.settings.port}"
+
+    @property
+    def superlink_address(self) -> str:
+        """Where the SuperLink listens, on this machine alone."""
+        return f"{LOOPBACK}:{self.settings.loopback.superlink}"
+
+    @property
+    def hub_url(self) -> str:
+        """Where the SuperLink asks for signed bundles, on this machine alone."""
+        return f"http://{LOOPBACK}:{self.settings.loopback.hub}/v1"
+
+    @property
+    def pki(self) -> Path:
+        """The folder of certificates and their keys."""
+        return self.folder / "pki"
+
+    @property
+    def own_ca(self) -> Path:
+        """The authority that vouches for the SuperLink on this machine, and for the public address without another."""
+        return self.pki / "ca.crt"
+
+    @property
+    def own_ca_key(self) -> Path:
+        """Its key."""
+        return self.pki / "ca.key"
+
+    @property
+    def own_certificate(self) -> Path:
+        """The SuperLink's certificate."""
+        return self.pki / "coordinator.crt"
+
+    @property
+    def own_key(self) -> Path:
+        """The SuperLink's key."""
+        return self.pki / "coordinator.key"
+
+    @property
+    def release_key(self) -> Path:
+        """The key that signs bundles: Ed25519 in OpenSSH's format."""
+        return self.folder / "secrets" / "release"
+
+    @property
+    def superexec_secret(self) -> Path:
+        """The secret without which the SuperLink hands no task to anyone."""
+        return self.folder / "secrets" / "superexec"
+
+    @property
+    def home(self) -> Path:
+        """Flower's private home."""
+        return self.folder / "flower"
+
+    @property
+    def bundles(self) -> Path:
+        """The signed bundles."""
+        return self.folder / "bundles"
+
+    @property
+    def public(self) -> Path:
+        """What sites are given; nothing in it is secret."""
+        return self.folder / "public"
+
+    @property
+    def proxy(self) -> Path:
+        """The proxy's configuration."""
+        return self.folder / "proxy"
+
+    @property
+    def register(self) -> Path:
+        """The register of sites."""
+        return self.folder / "register.json"
+
+    @property
+    def state(self) -> Path:
+        """The SuperLink's database, logs, and what belongs to running processes alone."""
+        return self.folder / "state"
+
+    @property
+    def logs(self) -> Path:
+        """One log for each process."""
+        return self.state / "logs"
+
+    def command(self, name: str, *arguments: str) -> Command:
+        """Return one of Flower's commands, with the settings that every one of them gets here."""
+        settings = flower_settings(self.home, FLWR_SUPERGRID_API_URL=self.hub_url)
+        return Command((program(name), *arguments), settings)
+
+    def write_connection(self) -> None:
+        """Write the connection by which Flower's commands find the SuperLink: over loopback, with TLS."""
+        page = (
+            f'[superlink]\ndefault = "{CONNECTION}"\n\n[superlink.{CONNECTION}]\naddress = "{self.superlink_address}"\n'
+            f"root-certificates = {_quoted(self.own_ca)}\n"
+        )
+        path = self.home / "config.toml"
+        if not path.exists() or path.read_text(encoding="utf-8") != page:
+            write_atomically(path, page.encode(), mode=0o600)
+
+
+def _quoted(path: Path) -> str:
+    return json.dumps(str(path), ensure_ascii=False)

@@ -1,0 +1,210 @@
+"""Adding and removing sites: the register here and the SuperLink's own list are brought to say the same.
+
+The register is written before and after Flower is asked, so that whatever breaks off in between, the same command again
+ends it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from multicentre.deployment.cards import SiteCard
+from multicentre.deployment.commands import Command, ask
+from multicentre.deployment.consortium import CONNECTION, LOOPBACK, Consortium
+from multicentre.deployment.probe import ask_health
+from multicentre.deployment.register import Entry, Register
+from multicentre.federation.errors import ConfigurationError, IntegrityError
+from multicentre.federation.storage import held
+
+_KEY_IN_USE = "[code: 23]"
+_PATIENCE_S = 30.0
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A site, and what the SuperLink says of it now.
+
+    Parameters
+    ----------
+    entry : Entry
+    status : str
+        ``online``, ``offline``, ``registered`` (never connected so far), ``pending``, or ``unknown`` where the
+        SuperLink does not have it.
+    since : str
+        When it came to that, as the SuperLink tells it.
+    """
+
+    entry: Entry
+    status: str
+    since: str
+
+
+class Enrolment:
+    """The register of a consortium whose SuperLink runs.
+
+    Parameters
+    ----------
+    consortium : Consortium
+    tell : callable
+        Takes each Flower command as it is run.
+    """
+
+    def __init__(self, consortium: Consortium, tell: Tell) -> None:
+        self._consortium = consortium
+        self._tell = tell
+
+    def add(self, card: SiteCard) -> Entry:
+        """Register a site, and publish the roster.
+
+        Raises
+        ------
+        ConfigurationError
+            Its name or a key is another site's, or the SuperLink does not answer. What was begun is ended by the same
+            command.
+        """
+        with self._changing() as register:
+            self._check_up()
+            known = register.adding(card)
+            known.write(self._consortium.register)
+            entry = known.find(card.name)
+            forgotten = entry.state == "registered" and entry.node_id not in _still(self._listed())
+            for one in [*known.pending, *([entry] if forgotten else [])]:
+                known = self._settled(known, one)
+            self.publish(known)
+            return known.find(card.name)
+
+    def remove(self, name: str) -> Entry:
+        """Take a site from the SuperLink and from the roster.
+
+        Raises
+        ------
+        ConfigurationError
+            No such site, or the SuperLink does not answer.
+        """
+        with self._changing() as register:
+            entry = register.find(name)
+            listed = self._listed()
+            node_id = entry.node_id if entry.node_id is not None else self._stray(register)
+            if node_id is not None and node_id in _still(listed):
+                register = register.registered(name, node_id)
+                register.write(self._consortium.register)
+                self._ask("unregister", str(node_id))
+            register = register.removed(name)
+            register.write(self._consortium.register)
+            self.publish(register)
+            return entry
+
+    def sites(self) -> list[Seen]:
+        """Return every site with what the SuperLink says of it."""
+        listed = self._listed()
+        return [_seen(entry, listed) for entry in Register.read(self._consortium.register).current]
+
+    def publish(self, register: Register) -> Path:
+        """Write the roster for the sites and return its path."""
+        path = self._consortium.public / "roster.toml"
+        register.roster.write(path)
+        return path
+
+    def _settled(self, register: Register, entry: Entry) -> Register:
+        """Register one pending site; one that reached the SuperLink before is recognised there."""
+        answer = self._register(entry.card)
+        if answer.get("success"):
+            node_id = int(answer["node-id"])
+        elif _KEY_IN_USE in str(answer.get("error-message", "")):
+            stray = self._stray(register)
+            if stray is None:
+                raise IntegrityError(
+                    "the SuperLink has its key, but not as one of its sites",
+                    where=f"site {entry.card.name}",
+                    mend="The key was used before: let the site make new ones with multicentre site keygen.",
+                )
+            node_id = stray
+        else:
+            raise _refused(answer, "register").at(f"site {entry.card.name}")
+        register = register.registered(entry.card.name, node_id)
+        register.write(self._consortium.register)
+        return register
+
+    def _register(self, card: SiteCard) -> dict[str, Any]:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "site.pub"
+            path.write_text(f"{card.public_key}\n", encoding="utf-8")
+            return self._asked("register", str(path), CONNECTION, f"--name={card.name}")
+
+    def _stray(self, register: Register) -> int | None:
+        """Return the one site that the SuperLink has and the register has not."""
+        strays = sorted(_still(self._listed()) - register.node_ids)
+        if len(strays) > 1:
+            commands = "; ".join(self._command("unregister", str(one), CONNECTION).as_typed() for one in strays)
+            raise IntegrityError(
+                f"the SuperLink has {len(strays)} sites that the register has not",
+                where=str(self._consortium.register),
+                mend=f"Somebody registered them by hand; remove them: {commands}",
+            )
+        return strays[0] if strays else None
+
+    def _listed(self) -> dict[int, dict[str, Any]]:
+        answer = self._asked("list", CONNECTION)
+        if not answer.get("success"):
+            raise _refused(answer, "list")
+        return {int(one["node-id"]): one for one in answer["nodes"]}
+
+    def _ask(self, verb: str, *arguments: str) -> dict[str, Any]:
+        answer = self._asked(verb, *arguments, CONNECTION)
+        if not answer.get("success"):
+            raise _refused(answer, verb)
+        return answer
+
+    def _asked(self, verb: str, *arguments: str) -> dict[str, Any]:
+        self._check_up()
+        self._consortium.write_connection()
+        command = self._command(verb, *arguments)
+        self._tell(command.as_typed())
+        return ask(command)
+
+    def _check_up(self) -> None:
+        consortium = self._consortium
+        if not ask_health(LOOPBACK, consortium.settings.loopback.superlink, consortium.own_ca):
+            raise ConfigurationError(
+                "the coordinator is not up",
+                where=consortium.superlink_address,
+                mend=f"Start it: multicentre coordinator up --folder {consortium.folder}. Nothing was lost.",
+            )
+
+    def _command(self, verb: str, *arguments: str) -> Command:
+        return self._consortium.command("flwr", "supernode", verb, *arguments, "--format", "json")
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[Register]:
+        self._consortium.state.mkdir(exist_ok=True)
+        with held(self._consortium.state / "register.lock", _PATIENCE_S):
+            yield Register.read(self._consortium.register)
+
+
+def _still(listed: dict[int, dict[str, Any]]) -> frozenset[int]:
+    return frozenset(node_id for node_id, one in listed.items() if one["status"] not in ("unregistered", "deleted"))
+
+
+def _seen(entry: Entry, listed: dict[int, dict[str, Any]]) -> Seen:
+    if entry.node_id is None:
+        return Seen(entry, "pending", entry.since)
+    one = listed.get(entry.node_id)
+    if one is None or entry.node_id not in _still(listed):
+        return Seen(entry, "unknown", "")
+    times = {"online": "online-at", "offline": "offline-at"}
+    return Seen(entry, str(one["status"]), str(one.get(times.get(str(one["status"]), "created-at"), "")))
+
+
+def _refused(answer: dict[str, Any], verb: str) -> ConfigurationError:
+    said = " ".join(str(answer.get("error-message", "no reason given")).split())
+    return ConfigurationError(
+        f"Flower refused: {said}",
+        where=f"flwr supernode {verb}",
+        mend="Is the coordinator up? multicentre coordinator up",
+    )

@@ -1,0 +1,205 @@
+"""Making a coordinator's folder, and renewing its certificate."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+from multicentre.deployment.authority import (
+    CERTIFICATE_DAYS,
+    RENEWED_BEFORE_DAYS,
+    certify_host,
+    check_certificate,
+    days_left,
+    make_private,
+    new_authority,
+    read_certified,
+    write_certified,
+    write_private,
+)
+from multicentre.deployment.consortium import LOOPBACK, SETTINGS, Consortium, checked_host
+from multicentre.deployment.handbook import README
+from multicentre.deployment.proxy import write_proxy
+from multicentre.deployment.register import Register
+from multicentre.deployment.release import ReleaseKey, openssh_line, trusted_entities
+from multicentre.federation.errors import ConfigurationError
+from multicentre.federation.storage import write_atomically
+
+_SECRET_BYTES = 32
+
+_SETTINGS = """\
+# The coordinator of a consortium. The SuperLink listens on this machine alone; sites reach the proxy.
+host = {host}
+port = {port}
+listen = "{listen}"      # where the proxy listens on this machine
+
+[tls]
+ca = "{ca}"              # what sites trust
+certificate = "{certificate}"
+key = "{key}"
+
+[loopback]
+superlink = {superlink}
+hub = {hub}
+"""
+
+
+@dataclass(frozen=True)
+class Founding:
+    """What a coordinator's folder is made from.
+
+    Parameters
+    ----------
+    host : str
+        The name or IPv4 address that sites reach.
+    port : int, default 443
+    listen : str, optional
+        Where the proxy listens; every address of this machine by default, or loopback where the host is that.
+    superlink_port, hub_port : int
+        On loopback.
+    ca, certificate, key : Path, optional
+        An authority, a certificate for the host with its chain, and its key, all or none; without them an authority of
+        the coordinator's own is made.
+    """
+
+    host: str
+    port: int = 443
+    listen: str | None = None
+    superlink_port: int = 18000
+    hub_port: int = 18300
+    ca: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+
+    def __post_init__(self) -> None:
+        try:
+            checked_host(self.host)
+        except ValueError as error:
+            raise ConfigurationError(
+                str(error), where=f"host {self.host!r}", mend="Say, --host fl.example.org"
+            ) from None
+        given = [one is not None for one in (self.ca, self.certificate, self.key)]
+        if any(given) and not all(given):
+            raise ConfigurationError(
+                "an authority, a certificate and its key go together",
+                where="--ca, --certificate, --key",
+                mend="Give all three, or none for an authority of the coordinator's own.",
+            )
+
+    @property
+    def own(self) -> bool:
+        """Whether sites will trust the coordinator's own authority."""
+        return self.ca is None
+
+    @property
+    def listening(self) -> str:
+        """Where the proxy listens."""
+        everywhere = LOOPBACK if self.host in (LOOPBACK, "localhost") else "0.0.0.0"
+        return self.listen or f"{everywhere}:{self.port}"
+
+
+def found_consortium(folder: Path, founding: Founding) -> Consortium:
+    """Make a coordinator's folder; one that cannot be finished is left as it was found.
+
+    Raises
+    ------
+    ConfigurationError
+        The folder has content, the host is none, or the certificate given would not be taken by the sites.
+    """
+    folder = folder.absolute()
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ConfigurationError(
+            "the folder has content, and keys are never overwritten", where=str(folder), mend="Name a new folder."
+        )
+    if founding.ca is not None and founding.certificate is not None and founding.key is not None:
+        check_certificate(founding.ca, founding.certificate, founding.key, founding.host)
+    existed = folder.exists()
+    try:
+        make_private(folder)
+        return _fill(folder, founding)
+    except BaseException:
+        _empty(folder, keep=existed)
+        raise
+
+
+def renew_certificate(consortium: Consortium, tell: Callable[[str], None]) -> bool:
+    """Renew the certificate that the coordinator's own authority gave, when it is about to end; say whether it was."""
+    if days_left(consortium.own_certificate) >= RENEWED_BEFORE_DAYS:
+        return False
+    authority = read_certified(consortium.own_ca, consortium.own_ca_key)
+    renewed = certify_host(authority, consortium.settings.host)
+    write_certified(renewed, consortium.own_certificate, consortium.own_key)
+    tell(f"The certificate was renewed for {CERTIFICATE_DAYS} days.")
+    return True
+
+
+def _fill(folder: Path, founding: Founding) -> Consortium:
+    _write_settings(folder, founding)
+    consortium = Consortium.read(folder)
+    for private in (consortium.pki, consortium.home, consortium.state, consortium.logs, consortium.release_key.parent):
+        make_private(private)
+    _write_pki(consortium, founding)
+    write_private(consortium.superexec_secret, secrets.token_hex(_SECRET_BYTES).encode())
+    release = ReleaseKey.generate()
+    release.write(consortium.release_key)
+    Register().write(consortium.register)
+    consortium.bundles.mkdir()
+    _publish(consortium, release.public)
+    consortium.write_connection()
+    write_proxy(consortium)
+    page = README.format(host=founding.host, port=founding.port, listen=founding.listening)
+    write_atomically(folder / "README.md", page.encode())
+    return consortium
+
+
+def _write_settings(folder: Path, founding: Founding) -> None:
+    names = ("ca.crt", "coordinator.crt", "coordinator.key")
+    ca, certificate, key = (f"pki/{name}" if founding.own else f"pki/public-{name}" for name in names)
+    page = _SETTINGS.format(
+        host=json.dumps(founding.host),
+        port=founding.port,
+        listen=founding.listening,
+        ca=ca,
+        certificate=certificate,
+        key=key,
+        superlink=founding.superlink_port,
+        hub=founding.hub_port,
+    )
+    write_atomically(folder / SETTINGS, page.encode())
+
+
+def _write_pki(consortium: Consortium, founding: Founding) -> None:
+    authority = new_authority(founding.host)
+    write_certified(authority, consortium.own_ca, consortium.own_ca_key)
+    write_certified(certify_host(authority, founding.host), consortium.own_certificate, consortium.own_key)
+    if founding.ca is not None and founding.certificate is not None and founding.key is not None:
+        tls = consortium.settings.tls
+        write_private(tls.key, founding.key.read_bytes())
+        write_atomically(tls.certificate, founding.certificate.read_bytes())
+        write_atomically(tls.ca, founding.ca.read_bytes())
+
+
+def _publish(consortium: Consortium, release: Ed25519PublicKey) -> None:
+    """Write what sites are given."""
+    public = consortium.public
+    write_atomically(public / "ca.crt", consortium.settings.tls.ca.read_bytes())
+    write_atomically(public / "release.pub", f"{openssh_line(release)}\n".encode())
+    write_atomically(public / "trusted-entities.yaml", trusted_entities([release]).encode())
+    Register().roster.write(public / "roster.toml")
+
+
+def _empty(folder: Path, *, keep: bool) -> None:
+    if not keep:
+        shutil.rmtree(folder, ignore_errors=True)
+        return
+    for inside in folder.iterdir():
+        if inside.is_dir():
+            shutil.rmtree(inside, ignore_errors=True)
+        else:
+            inside.unlink()

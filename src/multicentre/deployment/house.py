@@ -1,0 +1,278 @@
+"""What a real site brings to the desk that answers its letters: approved studies, data, its own policy, ledger."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import logging
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+from multicentre.assembly import facts_of, open_site
+from multicentre.data import EventTensor, MultiViewData, SurvivalData, TableData
+from multicentre.data.kinds import PatientData
+from multicentre.deployment.agreed import Agreed, AgreedGuard, agreed_in
+from multicentre.deployment.approvals import Approvals, ApprovedStudy, WatchedApprovals, check_named
+from multicentre.deployment.cards import SiteCard
+from multicentre.deployment.node_key import read_public_key
+from multicentre.deployment.site import Site
+from multicentre.engines.remote.packing import Opening
+from multicentre.federation.errors import ConfigurationError, DataError, MulticentreError, RefusedByPolicy
+from multicentre.federation.runtime import SiteRuntime
+from multicentre.federation.steps import SitePart
+from multicentre.federation.storage import Store
+from multicentre.privacy.ledger import Ledger, mend_ledger
+from multicentre.privacy.policy import Policy
+from multicentre.privacy.pseudonyms import PseudonymKey
+from multicentre.studies.checks import check_study
+from multicentre.studies.methods import find_reader
+from multicentre.studies.study import Study
+
+_APPROVE = "The site's steward approves studies: multicentre site approve STUDY.toml."
+
+
+@dataclass(frozen=True, eq=False)
+class Held:
+    """A study as this site holds it: its data in memory, and the one guard of all its runs.
+
+    The guard lasts as long as the process: what it remembers of steps that broke, and of noise without a budget, does
+    not begin anew because a coordinator opens another run.
+    """
+
+    approved: ApprovedStudy
+    study: Study
+    agreed: Agreed
+    guard: AgreedGuard
+    data: PatientData
+    key: PseudonymKey | None
+
+
+class SiteHouse:
+    """The studies, data, policy and keys of one real site.
+
+    Parameters
+    ----------
+    site : Site
+
+    Notes
+    -----
+    The list of approvals is looked at with every call, so that one that was taken back ends runs under way; the data of
+    a study are read once, and again only when the study is approved anew.
+    """
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        self._held: dict[str, Held] = {}
+        self._approvals = WatchedApprovals(site.approved)
+        self._log = logging.getLogger(f"multicentre.site.{site.name}")
+        self._alone = threading.Lock()
+
+    def open(self, opening: Opening, store: Store) -> SiteRuntime:
+        """Return what answers the calls of a run.
+
+        Raises
+        ------
+        RefusedByPolicy
+            The study is not approved here, its terms are others than those approved, or a site of it is not on the
+            roster that is pinned.
+        ConfigurationError, DataError, IntegrityError
+            The site's data or keys cannot be used. Where files lie is said in the site's own log.
+        """
+        approvals = self._approvals.now()
+        held = self._hold(opening, approvals)
+        self._check_sites(opening, held)
+        masked = held.agreed.masked
+        return open_site(
+            self.site.name,
+            held.data,
+            held.guard,
+            identity=self.site.identity if masked else None,
+            peers=self._peers(approvals, opening) if masked else None,
+            store=store,
+            key=held.key,
+        )
+
+    def offers(self, study: str, method: str) -> type[SitePart]:
+        """Return the site part of this name, among those that the study needs.
+
+        Raises
+        ------
+        ConfigurationError
+            The study needs none of this name, or is not open here.
+        RefusedByPolicy
+            The steward took the approval back since the run was opened.
+        """
+        held = self._of(study)
+        if study not in self._approvals.now().studies:
+            raise RefusedByPolicy("the approval of the study was taken back", where=study, mend=_APPROVE)
+        return held.agreed.part(method)
+
+    def facts(self, study: str) -> dict[str, Any]:
+        """Return what the coordinator is told of the site when a run is opened.
+
+        No count below the policy's minimum, none at all under a privacy budget, and no value of the data: names of
+        columns, what the policy asks, and a keyed hash by which a run that is taken up again knows its data.
+        """
+        held = self._of(study)
+        policy = held.guard.policy
+        key = self.site.vault_key.reveal()
+        digest = hmac.new(key, f"data/v1/{study}/{held.data.digest()}".encode(), hashlib.sha256).hexdigest()
+        return {
+            **facts_of(policy),
+            "schema": schema_of(held.data),
+            "patients": _shown(len(held.data), policy),
+            "data": digest,
+        }
+
+    def _of(self, study: str) -> Held:
+        held = self._held.get(study)
+        if held is None:
+            raise ConfigurationError("the study is not open here", where=study, mend="Open the run first.")
+        return held
+
+    def _hold(self, opening: Opening, approvals: Approvals) -> Held:
+        approved = approvals.studies.get(opening.study)
+        if approved is None:
+            raise RefusedByPolicy("the study was not approved here", where=opening.study, mend=_APPROVE)
+        if not hmac.compare_digest(approved.terms, opening.terms):
+            raise RefusedByPolicy(
+                "the terms of the study are not those that were approved here",
+                where=opening.study,
+                mend=f"Compare study files with the site's steward: method, parameters, data, privacy. {_APPROVE}",
+            )
+        with self._alone:
+            held = self._held.get(opening.study)
+            if held is None or held.approved != approved:
+                try:
+                    held = self._held[opening.study] = self._taken_up(approvals, approved, opening.study)
+                except MulticentreError as error:
+                    self._log.error("study %s: %s", opening.study, error)
+                    raise _unsaid(error, opening.study) from None
+            return held
+
+    def _taken_up(self, approvals: Approvals, approved: ApprovedStudy, name: str) -> Held:
+        study = as_held(self.site, approvals.study(name))
+        agreed, policy = agreed_in(study), self.site.policy_for(name)
+        data, before = read_data(self.site, study), self._held.get(name)
+        ledger = open_ledger(self.site, name) if before is None else before.guard.ledger
+        ids = () if data.ids is None else data.ids
+        guard = AgreedGuard(agreed, policy, ledger, ids, site=self.site.name)
+        allowed = open_site(self.site.name, data, guard).data
+        key = study.privacy.pseudonym_key
+        return Held(approved, study, agreed, guard, allowed, None if key is None else PseudonymKey.read(key))
+
+    def _check_sites(self, opening: Opening, held: Held) -> None:
+        if self.site.name not in opening.sites or len(set(opening.sites)) < len(opening.sites):
+            raise RefusedByPolicy("every site must be named once, this one too", where="sites")
+        strangers = [site for site in opening.sites if site not in held.study.sites]
+        if strangers:
+            raise RefusedByPolicy("the study that was approved names no such site", where=", ".join(strangers))
+        if len(opening.sites) < held.agreed.quorum:
+            raise RefusedByPolicy(
+                f"the study needs {held.agreed.quorum} sites, and the run has {len(opening.sites)}",
+                where="run.quorum",
+                mend="Bring all sites of the study in, or agree on another quorum.",
+            )
+        if opening.secure_sum != held.study.privacy.secure_sum:
+            raise RefusedByPolicy("the study that was approved says otherwise", where="privacy.secure_sum")
+
+    def _peers(self, approvals: Approvals, opening: Opening) -> dict[str, bytes]:
+        """Return whose masks are trusted: those of the sites on the roster that is pinned here, and no others."""
+        roster = approvals.roster()
+        if roster is None:
+            raise RefusedByPolicy(
+                "no roster is pinned here, so that nobody's masks can be trusted",
+                where=self.site.name,
+                mend="Its steward approves one: multicentre site approve roster.toml.",
+            )
+        check_named(roster, card_of(self.site))
+        strangers = [site for site in opening.sites if site not in roster.names]
+        if strangers:
+            raise RefusedByPolicy(
+                "the roster that is pinned here names no such site",
+                where=", ".join(strangers),
+                mend="Its steward approves the new roster: multicentre site approve roster.toml.",
+            )
+        return roster.identities
+
+
+def as_held(site: Site, study: Study) -> Study:
+    """Return a study as it holds at a site: with the site's own files, policy and key in place of those it names.
+
+    Files of other sites are left out, and so is every policy: a study's file neither weakens nor replaces the site's.
+
+    Raises
+    ------
+    ConfigurationError
+        The study does not name the site, or the files do not go with it.
+    """
+    if site.name not in study.sites:
+        raise ConfigurationError(
+            f"the study names no site {site.name!r}", where=study.name, mend="Ask its analyst to name it."
+        )
+    own = site.files_for(study.name) or study.sites[site.name]
+    key = site.pseudonym_key_for(study.name) or study.privacy.pseudonym_key
+    policy = {"policy": site.policy_for(study.name), "sites": {}, "pseudonym_key": key}
+    files = {name: own if name == site.name else {} for name in study.sites}
+    held = study.model_copy(update={"sites": files, "privacy": study.privacy.model_copy(update=policy)})
+    check_study(held)
+    return held
+
+
+def read_data(site: Site, study: Study) -> PatientData:
+    """Read the site's data for a study.
+
+    Raises
+    ------
+    DataError, ConfigurationError
+        They cannot be used; the message names file and column, never a value.
+    """
+    return find_reader(study.method)(study, site.name).data
+
+
+def open_ledger(site: Site, study: str) -> Ledger:
+    """Return the ledger of a study at a site, continued; an entry that a crash cut off is set aside first.
+
+    Raises
+    ------
+    IntegrityError
+        An entry was changed, removed or inserted.
+    """
+    path = site.ledger_of(study)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if path.exists():
+        mend_ledger(path)
+    return Ledger(path, durable=True)
+
+
+def card_of(site: Site) -> SiteCard:
+    """Return the site's public card, from its keys."""
+    return SiteCard(site.name, read_public_key(site.keys.node), site.identity.public.hex())
+
+
+def schema_of(data: object) -> dict[str, Any]:
+    """Return names and kinds of columns, by which the coordinator sees that sites fit together; nothing of patients."""
+    if isinstance(data, MultiViewData):
+        return {"kind": "views", **data.schema.to_dict()}
+    if isinstance(data, EventTensor):
+        return {"kind": "events", "modes": list(data.parts)}
+    if isinstance(data, SurvivalData):
+        return {"kind": "survival", "columns": list(data.columns), "unit": data.unit}
+    if isinstance(data, TableData):
+        return {"kind": "table", "columns": list(data.columns), "outcome": data.outcome}
+    return {"kind": type(data).__name__}
+
+
+def _unsaid(error: MulticentreError, study: str) -> MulticentreError:
+    """Return an error of the same family that tells nothing of files, columns and keys of this site."""
+    kind = type(error) if isinstance(error, DataError) else ConfigurationError
+    return kind(
+        "the site cannot take up this study: its data or settings do not go with it",
+        where=study,
+        mend="Its steward runs: multicentre site check. The site's own log holds the details.",
+    )
+
+
+def _shown(count: int, policy: Policy) -> int | None:
+    return None if policy.epsilon is not None or 0 < count < policy.min_patients else count

@@ -1,0 +1,116 @@
+"""A new site's folder: keys that only their owner reads, the public card, and ``site.toml`` with careful defaults."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from multicentre.deployment.cards import SiteCard, write_card
+from multicentre.deployment.node_key import write_node_key
+from multicentre.deployment.site import SETTINGS
+from multicentre.federation.errors import ConfigurationError
+from multicentre.federation.storage import check_site_name, write_atomically
+from multicentre.privacy.secrets import SECRET_BYTES, write_secret
+from multicentre.privacy.secure_sum.identity import Identity
+
+_FOLDER_MODE = 0o700
+_SETTINGS = """\
+# This site's settings. Only this file and the files that it names decide what leaves the site: a study cannot change
+# them. Relative paths start at this folder.
+
+[site]
+name = {name}
+
+# Where the coordinator is reached (host:port, always over TLS), and the certificate of the authority that vouches for
+# it. Copy the file here, and compare its fingerprint with the coordinator by another way. A proxy on the way out
+# is taken from the environment (HTTPS_PROXY, NO_PROXY).
+[coordinator]
+address = {address}
+ca = "ca.crt"
+
+# Secrets that only their owner reads (mode 0600). `node` authenticates the connection, `identity` signs the keys of
+# masked sums, and `vault` encrypts what is kept between calls. The folder belongs on an encrypted disk. Where the
+# machine has a TPM or a secret store, let that write the vault's file at start into a folder in memory (/run), and name
+# it here.
+[keys]
+node = "keys/node"
+identity = "keys/identity"
+vault = "keys/vault"
+
+# What may leave. This table may also be a file of its own: write policy = "policy.toml" above [site] instead.
+[policy]
+min_patients = 10            # a value leaves only with at least so many patients behind it
+min_difference = 5           # two answers to one question must differ by at least so many patients, or by none
+secure_sums_only = false     # true: nothing computed from patients leaves except as a masked summand
+exact_times = false          # true: times of events may leave as they were recorded
+relations = "summed"         # of single patients, under pseudonyms: none, summed, listed, dense
+min_sites_in_sum = 3         # a masked sum of two sites shows each the other's share
+# methods = ["fed-cox", "secure-sum"]
+# columns = ["age", "sex"]
+# epsilon = 2.0              # a privacy budget for all runs together, with
+# delta = 1e-5
+
+# What is this site's own of a study that was approved (multicentre site approve STUDY.toml). Without `files` the
+# study's own paths count, from the folder in which the study's file lay when it was approved.
+# [studies.hips]
+# pseudonym_key = "keys/hips.secret"
+# policy = "hips-policy.toml"
+# [studies.hips.files]
+# file = "/data/hips/export.csv"
+"""
+
+
+@dataclass(frozen=True)
+class NewSite:
+    """A folder that was just made: where it is, and the card to send to the coordinator."""
+
+    folder: Path
+    card: SiteCard
+    card_path: Path
+
+
+def make_site(name: str, folder: Path, address: str = "coordinator.example.org:443") -> NewSite:
+    """Make a site's folder with new keys.
+
+    Parameters
+    ----------
+    name : str
+        The site's name.
+    folder : Path
+        Made where it is missing. No file of it is ever overwritten.
+    address : str
+        Where the coordinator is reached, for ``site.toml``.
+
+    Raises
+    ------
+    ConfigurationError
+        The name cannot be a site's, the folder holds a site already, or it cannot be written.
+    """
+    check_site_name(name)
+    folder = folder.absolute()
+    if (folder / SETTINGS).exists() or (folder / "keys").exists():
+        raise ConfigurationError(
+            "a site's settings or keys are here, and keys are never overwritten",
+            where=str(folder),
+            mend="Name another folder. To change a site's keys, have the coordinator remove it and register it anew.",
+        )
+    keys = folder / "keys"
+    try:
+        folder.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
+        keys.mkdir(mode=_FOLDER_MODE)
+    except OSError as error:
+        raise ConfigurationError(f"the folder cannot be made ({error.strerror})", where=str(folder)) from None
+    public_key = write_node_key(keys / "node")
+    identity = Identity.generate()
+    identity.write(keys / "identity")
+    write_secret(keys / "vault", os.urandom(SECRET_BYTES))
+    card = SiteCard(name, public_key, identity.public.hex())
+    told = _SETTINGS.format(name=_quoted(name), address=_quoted(address))
+    write_atomically(folder / SETTINGS, told.encode(), mode=0o600)
+    return NewSite(folder, card, write_card(card, folder))
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)

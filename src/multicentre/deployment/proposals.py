@@ -1,0 +1,141 @@
+"""What a steward is asked to approve, recognised by what it is and shown by a fingerprint before anything is kept."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import load_ssh_public_key
+
+from multicentre.deployment.cards import SiteCard
+from multicentre.deployment.roster import Roster
+from multicentre.federation.errors import ConfigurationError
+from multicentre.studies.study import Study
+
+_HASH = re.compile(r"[0-9a-f]{64}")
+_LARGEST = 4 * 2**20
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """Something that a steward is asked to approve, as it was recognised.
+
+    Parameters
+    ----------
+    kind : {"app", "release key", "roster", "study"}
+    fingerprint : str
+        What to compare with its sender, by another way than it came.
+    name : str
+        Of a study; empty otherwise.
+    content : bytes
+        Of the file; empty for the hash of a bundle.
+    folder : Path
+        Where the file lies.
+    """
+
+    kind: str
+    fingerprint: str
+    name: str = ""
+    content: bytes = b""
+    folder: Path = Path()
+
+    def study(self) -> Study:
+        """Return the study that is proposed."""
+        return Study.from_mapping(tomllib.loads(self.content.decode()), folder=self.folder)
+
+    def roster(self) -> Roster:
+        """Return the roster that is proposed."""
+        tables = tomllib.loads(self.content.decode())["site"]
+        return Roster(tuple(SiteCard.from_mapping(one, "roster") for one in tables))
+
+
+def recognise(what: str) -> Proposal:
+    """Tell what is to be approved: the SHA-256 of a bundle, or a file with it, a release key, a roster or a study.
+
+    Raises
+    ------
+    ConfigurationError
+        It is none of these, or the file cannot be used.
+
+    Examples
+    --------
+    >>> recognise("ab" * 32).kind
+    'app'
+    """
+    digits = what.lower().removeprefix("sha256:")
+    if _HASH.fullmatch(digits):
+        return Proposal("app", digits)
+    path = Path(what)
+    content = _read(path)
+    if content.startswith(b"ssh-"):
+        line = _ed25519_line(content, path)
+        return Proposal("release key", fingerprint_of(line), content=line.encode())
+    sha256 = hashlib.sha256(content).hexdigest()
+    tables = _tables(content, path)
+    bundle = str(tables.get("sha256"))
+    if "app" in tables and _HASH.fullmatch(bundle):
+        return Proposal("app", bundle)
+    if isinstance(tables.get("site"), list):
+        Roster.read(path)
+        return Proposal("roster", sha256, content=content)
+    if "study" in tables:
+        try:
+            study = Study.from_mapping(tables, folder=path.parent)
+        except ConfigurationError as error:
+            raise error.at(what) from None
+        return Proposal("study", sha256, study.name, content, path.absolute().parent)
+    raise ConfigurationError(
+        "this is no study, no roster and no bundle's hash",
+        where=what,
+        mend="A study has a table [study], a roster [[site]], a bundle.toml a key sha256.",
+    )
+
+
+def fingerprint_of(line: str) -> str:
+    """Return the fingerprint of an OpenSSH public key, as ``ssh-keygen -l`` prints it."""
+    digest = hashlib.sha256(base64.b64decode(line.split()[1])).digest()
+    return f"SHA256:{base64.b64encode(digest).decode().rstrip('=')}"
+
+
+def _read(path: Path) -> bytes:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise ConfigurationError(
+            f"this is no SHA-256, and no file that can be read ({error.strerror})",
+            where=str(path),
+            mend="Give the SHA-256 of a bundle (64 digits), or a file: a release key, a roster, a study.",
+        ) from None
+    if len(content) > _LARGEST:
+        raise ConfigurationError("the file is too large for a key, a roster or a study", where=str(path))
+    return content
+
+
+def _tables(content: bytes, path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(content.decode())
+    except UnicodeDecodeError:
+        raise ConfigurationError("the file is not UTF-8", where=str(path)) from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigurationError("the file is not valid TOML", where=str(path), mend=f"{error}.") from None
+
+
+def _ed25519_line(content: bytes, path: Path) -> str:
+    try:
+        words = content.decode("ascii").split("\n")[0].split()[:2]
+        if isinstance(load_ssh_public_key(" ".join(words).encode()), Ed25519PublicKey):
+            return " ".join(words)
+    except (ValueError, UnsupportedAlgorithm):
+        pass
+    raise ConfigurationError(
+        "an Ed25519 public key is needed",
+        where=str(path),
+        mend="Ask the coordinator for the file that its command sign-app wrote.",
+    )

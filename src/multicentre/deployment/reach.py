@@ -1,0 +1,182 @@
+"""Whether the coordinator can be reached from here: through the proxy, over TLS, with its certificate and its clock."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import socket
+import ssl
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+from multicentre.federation.errors import ConfigurationError
+
+_SECONDS_A_DAY = 86400.0
+_HALF_A_SECOND = 0.5
+
+
+@dataclass(frozen=True)
+class Reached:
+    """What a coordinator showed.
+
+    Parameters
+    ----------
+    proxy : str
+        Host and port of the proxy on the way; empty without one.
+    days_left : float
+        For so long its certificate is valid.
+    skew_s : float or None
+        By so much this clock is ahead of the coordinator's; None where it did not tell its own.
+    uncertainty_s : float
+        By so much the skew may be off.
+    """
+
+    proxy: str
+    days_left: float
+    skew_s: float | None
+    uncertainty_s: float
+
+
+def reach(address: str, ca: Path, patience_s: float = 10.0) -> Reached:
+    """Ask the coordinator for nothing, and look at how it answers.
+
+    Parameters
+    ----------
+    address : str
+        ``host:port``.
+    ca : Path
+        Certificate of the authority that must vouch for it.
+    patience_s : float
+
+    Raises
+    ------
+    ConfigurationError
+        It cannot be reached, or its certificate does not hold.
+    """
+    host, _, port = address.rpartition(":")
+    bare = host.strip("[]")
+    proxy = proxy_for(bare, int(port))
+    with _explained(address, proxy, ca):
+        connection = _connection(bare, int(port), ca, proxy, patience_s)
+        try:
+            connection.connect()
+            certificate = connection.sock.getpeercert()
+            before = time.time()
+            connection.request("HEAD", "/", headers={"User-Agent": "multicentre"})
+            told = connection.getresponse().getheader("Date")
+            after = time.time()
+        finally:
+            connection.close()
+    ends = ssl.cert_time_to_seconds(str((certificate or {}).get("notAfter")))
+    skew, uncertainty = _skew(told, before, after)
+    where = "" if proxy is None else f"{proxy.hostname}:{proxy.port}"
+    return Reached(where, (ends - time.time()) / _SECONDS_A_DAY, skew, uncertainty)
+
+
+def proxy_for(host: str, port: int) -> SplitResult | None:
+    """Return the proxy that the environment names for a host, None where none is.
+
+    Raises
+    ------
+    ConfigurationError
+        What it names is no address of a proxy.
+    """
+    named = getproxies().get("https")
+    if not named or proxy_bypass(f"{host}:{port}"):
+        return None
+    try:
+        found = urlsplit(named if "://" in named else f"http://{named}")
+        if found.scheme == "http" and found.hostname and found.port:
+            return found
+    except ValueError:
+        pass
+    raise ConfigurationError(
+        "this is no proxy that is reached by http://host:port", where="HTTPS_PROXY", mend="Correct or unset it."
+    )
+
+
+def read_certificate(ca: Path) -> ssl.SSLContext:
+    """Return what trusts one authority and no other.
+
+    Raises
+    ------
+    ConfigurationError
+        The file cannot be read or holds no certificate.
+    """
+    try:
+        context = ssl.create_default_context(cadata=ca.read_text(encoding="ascii"))
+    except OSError as error:
+        raise ConfigurationError(
+            f"the certificate of the authority cannot be read ({error.strerror or 'it is none'})",
+            where=str(ca),
+            mend="Ask the coordinator for its file ca.crt, and compare its fingerprint by another way.",
+        ) from None
+    except ValueError:
+        raise ConfigurationError("this is no certificate in PEM", where=str(ca)) from None
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    return context
+
+
+def _connection(
+    host: str, port: int, ca: Path, proxy: SplitResult | None, patience_s: float
+) -> http.client.HTTPSConnection:
+    context = read_certificate(ca)
+    if proxy is None:
+        return http.client.HTTPSConnection(host, port, timeout=patience_s, context=context)
+    assert proxy.hostname is not None
+    connection = http.client.HTTPSConnection(proxy.hostname, proxy.port, timeout=patience_s, context=context)
+    connection.set_tunnel(host, port, headers=_credentials(proxy))
+    return connection
+
+
+def _credentials(proxy: SplitResult) -> dict[str, str]:
+    if proxy.username is None:
+        return {}
+    told = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
+    return {"Proxy-Authorization": f"Basic {base64.b64encode(told.encode()).decode()}"}
+
+
+def _skew(told: str | None, before: float, after: float) -> tuple[float | None, float]:
+    """Return by how much this clock is ahead; a header of whole seconds stands for the middle of its second."""
+    uncertainty = (after - before) / 2 + _HALF_A_SECOND
+    try:
+        there = parsedate_to_datetime(told or "")
+    except ValueError:
+        return None, uncertainty
+    moment = (there if there.tzinfo else there.replace(tzinfo=UTC)).timestamp() + _HALF_A_SECOND
+    return (before + after) / 2 - moment, uncertainty
+
+
+@contextmanager
+def _explained(address: str, proxy: SplitResult | None, ca: Path) -> Iterator[None]:
+    """Turn what a connection can run into into what a person can mend."""
+    way = "" if proxy is None else f" through the proxy {proxy.hostname}:{proxy.port}"
+    try:
+        yield
+    except ssl.SSLCertVerificationError as error:
+        raise ConfigurationError(
+            f"its certificate does not hold ({error.verify_message})",
+            where=address,
+            mend=f"Is {ca.name} the authority's file, the address the one in the certificate, and this clock right? "
+            "A proxy that opens TLS must let this address pass.",
+        ) from None
+    except ssl.SSLError as error:
+        raise ConfigurationError(f"it does not speak TLS ({error.reason})", where=address) from None
+    except socket.gaierror:
+        raise ConfigurationError(f"the name is not known{way}", where=address, mend="Correct address.") from None
+    except TimeoutError:
+        raise ConfigurationError(
+            f"no answer in time{way}", where=address, mend="Let the firewall open this port outwards."
+        ) from None
+    except (OSError, http.client.HTTPException) as error:
+        said = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        raise ConfigurationError(
+            f"it cannot be reached{way} ({said})", where=address, mend="Is it up, and does the firewall let this pass?"
+        ) from None

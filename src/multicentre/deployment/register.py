@@ -1,0 +1,179 @@
+"""The coordinator's register: which site has which keys, and under which number Flower knows it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal, Self, get_args
+
+from multicentre.deployment.cards import SiteCard
+from multicentre.deployment.roster import Roster, check_apart
+from multicentre.federation.errors import ConfigurationError, IntegrityError, MulticentreError
+from multicentre.federation.storage import write_atomically
+
+State = Literal["pending", "registered", "removed"]
+_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One site.
+
+    Parameters
+    ----------
+    card : SiteCard
+    state : {"pending", "registered", "removed"}
+        Pending: written down here, and not yet known to have reached the SuperLink.
+    node_id : int, optional
+        Flower's number of the site, once it is registered.
+    since : str
+        When the state was entered (UTC).
+    """
+
+    card: SiteCard
+    state: State
+    node_id: int | None
+    since: str
+
+    def __post_init__(self) -> None:
+        fits = self.state in get_args(State) and isinstance(self.since, str)
+        whole = isinstance(self.node_id, int) and not isinstance(self.node_id, bool)
+        if not fits or (self.state == "registered" and not whole) or not (whole or self.node_id is None):
+            raise ValueError("not an entry")
+
+
+@dataclass(frozen=True)
+class Register:
+    """All sites that were ever added, in that order; a changed register is a new one.
+
+    Parameters
+    ----------
+    entries : tuple of Entry
+
+    Notes
+    -----
+    A removed site stays: Flower never takes its public key again, and the record says so before Flower does.
+    """
+
+    entries: tuple[Entry, ...] = ()
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read the register; one that was never written is empty.
+
+        Raises
+        ------
+        IntegrityError
+            The file is not what was written.
+        """
+        if not path.exists():
+            return cls()
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            if content["version"] != _VERSION:
+                raise ValueError("another version")
+            return cls(tuple(_entry(one, str(path)) for one in content["sites"]))
+        except (ValueError, KeyError, TypeError, MulticentreError):
+            raise IntegrityError(
+                "the register is not what was written", where=str(path), mend="Bring it back from a copy."
+            ) from None
+
+    def write(self, path: Path) -> None:
+        """Write the register; a crash leaves the old one or the new one."""
+        sites = [
+            {
+                "name": one.card.name,
+                "public_key": one.card.public_key,
+                "identity": one.card.identity,
+                "fingerprint": one.card.fingerprint,
+                "state": one.state,
+                "node_id": one.node_id,
+                "since": one.since,
+            }
+            for one in self.entries
+        ]
+        page = json.dumps({"version": _VERSION, "sites": sites}, indent=2, ensure_ascii=False) + "\n"
+        write_atomically(path, page.encode(), mode=0o600)
+
+    @property
+    def current(self) -> tuple[Entry, ...]:
+        """The sites that were not removed."""
+        return tuple(one for one in self.entries if one.state != "removed")
+
+    @property
+    def pending(self) -> tuple[Entry, ...]:
+        """The sites that are not yet known to have reached the SuperLink."""
+        return tuple(one for one in self.entries if one.state == "pending")
+
+    @property
+    def roster(self) -> Roster:
+        """The registered sites, for the other sites."""
+        return Roster(tuple(one.card for one in self.entries if one.state == "registered"))
+
+    @property
+    def node_ids(self) -> frozenset[int]:
+        """Flower's numbers of all sites that were ever registered."""
+        return frozenset(one.node_id for one in self.entries if one.node_id is not None)
+
+    def find(self, name: str) -> Entry:
+        """Return the entry of a site that was not removed.
+
+        Raises
+        ------
+        ConfigurationError
+            There is none.
+        """
+        for one in self.current:
+            if one.card.name == name:
+                return one
+        known = ", ".join(one.card.name for one in self.current) or "none"
+        raise ConfigurationError(f"no site is called {name!r}", where="register", mend=f"The sites are: {known}.")
+
+    def adding(self, card: SiteCard) -> Self:
+        """Return a register in which a card is pending; the same card again changes nothing.
+
+        Raises
+        ------
+        ConfigurationError
+            Another site has its name or one of its keys, or the key was used by a site that was removed.
+        """
+        if any(one.card == card for one in self.current):
+            return self
+        check_apart(card, (one.card for one in self.current))
+        for one in self.entries:
+            if one.state == "removed" and one.card.public_key == card.public_key:
+                raise ConfigurationError(
+                    f"its public key was used before, by {one.card.name}, which was removed",
+                    where=f"site {card.name}",
+                    mend="Flower takes a key once: let the site make new ones with multicentre site keygen.",
+                )
+        return type(self)((*self.entries, Entry(card, "pending", None, _now())))
+
+    def registered(self, name: str, node_id: int) -> Self:
+        """Return a register in which a site has reached the SuperLink."""
+        return self._changed(name, state="registered", node_id=node_id)
+
+    def removed(self, name: str) -> Self:
+        """Return a register in which a site is no longer one; what never reached the SuperLink leaves no trace."""
+        entry = self.find(name)
+        if entry.node_id is None:
+            return type(self)(tuple(one for one in self.entries if one is not entry))
+        return self._changed(name, state="removed")
+
+    def _changed(self, name: str, **changes: Any) -> Self:
+        entry = self.find(name)
+        new = dataclasses.replace(entry, since=_now(), **changes)
+        return type(self)(tuple(new if one is entry else one for one in self.entries))
+
+
+def _entry(content: dict[str, Any], where: str) -> Entry:
+    keys = ("name", "public_key", "identity", "fingerprint")
+    card = SiteCard.from_mapping({key: content[key] for key in keys}, where)
+    return Entry(card, content["state"], content["node_id"], content["since"])
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,0 +1,162 @@
+"""The process that stays at a site: it holds data, keys and state, and answers the coordinator's letters."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from multicentre.deployment.approvals import Approvals, WatchedApprovals
+from multicentre.deployment.commands import flower_settings
+from multicentre.deployment.house import SiteHouse
+from multicentre.deployment.site import Site
+from multicentre.deployment.supernode import explain, services_of, socket_of
+from multicentre.deployment.supervise import Service, Supervisor
+from multicentre.engines.remote.desk import Desk
+from multicentre.engines.remote.socket import serve_socket
+from multicentre.federation.errors import ConfigurationError
+from multicentre.federation.storage import held
+
+Mode = Literal["standard", "fast"]
+Wanted = Literal["standard", "fast", "auto"]
+Told = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Possible:
+    """Which modes a site can run in.
+
+    Parameters
+    ----------
+    standard, fast : str
+        What stands against the mode; empty where nothing does.
+    """
+
+    standard: str
+    fast: str
+
+    def choose(self, wanted: Wanted) -> tuple[Mode, str]:
+        """Return the mode to run in, and what stood against the fast one.
+
+        Raises
+        ------
+        ConfigurationError
+            Neither the wanted mode nor the one to fall back to is possible.
+        """
+        if wanted != "standard" and not self.fast:
+            return "fast", ""
+        if not self.standard:
+            return "standard", "" if wanted == "standard" else self.fast
+        against = self.standard if wanted == "standard" else f"fast: {self.fast}; standard: {self.standard}"
+        raise ConfigurationError(
+            f"the site cannot run ({against})", where=f"mode {wanted}", mend="multicentre site check says what to mend."
+        )
+
+
+def find_modes(approvals: Approvals) -> Possible:
+    """Return which modes are possible with what is installed and approved."""
+    try:
+        from multicentre.engines.flower.internal import self_test
+    except ImportError:
+        lacking = "Flower is not installed: pip install 'multicentre[flower]'"
+        return Possible(lacking, lacking)
+    standard = "" if approvals.release_keys else "no release key is approved"
+    fast = self_test() or ("" if approvals.apps else "no bundle is approved")
+    return Possible(standard, fast)
+
+
+def serve(site: Site, wanted: Wanted, *, told: Told, stop: threading.Event) -> None:
+    """Answer letters until told to stop; no process is left then.
+
+    Parameters
+    ----------
+    site : Site
+    wanted : {"standard", "fast", "auto"}
+        Auto is fast where that is possible. Where the fast mode is not, the standard one takes its place.
+    told : callable
+        Takes lines for the steward.
+    stop : threading.Event
+
+    Raises
+    ------
+    ConfigurationError
+        The site cannot run, another process serves the same folder, or the coordinator does not know the site's key.
+    """
+    for folder in (site.running, site.state):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    os.environ.update(flower_settings(site.running / "flower"))
+    with held(site.running / "lock"), _logged(site.log):
+        watched = WatchedApprovals(site.approved)
+        mode, against = find_modes(watched.now()).choose(wanted)
+        if against:
+            told(f"The fast mode is not possible ({against}); the site runs in the standard mode.")
+        desk = Desk(site.name, SiteHouse(site), site.state, site.vault_key)
+        if mode == "fast":
+            _serve_fast(site, desk, watched, told, stop)
+        else:
+            services = services_of(site, watched.now().release_keys)
+            for service in services:
+                told(service.command.as_typed())
+            _serve_standard(site, desk, services, told, stop)
+
+
+def _serve_fast(site: Site, desk: Desk, watched: WatchedApprovals, told: Told, stop: threading.Event) -> None:
+    from multicentre.engines.flower.agent import Agent
+
+    told(f"The agent of this process asks {site.address} for letters; no Flower command is run.")
+    agent = Agent(
+        site.address,
+        root_certificates=site.ca,
+        private_key=site.keys.node,
+        handle=desk.handle,
+        approved=lambda sha256: sha256 in watched.now().apps,
+        told=told,
+        memory=site.running / "agent",
+    )
+    agent.run(stop)
+
+
+def _serve_standard(site: Site, desk: Desk, services: list[Service], told: Told, stop: threading.Event) -> None:
+    """Serve letters on the socket beside supervised Flower processes; when either breaks, both end."""
+    broke: list[BaseException] = []
+    ended = threading.Event()
+
+    def answer() -> None:
+        try:
+            serve_socket(socket_of(site), desk.handle, ended)
+        except BaseException as error:
+            broke.append(error)
+            stop.set()
+
+    letters = threading.Thread(target=answer, name="letters", daemon=True)
+    letters.start()
+    try:
+        log = site.folder / "flower.log"
+        Supervisor(services, log=log, told=told, explain=explain).run(stop)
+    finally:
+        ended.set()
+        letters.join()
+    if broke:
+        raise broke[0]
+
+
+@contextmanager
+def _logged(path: Path) -> Iterator[None]:
+    """Send what breaks at the site to its own log, which only its owner reads and which never leaves."""
+    log = logging.getLogger("multicentre.site")
+    path.touch(mode=0o600)
+    handler = logging.FileHandler(path, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(levelname)s %(message)s"))
+    propagate, log.propagate = log.propagate, False
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.propagate = propagate
+        handler.close()

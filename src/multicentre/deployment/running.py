@@ -1,0 +1,82 @@
+"""How an analyst's study reaches the sites: from the coordinator's folder to what carries letters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from multicentre import __version__
+from multicentre.deployment.bundle import plain_version, read_bundles
+from multicentre.deployment.consortium import Consortium
+from multicentre.deployment.register import Register
+from multicentre.engines.remote.carrier import Carrier
+from multicentre.federation.errors import ConfigurationError, MissingExtra
+from multicentre.studies.study import Study
+
+CONNECTION = "consortium"
+
+
+def connect(folder: Path, study: Study, tell: Callable[[str], None]) -> Carrier:
+    """Return what carries a study's letters to its sites, over the coordinator of a folder.
+
+    Parameters
+    ----------
+    folder : Path
+        What ``multicentre study init`` made; its coordinator must be up.
+    study : Study
+    tell : callable
+        Is told each of Flower's commands as it is run.
+
+    Raises
+    ------
+    MissingExtra
+        Flower is not installed here.
+    ConfigurationError
+        A site of the study is not in the register, the bundle of this version was not signed, or the coordinator
+        does not answer.
+    """
+    try:
+        from multicentre.engines.flower.bridge import Bridge
+        from multicentre.engines.flower.handshake import run_config
+    except ImportError as error:
+        raise MissingExtra(
+            "sites on machines of their own need Flower", where=str(error.name), mend="pip install multicentre[flower]"
+        ) from None
+    consortium = Consortium.read(folder)
+    command = consortium.command("flwr")
+    own = {name: value for name, value in command.settings.items() if name != "PATH"}  # flwr starts no other programme
+    reference = _reference(consortium)
+
+    def submit(bridge: Path) -> tuple[str, ...]:
+        config = ("--format", "json", "--run-config", run_config(bridge))
+        return (*command.arguments, "run", reference, CONNECTION, *config)
+
+    def stop(run: int) -> tuple[str, ...]:
+        return (*command.arguments, "stop", str(run), CONNECTION, "--format", "json")
+
+    return Bridge(_keys(consortium, study), submit, stop=stop, environment=own, told=tell)
+
+
+def _keys(consortium: Consortium, study: Study) -> dict[str, str]:
+    """Return the public key of each of the study's sites, in the study's order."""
+    registered = {entry.card.name: entry.card.public_key for entry in Register.read(consortium.register).current}
+    strangers = [site for site in study.sites if site not in registered]
+    if strangers:
+        raise ConfigurationError(
+            f"the coordinator's register holds no such site: {', '.join(strangers)}",
+            where="sites",
+            mend="Add it with its public card: multicentre coordinator add-site NAME.site.toml.",
+        )
+    return {site: registered[site] for site in study.sites}
+
+
+def _reference(consortium: Consortium) -> str:
+    """Return how Flower names the signed bundle of this version."""
+    bundle = read_bundles(consortium).get(plain_version(__version__))
+    if bundle is None:
+        raise ConfigurationError(
+            "the bundle of this version was not signed",
+            where=str(consortium.bundles),
+            mend="Sign it: multicentre coordinator sign-app.",
+        )
+    return bundle.reference

@@ -1,0 +1,113 @@
+"""Settings in TOML: every key with its type, an unknown one refused with the nearest that is known."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from multicentre.federation.errors import ConfigurationError
+from multicentre.privacy.policy import unknown_key
+from multicentre.studies.tables import Table
+
+T = TypeVar("T", bound=Table)
+
+_LARGEST = 4 * 2**20
+_NEEDED = {
+    "bool_type": "true or false is needed",
+    "dict_type": "a table is needed",
+    "int_type": "a whole number is needed",
+    "is_instance_of": "a path in quotes is needed",
+    "model_type": "a table is needed",
+    "string_too_short": "a text of at least one letter is needed",
+    "string_type": "a text in quotes is needed",
+}
+
+
+def read_toml(path: Path, what: str) -> dict[str, Any]:
+    """Return the tables of a small file.
+
+    Parameters
+    ----------
+    path : Path
+    what : str
+        What the file is, for messages.
+
+    Raises
+    ------
+    ConfigurationError
+        It is missing, is too large, or is no TOML in UTF-8.
+    """
+    try:
+        content = path.read_bytes()
+        if len(content) > _LARGEST:
+            raise ConfigurationError(f"{what} is too large to be one", where=str(path))
+        return tomllib.loads(content.decode())
+    except OSError as error:
+        raise ConfigurationError(f"{what} cannot be read", where=str(path), mend=f"{error.strerror}.") from None
+    except UnicodeDecodeError:
+        raise ConfigurationError(f"{what} is not UTF-8", where=str(path), mend="Save it as UTF-8.") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigurationError(f"{what} is not valid TOML", where=str(path), mend=f"{error}.") from None
+
+
+def read_settings(kind: type[T], path: Path, what: str) -> T:
+    """Return settings from a file; relative paths in it start at its folder.
+
+    Parameters
+    ----------
+    kind : type
+        A table of tables.
+    path : Path
+    what : str
+        What the file is, for messages.
+
+    Raises
+    ------
+    ConfigurationError
+        The file cannot be read, a key is unknown or missing, or a value is unfit.
+    """
+    content = read_toml(path, what)
+    try:
+        return kind.model_validate(content, context={"folder": path.parent})
+    except ValidationError as error:
+        raise _translated(error, kind, content).at(str(path)) from None
+
+
+def _translated(error: ValidationError, kind: type[Table], content: Mapping[str, Any]) -> ConfigurationError:
+    found = error.errors(include_input=False, include_url=False)
+    first = next((one for one in found if one["type"] == "extra_forbidden"), found[0])  # a misspelt key is missing too
+    place = [str(part) for part in first["loc"]]
+    if first["type"] == "extra_forbidden":
+        return unknown_key(place[-1], _known_keys(kind, place[:-1]), ".".join(place[:-1]) or "the file")
+    where = ".".join(_within(place, content) or place)
+    if first["type"] == "missing":
+        return ConfigurationError("the key is missing", where=".".join(place), mend="Add it.")
+    if first["type"] == "policy":
+        unfit: ConfigurationError = first["ctx"]["error"]
+        return ConfigurationError(unfit.what, where=f"{where}, {unfit.where}", mend=unfit.mend)
+    said = str(first["msg"]).removeprefix("Value error, ")
+    needed = _NEEDED.get(first["type"], f"{said[:1].lower()}{said[1:]}")
+    return ConfigurationError(f"the value cannot be used: {needed}", where=where)
+
+
+def _known_keys(kind: type[BaseModel], place: list[str]) -> list[str]:
+    """Return the keys of the table at `place`."""
+    for part in place:
+        inner = kind.model_fields[part].annotation if part in kind.model_fields else None
+        models = [one for one in (inner, *get_args(inner)) if isinstance(one, type) and issubclass(one, BaseModel)]
+        kind = models[0] if models else kind
+    return list(kind.model_fields)
+
+
+def _within(place: list[str], content: Any) -> list[str]:
+    kept = []
+    for part in place:
+        if not isinstance(content, Mapping):
+            break
+        kept.append(part)
+        content = content.get(part)
+    return kept

@@ -1,0 +1,215 @@
+"""A site's own folder: ``site.toml``, keys, approvals, ledgers, and what its resident process keeps."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from multicentre.deployment.settings import read_settings
+from multicentre.federation.errors import ConfigurationError
+from multicentre.federation.storage import check_site_name
+from multicentre.privacy.policy import Policy
+from multicentre.privacy.secrets import Secret, read_secret
+from multicentre.privacy.secure_sum.identity import Identity
+from multicentre.studies.tables import File, PolicySource, Table
+
+SETTINGS = "site.toml"
+_ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})")
+_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_DEFAULT_PORT = 443
+
+
+def _checked_name(name: str) -> str:
+    try:
+        check_site_name(name)
+    except ConfigurationError as error:
+        raise ValueError(error.what) from None
+    return name
+
+
+def _checked_address(address: str) -> str:
+    """Return ``host:port``; what would travel unencrypted is refused."""
+    if "://" in address and not address.startswith("https://"):
+        raise ValueError("an address that is reached by https is needed, host:port")
+    bare = address.removeprefix("https://").rstrip("/")
+    bare = bare if ":" in bare.rpartition("]")[2] else f"{bare}:{_DEFAULT_PORT}"
+    found = _ADDRESS.fullmatch(bare)
+    if found is None or not 0 < int(found["port"]) < 2**16:
+        raise ValueError("an address is needed, host:port")
+    return bare
+
+
+class AboutSite(Table):
+    """``[site]``: the name under which the coordinator and the other sites know this one."""
+
+    name: Annotated[str, AfterValidator(_checked_name)]
+
+
+class CoordinatorTable(Table):
+    """``[coordinator]``: where it is reached, and the certificate of the authority that vouches for it."""
+
+    address: Annotated[str, AfterValidator(_checked_address)]
+    ca: File
+
+
+class KeysTable(Table):
+    """``[keys]``: files that only their owner reads."""
+
+    node: File = Field(default=Path("keys/node"), validate_default=True)
+    identity: File = Field(default=Path("keys/identity"), validate_default=True)
+    vault: File = Field(default=Path("keys/vault"), validate_default=True)
+
+
+class StudyHere(Table):
+    """``[studies.NAME]``: what is this site's own of a study; files take the place of those that the study names."""
+
+    files: dict[str, File] = Field(default_factory=dict)
+    policy: PolicySource | None = None
+    pseudonym_key: File | None = None
+
+
+class SiteSettings(Table):
+    """``site.toml``."""
+
+    site: AboutSite
+    coordinator: CoordinatorTable
+    keys: KeysTable = Field(default={}, validate_default=True)
+    policy: PolicySource = Field(default_factory=Policy)
+    studies: dict[str, StudyHere] = Field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Site:
+    """A site as its folder describes it.
+
+    Parameters
+    ----------
+    folder : Path
+        Absolute.
+    settings : SiteSettings
+    """
+
+    folder: Path
+    settings: SiteSettings
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.settings.site.name
+
+    @property
+    def address(self) -> str:
+        """Where the coordinator is reached, ``host:port``."""
+        return self.settings.coordinator.address
+
+    @property
+    def ca(self) -> Path:
+        """The certificate of the coordinator's authority."""
+        return self.settings.coordinator.ca
+
+    @property
+    def keys(self) -> KeysTable:
+        """Files of keys."""
+        return self.settings.keys
+
+    @cached_property
+    def identity(self) -> Identity:
+        """Who the site is to its peers, in masked sums."""
+        return Identity.read(self.keys.identity)
+
+    @cached_property
+    def vault_key(self) -> Secret:
+        """What is kept between calls is encrypted under it."""
+        return Secret(read_secret(self.keys.vault))
+
+    def policy_for(self, study: str) -> Policy:
+        """Return the policy that holds for a study here: this site's alone, whatever the study's file says.
+
+        Account and cohorts stand beside the policy's file; of terms in ``site.toml``, beside that.
+        """
+        own = self._of(study).policy
+        source = self.settings.policy if own is None else own
+        if isinstance(source, Policy):
+            name = SETTINGS if own is None else f"site.{plain_name(study)}.toml"
+            return source.beside(self.folder / name)
+        return Policy.read(source)
+
+    def files_for(self, study: str) -> dict[str, Path]:
+        """Return the files that take the place of those that the study names; often none."""
+        return self._of(study).files
+
+    def pseudonym_key_for(self, study: str) -> Path | None:
+        """Return the file of the key of pseudonyms, if one is named here."""
+        return self._of(study).pseudonym_key
+
+    def ledger_of(self, study: str) -> Path:
+        """Return where the ledger of a study is kept."""
+        return self.ledgers / f"{plain_name(study)}.jsonl"
+
+    @property
+    def ledgers(self) -> Path:
+        """The folder of ledgers."""
+        return self.folder / "ledgers"
+
+    @property
+    def approved(self) -> Path:
+        """The folder of what the steward approved."""
+        return self.folder / "approved"
+
+    @property
+    def state(self) -> Path:
+        """The folder of what is kept between calls, encrypted."""
+        return self.folder / "state"
+
+    @property
+    def running(self) -> Path:
+        """The folder of what belongs to the running process alone."""
+        return self.folder / "running"
+
+    @property
+    def log(self) -> Path:
+        """The site's log, which never leaves."""
+        return self.folder / "site.log"
+
+    def _of(self, study: str) -> StudyHere:
+        return self.settings.studies.get(study) or StudyHere()
+
+
+def read_site(folder: str | Path) -> Site:
+    """Read a site's folder.
+
+    Raises
+    ------
+    ConfigurationError
+        ``site.toml`` is missing, or a key of it is unknown, missing or unfit.
+    """
+    folder = Path(folder).absolute()
+    if not (folder / SETTINGS).is_file():
+        raise ConfigurationError(
+            f"there is no {SETTINGS} here",
+            where=str(folder),
+            mend="Name the site's folder with --folder, or make one: multicentre site keygen NAME.",
+        )
+    return Site(folder, read_settings(SiteSettings, folder / SETTINGS, SETTINGS))
+
+
+def plain_name(name: str) -> str:
+    """Return a name that a file can have on any system; different names stay different.
+
+    Examples
+    --------
+    >>> plain_name("hips")
+    'hips'
+    >>> plain_name("Ward 7")
+    'ward-7.9f5d8ba6'
+    """
+    if _PLAIN.fullmatch(name) and name == name.lower():
+        return name
+    slug = re.sub("[^a-z0-9]+", "-", name.lower()).strip("-")[:48] or "study"
+    return f"{slug}.{hashlib.sha256(name.encode()).hexdigest()[:8]}"

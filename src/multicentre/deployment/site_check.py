@@ -1,0 +1,270 @@
+"""All that can go wrong at a site before its first run, looked at one after the other."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import os
+import stat
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+from cryptography import x509
+from cryptography.hazmat.primitives.hashes import SHA256
+
+from multicentre.assembly import open_site
+from multicentre.deployment.agreed import Agreed, AgreedGuard, agreed_in
+from multicentre.deployment.approvals import Approvals, check_named, read_approvals
+from multicentre.deployment.house import as_held, card_of, read_data
+from multicentre.deployment.reach import reach, read_certificate
+from multicentre.deployment.resident import find_modes
+from multicentre.deployment.site import Site
+from multicentre.federation.errors import (
+    ConfigurationError,
+    DataError,
+    IntegrityError,
+    MulticentreError,
+    RefusedByPolicy,
+)
+from multicentre.privacy.card import DisclosureCard, disclosure_card
+from multicentre.privacy.ledger import Ledger, read_ledger
+from multicentre.privacy.pseudonyms import PseudonymKey
+from multicentre.studies.asked import protection_of
+from multicentre.studies.cards import complete_card
+from multicentre.studies.methods import make_estimator
+from multicentre.studies.objections import find_objections
+from multicentre.studies.study import Study
+
+Level = Literal["ok", "note", "fault"]
+MOST_SKEW_S = 5.0
+_FEW_DAYS = 30
+_OTHERS_WRITE = 0o022
+_HASHES_PEOPLE = ("alignment", "hashed-folds", "site-folds")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one look found.
+
+    Parameters
+    ----------
+    what : str
+        What was looked at.
+    level : {"ok", "note", "fault"}
+    said : str
+    exit_code : int
+        Of a fault.
+    """
+
+    what: str
+    level: Level
+    said: str
+    exit_code: int = 0
+
+
+@dataclass
+class Examination:
+    """All that was found at a site, and what each approved study would let out of it."""
+
+    findings: list[Finding] = field(default_factory=list)
+    cards: dict[str, DisclosureCard] = field(default_factory=dict)
+
+    @property
+    def exit_code(self) -> int:
+        """That of the first fault, 0 without one."""
+        return next((one.exit_code for one in self.findings if one.level == "fault"), 0)
+
+    def look(self, what: str, at: Callable[[], str | Finding]) -> bool:
+        """Look at one thing and note what is found; return whether no error was raised."""
+        try:
+            found = at()
+        except MulticentreError as error:
+            self.findings.append(Finding(what, "fault", str(error), error.exit_code))
+            return False
+        self.findings.append(Finding(what, "ok", found) if isinstance(found, str) else found)
+        return True
+
+
+def examine(site: Site, *, far: bool = True, data: bool = True) -> Examination:
+    """Look at everything that a run needs.
+
+    Parameters
+    ----------
+    site : Site
+    far : bool, default True
+        Whether the coordinator is looked for as well.
+    data : bool, default True
+        Whether the data of approved studies are read as well.
+    """
+    found = Examination()
+    found.look("folder", lambda: _folder(site))
+    keys_hold = found.look("keys", lambda: f"{card_of(site).name}, card {card_of(site).fingerprint}")
+    found.look("vault", lambda: f"its key can be read: {site.vault_key!r}")
+    found.look("authority", lambda: _authority(site.ca))
+    if far:
+        found.look("coordinator", lambda: _coordinator(site))
+    approvals = Approvals(site.approved)
+    if found.look("approvals", lambda: _counted(read_approvals(site.approved))):
+        approvals = read_approvals(site.approved)
+    if keys_hold:
+        found.look("roster", lambda: _roster(site, approvals))
+    found.look("Flower", _flower)
+    found.findings.extend(_modes(approvals))
+    for name in approvals.studies:
+        found.look(f"study {name}", lambda name=name: _study(site, approvals, name, found, data))  # type: ignore[misc]
+    return found
+
+
+def study_card(study: Study) -> DisclosureCard:
+    """Return all that a study would let out of a site, under the loosest of the policies that it holds."""
+    estimator = make_estimator(study)
+    card = disclosure_card(
+        estimator.site_part,
+        protection=protection_of(study),
+        n_sites=len(study.sites),
+        policy=min(study.policies.values(), key=lambda policy: policy.min_patients),
+        plan=estimator.privacy_plan(),
+        sites_per_patient=study.privacy.sites_per_patient,
+        asked=estimator.asked_steps(),
+    )
+    return complete_card(card, study, estimator)
+
+
+def card_at(site: Site, study: Study) -> DisclosureCard:
+    """Return what a study would let out of this site under its own policy, with what that policy has against it."""
+    study = as_held(site, study)
+    card = study_card(study)
+    objections = [f"this site's policy refuses this study: {said}." for said in _objections(site, study)]
+    return dataclasses.replace(card, warnings=(*card.warnings, *objections))
+
+
+def _objections(site: Site, study: Study) -> list[str]:
+    found = find_objections(study, make_estimator(study), site.policy_for(study.name))
+    return [one.reason for one in found]
+
+
+def _folder(site: Site) -> str | Finding:
+    open_to = [
+        path.name for path in (site.folder, site.approved, site.ledgers) if path.exists() and _others_write(path)
+    ]
+    if open_to:
+        said = f"others than its owner may write to {', '.join(open_to)}. Run: chmod -R go-w {site.folder}."
+        return Finding("folder", "fault", said, ConfigurationError.exit_code)
+    return str(site.folder)
+
+
+def _others_write(path: Path) -> bool:
+    return os.name == "posix" and bool(stat.S_IMODE(path.stat().st_mode) & _OTHERS_WRITE)
+
+
+def _authority(ca: Path) -> str | Finding:
+    read_certificate(ca)
+    certificate = x509.load_pem_x509_certificate(ca.read_bytes())
+    digits = certificate.fingerprint(SHA256()).hex()
+    said = f"SHA-256 {digits}, until {certificate.not_valid_after_utc:%Y-%m-%d}"
+    days = (certificate.not_valid_after_utc - datetime.now(UTC)).days
+    if days < 0:
+        return Finding("authority", "fault", f"{said}: it has ended", ConfigurationError.exit_code)
+    return Finding("authority", "note", f"{said}: ask for the next") if days < _FEW_DAYS else said
+
+
+def _coordinator(site: Site) -> str | Finding:
+    reached = reach(site.address, site.ca)
+    way = f" through the proxy {reached.proxy}" if reached.proxy else ""
+    said = f"{site.address} answers{way}, its certificate holds for {reached.days_left:.0f} days"
+    if reached.skew_s is None:
+        return Finding("coordinator", "note", f"{said}, and it does not tell the time")
+    said = f"{said}, this clock is {reached.skew_s:+.1f} s off (± {reached.uncertainty_s:.1f})"
+    if abs(reached.skew_s) - reached.uncertainty_s > MOST_SKEW_S:
+        mend = f"more than {MOST_SKEW_S:g} s, with which signatures do not count: set the clock (NTP)"
+        return Finding("coordinator", "fault", f"{said}, {mend}", ConfigurationError.exit_code)
+    level: Level = "note" if reached.days_left < _FEW_DAYS else "ok"
+    return Finding("coordinator", level, said)
+
+
+def _counted(approvals: Approvals) -> str | Finding:
+    said = (
+        f"{len(approvals.apps)} bundles, {len(approvals.release_keys)} release keys, {len(approvals.studies)} studies"
+    )
+    return said if approvals.studies else Finding("approvals", "note", f"{said}: no study can run yet")
+
+
+def _roster(site: Site, approvals: Approvals) -> str | Finding:
+    roster = approvals.roster()
+    if roster is None:
+        return Finding("roster", "note", "none is pinned: no masked sum can be joined")
+    check_named(roster, card_of(site))
+    return f"names this site among {', '.join(roster.names)}"
+
+
+def _flower() -> str:
+    try:
+        return importlib.metadata.version("flwr")
+    except importlib.metadata.PackageNotFoundError:
+        raise ConfigurationError(
+            "Flower is not installed here", mend="Install it: pip install 'multicentre[flower]'."
+        ) from None
+
+
+def _modes(approvals: Approvals) -> Iterator[Finding]:
+    modes = find_modes(approvals)
+    for name, against in (("standard", modes.standard), ("fast", modes.fast)):
+        yield Finding(f"mode {name}", "note" if against else "ok", against or "possible")
+    if modes.standard and modes.fast:
+        mend = "Approve a release key or a bundle: multicentre site approve."
+        yield Finding("modes", "fault", f"the site cannot run in any. {mend}", ConfigurationError.exit_code)
+
+
+def _study(site: Site, approvals: Approvals, name: str, found: Examination, data: bool) -> str:
+    study = as_held(site, approvals.study(name))
+    agreed, policy = agreed_in(study), site.policy_for(name)
+    found.cards[name] = card_at(site, study)
+    if refused := _objections(site, study):
+        raise RefusedByPolicy(
+            f"this site's policy refuses it: {'; '.join(refused)}", where=name, mend="Change one of the two."
+        )
+    key = _pseudonym_key(study, agreed)
+    if study.privacy.secure_sum and approvals.roster() is None:
+        raise ConfigurationError("its sums are masked, and no roster is pinned", where=name, mend="Approve one.")
+    guard = AgreedGuard(agreed, policy, Ledger(), site=site.name)
+    told = [_entries(site.ledger_of(name)), *([f"key of pseudonyms {key}"] if key else [])]
+    if data:
+        runtime = open_site(site.name, read_data(site, study), guard)
+        if policy.min_difference and runtime.data.ids is None:
+            raise DataError(
+                "the policy compares cohorts (min_difference), and these patients have no identifiers",
+                where=name,
+                mend="Have the study name data.id_column, or write min_difference = 0.",
+            )
+        told = [f"{len(runtime.data)} patients can be read", *told]
+    return ", ".join(told)
+
+
+def _entries(path: Path) -> str:
+    """Return how many entries a ledger has, each verified; the site's process may be writing to it."""
+    if not path.exists():
+        return "no ledger yet"
+    try:
+        return f"{sum(1 for _ in read_ledger(path))} entries in the ledger"
+    except IntegrityError as error:
+        if "cut off" not in error.what:
+            raise
+        return "a ledger whose last entry was cut off, which is set aside when a run is opened"
+
+
+def _pseudonym_key(study: Study, agreed: Agreed) -> str:
+    """Return the fingerprint of the study's key, empty where it needs none."""
+    path = study.privacy.pseudonym_key
+    if path is not None:
+        return PseudonymKey.read(path).fingerprint(study.name)
+    if any(part.method in _HASHES_PEOPLE for part in agreed.steps):
+        raise ConfigurationError(
+            "it finds persons by pseudonyms, and this site has no key for them",
+            where=study.name,
+            mend="One site makes it (multicentre secret new) and hands it to the others; each names it in site.toml as "
+            f'pseudonym_key, under [studies."{study.name}"].',
+        )
+    return ""

@@ -1,0 +1,226 @@
+"""The coordinator's processes: SuperLink, SuperExec, hub and proxy, started, kept, looked at from outside, stopped."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import stat
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Literal
+
+from multicentre.deployment.authority import RENEWED_BEFORE_DAYS, days_left
+from multicentre.deployment.commands import Command
+from multicentre.deployment.consortium import LOOPBACK, Consortium
+from multicentre.deployment.founding import renew_certificate
+from multicentre.deployment.hub import Hub
+from multicentre.deployment.kept import Kept, check_free, end_leftovers, stop_all, write_record
+from multicentre.deployment.probe import Unreached, ask_health, probe
+from multicentre.deployment.proxy import nginx_command, write_proxy
+from multicentre.federation.errors import ConfigurationError
+from multicentre.federation.storage import held
+
+Proxy = Literal["nginx", "none", "external"]
+Tell = Callable[[str], None]
+STOPPED_WITHIN_S = 8.0
+_READY_WITHIN_S = 90.0
+_REACHED_WITHIN_S = 20.0
+_PROBED_EVERY_S = 300.0
+_TICK_S = 0.2
+
+
+def superlink_command(consortium: Consortium) -> Command:
+    """Return the SuperLink's command: on loopback, with TLS, with authenticated sites, without installs."""
+    return consortium.command(
+        "flower-superlink",
+        *("--host", LOOPBACK),
+        *("--port", str(consortium.settings.loopback.superlink)),
+        *("--ssl-ca-certfile", str(consortium.own_ca)),
+        *("--ssl-certfile", str(consortium.own_certificate)),
+        *("--ssl-keyfile", str(consortium.own_key)),
+        "--enable-supernode-auth",
+        *("--isolation", "process"),
+        *("--superexec-auth-secret-file", str(consortium.superexec_secret)),
+        *("--database", str(consortium.state / "superlink.db")),
+        "--disable-runtime-dependency-installation",
+    )
+
+
+def superexec_command(consortium: Consortium) -> Command:
+    """Return the command of the SuperExec, which starts the coordinator's part of a run beside the SuperLink."""
+    return consortium.command(
+        "flower-superexec",
+        *("--runtime-api-address", consortium.superlink_address),
+        *("--root-certificates", str(consortium.own_ca)),
+        *("--superexec-auth-secret-file", str(consortium.superexec_secret)),
+        *("--parent-pid", str(os.getpid())),
+    )
+
+
+class Coordinator:
+    """The running coordinator of a consortium.
+
+    Parameters
+    ----------
+    consortium : Consortium
+    proxy : {"nginx", "none", "external"}
+        Start nginx beside the SuperLink; have no public address, for sites on this machine alone; or count on a proxy
+        that an administrator runs.
+    tell : callable
+        Takes what a person should read.
+    """
+
+    def __init__(self, consortium: Consortium, proxy: Proxy, tell: Tell) -> None:
+        self._consortium = consortium
+        self._proxy = proxy
+        self._tell = tell
+        self._stopping = threading.Event()
+        self._record = consortium.state / "processes"
+        logs = consortium.logs
+        self._superlink = Kept("SuperLink", superlink_command(consortium), logs / "superlink.log")
+        self._superexec = Kept("SuperExec", superexec_command(consortium), logs / "superexec.log")
+        self._nginx = Kept("nginx", nginx_command(consortium), logs / "nginx.log") if proxy == "nginx" else None
+
+    def run(self) -> None:
+        """Start everything, refuse to go on where outsiders get in, and keep it up until a signal to end.
+
+        Raises
+        ------
+        ConfigurationError
+            Another coordinator runs here, a port is taken, a process does not start, or the public address answers
+            what it must not.
+        """
+        with held(self._consortium.state / "coordinator.lock"), self._signals():
+            end_leftovers(self._record, [str(self._consortium.folder)])
+            self._prepare()
+            hub = Hub.of(self._consortium)
+            try:
+                self._start()
+                self._keep()
+            finally:
+                self._tell("Stopping.")
+                stop_all(self._kept, STOPPED_WITHIN_S)
+                hub.close()
+                self._record.unlink(missing_ok=True)
+
+    @property
+    def _kept(self) -> list[Kept]:
+        return [one for one in (self._superexec, self._nginx, self._superlink) if one is not None]
+
+    def _prepare(self) -> None:
+        consortium = self._consortium
+        for secret in (consortium.own_ca_key, consortium.own_key, consortium.release_key, consortium.superexec_secret):
+            _check_private(secret)
+        renew_certificate(consortium, self._tell)
+        left = days_left(consortium.settings.tls.certificate)
+        if left < RENEWED_BEFORE_DAYS:
+            self._tell(f"{consortium.settings.tls.certificate} ends in {left:.0f} days: bring a new one.")
+        consortium.write_connection()
+        write_proxy(consortium)
+        check_free(consortium.settings.loopback.superlink, "coordinator.toml, loopback.superlink")
+
+    def _start(self) -> None:
+        self._begin(self._superlink)
+        self._await_health()
+        self._begin(self._superexec)
+        if self._nginx is not None:
+            self._begin(self._nginx)
+        self._await_reach()
+        if not self._stopping.is_set():
+            self._tell(f"Ready: {self._place()}.")
+
+    def _place(self) -> str:
+        if self._proxy == "none":
+            return f"sites on this machine connect to {self._consortium.superlink_address}"
+        return f"sites connect to {self._consortium.address}"
+
+    def _begin(self, one: Kept) -> None:
+        if self._stopping.is_set():
+            return
+        self._tell(one.command.as_typed())
+        one.start()
+        write_record(self._record, self._kept)
+
+    def _await_health(self) -> None:
+        port = self._consortium.settings.loopback.superlink
+        deadline = time.monotonic() + _READY_WITHIN_S
+        while not self._stopping.is_set() and not ask_health(LOOPBACK, port, self._consortium.own_ca):
+            self._check_runs(self._superlink)
+            if time.monotonic() > deadline:
+                raise ConfigurationError(
+                    f"it was not ready within {_READY_WITHIN_S:g} s",
+                    where="SuperLink",
+                    mend=f"See {self._superlink.log}.",
+                )
+            self._stopping.wait(_TICK_S)
+
+    def _await_reach(self) -> None:
+        """Look from outside; without a proxy it is well that nothing answers."""
+        deadline = time.monotonic() + (0.0 if self._proxy == "none" else _REACHED_WITHIN_S)
+        while not self._stopping.is_set():
+            try:
+                return self._look_from_outside()
+            except Unreached:
+                if self._nginx is not None:
+                    self._check_runs(self._nginx)
+                if time.monotonic() < deadline:
+                    self._stopping.wait(_TICK_S)
+                elif self._proxy == "none":
+                    return None
+                else:
+                    raise
+        return None
+
+    def _look_from_outside(self) -> None:
+        settings = self._consortium.settings
+        probe(settings.host, settings.port, settings.tls.ca)
+
+    def _check_runs(self, one: Kept) -> None:
+        status = one.ended()
+        if status is not None:
+            raise ConfigurationError(
+                f"it ended with status {status} and said: {one.last_words()}", where=one.name, mend=f"See {one.log}."
+            )
+
+    def _keep(self) -> None:
+        """Start again what ends; look from outside from time to time, and end all when outsiders get in."""
+        probed = time.monotonic()
+        while not self._stopping.wait(_TICK_S):
+            for one in self._kept:
+                before = one.pid
+                one.look(self._tell)
+                if one.pid != before:
+                    write_record(self._record, self._kept)
+            if time.monotonic() - probed > _PROBED_EVERY_S:
+                probed = time.monotonic()
+                try:
+                    self._look_from_outside()
+                except Unreached as error:
+                    if self._proxy != "none":
+                        self._tell(str(error))
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[None]:
+        numbers = (signal.SIGINT, signal.SIGTERM)
+        before = {number: signal.signal(number, lambda *_: self._stopping.set()) for number in numbers}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def _check_private(path: Path) -> None:
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        raise ConfigurationError(
+            f"a key cannot be read ({error.strerror})", where=str(path), mend="Bring it back from a copy."
+        ) from None
+    if os.name == "posix" and stat.S_IMODE(mode) & 0o077:
+        raise ConfigurationError(
+            "others than its owner have rights to this key", where=str(path), mend=f"Run: chmod 600 {path}"
+        )

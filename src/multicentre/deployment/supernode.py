@@ -1,0 +1,115 @@
+"""The standard mode: a stock SuperNode, told to run nothing but what a trusted key signed, and to install nothing."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import load_ssh_public_key
+
+from multicentre.deployment.commands import Command, flower_settings, program
+from multicentre.deployment.release import trusted_entities
+from multicentre.deployment.site import Site
+from multicentre.deployment.supervise import Service
+from multicentre.federation.errors import ConfigurationError
+from multicentre.federation.storage import write_atomically
+
+LOOPBACK = "127.0.0.1"
+SOCKET = "desk"
+_NOT_LET_IN = (
+    "the coordinator does not let the site in: its key is not registered, it was connected within the last minute, or "
+    "the clocks differ"
+)
+_EXPLANATIONS = {
+    "CERTIFICATE_VERIFY_FAILED": "the coordinator's certificate does not hold; run multicentre site check",
+    "[code: 2001]": "the coordinator does not know this site's key; send it the site's card",
+    "[code: 2004]": _NOT_LET_IN,
+    "Exit Code: 305": "the connection with the coordinator could not be made",
+}
+
+
+def socket_of(site: Site) -> Path:
+    """Return where the resident process listens for letters."""
+    return site.running / SOCKET
+
+
+def services_of(site: Site, release_keys: Mapping[str, str]) -> list[Service]:
+    """Return the processes of the standard mode: a SuperNode, and the SuperExec that starts its apps.
+
+    The interface between the two is on loopback, and asks for a secret that is drawn anew each time.
+
+    Parameters
+    ----------
+    site : Site
+    release_keys : mapping of str to str
+        OpenSSH lines of the keys whose bundles may run, by fingerprint.
+
+    Raises
+    ------
+    ConfigurationError
+        No key is trusted: Flower takes an empty list for leave to run anything.
+    MissingExtra
+        Flower is not installed.
+    """
+    if not release_keys:
+        raise ConfigurationError(
+            "no release key is approved, and without one Flower would run whatever the coordinator sends",
+            where=site.name,
+            mend="Approve the coordinator's: multicentre site approve release.pub.",
+        )
+    site.running.mkdir(mode=0o700, parents=True, exist_ok=True)
+    trusted, secret, port = site.running / "trusted.yaml", site.running / "superexec", _free_port()
+    keys = [load_ssh_public_key(line.encode()) for line in release_keys.values()]
+    entities = trusted_entities(key for key in keys if isinstance(key, Ed25519PublicKey))
+    write_atomically(trusted, entities.encode(), mode=0o600)
+    write_atomically(secret, secrets.token_hex(32).encode(), mode=0o600)
+    settings = flower_settings(site.running / "flower")
+    node = Command(_node_arguments(site, trusted, secret, port), settings)
+    executor = Command(
+        (
+            program("flower-superexec"),
+            *("--insecure", "--runtime-api-address", f"{LOOPBACK}:{port}"),
+            *("--superexec-auth-secret-file", str(secret)),
+        ),
+        settings,
+    )
+    return [Service(node, lambda: _listens(port)), Service(executor)]
+
+
+def explain(printed: str) -> str:
+    """Return in plain words why a SuperNode ended, empty where what it printed does not say.
+
+    Examples
+    --------
+    >>> explain("Exit Code: 305")
+    'the connection with the coordinator could not be made'
+    """
+    return next((words for mark, words in _EXPLANATIONS.items() if mark in printed), "")
+
+
+def _node_arguments(site: Site, trusted: Path, secret: Path, port: int) -> tuple[str, ...]:
+    return (
+        program("flower-supernode"),
+        *("--superlink", site.address),
+        *("--root-certificates", str(site.ca)),
+        *("--auth-supernode-private-key", str(site.keys.node)),
+        *("--trusted-entities", str(trusted)),
+        *("--node-config", f'resident="{socket_of(site)}"'),
+        *("--isolation", "process", "--superexec-auth-secret-file", str(secret)),
+        *("--host", LOOPBACK, "--port", str(port)),
+    )
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        return int(probe.getsockname()[1])
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.settimeout(0.2)
+        return probe.connect_ex((LOOPBACK, port)) == 0

@@ -1,0 +1,149 @@
+"""Letters over Flower's public Grid, to the sites of a register, known by their public keys."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+
+from flwr.app import Message, RecordDict
+from flwr.serverapp import Grid
+
+from multicentre.engines.flower.keys import canonical_key, names_by_key
+from multicentre.engines.flower.records import LETTER_LIFE_S, MESSAGE_TYPE, pack_letter, unpack_reply
+from multicentre.engines.remote.carrier import Reason, Unreachable
+from multicentre.federation.errors import ConfigurationError, MessageError
+
+_SHORTEST_POLL_S = 0.03
+_LONGEST_POLL_S = 0.5
+_POLL_SHARE = 0.05
+# Flower's error codes of a message that brought no reply.
+_REASONS: Mapping[int, Reason] = {
+    1: "stopped",
+    2: "stopped",
+    3: "lost",
+    4: "lost",
+    5: "offline",
+    6: "stopped",
+    7: "unverified",
+    8: "stopped",
+}
+
+
+class GridCarrier:
+    """Carries letters to sites by the Grid that a Flower app is given.
+
+    Parameters
+    ----------
+    grid : flwr.serverapp.Grid
+    sites : mapping from name to public key
+        The register: keys as OpenSSH lines or PEM. Nodes with other keys are not spoken to.
+    life_s : float
+        How long a letter and its reply stay valid.
+
+    Raises
+    ------
+    ConfigurationError
+        A key of the register cannot be read, or two sites have the same.
+    """
+
+    def __init__(self, grid: Grid, sites: Mapping[str, str], *, life_s: float = LETTER_LIFE_S) -> None:
+        self._grid = grid
+        self._names = names_by_key(sites)
+        self._sites = tuple(sites)
+        self._life_s = life_s
+        self._nodes: dict[str, int] = {}
+        self._under_way: dict[str, str] = {}
+        self._sent = 0.0
+        self._outcomes: dict[str, bytes | Unreachable] = {}
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        """Names of the sites, in the register's order."""
+        return self._sites
+
+    @property
+    def under_way(self) -> bool:
+        """Whether any letter has brought neither reply nor failure yet."""
+        return bool(self._under_way)
+
+    @property
+    def pause_s(self) -> float:
+        """How long to wait before the next poll: short at first, then a small share of the time waited."""
+        return min(max(_POLL_SHARE * (time.monotonic() - self._sent), _SHORTEST_POLL_S), _LONGEST_POLL_S)
+
+    def send(self, letters: Mapping[str, bytes]) -> None:
+        """Post one letter to each site named; a letter that is still under way to a site is given up."""
+        if unknown := sorted(set(letters) - set(self._sites)):
+            raise ConfigurationError("a letter to a site that is not in the register", where=", ".join(unknown))
+        self._give_up(letters)
+        if not letters.keys() <= self._nodes.keys():
+            self._find_nodes()
+        self._outcomes |= {site: Unreachable("offline") for site in letters if site not in self._nodes}
+        self._push({site: letter for site, letter in letters.items() if site in self._nodes})
+        self._sent = time.monotonic()
+
+    def collect(self, wait_s: float) -> dict[str, bytes | Unreachable]:
+        """Return what came back since the last call, by site; wait at most `wait_s` seconds for the first."""
+        end = time.monotonic() + wait_s
+        self._poll()
+        while not self._outcomes and self._under_way and (left := end - time.monotonic()) > 0:
+            time.sleep(min(left, self.pause_s))
+            self._poll()
+        came, self._outcomes = self._outcomes, {}
+        return came
+
+    def close(self) -> None:
+        """Give up what is under way; the Grid belongs to Flower."""
+        self._give_up(self._sites)
+
+    def _give_up(self, sites: Iterable[str]) -> None:
+        given_up = set(sites)
+        self._under_way = {number: site for number, site in self._under_way.items() if site not in given_up}
+        self._outcomes = {site: came for site, came in self._outcomes.items() if site not in given_up}
+
+    def _find_nodes(self) -> None:
+        keys = ((canonical_key(node.public_key), node.node_id) for node in self._grid.get_nodes())
+        self._nodes = {self._names[key]: number for key, number in keys if key in self._names}
+
+    def _push(self, letters: Mapping[str, bytes]) -> None:
+        if not letters:
+            return
+        packed: dict[bytes, RecordDict] = {}
+        for letter in letters.values():
+            if letter not in packed:
+                packed[letter] = pack_letter(letter)
+        messages = [
+            Message(packed[letter], self._nodes[site], MESSAGE_TYPE, ttl=self._life_s)
+            for site, letter in letters.items()
+        ]
+        numbers = list(self._grid.push_messages(messages)) or [""] * len(messages)
+        for site, number in zip(letters, numbers, strict=True):
+            if number:
+                self._under_way[number] = site
+            else:
+                self._fail(site, "lost")
+
+    def _poll(self) -> None:
+        if not self._under_way:
+            return
+        for reply in self._grid.pull_messages(list(self._under_way)):
+            site = self._under_way.pop(reply.metadata.reply_to_message_id, None)
+            if site is None:
+                continue
+            if reply.has_error():
+                self._fail(site, _REASONS.get(reply.error.code, "stopped"))
+            else:
+                self._outcomes[site] = _read(reply.content)
+
+    def _fail(self, site: str, reason: Reason) -> None:
+        """Note why a letter brought no reply; where its node stands is looked up again before the next."""
+        self._outcomes[site] = Unreachable(reason)
+        if reason in ("offline", "lost"):
+            self._nodes.pop(site, None)
+
+
+def _read(records: RecordDict) -> bytes | Unreachable:
+    try:
+        return unpack_reply(records)
+    except MessageError:
+        return Unreachable("stopped")

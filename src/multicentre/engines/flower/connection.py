@@ -1,0 +1,152 @@
+"""A site's way to its coordinator: what it trusts, what it signs with, and what can go wrong on it."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+
+import httpx
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+
+from multicentre.federation.errors import ConfigurationError
+
+_AT_ONCE = 4
+_CLOCK_SLACK_S = 4.0  # a SuperLink accepts signatures of up to five seconds ahead
+_ACTIVATION_FAILED = 2004
+
+
+class Lost(Exception):
+    """The coordinator gave no answer; the same request may succeed later.
+
+    Parameters
+    ----------
+    what : str
+        What was met, from a fixed list of words.
+    unsaid : bool
+        The request may have been carried out although its answer never came.
+    """
+
+    def __init__(self, what: str, *, unsaid: bool = False) -> None:
+        super().__init__(what)
+        self.unsaid = unsaid
+
+
+class NotLetIn(Exception):
+    """The coordinator does not accept this site's key now; `clock_off_s` where the clocks differ enough to say why."""
+
+    def __init__(self, clock_off_s: float | None = None) -> None:
+        super().__init__("not let in")
+        self.clock_off_s = clock_off_s
+
+
+class Over(Exception):
+    """The run that a message belongs to has ended, or the message itself is gone."""
+
+
+def read_key(path: Path) -> ec.EllipticCurvePrivateKey:
+    """Return the site's private key."""
+    mend = "`multicentre site keygen` makes one."
+    try:
+        key = load_ssh_private_key(path.read_bytes(), None)
+    except (OSError, ValueError, TypeError):
+        raise ConfigurationError("the site's private key cannot be read", where=str(path), mend=mend) from None
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise ConfigurationError("the site's private key is not on a NIST curve", where=str(path), mend=mend)
+    return key
+
+
+def trust(root_certificates: Path) -> ssl.SSLContext:
+    """Return a context that accepts certificates of this authority and of no other."""
+    try:
+        context = ssl.create_default_context(cadata=root_certificates.read_text("ascii"))
+    except (OSError, ValueError):
+        raise ConfigurationError(
+            "the authority's certificate cannot be read", where=str(root_certificates), mend="It must be a PEM file."
+        ) from None
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    return context
+
+
+def read_refusal(response: httpx.Response) -> Exception:
+    """Return what an answer that is no success means."""
+    status, code = response.status_code, _flower_code(response)
+    if status == httpx.codes.UNAUTHORIZED:
+        return NotLetIn(_clock_off_s(response))
+    if code == _ACTIVATION_FAILED:
+        return NotLetIn()
+    if status == httpx.codes.FORBIDDEN and code is not None:
+        return Over()
+    return Lost(f"it answers with status {status}", unsaid=True)
+
+
+def read_failure(error: httpx.HTTPError, address: str) -> Exception:
+    """Return what it means that there was no answer."""
+    causes = list(_causes(error))
+    if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in causes):
+        return ConfigurationError(
+            "the coordinator's certificate does not come from the study's authority, or not for this host",
+            where=address,
+            mend="Compare the fingerprint of the authority's certificate with the coordinator by telephone, and ask "
+            "for the current one; a proxy that opens TLS must let this address pass unopened.",
+        )
+    if any(getattr(cause, "reason", None) == "WRONG_VERSION_NUMBER" for cause in causes):
+        return ConfigurationError(
+            "the coordinator does not speak TLS at this address", where=address, mend="Check the host and the port."
+        )
+    unsaid = not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.ProxyError)
+    return Lost("no answer" if unsaid else "no connection", unsaid=unsaid)
+
+
+def do_for_each(work: Callable[[str], None], names: Sequence[str]) -> None:
+    """Do `work` for every name, a few at a time, on threads that never keep the process from ending."""
+    left = iter(names)
+    turn = threading.Lock()
+    failures: list[Exception] = []
+
+    def take() -> None:
+        while not failures:
+            with turn:
+                name = next(left, None)
+            if name is None:
+                return
+            try:
+                work(name)
+            except Exception as error:
+                failures.append(error)
+
+    helpers = [threading.Thread(target=take, daemon=True) for _ in range(min(_AT_ONCE, len(names)) - 1)]
+    for helper in helpers:
+        helper.start()
+    take()
+    for helper in helpers:
+        helper.join()
+    if failures:
+        raise failures[0]
+
+
+def _flower_code(response: httpx.Response) -> int | None:
+    try:
+        code = json.loads(response.text)["code"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return code if isinstance(code, int) else None
+
+
+def _clock_off_s(response: httpx.Response) -> float | None:
+    try:
+        off_s = (datetime.now(UTC) - parsedate_to_datetime(response.headers["date"])).total_seconds()
+    except (KeyError, ValueError, TypeError):
+        return None
+    return off_s if abs(off_s) > _CLOCK_SLACK_S else None
+
+
+def _causes(error: BaseException | None) -> Iterable[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__

@@ -1,0 +1,85 @@
+"""How the coordinator's process and its app inside Flower find and prove each other.
+
+The run's configuration names a private folder with a socket and a token. The token itself travels nowhere: neither the
+list of processes nor the SuperLink's database holds it. Both ends prove that they can read it.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import secrets
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+
+from multicentre.engines.remote.socket import receive_frame, send_frame
+from multicentre.federation.errors import MessageError
+
+BRIDGE = "bridge"
+SOCKET, _TOKEN = "socket", "token"
+
+
+def run_config(folder: Path) -> str:
+    """Return what ``flwr run --run-config`` is given; the app's own configuration must hold the key ``bridge``."""
+    return f"{BRIDGE}={json.dumps(str(folder))}"
+
+
+def write_token(folder: Path) -> bytes:
+    """Put a new token into `folder`, readable by this account alone, and return it."""
+    token = secrets.token_bytes(32)
+    path = folder / _TOKEN
+    path.touch(mode=0o600)
+    path.write_bytes(token)
+    return token
+
+
+def greet_coordinator(connection: socket.socket, folder: Path, run: int) -> dict[str, str]:
+    """Prove to be the app of `run`, have the coordinator prove itself, and return its register of sites and keys."""
+    token, mine = (folder / _TOKEN).read_bytes(), secrets.token_hex(32)
+    send_frame(connection, {"kind": "hello", "nonce": mine, "run": str(run)})
+    header, _ = _expect(connection, "challenge")
+    theirs = str(header.get("nonce"))
+    _check(header, _prove(token, "coordinator", mine, theirs, run))
+    send_frame(connection, {"kind": "proof", "proof": _prove(token, "app", mine, theirs, run)})
+    return _read_register(_expect(connection, "sites")[1])
+
+
+def greet_app(connection: socket.socket, token: bytes, sites: Mapping[str, str]) -> int:
+    """Prove to be the coordinator, have the app prove itself, give it the register, and return its run's number."""
+    header, _ = _expect(connection, "hello")
+    theirs, mine, run = str(header.get("nonce")), secrets.token_hex(32), str(header.get("run"))
+    if not run.isdecimal():
+        raise _refused()
+    proof = _prove(token, "coordinator", theirs, mine, int(run))
+    send_frame(connection, {"kind": "challenge", "nonce": mine, "proof": proof})
+    answer, _ = _expect(connection, "proof")
+    _check(answer, _prove(token, "app", theirs, mine, int(run)))
+    send_frame(connection, {"kind": "sites"}, json.dumps(dict(sites)).encode())
+    return int(run)
+
+
+def _prove(token: bytes, who: str, app_nonce: str, coordinator_nonce: str, run: int) -> str:
+    said = json.dumps([who, app_nonce, coordinator_nonce, run]).encode()
+    return hmac.new(token, said, "sha256").hexdigest()
+
+
+def _check(header: Mapping[str, object], proof: str) -> None:
+    if not hmac.compare_digest(str(header.get("proof")).encode(), proof.encode()):
+        raise _refused()
+
+
+def _expect(connection: socket.socket, kind: str) -> tuple[dict[str, object], bytes]:
+    frame = receive_frame(connection)
+    if frame is None or frame[0].get("kind") != kind:
+        raise _refused()
+    return frame
+
+
+def _read_register(text: bytes) -> dict[str, str]:
+    register = json.loads(text)
+    return {str(site): str(key) for site, key in register.items()}
+
+
+def _refused() -> MessageError:
+    return MessageError("the other end of the bridge could not prove itself", mend="Start the run anew.")

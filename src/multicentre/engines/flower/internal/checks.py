@@ -1,0 +1,62 @@
+"""Whether flwr is still what this package takes it for."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+
+import httpx
+from flwr.common.constant import ErrorCode
+from flwr.common.serde import message_from_proto
+from flwr.proto.message_pb2 import Message as ProtoMessage
+from flwr.proto.message_pb2 import Metadata, ObjectTree
+from flwr.proto.recorddict_pb2 import RecordDict as NoContent
+from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
+from flwr.supercore.runtime import RuntimeHttpClient
+from flwr.superlink.grid.http_grid import HttpGrid
+from flwr.supernode.fleet_http_client import FleetHttpClient
+from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
+
+from multicentre.engines.flower.internal.link import Delivery, reply_with
+from multicentre.engines.flower.internal.objects import put_together, take_apart
+from multicentre.engines.flower.records import unpack_letter
+
+_OBJECTS = ("PullObject", "ConfirmMessageReceived", "PullMessages")
+_CALLS: tuple[tuple[type, tuple[str, ...]], ...] = (
+    (FleetHttpClient, (*_OBJECTS, "ActivateNode", "SendNodeHeartbeat", "DeactivateNode")),
+    (FleetHttpClient, ("GetRun", "GetFab", "PushMessages", "PushObject")),
+    (RuntimeHttpClient, _OBJECTS),
+    (HttpGrid, ("_runtime_client", "run")),
+)
+_SHORT, _LONG = b"there and back", bytes(3 * 10**6)
+_NUMBER = "0" * 64
+
+
+def find_changes() -> str | None:
+    """Return the first difference found."""
+    taken: tuple[tuple[Callable[..., object], set[str]], ...] = (
+        (FleetHttpClient.__init__, {"base_url", "interceptors", "verify", "timeout"}),
+        (NodeAuthHttpInterceptor.__init__, {"private_key", "public_key"}),
+        (inflate_object_from_contents, {"object_id", "object_contents"}),
+    )
+    for function, expected in taken:
+        if missing := expected - set(inspect.signature(function).parameters):
+            return f"{function.__qualname__} does not take {', '.join(sorted(missing))}"
+    for kind, calls in _CALLS:
+        if absent := [call for call in calls if not hasattr(kind, call)]:
+            return f"{kind.__name__} has no {', '.join(absent)}"
+    with FleetHttpClient("https://localhost") as client:
+        if not isinstance(client._client, httpx.Client):
+            return "its connection is no httpx client"
+    if (ErrorCode.INVALID_FAB, ErrorCode.CLIENT_APP_CRASHED) != (7, 8):
+        return "its error codes"
+    return None if _comes_back(_SHORT) and _comes_back(_LONG) else "a message does not come back as it was sent"
+
+
+def _comes_back(letter: bytes) -> bool:
+    origin = Metadata(run_id=1, message_id=_NUMBER, src_node_id=1, dst_node_id=2, ttl=60.0, message_type="query")
+    message = message_from_proto(ProtoMessage(metadata=origin, content=NoContent()))
+    reply = reply_with(letter, Delivery(message, ObjectTree(object_id=_NUMBER)))
+    tree, parts = take_apart(reply)
+    content = put_together(tree, lambda names: {name: parts[name].deflate() for name in names})
+    return reply.metadata.reply_to_message_id == _NUMBER and unpack_letter(content) == letter

@@ -1,0 +1,259 @@
+"""A site's own connection to the Fleet API of a SuperLink."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx
+from flwr.app import Error, Message
+from flwr.app.message import remove_content_from_message
+from flwr.common.constant import ErrorCode
+from flwr.common.serde import message_from_proto, message_to_proto
+from flwr.proto.fab_pb2 import GetFabRequest
+from flwr.proto.fleet_pb2 import ActivateNodeRequest, DeactivateNodeRequest, PullMessagesRequest, PushMessagesRequest
+from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
+from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest, ObjectTree, PullObjectRequest, PushObjectRequest
+from flwr.proto.message_pb2 import Message as ProtoMessage
+from flwr.proto.node_pb2 import Node
+from flwr.proto.run_pb2 import GetRunRequest
+from flwr.supercore.inflatable.inflatable_object import InflatableObject
+from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+from flwr.supercore.runtime_version_compatibility import RuntimeVersionMetadata
+from flwr.supernode.fleet_http_client import FleetHttpClient
+from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
+
+from multicentre.engines.flower.connection import (
+    Lost,
+    NotLetIn,
+    Over,
+    do_for_each,
+    read_failure,
+    read_key,
+    read_refusal,
+    trust,
+)
+from multicentre.engines.flower.internal.objects import put_together, take_apart
+from multicentre.engines.flower.records import pack_letter, unpack_letter
+
+BEAT_S = 15  # the SuperLink calls a site offline after twice this silence
+_ANSWER_WITHIN_S = 30.0
+_TRIES = 3
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.02, 0.5
+
+Asked = TypeVar("Asked")
+Answered = TypeVar("Answered")
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """A message for this site, without its content.
+
+    Parameters
+    ----------
+    message : Message
+        Who sent it, in which run.
+    tree : ObjectTree
+        What its content is made of.
+    """
+
+    message: Message
+    tree: ObjectTree
+
+    @property
+    def run_id(self) -> int:
+        """The run that it belongs to."""
+        return self.message.metadata.run_id
+
+    @property
+    def is_short(self) -> bool:
+        """Whether its letter is small enough for one part."""
+        return all(not record.children for content in self.tree.children for record in content.children)
+
+    def to_bytes(self) -> bytes:
+        """Return what :meth:`from_bytes` needs to answer it after a restart."""
+        return bytes(message_to_proto(self.message).SerializeToString())
+
+    @classmethod
+    def from_bytes(cls, kept: bytes) -> Delivery:
+        """Return the delivery that :meth:`to_bytes` wrote."""
+        message = message_from_proto(ProtoMessage.FromString(kept))
+        return cls(message, ObjectTree(object_id=message.metadata.message_id))
+
+
+class _Versioned:
+    """Says which flwr speaks; flwr's own interceptor ends the process where the other end does not like it."""
+
+    def __init__(self) -> None:
+        self._headers = dict(RuntimeVersionMetadata.from_local_component("SuperNode").as_metadata())
+
+    def intercept(self, context: Any, call_next: Callable[[Any], httpx.Response]) -> httpx.Response:
+        context.request.headers.update(self._headers)
+        return call_next(context)
+
+
+class FleetLink:
+    """One site's connection to a coordinator: TLS, every request signed with the site's key.
+
+    Parameters
+    ----------
+    address : str
+        ``host:port`` of the coordinator.
+    root_certificates : Path
+        The authority that its certificate must come from, PEM.
+    private_key : Path
+        The site's key, OpenSSH, on a NIST curve.
+    stop : threading.Event
+        Ends waits for parts of a letter that are still under way.
+
+    Raises
+    ------
+    ConfigurationError
+        A file cannot be used; or, from any request, the coordinator's certificate is not what was agreed.
+    """
+
+    def __init__(self, address: str, *, root_certificates: Path, private_key: Path, stop: threading.Event) -> None:
+        key = read_key(private_key)
+        self._address = address
+        self._stop = stop
+        self._public_key = public_key_to_bytes(key.public_key())
+        self._client = FleetHttpClient(
+            f"https://{address}",
+            interceptors=[_Versioned(), NodeAuthHttpInterceptor(key, key.public_key())],
+            verify=trust(root_certificates),
+            timeout=_ANSWER_WITHIN_S,
+        )
+        self._client._client.follow_redirects = False  # a redirect could lead away from TLS
+        self._node = Node()
+
+    def activate(self) -> int:
+        """Tell the coordinator that this site is there, and return the number that it goes by."""
+        request = ActivateNodeRequest(public_key=self._public_key, heartbeat_interval=BEAT_S)
+        self._node = Node(node_id=self._ask(self._client.ActivateNode, request).node_id)
+        return self._node.node_id
+
+    def resume(self, node_id: int) -> None:
+        """Be there again under a number of before, which needs no silence to have passed."""
+        self._node = Node(node_id=node_id)
+        self.beat()
+
+    def beat(self) -> None:
+        """Say that this site is alive."""
+        request = SendNodeHeartbeatRequest(node=self._node, heartbeat_interval=BEAT_S)
+        if not self._ask(self._client.SendNodeHeartbeat, request).success:
+            raise NotLetIn
+
+    def deactivate(self) -> None:
+        """Take leave: letters under way to this site come back as unreachable."""
+        self._ask(self._client.DeactivateNode, DeactivateNodeRequest(node_id=self._node.node_id))
+
+    def pull(self) -> Delivery | None:
+        """Return the next message, which will not be handed out again."""
+        answer = self._ask(self._client.PullMessages, PullMessagesRequest(node=self._node))
+        if not answer.messages_list:
+            return None
+        return Delivery(message_from_proto(answer.messages_list[0]), answer.message_object_trees[0])
+
+    def bundle_hash(self, run_id: int) -> str:
+        """Return the SHA-256 of the bundle of a run, computed here from its bytes. It is neither unpacked nor kept."""
+        said = self._ask(self._client.GetRun, GetRunRequest(node=self._node, run_id=run_id)).run.fab_hash
+        request = GetFabRequest(node=self._node, hash_str=said, run_id=run_id)
+        return hashlib.sha256(self._ask(self._client.GetFab, request).fab.content).hexdigest()
+
+    def fetch(self, delivery: Delivery) -> bytes:
+        """Return the letter of a message.
+
+        Raises
+        ------
+        MessageError
+            The message holds no letter.
+        """
+
+        def fetch(names: Sequence[str]) -> dict[str, bytes]:
+            parts: dict[str, bytes] = {}
+            do_for_each(lambda name: parts.update({name: self._fetch_part(delivery.run_id, name)}), names)
+            return parts
+
+        return unpack_letter(put_together(delivery.tree, fetch))
+
+    def push(self, reply: Message) -> None:
+        """Hand in a reply; the same reply may be handed in again."""
+        tree, parts = take_apart(reply)
+        request = PushMessagesRequest(
+            node=self._node,
+            messages_list=[message_to_proto(remove_content_from_message(reply))],
+            message_object_trees=[tree],
+        )
+        for _ in range(_TRIES):
+            answer = self._ask(self._client.PushMessages, request)
+            wanted = set(answer.objects_to_push)
+            if self._push_parts(reply, answer.session_id, {name: parts[name] for name in parts if name in wanted}):
+                return
+        raise Lost("part of a reply was not taken", unsaid=True)
+
+    def confirm(self, delivery: Delivery) -> None:
+        """Let the coordinator forget the content of a message."""
+        name = delivery.message.metadata.message_id
+        request = ConfirmMessageReceivedRequest(node=self._node, run_id=delivery.run_id, message_object_id=name)
+        self._ask(self._client.ConfirmMessageReceived, request)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._client.close()
+
+    def _push_parts(self, reply: Message, session: str, parts: dict[str, InflatableObject]) -> bool:
+        """Return whether all were taken; none is where the reply was received, and forgotten, before they came."""
+        taken: list[bool] = []
+
+        def put(name: str) -> None:
+            part = PushObjectRequest(
+                node=self._node,
+                run_id=reply.metadata.run_id,
+                object_id=name,
+                object_content=parts[name].deflate(),
+                session_id=session,
+            )
+            taken.append(self._ask(self._client.PushObject, part).stored)
+
+        do_for_each(put, list(parts))
+        return all(taken)
+
+    def _fetch_part(self, run_id: int, name: str) -> bytes:
+        wait_s = _FIRST_WAIT_S
+        request = PullObjectRequest(node=self._node, run_id=run_id, object_id=name)
+        while True:
+            answer = self._ask(self._client.PullObject, request)
+            if answer.object_available:
+                return answer.object_content
+            if not answer.object_found or self._stop.wait(wait_s):
+                raise Over
+            wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
+
+    def _ask(self, call: Callable[[Asked], Answered], request: Asked) -> Answered:
+        try:
+            return call(request)
+        except httpx.HTTPStatusError as error:
+            raise read_refusal(error.response) from None
+        except httpx.HTTPError as error:
+            raise read_failure(error, self._address) from None
+        except ValueError:
+            raise Lost("the answer is none of Flower's", unsaid=True) from None
+
+
+def reply_with(letter: bytes, delivery: Delivery) -> Message:
+    """Return the message that brings `letter` back."""
+    return Message(pack_letter(letter), reply_to=delivery.message)
+
+
+def refuse_unverified(delivery: Delivery) -> Message:
+    """Return the message that says: this site does not accept the bundle of the run."""
+    return Message(Error(ErrorCode.INVALID_FAB, "The bundle is not approved at this site."), reply_to=delivery.message)
+
+
+def refuse_stopped(delivery: Delivery) -> Message:
+    """Return the message that says: this site's process ended at work. No word about why."""
+    return Message(Error(ErrorCode.CLIENT_APP_CRASHED, "The site's process stopped."), reply_to=delivery.message)

@@ -1,0 +1,67 @@
+"""Messages as the objects that travel, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.proto.message_pb2 import ObjectTree
+from flwr.supercore.inflatable.inflatable_object import (
+    InflatableObject,
+    get_all_nested_objects,
+    get_object_tree,
+    iterate_object_tree,
+    no_object_id_recompute,
+)
+from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
+
+from multicentre.engines.flower.records import pack_letter, unpack_letter
+from multicentre.federation.errors import MessageError
+
+Fetch = Callable[[Sequence[str]], dict[str, bytes]]
+_NAME = next(iter(pack_letter(b"any")))
+
+
+def take_apart(message: Message) -> tuple[ObjectTree, dict[str, InflatableObject]]:
+    """Give a message its number; return the tree of what it is made of, and the parts by number, leaves first."""
+    with no_object_id_recompute():
+        message.metadata.__dict__["_message_id"] = message.object_id
+        return get_object_tree(message), get_all_nested_objects(message)
+
+
+def put_together(tree: ObjectTree, fetch: Fetch) -> RecordDict:
+    """Return the content of a message of which `fetch` returns the parts asked for.
+
+    A short letter is one part inside two that hold nothing but hashes: these are computed, not fetched.
+
+    Raises
+    ------
+    MessageError
+        The parts make no message with content.
+    """
+    short = _fetch_short(tree, fetch)
+    if short is not None:
+        return short
+    parts = fetch(tuple(dict.fromkeys(part.object_id for part in iterate_object_tree(tree))))
+    try:
+        message = inflate_object_from_contents(tree.object_id, parts)
+    except (KeyError, ValueError, TypeError):
+        message = None
+    if not isinstance(message, Message) or not message.has_content():
+        raise MessageError("A Flower message is not made of what it declares")
+    return message.content
+
+
+def _fetch_short(tree: ObjectTree, fetch: Fetch) -> RecordDict | None:
+    if len(tree.children) != 1 or len(tree.children[0].children) != 1:
+        return None
+    content, record = tree.children[0], tree.children[0].children[0]
+    if record.children:
+        return None
+    parts = fetch((record.object_id,))
+    try:
+        letter = unpack_letter(RecordDict({_NAME: ConfigRecord.inflate(parts[record.object_id])}))
+        packed = pack_letter(letter)
+    except (MessageError, ValueError, TypeError):
+        return None
+    return packed if packed.object_id == content.object_id else None

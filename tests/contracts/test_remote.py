@@ -1,0 +1,133 @@
+"""What every method inherits where sites are other processes: the same numbers, whatever happens to letters."""
+
+import functools
+
+import numpy as np
+import pytest
+
+import multicentre as mc
+from method_cases import CASES
+from multicentre.engines.faults import Faults
+from multicentre.engines.remote import engine
+from multicentre.federation.errors import QuorumLost
+from remote_sites import ByHand, Desks
+
+pytestmark = [
+    pytest.mark.parametrize("name", CASES),
+    pytest.mark.filterwarnings("ignore:every site's lists:multicentre.federation.errors.DisclosureWarning"),
+    pytest.mark.filterwarnings('ignore:solver="observed" is the published algorithm:UserWarning'),
+]
+secure_or_not = pytest.mark.parametrize("secure", [False, True], ids=["clear", "masked"])
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch):
+    monkeypatch.setattr(engine, "_PAUSES_S", (0.0,))
+
+
+@functools.cache
+def reference(name, secure):
+    """Return a case's numbers in this process, the number of its exchanges, and what its ledgers say."""
+    case = CASES[name]
+    with mc.Federation.in_process(case.sites(), policy=case.policy, secure_sum=secure, faults=Faults()) as federation:
+        numbers = case.numbers(case.make().fit(federation))
+        return numbers, federation._engine.exchanges, said(federation.ledgers)
+
+
+def said(ledgers):
+    left_out = ("time", "hash", "previous")
+    return {
+        site: [{key: value for key, value in entry.items() if key not in left_out} for entry in ledger.entries]
+        for site, ledger in ledgers.items()
+    }
+
+
+def fit(name, carrier, **options):
+    case = CASES[name]
+    with mc.Federation.over(carrier, **options) as federation:
+        return case.numbers(case.make().fit(federation))
+
+
+def desks_of(name, folder):
+    return Desks(CASES[name].sites(), folder, policy=CASES[name].policy)
+
+
+def assert_same_bits(numbers, others):
+    assert {key: value.tobytes() for key, value in numbers.items()} == {
+        key: value.tobytes() for key, value in others.items()
+    }
+
+
+@secure_or_not
+def test_letters_that_are_lost_or_come_twice_change_no_bit_and_no_ledger(name, secure, tmp_path):
+    numbers, _, ledgers = reference(name, secure)
+    desks = desks_of(name, tmp_path)
+    mishaps = dict(enumerate(["unsent", "unanswered", "twice"]))
+    carrier = ByHand(desks.handles, lambda site, number: mishaps.get(number % 5))
+    assert_same_bits(numbers, fit(name, carrier, secure_sum=secure))
+    if not secure:  # keys of masks are drawn anew
+        assert said(desks.ledgers) == ledgers
+
+
+@secure_or_not
+def test_flower_messages_change_no_bit(name, secure, tmp_path):
+    pytest.importorskip("flwr", reason="the extra flower is not installed")
+    from local_grid import local_carrier
+
+    desks = desks_of(name, tmp_path)
+    assert_same_bits(reference(name, secure)[0], fit(name, local_carrier(desks.handles), secure_sum=secure))
+
+
+@secure_or_not
+@pytest.mark.parametrize("part", [0.5, 1.0])
+def test_a_run_broken_off_and_sites_begun_anew_resume_with_the_same_bits(name, secure, part, tmp_path):
+    numbers, n_exchanges, _ = reference(name, secure)
+    desks = desks_of(name, tmp_path / "sites")
+    at = Faults(interrupt_at=round(part * (n_exchanges - 1)))
+    with pytest.raises(KeyboardInterrupt):
+        fit(name, ByHand(desks.handles), secure_sum=secure, folder=tmp_path, faults=at)
+    for site in desks.sites:
+        desks.restart(site)
+    assert_same_bits(numbers, fit(name, ByHand(desks.handles), secure_sum=secure, folder=tmp_path))
+
+
+def test_a_coordinator_that_was_killed_between_two_rounds_loses_no_more_than_one(name, tmp_path):
+    secure = True
+    numbers, n_exchanges, _ = reference(name, secure)
+    desks = desks_of(name, tmp_path / "sites")
+    killed = Silenced(desks.handles)
+    with pytest.raises(KeyboardInterrupt):
+        fit(name, killed, secure_sum=secure, folder=tmp_path, faults=Faults(interrupt_at=max(n_exchanges - 2, 0)))
+    assert_same_bits(numbers, fit(name, ByHand(desks.handles), secure_sum=secure, folder=tmp_path))
+
+
+def test_a_site_whose_process_begins_anew_is_lost_to_the_fit_and_back_for_the_next(name, tmp_path):
+    case = CASES[name]
+    desks = desks_of(name, tmp_path)
+    last = desks.sites[-1]
+    carrier = ByHand(desks.handles, lambda site, number: desks.restart(last) if number == 4 and site == last else None)
+    options = {"secure_sum": True, "quorum": len(desks.sites) - 1}
+    with mc.Federation.over(carrier, **options) as federation:
+        if case.loses_sites:
+            fitted = case.make().fit(federation)
+            assert all(np.isfinite(value).all() for value in case.numbers(fitted).values())
+        else:
+            with pytest.raises(QuorumLost, match="began anew at"):
+                case.make().fit(federation)
+        answered = len(desks.ledgers[last].entries)
+        again = case.make().fit(federation)
+        assert len(desks.ledgers[last].entries) > answered + 2
+        assert all(np.isfinite(value).all() for value in case.numbers(again).values())
+
+
+class Silenced(ByHand):
+    """A coordinator that was killed says no farewell."""
+
+    def send(self, letters):
+        if not any(b'"kind": "close"' in letter[:200] for letter in letters.values()):
+            super().send(letters)
+            return
+        self.waiting = {}
+
+    def collect(self, wait_s):
+        return super().collect(wait_s) if self.waiting else {site: engine.Unreachable("offline") for site in self.sites}

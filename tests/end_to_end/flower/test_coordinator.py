@@ -1,0 +1,311 @@
+"""The coordinator as real processes on loopback: kept up, fenced off from outsiders, and its register of sites."""
+
+import http.client
+import json
+import os
+import shutil
+import signal
+import ssl
+import subprocess
+import time
+import tomllib
+
+import pytest
+
+from coordinators import Running, add_site, call, found, make_card, make_key, processes_of, running, supernode, wait_for
+from multicentre.deployment.cards import SiteCard
+from multicentre.deployment.commands import Command, flower_settings, program
+from multicentre.deployment.probe import FENCED, ask_health
+from multicentre.deployment.proxy import FLEET_ROUTES
+from multicentre.deployment.register import Register
+from multicentre.deployment.roster import Roster
+
+pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(shutil.which("nginx", path="/usr/sbin:/usr/bin:/usr/local/bin") is None, reason="no nginx here"),
+]
+NAMES = ("lyon", "bern", "turin")
+
+
+@pytest.fixture(scope="module")
+def consortium(tmp_path_factory):
+    return found(tmp_path_factory.mktemp("consortium") / "coordinator")
+
+
+@pytest.fixture(scope="module")
+def up(consortium):
+    with running(consortium) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def cards(up, consortium, tmp_path_factory):
+    """Three sites that were added."""
+    folder = tmp_path_factory.mktemp("cards")
+    made = {name: make_card(name, folder / name) for name in NAMES}
+    for card in made.values():
+        added = add_site(consortium, card, folder)
+        assert added.returncode == 0, added.stderr
+    return folder, made
+
+
+def listed(consortium):
+    ended = call("coordinator", "sites", "--folder", consortium.folder, "--json")
+    assert ended.returncode == 0, ended.stderr
+    return {one["name"]: one for one in json.loads(ended.stdout)}
+
+
+def flwr(consortium, *arguments):
+    command = consortium.command("flwr", *arguments)
+    ended = subprocess.run(
+        command.arguments, env=command.environment(), capture_output=True, text=True, timeout=120, check=False
+    )
+    return json.loads(ended.stdout[ended.stdout.index("{") :])
+
+
+def ask_public(consortium, method, route):
+    context = ssl.create_default_context(cafile=consortium.public / "ca.crt")
+    connection = http.client.HTTPSConnection("127.0.0.1", consortium.settings.port, timeout=20, context=context)
+    try:
+        headers = {"Content-Type": "application/protobuf"}
+        connection.request(method, route, body=b"" if method == "POST" else None, headers=headers)
+        return connection.getresponse().status
+    finally:
+        connection.close()
+
+
+def test_up_prints_what_it_runs_with_tls_and_authentication(up, consortium):
+    line = next(line for line in up.printed.splitlines() if "flower-superlink" in line)
+    for told in ("--host 127.0.0.1", "--ssl-certfile", "--enable-supernode-auth", "--isolation process", "--database"):
+        assert told in line
+    for told in (
+        "FLWR_TELEMETRY_ENABLED=0",
+        "FLWR_DISABLE_UPDATE_CHECK=1",
+        "--disable-runtime-dependency-installation",
+    ):
+        assert told in line
+    assert "--superexec-auth-secret-file" in next(one for one in up.printed.splitlines() if "flower-superexec" in one)
+    assert "--insecure" not in up.printed
+
+
+def test_a_second_coordinator_in_the_same_folder_is_refused(up, consortium):
+    ended = call("coordinator", "up", "--folder", consortium.folder)
+    assert ended.returncode == 3
+    assert "another process is at work here" in ended.stderr
+
+
+def test_sites_are_listed_by_name_and_the_roster_holds_their_cards(cards, consortium):
+    _, made = cards
+    assert {name: one["status"] for name, one in listed(consortium).items()} == dict.fromkeys(NAMES, "registered")
+    roster = Roster.read(consortium.public / "roster.toml")
+    assert {card.name: card for card in roster.cards} == made
+
+
+def test_the_same_card_twice_changes_nothing(cards, consortium):
+    folder, made = cards
+    before = consortium.register.read_bytes()
+    assert add_site(consortium, made["lyon"], folder).returncode == 0
+    assert consortium.register.read_bytes() == before
+
+
+@pytest.mark.parametrize("shared", ["name", "public_key", "identity"])
+def test_what_another_site_has_is_refused(cards, consortium, tmp_path, shared):
+    _, made = cards
+    before = consortium.register.read_bytes()
+    lyon, new = made["lyon"], make_card("oslo")
+    fields = {key: getattr(lyon if key == shared else new, key) for key in ("name", "public_key", "identity")}
+    ended = add_site(consortium, SiteCard(**fields), tmp_path)
+    assert ended.returncode == 3
+    assert "[MC301]" in ended.stderr
+    assert consortium.register.read_bytes() == before
+
+
+def test_a_stock_site_with_a_registered_key_comes_online(cards, consortium, tmp_path):
+    folder, _ = cards
+    with supernode(consortium, folder / "bern", tmp_path) as process:
+        wait_for(lambda: process.poll() is not None or listed(consortium)["bern"]["status"] == "online", 60)
+        assert process.poll() is None, (tmp_path / "supernode.log").read_text()
+
+
+def test_a_stock_site_with_a_key_that_nobody_registered_is_turned_away(up, consortium, tmp_path):
+    make_key(tmp_path / "key")
+    with supernode(consortium, tmp_path / "key", tmp_path) as process:
+        assert process.wait(90) != 0
+    assert "activate" in (tmp_path / "supernode.log").read_text()
+
+
+def test_outsider_reaches_no_route_but_those_that_ask_for_a_key(up, consortium):
+    from flwr.supercore.routers.runtime import responses_router as responses
+    from flwr.supercore.routers.runtime import router as runtime
+    from flwr.superlink.routers.control import router as control
+    from flwr.superlink.routers.fleet.router import router as fleet
+
+    routers = [control, fleet, runtime, responses]
+    routes = {route.path for router in routers for route in router.routes}
+    assert len(routes) > 60
+    answers = {route: ask_public(consortium, "POST", route) for route in routes}
+    answers |= {route: ask_public(consortium, method, route) for method, route in FENCED}
+    passed = {f"/v1/fleet/{route}" for route in FLEET_ROUTES}
+    assert {route for route, status in answers.items() if status not in (403, 404)} == passed
+    assert {answers[route] for route in passed} == {401}
+
+
+def test_outsider_with_the_authority_registers_no_site_and_lists_no_run(up, consortium, tmp_path):
+    (tmp_path / "config.toml").write_text(
+        f'[superlink.out]\naddress = "{consortium.address}"\nroot-certificates = "{consortium.public / "ca.crt"}"\n'
+    )
+    (tmp_path / "mine.pub").write_text(make_key())
+    for arguments in (["supernode", "register", str(tmp_path / "mine.pub"), "out"], ["list", "out"]):
+        command = Command((program("flwr"), *arguments, "--format", "json"), flower_settings(tmp_path))
+        ended = subprocess.run(
+            command.arguments, env=command.environment(), capture_output=True, text=True, timeout=60, check=False
+        )
+        assert json.loads(ended.stdout)["success"] is False
+        assert "404" in ended.stdout
+    assert "unknown" not in {one["status"] for one in listed(consortium).values()}
+
+
+def test_what_broke_off_after_flower_registered_is_recognised(cards, consortium, tmp_path):
+    card = make_card("porto")
+    (tmp_path / "porto.pub").write_text(card.public_key)
+    known = Register.read(consortium.register).adding(card)
+    known.write(consortium.register)
+    answer = flwr(
+        consortium, "supernode", "register", str(tmp_path / "porto.pub"), "consortium", "--name=porto", "--format=json"
+    )
+    assert listed(consortium)["porto"]["status"] == "pending"
+    assert "porto" not in Roster.read(consortium.public / "roster.toml").names
+    added = add_site(consortium, card, tmp_path)
+    assert added.returncode == 0, added.stderr
+    assert Register.read(consortium.register).find("porto").node_id == int(answer["node-id"])
+    assert "porto" in Roster.read(consortium.public / "roster.toml").names
+
+
+def test_what_broke_off_before_flower_registered_is_ended_with_the_next_site(cards, consortium, tmp_path):
+    quito, riga = make_card("quito"), make_card("riga")
+    Register.read(consortium.register).adding(quito).write(consortium.register)
+    assert add_site(consortium, riga, tmp_path).returncode == 0
+    states = {name: one["status"] for name, one in listed(consortium).items()}
+    assert (states["quito"], states["riga"]) == ("registered", "registered")
+
+
+def test_removed_site_is_gone_and_its_key_is_not_taken_again(cards, consortium, tmp_path):
+    card = make_card("sofia")
+    assert add_site(consortium, card, tmp_path).returncode == 0
+    for _ in range(2):
+        ended = call("coordinator", "remove-site", "sofia", "--folder", consortium.folder)
+    assert ended.returncode == 3
+    assert "sofia" not in listed(consortium)
+    assert "sofia" not in Roster.read(consortium.public / "roster.toml").names
+    again = add_site(consortium, card, tmp_path)
+    assert again.returncode == 3
+    assert "was removed" in again.stderr
+    assert add_site(consortium, make_card("sofia"), tmp_path).returncode == 0
+
+
+def test_signed_bundle_is_the_same_every_time(up, consortium):
+    told = [json.loads(call("coordinator", "sign-app", "--folder", consortium.folder, "--json").stdout)]
+    files = {path.name: path.read_bytes() for path in consortium.bundles.iterdir()}
+    told.append(json.loads(call("coordinator", "sign-app", "--folder", consortium.folder, "--json").stdout))
+    assert told[0] == told[1]
+    assert {path.name: path.read_bytes() for path in consortium.bundles.iterdir()} == files
+    published = tomllib.loads((consortium.public / "bundle.toml").read_text())
+    assert published["sha256"] == told[0]["sha256"]
+
+
+def test_killed_superlink_is_started_again_and_knows_its_sites(cards, up, consortium):
+    before = set(listed(consortium))
+    port = consortium.settings.loopback.superlink
+    (pid,) = [one for one in processes_of(consortium.folder) if b"flower-superlink" in command_line(one)]
+    os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: not ask_health("127.0.0.1", port, consortium.own_ca), 30)
+    wait_for(lambda: ask_health("127.0.0.1", port, consortium.own_ca), 60)
+    assert "SuperLink ended with status" in up.printed
+    assert set(listed(consortium)) == before
+
+
+def test_stop_leaves_no_process_and_later_commands_say_so(tmp_path):
+    consortium = found(tmp_path / "coordinator")
+    with running(consortium) as started:
+        assert len(processes_of(consortium.folder)) >= 4
+        status, took_s = started.stop()
+        assert (status, took_s < 10) == (0, True), started.printed
+        assert processes_of(consortium.folder) == []
+    ended = add_site(consortium, make_card("lyon"), tmp_path)
+    assert ended.returncode == 3
+    assert "the coordinator is not up" in ended.stderr
+    assert Register.read(consortium.register).entries == ()
+
+
+def test_what_a_killed_coordinator_left_behind_does_not_stop_the_next(tmp_path):
+    consortium = found(tmp_path / "coordinator")
+    first = Running(consortium)
+    try:
+        first.wait_until_ready()
+        os.kill(first._process.pid, signal.SIGKILL)
+        first._process.wait(10)
+        with running(consortium) as second:
+            assert "Ready:" in second.printed
+            assert second.stop()[0] == 0
+        wait_for(lambda: processes_of(consortium.folder) == [], 10)
+    finally:
+        first.end()
+
+
+@pytest.fixture
+def open_proxy(tmp_path):
+    """A consortium behind a proxy that passes everything."""
+    consortium = found(tmp_path / "coordinator")
+    settings = consortium.settings
+    (tmp_path / "nginx").mkdir()
+    (tmp_path / "open.conf").write_text(f"""
+        daemon off; pid {tmp_path}/open.pid; error_log {tmp_path}/open.log; events {{}}
+        http {{
+            access_log off; client_body_temp_path {tmp_path}/nginx/body; proxy_temp_path {tmp_path}/nginx/proxied;
+            fastcgi_temp_path {tmp_path}/nginx/f; uwsgi_temp_path {tmp_path}/nginx/u; scgi_temp_path {tmp_path}/nginx/s;
+            server {{
+                listen 127.0.0.1:{settings.port} ssl;
+                ssl_certificate {settings.tls.certificate}; ssl_certificate_key {settings.tls.key};
+                location / {{ proxy_pass https://{consortium.superlink_address}; }}
+            }}
+        }}""")
+    command = [shutil.which("nginx", path="/usr/sbin:/usr/bin:/usr/local/bin"), "-c", str(tmp_path / "open.conf")]
+    process = subprocess.Popen([*command, "-e", str(tmp_path / "open.log")], start_new_session=True)
+    try:
+        yield consortium
+    finally:
+        os.killpg(process.pid, signal.SIGTERM)
+        process.wait(10)
+
+
+def test_up_refuses_behind_a_proxy_that_passes_everything(open_proxy):
+    started = Running(open_proxy, "external")
+    try:
+        began = time.monotonic()
+        assert started.wait() == 3, started.printed
+        assert time.monotonic() - began < 60
+        for told in ("answers what it must refuse", "/v1/control/list-nodes (200)", "/health (200)", "proxy/site.conf"):
+            assert told in started.printed
+        assert "Ready" not in started.printed
+        nginx = [one for one in processes_of(open_proxy.folder) if b"nginx" not in command_line(one)]
+        assert nginx == []
+    finally:
+        started.end()
+
+
+def test_up_refuses_when_no_proxy_answers(tmp_path, monkeypatch):
+    started = Running(found(tmp_path / "coordinator"), "external")
+    try:
+        assert started.wait() == 3
+        assert "nothing answers" in started.printed
+        assert processes_of(started.consortium.folder) == []
+    finally:
+        started.end()
+
+
+def command_line(pid):
+    try:
+        return subprocess.run(["ps", "-o", "args=", "-p", str(pid)], capture_output=True, check=True).stdout
+    except subprocess.CalledProcessError:
+        return b""

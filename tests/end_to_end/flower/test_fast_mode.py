@@ -1,0 +1,247 @@
+"""Sites in fast mode as processes, against a SuperLink with TLS, node authentication and a database."""
+
+import os
+import select
+import signal
+import socket
+import threading
+import time
+
+import pytest
+
+pytest.importorskip("flwr")
+
+from flower_fleet import BIN, Fleet, end, make_authority, make_key, wait_until
+from multicentre.engines.flower.bridge import Bridge
+from multicentre.engines.flower.handshake import run_config
+from multicentre.engines.flower.internal import self_test
+from multicentre.engines.remote.carrier import Unreachable
+from multicentre.federation.errors import ConfigurationError
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(self_test() is not None, reason="the installed flwr offers no fast mode"),
+    pytest.mark.xdist_group("flower"),
+]
+
+SITES = ("lyon", "nantes")
+SECRET = "patient 12345"
+REPLY_S = 60.0
+
+
+class Study:
+    """A run under way, and the agents of its sites."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.fleet = fleet
+        self.bundle, self.approved = fleet.bundle("0.0.1")
+        self.agents = {site: fleet.agent(site, self.approved) for site in SITES}
+        for site in SITES:
+            self.wait_for(site, "Connected")
+        self.bridge = self.start(self.bundle)
+
+    def start(self, bundle) -> Bridge:
+        run = [str(BIN / "flwr"), "run", str(bundle), "fleet", "--format", "json", "--run-config"]
+        keys = {site: self.fleet.keys[site] for site in SITES}
+        return Bridge(
+            keys,
+            lambda folder: [*run, run_config(folder)],
+            stop=lambda number: [str(BIN / "flwr"), "stop", str(number), "fleet"],
+            environment=self.fleet.environment,
+        )
+
+    def ask(self, letters, bridge: Bridge | None = None, wait_s: float = REPLY_S):
+        bridge = bridge or self.bridge
+        bridge.send(letters)
+        return self.collect(set(letters), bridge, wait_s)
+
+    def collect(self, sites: set[str], bridge: Bridge | None = None, wait_s: float = REPLY_S):
+        came: dict[str, object] = {}
+        limit = time.monotonic() + wait_s
+        while set(came) < sites:
+            assert time.monotonic() < limit, f"nothing came from {sites - set(came)}"
+            came |= (bridge or self.bridge).collect(1.0)
+        return came
+
+    def restart(self, site: str, **extra: str) -> None:
+        end(self.agents[site])
+        said = self.fleet.told(site).count("Connected")
+        self.agents[site] = self.fleet.agent(site, self.approved, **extra)
+        wait_until(lambda: self.fleet.told(site).count("Connected") > said)
+
+    def wait_for(self, site: str, line: str) -> None:
+        wait_until(lambda: line in self.fleet.told(site))
+
+    def close(self) -> None:
+        try:
+            if hasattr(self, "bridge"):
+                self.bridge.close()
+        finally:
+            for agent in self.agents.values():
+                end(agent)
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory):
+    fleet = Fleet(tmp_path_factory.mktemp("fleet"))
+    try:
+        fleet.start()
+        fleet.register(*SITES)
+        yield fleet
+    finally:
+        fleet.kill()
+
+
+@pytest.fixture(scope="module")
+def study(fleet):
+    study = Study(fleet)
+    try:
+        yield study
+    finally:
+        study.close()
+
+
+def test_letters_go_there_and_back(study) -> None:
+    for number in range(3):
+        letters = {site: f"{site} {number}".encode() for site in SITES}
+        assert study.ask(letters) == letters
+
+
+def test_equal_replies_of_several_sites_come_back(study) -> None:
+    for _ in range(3):
+        assert study.ask(dict.fromkeys(SITES, b"the same")) == dict.fromkeys(SITES, b"the same")
+
+
+def test_text_of_an_exception_does_not_leave(study) -> None:
+    assert study.ask({"lyon": b"raise "}) == {"lyon": Unreachable("stopped")}
+    assert "ValueError" in study.fleet.told("lyon")
+    for file in study.fleet.folder.glob("s*.*"):  # the SuperLink's log and database
+        assert SECRET.encode() not in file.read_bytes()
+    assert study.ask({"lyon": b"on"}) == {"lyon": b"on"}
+
+
+def test_200_megabytes_go_there_and_back(study) -> None:
+    letter = os.urandom(2**20) * 200
+    came = study.ask({"lyon": letter}, wait_s=300.0)
+    assert came["lyon"] == letter
+
+
+def test_site_that_dies_at_a_letter_says_so_when_it_is_back(study) -> None:
+    study.bridge.send({"lyon": b"die "})
+    study.agents["lyon"].wait(REPLY_S)
+    study.restart("lyon")
+    assert study.collect({"lyon"}, wait_s=25.0) == {"lyon": Unreachable("stopped")}
+    assert study.ask({"lyon": b"back"}) == {"lyon": b"back"}
+
+
+def test_site_that_forgot_is_let_in_once_it_was_silent(study) -> None:
+    study.restart("lyon", AGENT_FORGETS="1")
+    assert "does not let this site in" in study.fleet.told("lyon")
+    assert study.ask({"lyon": b"back"}) == {"lyon": b"back"}
+    study.restart("lyon")
+
+
+def test_stop_ends_a_site_within_two_seconds_even_at_work(study) -> None:
+    study.bridge.send({"lyon": b"sleep 30"})
+    study.wait_for("lyon", "Connected")
+    time.sleep(2.0)
+    started = time.monotonic()
+    study.agents["lyon"].send_signal(signal.SIGTERM)
+    assert study.agents["lyon"].wait(20.0) == 0
+    assert time.monotonic() - started < 6.0  # two seconds, on a machine that does nothing else
+    assert study.collect({"lyon"}) == {"lyon": Unreachable("offline")}
+    study.restart("lyon")
+
+
+def test_bundle_that_is_not_approved_is_refused(study) -> None:
+    bundle, unknown = study.fleet.bundle("0.0.2")
+    bridge = study.start(bundle)
+    try:
+        assert study.ask({"lyon": b"letter"}, bridge) == {"lyon": Unreachable("unverified")}
+    finally:
+        bridge.close()
+    assert f"{unknown} is not approved" in study.fleet.told("lyon")
+
+
+def test_key_that_is_not_registered_is_an_error(study) -> None:
+    make_key(study.fleet.folder / "stranger")
+    agent = study.fleet.agent("stranger", study.approved, AGENT_PATIENCE_S="1")
+    assert agent.wait(REPLY_S) == ConfigurationError.exit_code
+    assert "does not know this site's key" in study.fleet.told("stranger")
+
+
+def test_authority_of_another_study_is_an_error(study, tmp_path) -> None:
+    make_authority(tmp_path)
+    make_key(study.fleet.folder / "misled")
+    agent = study.fleet.agent("misled", study.approved, authority=tmp_path / "ca.crt")
+    assert agent.wait(REPLY_S) == ConfigurationError.exit_code
+    assert "does not come from the study's authority" in study.fleet.told("misled")
+
+
+def test_proxy_of_the_hospital_is_used(study) -> None:
+    with Tunnel() as tunnel:
+        study.restart("nantes", HTTPS_PROXY=f"http://{tunnel.address}")
+        assert study.ask({"nantes": b"through"}) == {"nantes": b"through"}
+        assert set(tunnel.asked) == {study.fleet.address}
+    study.restart("nantes")
+
+
+def test_superlink_that_is_killed_and_started_again_is_found_again(study) -> None:
+    study.bridge.send({"lyon": b"sleep 6"})
+    time.sleep(3.0)
+    study.fleet.kill()
+    assert study.collect({"lyon"}) == {"lyon": Unreachable("lost")}
+    study.fleet.start()
+    wait_until(lambda: all("can be reached again" in study.fleet.told(site) for site in SITES))
+    letters = dict.fromkeys(SITES, b"after all")
+    limit = time.monotonic() + 180.0
+    while (came := study.ask(letters, wait_s=180.0)) != letters:
+        assert time.monotonic() < limit, came
+        time.sleep(1.0)
+
+
+class Tunnel:
+    """A proxy that knows CONNECT and nothing else."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self._thread = threading.Thread(target=self._accept, daemon=True)
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._thread.join()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                caller, _ = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._pass_on, args=(caller,), daemon=True).start()
+
+    def _pass_on(self, caller: socket.socket) -> None:
+        with caller:
+            head = b""
+            while b"\r\n\r\n" not in head:
+                head += caller.recv(4096)
+            address = head.split()[1].decode()
+            self.asked.append(address)
+            host, port = address.split(":")
+            with socket.create_connection((host, int(port))) as there:
+                caller.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
+                other = {caller: there, there: caller}
+                while True:
+                    for ready in select.select([caller, there], [], [])[0]:
+                        try:
+                            if not (data := ready.recv(65536)):
+                                return
+                            other[ready].sendall(data)
+                        except OSError:
+                            return

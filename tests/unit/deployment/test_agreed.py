@@ -1,0 +1,143 @@
+"""What a steward approved is what is answered: steps, masks, quorum, noise. Every method asks what its card names."""
+
+import dataclasses
+
+import pytest
+
+import multicentre as mc
+from method_cases import CASES
+from multicentre.deployment.agreed import Agreed, AgreedGuard, agreed_in
+from multicentre.federation.engine import Call, Mask, Selection
+from multicentre.federation.errors import ConfigurationError, RefusedByPolicy
+from multicentre.federation.messages import Nothing
+from multicentre.federation.noise import Noise, PlanReview
+from multicentre.privacy.ledger import Ledger
+from multicentre.privacy.policy import Policy
+from multicentre.privacy.secure_sum.keys import MaskingKeys
+from multicentre.studies.asked import aligning_steps, fitting_steps
+from multicentre.studies.methods import METHODS, Method, find_estimator, make_estimator
+from multicentre.studies.study import Study
+from survival_toy import FedPrivateMean, PrivateSite
+
+PRIVATE = Method("survival_toy:FedPrivateMean", "multicentre.studies.one_file:read_survival_site")
+
+
+@pytest.fixture(autouse=True)
+def _toy(monkeypatch):
+    monkeypatch.setitem(METHODS, "toy-private", PRIVATE)
+
+
+def study_of(method="toy-private", **tables):
+    sites = {name: {} for name in ("lyon", "oslo", "porto")}
+    content = {"study": {"name": "x", "method": method}, "sites": sites, "data": {"survival": {}}}
+    return Study.from_mapping({**content, **tables})
+
+
+def call_of(step, ask=None, *, threshold=3, **more):
+    mask = Mask("a", 0, threshold) if more.pop("masked", False) else None
+    return Call("x", "0.1", 0, step, ask or Nothing(), ("lyon", "oslo", "porto"), mask, **more)
+
+
+@pytest.fixture
+def agreed():
+    return agreed_in(study_of(privacy={"secure_sum": True}))
+
+
+def planned():
+    return FedPrivateMean().privacy_plan().releases[0].noise
+
+
+def test_the_call_that_was_approved_is_not_objected_to(agreed):
+    assert agreed.objection(call_of(PrivateSite.sum_columns, masked=True, noise=planned())) == ("", "")
+    assert agreed.objection(call_of(MaskingKeys.advertise)) == ("", "")
+    assert agreed.objection(call_of(PlanReview.review)) == ("", "")
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.999])
+def test_less_noise_than_was_planned_is_refused(agreed, share):
+    noise = None
+    if share:
+        noise = dataclasses.replace(
+            planned(), multipliers={name: share * scale for name, scale in planned().multipliers.items()}
+        )
+    call = call_of(PrivateSite.sum_columns, masked=True, noise=noise)
+    assert agreed.objection(call) == (
+        "study, plan of noise",
+        "the answer would leave with less noise than the study plans",
+    )
+
+
+def test_noise_of_another_law_or_of_fewer_fields_is_refused(agreed):
+    scales = dict(planned().multipliers)
+    for noise in (Noise("laplace", scales), Noise("gaussian", {"total": scales["total"]})):
+        assert agreed.objection(call_of(PrivateSite.sum_columns, masked=True, noise=noise))[0] == "study, plan of noise"
+
+
+def test_more_noise_is_welcome(agreed):
+    noise = Noise("gaussian", {name: 2 * scale for name, scale in planned().multipliers.items()})
+    assert agreed.objection(call_of(PrivateSite.sum_columns, masked=True, noise=noise)) == ("", "")
+
+
+def test_a_sum_in_clear_is_refused_where_sums_are_masked(agreed):
+    found = agreed.objection(call_of(PrivateSite.sum_columns, noise=planned()))
+    assert found[0] == "study, secure_sum"
+    clear = agreed_in(study_of())
+    assert clear.objection(call_of(PrivateSite.sum_columns, noise=planned())) == ("", "")
+
+
+def test_a_sum_that_fewer_sites_suffice_for_is_refused_unless_records_were_divided(agreed):
+    few = call_of(PrivateSite.sum_columns, masked=True, threshold=2, noise=planned())
+    assert agreed.objection(few)[0] == "study, quorum"
+    assert agreed.objection(dataclasses.replace(few, selection=Selection("0.2", (1,)))) == ("", "")
+    lenient = agreed_in(study_of(privacy={"secure_sum": True}, run={"quorum": 2}))
+    assert lenient.objection(few) == ("", "")
+
+
+def test_steps_that_no_card_names_are_refused(agreed):
+    other = agreed_in(study_of("kaplan-meier"))
+    assert other.objection(call_of(PrivateSite.sum_columns))[0] == "study"
+    with pytest.raises(ConfigurationError, match="does not use 'secure-sum'"):
+        other.part("secure-sum")
+    assert agreed.part("secure-sum") is MaskingKeys
+
+
+def test_the_guard_refuses_and_writes_it_down():
+    ledger = Ledger()
+    guard = AgreedGuard(agreed_in(study_of()), Policy(), ledger, site="lyon")
+    with pytest.raises(RefusedByPolicy, match="less noise than the study plans"):
+        guard.admit(call_of(PrivateSite.sum_columns))
+    (entry,) = ledger.entries
+    assert (entry["event"], entry["step"]) == ("refusal", "sum_columns")
+    guard.admit(call_of(PrivateSite.sum_columns, noise=planned()))
+    assert len(ledger.entries) == 1
+
+
+def studied_cases():
+    kinds = {find_estimator(name) for name in METHODS if name not in ("fed-vae", "fed-mcvae", "fed-deep-surv")}
+    return [name for name, case in CASES.items() if type(case.make()) in kinds]
+
+
+@pytest.mark.filterwarnings("ignore::multicentre.phenotyping.fitted.checks.MaskedLossWarning")
+@pytest.mark.parametrize("name", studied_cases())
+def test_a_fit_asks_no_step_that_its_card_does_not_name(name):
+    """Such a step would be refused at every hospital, and would pass in a simulation."""
+    case = CASES[name]
+    estimator = case.make()
+    with mc.Federation.in_process(case.sites(), secure_sum=True, policy=case.policy) as federation:
+        estimator.fit(federation)
+    steps = {estimator.site_part: fitting_steps(estimator, "masked")}
+    if estimator.aligned_by is not None:
+        steps[estimator.aligned_by] = aligning_steps(estimator) | {"draw_nonce"}
+    agreed = Agreed(steps, estimator.site_part, None, masked=True, quorum=1)
+    parts = {part.method: part for part in steps}
+    entries = [entry for ledger in federation.ledgers.values() for entry in ledger.entries]
+    asked = {(one["method"], one["step"], one["protection"]) for one in entries if one["method"] in parts}
+    assert asked
+    for method, step, protection in asked:
+        call = call_of(parts[method].steps()[step], masked=protection == "masked")
+        assert agreed.objection(call) == ("", ""), (method, step, protection)
+
+
+def test_an_unknown_parameter_is_refused():
+    with pytest.raises(ConfigurationError, match="epsilonn"):
+        make_estimator(study_of(parameters={"epsilonn": 1.0}))

@@ -1,0 +1,128 @@
+import os
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+
+from coordinators import free_ports, wait_for
+from multicentre.deployment import kept
+from multicentre.deployment.commands import Command
+from multicentre.deployment.kept import Kept, check_free, end_leftovers, stop_all, write_record
+from multicentre.federation.errors import ConfigurationError
+
+WITH_CHILD = """
+import subprocess, sys, time
+deaf = "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(60)"
+child = subprocess.Popen([sys.executable, "-c", deaf])
+print(child.pid, flush=True)
+time.sleep(60)
+"""
+
+
+def python(code, *more):
+    return Command((sys.executable, "-c", code, *more), {})
+
+
+def alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    told = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False).stdout
+    return bool(told.strip()) and not told.strip().startswith("Z")
+
+
+@pytest.fixture
+def started(tmp_path):
+    """Makes processes that the test leaves behind in no case."""
+    made = []
+
+    def start(command):
+        made.append(Kept("it", command, tmp_path / "logs" / "it.log"))
+        made[-1].start()
+        return made[-1]
+
+    yield start
+    stop_all(made, 0.0)
+
+
+def test_stop_ends_what_a_process_started(started):
+    one = started(python(WITH_CHILD))
+    wait_for(lambda: one.last_words().isdecimal(), 20)
+    child = int(one.last_words())
+    assert alive(child)
+    stop_all([one], 1.0)
+    assert one.ended() is not None
+    wait_for(lambda: not alive(child), 5)
+
+
+def test_stop_waits_for_an_orderly_end(started):
+    code = "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(7)); print('x', flush=True); time.sleep(60)"
+    one = started(python(code))
+    wait_for(lambda: one.last_words() == "x", 20)
+    stop_all([one], 20.0)
+    assert one.ended() == 7
+
+
+def test_ended_process_is_started_again_after_a_growing_pause(started, monkeypatch):
+    told, now = [], [time.monotonic()]
+    one = started(python("print('said', flush=True); raise SystemExit(3)"))
+    monkeypatch.setattr(kept.time, "monotonic", lambda: now[0])
+    pauses = []
+    for _ in range(4):
+        wait_for_end(one)
+        one.look(told.append)
+        before, paused = one.pid, 0.0
+        while one.pid == before:
+            now[0] += 0.5
+            paused += 0.5
+            one.look(told.append)
+        pauses.append(paused)
+    assert pauses == [1.0, 2.0, 4.0, 8.0]
+    assert "it ended with status 3" in told[0]
+
+
+def wait_for_end(one):
+    one._process.wait(20)
+
+
+def test_process_that_stayed_up_is_started_again_at_once(started, monkeypatch):
+    now = [time.monotonic()]
+    monkeypatch.setattr(kept.time, "monotonic", lambda: now[0])
+    one = started(python("pass"))
+    one._pause_s = 32.0
+    wait_for_end(one)
+    now[0] += kept.STEADY_AFTER_S + 1
+    told = []
+    one.look(told.append)
+    assert "in 1 s" in told[0]
+
+
+def test_leftovers_are_ended_by_number_and_command_line(started, tmp_path):
+    mine, other = (started(python("import time; time.sleep(60)", mark)) for mark in ("/my/folder", "/another"))
+    write_record(tmp_path / "record", [mine, other])
+    end_leftovers(tmp_path / "record", ["/my/folder"])
+    wait_for_end(mine)
+    assert other.ended() is None
+    assert not (tmp_path / "record").exists()
+
+
+def test_large_log_is_set_aside(started, tmp_path, monkeypatch):
+    one = started(python("print('first', flush=True)"))
+    wait_for_end(one)
+    monkeypatch.setattr(kept, "_LARGEST_LOG", 1)
+    one.start()
+    wait_for_end(one)
+    assert (tmp_path / "logs" / "it.old.log").read_text() == "first\n"
+
+
+def test_taken_port_is_told():
+    (port,) = free_ports(1)
+    check_free(port, "here")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", port))
+        taken.listen()
+        with pytest.raises(ConfigurationError, match=f"port {port}"):
+            check_free(port, "here")

@@ -1,0 +1,351 @@
+"""A real site behind its desk: what it answers, and everything that it refuses."""
+
+import json
+
+import numpy as np
+import pytest
+
+import multicentre as mc
+from multicentre.deployment import house
+from multicentre.deployment.approvals import revoke
+from multicentre.deployment.cards import SiteCard
+from multicentre.deployment.house import SiteHouse, card_of, schema_of
+from multicentre.deployment.new_site import make_site
+from multicentre.deployment.roster import Roster
+from multicentre.deployment.site import read_site
+from multicentre.engines.remote.packing import Opening
+from multicentre.federation.coordinator import PlainSummation
+from multicentre.federation.errors import ConfigurationError, DataError, IntegrityError, RefusedByPolicy
+from multicentre.privacy.ledger import read_ledger
+from multicentre.studies.methods import METHODS, make_estimator
+from multicentre.studies.sites import read_sites
+from multicentre.studies.study import read_study
+from multicentre.studies.terms import digest_of
+from multicentre.validation import HashGroupKFold
+from multicentre.validation.folds.keyed import HashedFolds
+from real_sites import NAMES, Hospitals, approve_at, set_terms
+from studies_toy import STUDY, TOY, FedViewMeans, Guess, ViewMeansSite, write_study
+from survival_toy import STUDY as SURVIVAL
+from survival_toy import write_study as write_survival
+
+MASKED = STUDY + "\n[privacy]\nsecure_sum = true\n"
+
+
+@pytest.fixture(autouse=True)
+def _toy(monkeypatch):
+    monkeypatch.setitem(METHODS, "toy", TOY)
+
+
+@pytest.fixture
+def hospitals(tmp_path):
+    return Hospitals(tmp_path / "sites", write_study(tmp_path))
+
+
+@pytest.fixture
+def masked(tmp_path):
+    return Hospitals(tmp_path / "sites", write_study(tmp_path, MASKED))
+
+
+def entries_at(hospitals, name, study="Ward 7"):
+    return list(read_ledger(read_site(hospitals.root / name).ledger_of(study)))
+
+
+@pytest.mark.parametrize("text", [STUDY, MASKED])
+def test_a_study_gives_the_numbers_that_it_gives_in_process(tmp_path, text):
+    hospitals = Hospitals(tmp_path / "sites", write_study(tmp_path, text))
+    study = read_study(hospitals.study_path)
+    with hospitals.federation() as federation:
+        told = federation.told
+        found = make_estimator(study).fit(federation)
+    here = {name: site.data for name, site in read_sites(study).items()}
+    with mc.Federation.in_process(here, study=study.name, secure_sum=study.privacy.secure_sum) as federation:
+        expected = make_estimator(study).fit(federation)
+    for view, means in expected.means_.items():
+        np.testing.assert_array_equal(found.means_[view], means)
+    assert told["lyon"]["patients"] == 40
+    assert told["porto"]["schema"]["columns"] == {"a": ["x", "y"]}
+    protections = {entry["protection"] for entry in entries_at(hospitals, "lyon") if entry["step"] == "residuals"}
+    assert protections == {"masked" if study.privacy.secure_sum else "clear"}
+
+
+def test_data_are_read_once_and_again_when_the_study_is_approved_anew(hospitals, monkeypatch):
+    read, really = [], house.read_data
+
+    def noted(site, study):
+        read.append(site.name)
+        return really(site, study)
+
+    monkeypatch.setattr(house, "read_data", noted)
+    for _ in range(2):
+        with hospitals.federation():
+            pass
+    assert sorted(read) == sorted(NAMES)
+    hospitals.study_path.write_text(hospitals.study_path.read_text() + "\n[run]\ntime_limit_s = 60\n")
+    for name in NAMES:
+        approve_at(hospitals.root / name, hospitals.study_path)
+    with hospitals.federation():
+        pass
+    assert len(read) == 6
+
+
+def test_the_ledger_goes_on_over_runs_and_restarts(hospitals):
+    for _ in range(2):
+        with hospitals.federation() as federation:
+            FedViewMeans(n_rounds=2).fit(federation)
+        hospitals.desks.clear()
+    ledger = read_site(hospitals.root / "lyon").ledger_of("Ward 7")
+    assert [entry["event"] for entry in read_ledger(ledger)].count("release") == 4
+    ledger.write_bytes(ledger.read_bytes() + b'{"entry": 5, "to')
+    with hospitals.federation() as federation:
+        FedViewMeans(n_rounds=2).fit(federation)
+    assert [entry["event"] for entry in read_ledger(ledger)].count("mended") == 1
+
+
+def test_a_ledger_that_was_tampered_with_takes_no_part(hospitals):
+    with hospitals.federation() as federation:
+        FedViewMeans(n_rounds=2).fit(federation)
+    hospitals.desks.clear()
+    ledger = read_site(hospitals.root / "lyon").ledger_of("Ward 7")
+    ledger.write_bytes(ledger.read_bytes().replace(b'"residuals"', b'"residual"', 1))
+    with pytest.raises(ConfigurationError, match="cannot take up this study"):
+        hospitals.federation()
+
+
+def test_a_study_that_nobody_approved_is_refused(tmp_path):
+    hospitals = Hospitals(tmp_path / "sites", write_study(tmp_path), approved=False)
+    with pytest.raises(RefusedByPolicy, match="was not approved here"):
+        hospitals.federation()
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("n_rounds = 6", "n_rounds = 600"),
+        ('label_column = "group"', 'label_column = "sex"'),
+        ("[sites.porto]", "[sites.nice]"),
+        ("seed = 5", "seed = 6"),
+        ("[data]", "[privacy]\nsecure_sum = true\n[data]"),
+    ],
+)
+def test_terms_other_than_those_approved_are_refused(hospitals, old, new):
+    text = hospitals.study_path.read_text()
+    assert old in text
+    hospitals.study_path.write_text(text.replace(old, new))
+    with pytest.raises(RefusedByPolicy, match="terms of the study are not those"):
+        hospitals.federation()
+
+
+def test_an_approval_that_is_taken_back_ends_a_run_under_way(hospitals):
+    with hospitals.federation() as federation:
+        FedViewMeans(n_rounds=1).fit(federation)
+        revoke(read_site(hospitals.root / "oslo").approved, "Ward 7")
+        with pytest.raises(RefusedByPolicy, match="was taken back"):
+            FedViewMeans(n_rounds=1).fit(federation)
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"names": ("lyon", "oslo")}, "needs 3 sites"),
+        ({"secure_sum": True}, "says otherwise"),
+        ({"agreed": ""}, "terms of the study"),
+        ({"study": "Ward 8"}, "was not approved here"),
+    ],
+)
+def test_a_run_that_is_not_the_study_is_refused(hospitals, changed, said):
+    with pytest.raises(RefusedByPolicy, match=said):
+        hospitals.federation(**changed)
+
+
+def opening(study, **changed):
+    told = {"sites": NAMES, "secure_sum": study.privacy.secure_sum, "terms": digest_of(study), **changed}
+    return Opening(run="r", attempt=0, study=study.name, **told)
+
+
+@pytest.mark.parametrize(
+    ("sites", "said"),
+    [
+        (("oslo", "porto", "nice"), "named once"),
+        (("lyon", "lyon", "porto"), "named once"),
+        (("lyon", "oslo", "nice"), "no such site"),
+    ],
+)
+def test_sites_that_are_not_the_studys_are_refused(hospitals, sites, said):
+    here = SiteHouse(read_site(hospitals.root / "lyon"))
+    with pytest.raises(RefusedByPolicy, match=said):
+        here.open(opening(read_study(hospitals.study_path), sites=sites), None)
+
+
+def test_masked_sums_need_the_roster_that_is_pinned(masked, tmp_path):
+    study = read_study(masked.study_path)
+    lyon = read_site(masked.root / "lyon")
+    revoke(lyon.approved, "roster")
+    with pytest.raises(RefusedByPolicy, match="no roster is pinned"):
+        SiteHouse(lyon).open(opening(study), None)
+    cards = [one for one in Roster.read(masked.roster).cards if one.name != "porto"]
+    Roster(tuple(cards)).write(tmp_path / "smaller.toml")
+    approve_at(lyon.folder, tmp_path / "smaller.toml")
+    with pytest.raises(RefusedByPolicy, match="names no such site"):
+        SiteHouse(lyon).open(opening(study), None)
+
+
+def test_masks_of_another_site_under_a_known_name_are_refused(masked, tmp_path):
+    """The coordinator gives one site a roster in which it is porto itself."""
+    porto = make_site("porto", tmp_path / "false-porto").card
+    true = Roster.read(masked.roster)
+    Roster((*(card for card in true.cards if card.name != "porto"), porto)).write(tmp_path / "false.toml")
+    approve_at(masked.root / "lyon", tmp_path / "false.toml")
+    with masked.federation() as federation, pytest.raises(Exception, match="lyon"):
+        FedViewMeans(n_rounds=1).fit(federation)
+    assert not [entry for entry in entries_at(masked, "lyon") if entry["step"] == "residuals"]
+
+
+def test_a_site_whose_keys_are_no_longer_those_of_the_roster_takes_no_part(masked):
+    folder = masked.root / "lyon"
+    other = make_site("lyon", masked.root / "other").folder
+    (folder / "keys" / "identity").write_bytes((other / "keys" / "identity").read_bytes())
+    with pytest.raises(ConfigurationError, match="not this site's"):
+        masked.federation()
+
+
+@pytest.mark.parametrize("method", ["fed-cox", "alignment", "hashed-folds", "stratifier", "secure-sum", ""])
+def test_parts_that_the_study_does_not_need_are_not_offered(hospitals, method):
+    here = SiteHouse(read_site(hospitals.root / "lyon"))
+    with pytest.raises(ConfigurationError, match="not open here"):
+        here.offers("Ward 7", "toy")
+    here.open(opening(read_study(hospitals.study_path)), None)
+    assert here.offers("Ward 7", "toy") is ViewMeansSite
+    with pytest.raises(ConfigurationError, match="does not use"):
+        here.offers("Ward 7", method)
+
+
+def test_a_validated_study_offers_its_folds_and_its_scores_and_no_others(tmp_path):
+    text = SURVIVAL.replace("toy-survival", "fed-cox") + "\n[validation]\nfolds = 2\n" + 'person_key = "identifier"\n'
+    hospitals = Hospitals(tmp_path / "sites", write_survival(tmp_path, text))
+    here = SiteHouse(read_site(hospitals.root / "lyon"))
+    here.open(opening(read_study(hospitals.study_path)), None)
+    assert here.offers("Breast cancer", "hashed-folds") is HashedFolds
+    assert here.offers("Breast cancer", "survival-evaluation").holds_patients
+    assert here.offers("Breast cancer", "plan").method == "plan"
+    for method in ("site-folds", "random-folds", "score-views", "duplicate-rate", "secure-sum", "fed-surf"):
+        with pytest.raises(ConfigurationError, match="does not use"):
+            here.offers("Breast cancer", method)
+
+
+def test_the_studys_own_policy_counts_for_nothing(tmp_path):
+    (tmp_path / "loose.toml").write_text("min_patients = 1\nmin_sites_in_sum = 1\n")
+    loose = '\n[privacy]\npolicy = "loose.toml"\n'
+    hospitals = Hospitals(tmp_path / "sites", write_study(tmp_path, STUDY + loose))
+    set_terms(hospitals.root / "lyon", "min_patients = 10", "min_patients = 41")
+    with hospitals.federation() as federation:
+        assert federation.told["lyon"]["min_patients"] == 41
+        assert federation.told["lyon"]["patients"] is None
+        with pytest.raises(Exception, match="fewer than 41 patients"):
+            FedViewMeans(n_rounds=1).fit(federation)
+    assert [entry["event"] for entry in entries_at(hospitals, "lyon")] == ["refusal"]
+
+
+def test_the_coordinator_is_told_no_count_under_a_budget(hospitals):
+    set_terms(hospitals.root / "lyon", "min_patients = 10", "epsilon = 1.0\nmin_patients = 10")
+    with hospitals.federation() as federation:
+        assert federation.told["lyon"]["patients"] is None
+        with pytest.raises(RefusedByPolicy, match="without noise"):
+            FedViewMeans(n_rounds=1).fit(federation)
+
+
+def test_only_the_columns_that_the_policy_allows_are_held(hospitals):
+    set_terms(hospitals.root / "lyon", "min_patients = 10", 'columns = ["x", "u", "v"]\nmin_patients = 10')
+    with hospitals.federation() as federation:
+        assert federation.told["lyon"]["schema"]["columns"] == {"a": ["x"], "b": ["u", "v"]}
+
+
+def test_the_sites_own_files_take_the_place_of_the_studys(hospitals, tmp_path):
+    lines = (tmp_path / "site-0" / "a.csv").read_text().splitlines()
+    (hospitals.root / "lyon" / "mine.csv").write_text("\n".join(lines[:31]) + "\n")
+    own = '[studies."Ward 7".files]\na = "mine.csv"\n'
+    set_terms(hospitals.root / "lyon", "# [studies.hips.files]", f"{own}#")
+    with hospitals.federation() as federation:
+        assert federation.told["lyon"]["patients"] == 30
+        assert federation.told["lyon"]["schema"]["views"] == ["a"]
+
+
+def test_nothing_of_files_and_columns_is_told_when_data_cannot_be_used(hospitals, tmp_path, caplog):
+    path = tmp_path / "site-0" / "a.csv"
+    path.write_text(path.read_text().replace("patient,x", "secretary,x"))
+    with pytest.raises(DataError) as raised:
+        hospitals.federation()
+    assert "cannot take up this study" in str(raised.value)
+    assert str(tmp_path) not in str(raised.value)
+    assert "patient" not in str(raised.value)
+    assert str(path) in caplog.text
+
+
+def test_a_study_without_the_key_of_pseudonyms_hashes_nobody(tmp_path):
+    text = SURVIVAL.replace("toy-survival", "fed-cox") + "\n[validation]\nfolds = 2\n" + 'person_key = "identifier"\n'
+    hospitals = Hospitals(tmp_path / "sites", write_survival(tmp_path, text))
+    with hospitals.federation() as federation, pytest.raises(ConfigurationError, match="key"):
+        HashGroupKFold(2, person_key="identifier").plan(federation)
+
+
+def test_the_same_data_are_known_again_and_nobody_else_can_test_a_guess(hospitals):
+    first = hospitals.federation().told["lyon"]["data"]
+    hospitals.desks.clear()
+    with hospitals.federation() as federation:
+        assert federation.told["lyon"]["data"] == first
+    bare = read_sites(read_study(hospitals.study_path))["lyon"].data.digest()
+    assert bare not in json.dumps(federation.told["lyon"])
+
+
+def test_what_broke_counts_over_runs(hospitals):
+    """A coordinator that opens run after run does not begin anew with what a guard remembers."""
+    set_terms(hospitals.root / "lyon", "min_patients = 10", "epsilon = 1.0\nmin_patients = 10")
+    here = SiteHouse(read_site(hospitals.root / "lyon"))
+    study = read_study(hospitals.study_path)
+    first = here.open(opening(study), None)
+    assert here.open(opening(study, sites=NAMES), None)._gate is first._gate
+
+
+@pytest.mark.parametrize("data", [np.zeros((3, 2))])
+def test_data_of_another_kind_tell_their_kind_alone(data):
+    assert schema_of(data) == {"kind": "ndarray"}
+
+
+def test_cards_of_a_site_come_from_its_keys(hospitals):
+    assert isinstance(card_of(read_site(hospitals.root / "lyon")), SiteCard)
+    (hospitals.root / "lyon" / "keys" / "identity").chmod(0o644)
+    with pytest.raises(ConfigurationError, match="others than the file's owner"):
+        card_of(read_site(hospitals.root / "lyon"))
+
+
+def test_a_call_without_masks_is_refused_where_sums_are_masked(masked):
+    with masked.federation() as federation:
+        federation._summation = PlainSummation()
+        with pytest.raises(RefusedByPolicy, match="leave masked"):
+            FedViewMeans(n_rounds=1).fit(federation)
+    refusals = [entry for entry in entries_at(masked, "lyon") if entry["event"] == "refusal"]
+    assert "would leave in clear" in refusals[0]["reason"]
+
+
+def test_a_sum_over_fewer_sites_than_the_quorum_is_refused(masked):
+    for name in NAMES:
+        set_terms(masked.root / name, "min_sites_in_sum = 3", "min_sites_in_sum = 2")
+    with masked.federation(quorum=2) as federation, pytest.raises(RefusedByPolicy, match="over 3 sites or more"):
+        federation.begin(ViewMeansSite, "").sum(
+            ViewMeansSite.residuals, Guess({view: np.zeros(2) for view in ("a", "b")})
+        )
+
+
+def test_steps_that_are_not_on_the_card_are_refused(hospitals, monkeypatch):
+    monkeypatch.setattr(FedViewMeans, "asked_steps", lambda self: frozenset())
+    with (
+        hospitals.federation() as federation,
+        pytest.raises(RefusedByPolicy, match="not on the study's disclosure card"),
+    ):
+        FedViewMeans(n_rounds=1).fit(federation)
+
+
+def test_integrity_is_an_error_of_its_own(hospitals):
+    site = read_site(hospitals.root / "lyon")
+    (site.approved / "approvals.json").write_text("{")
+    with pytest.raises(IntegrityError, match="list of approvals"):
+        hospitals.federation()

@@ -1,0 +1,149 @@
+"""Processes that belong together are started in order, started anew, and never left behind."""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from multicentre.deployment import supervise
+from multicentre.deployment.commands import Command
+from multicentre.deployment.supervise import Service, Supervisor
+from multicentre.federation.errors import ConfigurationError
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="process groups are POSIX's")
+
+# Writes its own number and its child's, then waits; the child does not heed SIGTERM.
+PARENT = """\
+import os, subprocess, sys, time
+deaf = "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(60)"
+child = subprocess.Popen([sys.executable, "-c", deaf])
+time.sleep(0.3)
+with open(sys.argv[1], "a") as file:
+    file.write(f"{os.getpid()} {child.pid}\\n")
+time.sleep(60)
+"""
+ENDS = "import sys; print('Exit Code: 305'); sys.exit(1)"
+
+
+def service(code, *arguments, ready=lambda: True):
+    return Service(Command((sys.executable, "-c", code, *map(str, arguments)), {}), ready)
+
+
+def alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    told = Path(f"/proc/{pid}/stat")
+    return not told.exists() or ") Z" not in told.read_text()
+
+
+def wait_until(holds, within_s=20.0):
+    deadline = time.monotonic() + within_s
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def running(tmp_path):
+    """Run supervisors in threads and stop them at the end."""
+    stop, threads = threading.Event(), []
+
+    def begin(*services, told=None, **more):
+        told = [] if told is None else told
+        supervisor = Supervisor(services, log=tmp_path / "log", told=told.append, stop_within_s=1.0, **more)
+        threads.append(threading.Thread(target=supervisor.run, args=(stop,)))
+        threads[-1].start()
+        return told
+
+    begin.stop = lambda: (stop.set(), [thread.join(20) for thread in threads])
+    try:
+        yield begin
+    finally:
+        begin.stop()
+        assert not any(thread.is_alive() for thread in threads)
+
+
+def test_nothing_is_left_behind_not_even_what_does_not_heed(tmp_path, running):
+    running(service(PARENT, tmp_path / "pids"))
+    wait_until((tmp_path / "pids").exists)
+    wait_until(lambda: len((tmp_path / "pids").read_text().split()) == 2)
+    pids = [int(one) for one in (tmp_path / "pids").read_text().split()]
+    assert all(map(alive, pids))
+    running.stop()
+    wait_until(lambda: not any(map(alive, pids)))
+
+
+def test_when_one_ends_all_are_started_anew_and_the_steward_is_told_why(tmp_path, running, monkeypatch):
+    monkeypatch.setattr(supervise, "FIRST_PAUSE_S", 0.1)
+    pids, told = tmp_path / "pids", []
+    running(
+        service(PARENT, pids, ready=lambda: pids.exists() and len(pids.read_text().splitlines()) > len(told)),
+        service(ENDS),
+        told=told,
+        explain=lambda printed: "no connection" if "305" in printed else "",
+    )
+    wait_until(lambda: pids.exists() and len(pids.read_text().splitlines()) >= 3)
+    first = [int(one) for one in pids.read_text().splitlines()[0].split()]
+    wait_until(lambda: not any(map(alive, first)))
+    assert "ended: no connection." in told[0]
+    assert [line.rpartition(" in ")[2] for line in told[:2]] == ["0.1 s.", "0.2 s."]
+
+
+def test_pauses_last_long_enough_for_a_coordinator_to_forget():
+    pauses, pause = [], supervise.FIRST_PAUSE_S
+    for _ in range(8):
+        pauses.append(pause)
+        pause = min(2 * pause, supervise.LONGEST_PAUSE_S)
+    assert sum(pauses) > 60
+    assert max(pauses) <= 15
+
+
+def test_what_ends_before_it_is_ready_does_not_start_the_next(tmp_path, running, monkeypatch):
+    monkeypatch.setattr(supervise, "FIRST_PAUSE_S", 30.0)
+    told = running(service(ENDS, ready=lambda: False), service(PARENT, tmp_path / "pids"))
+    wait_until(lambda: told)
+    assert "holds the details" in told[0]
+
+
+def test_a_programme_that_is_not_there_is_named(tmp_path):
+    supervisor = Supervisor(
+        [Service(Command((str(tmp_path / "flower-supernode"),), {}))], log=tmp_path / "log", told=print
+    )
+    with pytest.raises(ConfigurationError, match="flower-supernode"):
+        supervisor.run(threading.Event())
+
+
+def test_a_log_that_has_grown_large_is_set_aside(tmp_path, running, monkeypatch):
+    monkeypatch.setattr(supervise, "_LARGEST_LOG", 10)
+    monkeypatch.setattr(supervise, "FIRST_PAUSE_S", 30.0)
+    (tmp_path / "log").write_text("x" * 11)
+    told = running(service(ENDS))
+    wait_until(lambda: told)
+    assert (tmp_path / "log.old").read_text() == "x" * 11
+    assert (tmp_path / "log").read_text() == "Exit Code: 305\n"
+    assert (tmp_path / "log").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a process with its parent")
+def test_what_a_killed_supervisor_started_ends_with_it(tmp_path):
+    code = (
+        "import sys, threading; from pathlib import Path;"
+        "from multicentre.deployment.commands import Command;"
+        "from multicentre.deployment.supervise import Service, Supervisor;"
+        "code = 'import os, sys, time; open(sys.argv[1], \"w\").write(str(os.getpid())); time.sleep(60)';"
+        "command = Command((sys.executable, '-c', code, sys.argv[1]), {});"
+        "Supervisor([Service(command)], log=Path(sys.argv[1] + '.log'), told=print).run(threading.Event())"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "pid")])
+    try:
+        wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
+    finally:
+        process.kill()
+        process.wait()
+    wait_until(lambda: not alive(int((tmp_path / "pid").read_text())))

@@ -1,0 +1,142 @@
+"""What is used of flwr beyond its public interface: known by its version, tried before it is relied on."""
+
+import sys
+
+import pytest
+
+pytest.importorskip("flwr")
+
+import importlib.metadata
+
+import httpx
+from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.common.serde import message_from_proto
+from flwr.proto.message_pb2 import Message as ProtoMessage
+from flwr.proto.message_pb2 import Metadata, ObjectTree
+from flwr.proto.recorddict_pb2 import RecordDict as NoContent
+from flwr.supernode.fleet_http_client import FleetHttpClient
+
+from local_grid import LocalGrid
+from multicentre.engines.flower.internal import self_test
+from multicentre.engines.flower.internal.grid import hasten
+from multicentre.engines.flower.internal.link import Delivery, refuse_stopped, refuse_unverified, reply_with
+from multicentre.engines.flower.internal.objects import put_together, take_apart
+from multicentre.engines.flower.records import unpack_letter
+from multicentre.federation.errors import MessageError
+
+_NUMBER = "0" * 64
+
+
+@pytest.fixture
+def delivery():
+    origin = Metadata(run_id=5, message_id=_NUMBER, src_node_id=1, dst_node_id=2, ttl=60.0, message_type="query")
+    message = message_from_proto(ProtoMessage(metadata=origin, content=NoContent()))
+    return Delivery(message, ObjectTree(object_id=_NUMBER))
+
+
+class Store:
+    """Parts of a message, and which of them were asked for."""
+
+    def __init__(self, message: Message) -> None:
+        self.tree, parts = take_apart(message)
+        self.parts = {name: part.deflate() for name, part in parts.items()}
+        self.asked: list[str] = []
+
+    def fetch(self, names):
+        self.asked.extend(names)
+        return {name: self.parts[name] for name in names}
+
+
+def test_installed_flwr_can_be_used() -> None:
+    assert self_test() is None
+
+
+@pytest.mark.parametrize(("version", "tried"), [("1.40.2", False), ("1.42.7", True), ("1.43.0", False), ("2.0", False)])
+def test_versions_that_were_never_tried_are_not_used(version: str, tried: bool, monkeypatch) -> None:
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: version)
+    reason = self_test()
+    assert reason is None if tried else reason == f"flwr {version} was never tried; tried are >=1.41 and <1.43"
+
+
+def test_absent_flwr_is_said(monkeypatch) -> None:
+    def absent(name: str) -> str:
+        raise importlib.metadata.PackageNotFoundError
+
+    monkeypatch.setattr(importlib.metadata, "version", absent)
+    assert "multicentre[flower]" in (self_test() or "")
+
+
+def test_module_that_has_gone_is_said(monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "multicentre.engines.flower.internal.checks", None)
+    assert "cannot be imported" in (self_test() or "")
+
+
+def test_call_that_has_gone_is_said(monkeypatch) -> None:
+    monkeypatch.delattr(FleetHttpClient, "PullObject")
+    assert "FleetHttpClient has no PullObject" in (self_test() or "")
+
+
+def test_changed_argument_is_said(monkeypatch) -> None:
+    monkeypatch.setattr(FleetHttpClient, "__init__", _without_timeout)
+    assert "does not take timeout" in (self_test() or "")
+
+
+def _without_timeout(self, base_url, *, interceptors, verify) -> None:
+    raise AssertionError
+
+
+def test_changed_connection_is_said(monkeypatch) -> None:
+    monkeypatch.setattr(httpx, "Client", type("Client", (httpx.Client,), {"__init__": _refuse}))
+    assert "behaves otherwise than expected (RuntimeError)" in (self_test() or "")
+
+
+def _refuse(self, **options) -> None:
+    raise RuntimeError("a text that is not told")
+
+
+def test_short_letter_is_one_part(delivery) -> None:
+    store = Store(reply_with(b"short", delivery))
+    assert unpack_letter(put_together(store.tree, store.fetch)) == b"short"
+    assert len(store.parts) == 3
+    assert len(store.asked) == 1
+
+
+def test_long_letter_comes_back(delivery) -> None:
+    letter = bytes(range(256)) * 50_000
+    store = Store(reply_with(letter, delivery))
+    assert unpack_letter(put_together(store.tree, store.fetch)) == letter
+
+
+def test_other_content_is_fetched_whole(delivery) -> None:
+    content = RecordDict({"other": ConfigRecord({"number": 3})})
+    store = Store(Message(content, reply_to=delivery.message))
+    assert put_together(store.tree, store.fetch) == content
+
+
+def test_letter_under_another_name_is_not_taken_for_one(delivery) -> None:
+    inner = next(iter(reply_with(b"short", delivery).content.values()))
+    store = Store(Message(RecordDict({"other": inner}), reply_to=delivery.message))
+    assert list(put_together(store.tree, store.fetch)) == ["other"]
+
+
+def test_message_without_content_holds_no_letter(delivery) -> None:
+    store = Store(refuse_stopped(delivery))
+    with pytest.raises(MessageError):
+        put_together(store.tree, store.fetch)
+
+
+def test_refusals_carry_codes_and_fixed_words(delivery) -> None:
+    assert refuse_unverified(delivery).error.code == 7
+    assert refuse_stopped(delivery).error.code == 8
+    assert refuse_stopped(delivery).error.reason == "The site's process stopped."
+
+
+def test_delivery_is_answered_from_its_bytes(delivery) -> None:
+    kept = Delivery.from_bytes(delivery.to_bytes())
+    assert kept.run_id == 5
+    assert refuse_stopped(kept).metadata.reply_to_message_id == _NUMBER
+
+
+def test_grid_of_another_kind_is_left_as_it_is() -> None:
+    grid = object.__new__(LocalGrid)
+    assert hasten(grid) is grid
