@@ -16,9 +16,10 @@ CREATED := $(VENV)/created.stamp
 CORE := $(VENV)/core.stamp
 TOOLS := $(VENV)/tools.stamp
 TORCH := $(VENV)/torch.stamp
+FLOWER := $(VENV)/flower.stamp
 NETWORKS := $(if $(filter 0,$(DEEP)),,$(TORCH))
 
-.PHONY: help demo test check lint types imports format lock clean
+.PHONY: help demo consortium dissolve test loopback check lint types imports format lock clean
 .NOTPARALLEL:
 
 help: ## list the targets
@@ -27,8 +28,17 @@ help: ## list the targets
 demo: $(CORE) ## run a federated analysis of six simulated centres
 	@$(BIN)/multicentre demo
 
+consortium: $(FLOWER) ## a coordinator and three hospitals as processes of this machine, and a study over them
+	@$(BIN)/python examples/consortium/consortium.py up
+
+dissolve: ## end the processes of `make consortium`
+	@$(BIN)/python examples/consortium/consortium.py down
+
 test: check $(NETWORKS) ## all checks, then all tests (DEEP=0: without torch)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto
+
+loopback: $(TOOLS) ## every method over real processes: a coordinator, its proxy, sites (some minutes)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "" tests/contracts/test_loopback.py
 
 check: lint types imports ## lint, types and imports
 
@@ -50,6 +60,7 @@ lock: ## resolve the locked dependencies anew (needs uv; UPGRADE=--upgrade takes
 	$(LOCK) $(UPGRADE) --extra boost --extra flower --extra polars --extra dp --extra codes --group test --group torch-needs \
 		--output-file requirements/test.lock
 	$(LOCK) $(UPGRADE) --constraint requirements/test.lock --output-file requirements/core.lock
+	$(LOCK) $(UPGRADE) --extra flower --constraint requirements/test.lock --output-file requirements/flower.lock
 
 clean: ## remove the environment and every cache
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
@@ -80,6 +91,11 @@ $(CORE): requirements/core.lock pyproject.toml | $(CREATED)
 $(TOOLS): requirements/test.lock $(CORE)
 	@echo "Installing the locked test tools into $(VENV) (once; about a minute)"
 	@$(INSTALL) --no-deps --require-hashes -r requirements/test.lock
+	@touch $@
+
+$(FLOWER): requirements/flower.lock $(CORE)
+	@echo "Installing Flower into $(VENV) (once; about half a minute)"
+	@$(INSTALL) --no-deps --require-hashes -r requirements/flower.lock
 	@touch $@
 
 $(TORCH): requirements/deep.txt $(TOOLS)

@@ -1,4 +1,4 @@
-"""A site's process for tests: an agent that sends letters back, sleeps, breaks or dies as the letter says."""
+"""A site's process for tests: an agent that sends letters back, turns them, sleeps, breaks or dies as they say."""
 
 import os
 import signal
@@ -21,6 +21,8 @@ def handle(letter: bytes) -> bytes:
         raise ValueError(_SECRET)
     elif word == b"die":
         os.kill(os.getpid(), signal.SIGKILL)
+    elif word == b"turn":
+        return letter[::-1]
     return letter
 
 
@@ -46,8 +48,4 @@ def main(address: str, authority: str, key: str, approved: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(
-        main(
-            sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), sys.argv[4], remembers="AGENT_FORGETS" not in os.environ
-        )
-    )
+    sys.exit(main(*sys.argv[1:]))

@@ -62,7 +62,7 @@ class Desks:
         key_of = pseudonym_key.get if isinstance(pseudonym_key, Mapping) else lambda name: pseudonym_key
         self.houses = {
             name: OpenHouse(
-                name, data, _policy(policy, name), identities[name], public, key_of(name), self.ledgers[name]
+                name, data, policy_of(policy, name), identities[name], public, key_of(name), self.ledgers[name]
             )
             for name, data in sites.items()
         }
@@ -83,7 +83,8 @@ class Desks:
         return self.desks[name].handle(letter)
 
 
-def _policy(policy, name):
+def policy_of(policy, name):
+    """Return one site's policy of what may be one for all, or none."""
     if policy is None:
         return mc.Policy()
     return policy.of_site(name) if isinstance(policy, mc.Policy) else policy[name]

@@ -11,7 +11,6 @@ import typer
 from multicentre.cli.console import AsJson, answering, show, show_json
 
 if TYPE_CHECKING:
-    from multicentre.estimator import FederatedEstimator
     from multicentre.privacy.card import DisclosureCard
     from multicentre.studies.study import Study
 
@@ -42,34 +41,23 @@ def _method_card(name: str) -> DisclosureCard:
 
 
 def _study_card(path: Path) -> DisclosureCard:
-    from multicentre.privacy.card import disclosure_card
     from multicentre.privacy.pseudonyms import PseudonymKey
-    from multicentre.studies.cards import complete_card
-    from multicentre.studies.methods import make_estimator
+    from multicentre.studies.cards import study_card
     from multicentre.studies.study import read_study
 
     study = read_study(path)
     if study.privacy.pseudonym_key is not None:
         PseudonymKey.read(study.privacy.pseudonym_key)
-    loosest = min(study.policies.values(), key=lambda policy: policy.min_patients)
-    estimator = make_estimator(study)
-    card = disclosure_card(
-        estimator.site_part,
-        protection="masked" if study.privacy.secure_sum else "clear",
-        n_sites=len(study.sites),
-        policy=loosest,
-        plan=estimator.privacy_plan(),
-        sites_per_patient=study.privacy.sites_per_patient,
-        asked=estimator.asked_steps(),
-    )
-    card = complete_card(card, study, estimator)
-    return dataclasses.replace(card, warnings=(*card.warnings, *_objections(study, estimator)))
+    card = study_card(study)
+    return dataclasses.replace(card, warnings=(*card.warnings, *_objections(study)))
 
 
-def _objections(study: Study, estimator: FederatedEstimator) -> list[str]:
+def _objections(study: Study) -> list[str]:
     """Return which sites' policies will refuse the study, and why."""
+    from multicentre.studies.methods import make_estimator
     from multicentre.studies.objections import find_objections
 
+    estimator = make_estimator(study)
     return [
         f"{site}'s policy refuses this study: {objection.reason}."
         for site, policy in study.policies.items()

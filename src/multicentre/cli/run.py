@@ -61,7 +61,7 @@ def _run(
 def _connection(coordinator: Path | None, study: Study) -> Connect | None:
     if coordinator is None:
         return None
-    from multicentre.deployment.running import connect
+    from multicentre.deployment.running import connect_sites
 
     folder = coordinator
-    return lambda: connect(folder, study, tell)
+    return lambda: connect_sites(folder, study.sites, tell)

@@ -164,16 +164,25 @@ def show_log(
     from multicentre.deployment.site import read_site
     from multicentre.privacy.ledger import read_ledger
 
-    site = read_site(folder)
-    if study is None:
-        paths = {path.stem: path for path in sorted(site.ledgers.glob("*.jsonl"))}
-    else:
-        paths = {study: site.ledger_of(study)}
+    paths = _ledgers_of(read_site(folder), study)
+    found = {path: list(read_ledger(path)) for path in paths}
+    names = {path: entries[0]["study"] if entries else path.stem for path, entries in found.items()}
     if as_json:
-        return show_json({name: list(read_ledger(path)) for name, path in paths.items()})
-    for name, path in paths.items():
-        show_ledger(path, name)
+        return show_json({names[path]: entries for path, entries in found.items()})
+    for path in paths:
+        show_ledger(path, names[path])
     return None
+
+
+def _ledgers_of(site: Site, study: str | None) -> list[Path]:
+    from multicentre.federation.errors import ConfigurationError
+
+    if study is None:
+        return sorted(site.ledgers.glob("*.jsonl"))
+    path = site.ledger_of(study)
+    if not path.exists():
+        raise ConfigurationError("this site has no ledger of the study", where=study, mend="No run was opened yet.")
+    return [path]
 
 
 def _described(site: Site, proposal: Proposal, known: Approvals) -> str:

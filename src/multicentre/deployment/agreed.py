@@ -11,7 +11,7 @@ from multicentre.federation.errors import ConfigurationError, RefusedByPolicy
 from multicentre.federation.noise import Noise, Plan, PlanReview
 from multicentre.federation.steps import SitePart
 from multicentre.federation.terms import Terms
-from multicentre.privacy.guard import Guard, _facts
+from multicentre.privacy.guard import Guard, facts_of_call
 from multicentre.privacy.ledger import Ledger
 from multicentre.privacy.policy import Policy
 from multicentre.privacy.secure_sum.keys import MaskingKeys
@@ -108,7 +108,7 @@ class AgreedGuard(Guard):
         """
         where, reason = self.agreed.objection(call)
         if reason:
-            self.ledger.append("refusal", {**_facts(call), "reason": f"{where}: {reason}"})
+            self.ledger.append("refusal", {**facts_of_call(call), "reason": f"{where}: {reason}"})
             raise RefusedByPolicy(reason, where=f"{call.step.name}, {where}", mend=_MEND)
         super().admit(call)
 

@@ -20,6 +20,7 @@ QUIET = {
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
 }
 LOOPBACK = ("127.0.0.1", "localhost")
+_PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 
 
 @dataclass(frozen=True)
@@ -49,21 +50,27 @@ class Command:
         return " ".join([*settings, shlex.join(self.arguments)])
 
     def environment(self) -> dict[str, str]:
-        """Return the whole environment: the caller's without its own Flower settings, and then `settings`.
-
-        A proxy for the way out is kept, and left out for this machine itself.
-        """
+        """Return the whole environment: the caller's without its own Flower settings, and then `settings`."""
         kept = {key: value for key, value in os.environ.items() if not key.upper().startswith("FLWR_")}
-        for key in ("NO_PROXY", "no_proxy"):
-            named = [one for one in kept.get(key, "").split(",") if one]
-            kept[key] = ",".join([*named, *(one for one in LOOPBACK if one not in named)])
         return kept | dict(self.settings)
 
 
 def flower_settings(home: Path, **more: str) -> dict[str, str]:
-    """Return what every Flower process is told: no telemetry, no update check, no installs, a private home."""
+    """Return what every Flower process is told: no telemetry, no update check, no installs, a private home.
+
+    Where the environment names a proxy for the way out, it is kept, and left out for this machine itself.
+    """
     path = os.pathsep.join([str(programs()), os.environ.get("PATH", os.defpath)])
-    return {**QUIET, "FLWR_HOME": str(home), **more, "PATH": path}
+    return {**QUIET, "FLWR_HOME": str(home), **more, **_past_the_proxy(), "PATH": path}
+
+
+def _past_the_proxy() -> dict[str, str]:
+    if not any(os.environ.get(name) for proxy in _PROXIES for name in (proxy, proxy.upper())):
+        return {}
+    given = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
+    named = [one.strip() for one in given.split(",") if one.strip()]
+    every = ",".join([*named, *(one for one in LOOPBACK if one not in named)])
+    return {"NO_PROXY": every, "no_proxy": every}
 
 
 def programs() -> Path:

@@ -6,7 +6,7 @@ import hashlib
 import hmac
 import logging
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from multicentre.assembly import facts_of, open_site
@@ -19,7 +19,7 @@ from multicentre.deployment.node_key import read_public_key
 from multicentre.deployment.site import Site
 from multicentre.engines.remote.packing import Opening
 from multicentre.federation.errors import ConfigurationError, DataError, MulticentreError, RefusedByPolicy
-from multicentre.federation.runtime import SiteRuntime
+from multicentre.federation.runtime import SiteRuntime, WorkedOn
 from multicentre.federation.steps import SitePart
 from multicentre.federation.storage import Store
 from multicentre.privacy.ledger import Ledger, mend_ledger
@@ -46,6 +46,7 @@ class Held:
     guard: AgreedGuard
     data: PatientData
     key: PseudonymKey | None
+    worked_on: WorkedOn = field(default_factory=WorkedOn)
 
 
 class SiteHouse:
@@ -91,6 +92,7 @@ class SiteHouse:
             peers=self._peers(approvals, opening) if masked else None,
             store=store,
             key=held.key,
+            worked_on=held.worked_on,
         )
 
     def offers(self, study: str, method: str) -> type[SitePart]:

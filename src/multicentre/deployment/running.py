@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from multicentre import __version__
@@ -11,19 +11,19 @@ from multicentre.deployment.consortium import Consortium
 from multicentre.deployment.register import Register
 from multicentre.engines.remote.carrier import Carrier
 from multicentre.federation.errors import ConfigurationError, MissingExtra
-from multicentre.studies.study import Study
 
 CONNECTION = "consortium"
 
 
-def connect(folder: Path, study: Study, tell: Callable[[str], None]) -> Carrier:
-    """Return what carries a study's letters to its sites, over the coordinator of a folder.
+def connect_sites(folder: Path, sites: Iterable[str], tell: Callable[[str], None]) -> Carrier:
+    """Return what carries letters to sites, over the coordinator of a folder.
 
     Parameters
     ----------
     folder : Path
         What ``multicentre study init`` made; its coordinator must be up.
-    study : Study
+    sites : iterable of str
+        Names of the sites, as the register has them.
     tell : callable
         Is told each of Flower's commands as it is run.
 
@@ -32,7 +32,7 @@ def connect(folder: Path, study: Study, tell: Callable[[str], None]) -> Carrier:
     MissingExtra
         Flower is not installed here.
     ConfigurationError
-        A site of the study is not in the register, the bundle of this version was not signed, or the coordinator
+        A site is not in the register, the bundle of this version was not signed, or the coordinator
         does not answer.
     """
     try:
@@ -54,20 +54,21 @@ def connect(folder: Path, study: Study, tell: Callable[[str], None]) -> Carrier:
     def stop(run: int) -> tuple[str, ...]:
         return (*command.arguments, "stop", str(run), CONNECTION, "--format", "json")
 
-    return Bridge(_keys(consortium, study), submit, stop=stop, environment=own, told=tell)
+    return Bridge(_keys(consortium, sites), submit, stop=stop, environment=own, told=tell)
 
 
-def _keys(consortium: Consortium, study: Study) -> dict[str, str]:
-    """Return the public key of each of the study's sites, in the study's order."""
+def _keys(consortium: Consortium, sites: Iterable[str]) -> dict[str, str]:
+    """Return the public key of each site, in the order given."""
     registered = {entry.card.name: entry.card.public_key for entry in Register.read(consortium.register).current}
-    strangers = [site for site in study.sites if site not in registered]
+    named = tuple(sites)
+    strangers = [site for site in named if site not in registered]
     if strangers:
         raise ConfigurationError(
             f"the coordinator's register holds no such site: {', '.join(strangers)}",
             where="sites",
             mend="Add it with its public card: multicentre coordinator add-site NAME.site.toml.",
         )
-    return {site: registered[site] for site in study.sites}
+    return {site: registered[site] for site in named}
 
 
 def _reference(consortium: Consortium) -> str:

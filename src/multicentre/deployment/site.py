@@ -207,7 +207,7 @@ def plain_name(name: str) -> str:
     >>> plain_name("hips")
     'hips'
     >>> plain_name("Ward 7")
-    'ward-7.9f5d8ba6'
+    'ward-7.7f0f2d06'
     """
     if _PLAIN.fullmatch(name) and name == name.lower():
         return name

@@ -29,11 +29,10 @@ from multicentre.federation.errors import (
     MulticentreError,
     RefusedByPolicy,
 )
-from multicentre.privacy.card import DisclosureCard, disclosure_card
+from multicentre.privacy.card import DisclosureCard
 from multicentre.privacy.ledger import Ledger, read_ledger
 from multicentre.privacy.pseudonyms import PseudonymKey
-from multicentre.studies.asked import protection_of
-from multicentre.studies.cards import complete_card
+from multicentre.studies.cards import study_card
 from multicentre.studies.methods import make_estimator
 from multicentre.studies.objections import find_objections
 from multicentre.studies.study import Study
@@ -116,21 +115,6 @@ def examine(site: Site, *, far: bool = True, data: bool = True) -> Examination:
     for name in approvals.studies:
         found.look(f"study {name}", lambda name=name: _study(site, approvals, name, found, data))  # type: ignore[misc]
     return found
-
-
-def study_card(study: Study) -> DisclosureCard:
-    """Return all that a study would let out of a site, under the loosest of the policies that it holds."""
-    estimator = make_estimator(study)
-    card = disclosure_card(
-        estimator.site_part,
-        protection=protection_of(study),
-        n_sites=len(study.sites),
-        policy=min(study.policies.values(), key=lambda policy: policy.min_patients),
-        plan=estimator.privacy_plan(),
-        sites_per_patient=study.privacy.sites_per_patient,
-        asked=estimator.asked_steps(),
-    )
-    return complete_card(card, study, estimator)
 
 
 def card_at(site: Site, study: Study) -> DisclosureCard:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sqlite3
 import stat
 import threading
 import time
@@ -44,7 +45,7 @@ def superlink_command(consortium: Consortium) -> Command:
         "--enable-supernode-auth",
         *("--isolation", "process"),
         *("--superexec-auth-secret-file", str(consortium.superexec_secret)),
-        *("--database", str(consortium.state / "superlink.db")),
+        *("--database", str(database(consortium))),
         "--disable-runtime-dependency-installation",
     )
 
@@ -58,6 +59,18 @@ def superexec_command(consortium: Consortium) -> Command:
         *("--superexec-auth-secret-file", str(consortium.superexec_secret)),
         *("--parent-pid", str(os.getpid())),
     )
+
+
+def database(consortium: Consortium) -> Path:
+    """Return the file that lets the SuperLink go on where it was after a restart."""
+    return consortium.state / "superlink.db"
+
+
+def wipe_freed(path: Path) -> None:
+    """Rewrite a database that nobody has open without the pages that it freed: they still hold messages of sites."""
+    if path.exists():
+        with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(path)) as opened:
+            opened.execute("VACUUM")
 
 
 class Coordinator:
@@ -104,6 +117,7 @@ class Coordinator:
                 self._tell("Stopping.")
                 stop_all(self._kept, STOPPED_WITHIN_S)
                 hub.close()
+                wipe_freed(database(self._consortium))
                 self._record.unlink(missing_ok=True)
 
     @property
@@ -120,6 +134,7 @@ class Coordinator:
             self._tell(f"{consortium.settings.tls.certificate} ends in {left:.0f} days: bring a new one.")
         consortium.write_connection()
         write_proxy(consortium)
+        wipe_freed(database(consortium))
         check_free(consortium.settings.loopback.superlink, "coordinator.toml, loopback.superlink")
 
     def _start(self) -> None:
@@ -134,7 +149,8 @@ class Coordinator:
 
     def _place(self) -> str:
         if self._proxy == "none":
-            return f"sites on this machine connect to {self._consortium.superlink_address}"
+            address, ca = self._consortium.superlink_address, self._consortium.own_ca
+            return f"sites on this machine connect to {address} and trust {ca}"
         return f"sites connect to {self._consortium.address}"
 
     def _begin(self, one: Kept) -> None:

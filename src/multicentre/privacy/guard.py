@@ -96,7 +96,7 @@ class Guard:
             asks for noise and there is none, the noise costs more than is left, or a field needs a permission that the
             policy does not give.
         """
-        policy, facts = self.policy, _facts(call)
+        policy, facts = self.policy, facts_of_call(call)
         if self.payment.account is not None and self._failures >= MOST_FAILURES and call.step.part.holds_patients:
             reason = f"{MOST_FAILURES} steps broke, and each told something"
             self._refuse(facts, RefusedByPolicy, reason, "epsilon", mend=_LOCKED)
@@ -142,7 +142,7 @@ class Guard:
         RefusedByPolicy
             The budget was spent in the meantime.
         """
-        facts = _facts(call)
+        facts = facts_of_call(call)
         if not _is_declared(call, release):
             self._refuse(facts, DisclosureRefused, "the answer is not the release that the step declares", "release")
         try:
@@ -169,7 +169,7 @@ class Guard:
         """
         if call.step.part is PlanReview:
             return error
-        self.ledger.append("failure", {**_facts(call), "reason": type(error).__name__})
+        self.ledger.append("failure", {**facts_of_call(call), "reason": type(error).__name__})
         if not call.step.part.holds_patients or self.payment.account is None:
             return error
         self._log.error("step %s of %s: %s", call.step.name, call.step.method, error)
@@ -178,7 +178,7 @@ class Guard:
     def _refuse_answer(self, call: Call, reason: str, where: str, *, mend: str = _MEND) -> NoReturn:
         """Refuse an answer for what is in it; with a budget the coordinator is not told what that was."""
         try:
-            self._refuse(_facts(call), DisclosureRefused, reason, where, mend=mend)
+            self._refuse(facts_of_call(call), DisclosureRefused, reason, where, mend=mend)
         except DisclosureRefused:
             if self.payment.account is None:
                 raise
@@ -240,7 +240,7 @@ class Guard:
             if permission and (lacking := self.policy.lacks(permission)):
                 mend = f"Mask the sums (secure_sum=True). {_MEND}" if _is_bare(call, declaration) else _MEND
                 reason = f"this leaves only where the policy says {lacking}"
-                self._refuse(_facts(call), RefusedByPolicy, reason, place(call.step.releases, name), mend=mend)
+                self._refuse(facts_of_call(call), RefusedByPolicy, reason, place(call.step.releases, name), mend=mend)
 
     def _check_difference(self, call: Call, cohort: Cohort) -> None:
         least = self.policy.min_difference
@@ -248,11 +248,11 @@ class Guard:
             return
         if not len(cohort):
             reason = "without patient ids nobody can tell by how many patients two cohorts differ"
-            self._refuse(_facts(call), DisclosureRefused, reason, "min_difference")
+            self._refuse(facts_of_call(call), DisclosureRefused, reason, "min_difference")
         closest = self.memory.closest(_step(call), cohort)
         if closest is not None and 0 < closest < least:
             reason = f"the cohort differs from one already answered for by fewer than {least} patients"
-            self._refuse(_facts(call), DisclosureRefused, reason, "min_difference")
+            self._refuse(facts_of_call(call), DisclosureRefused, reason, "min_difference")
 
     def _remember(self, call: Call, cohort: Cohort) -> None:
         if self.policy.min_difference:
@@ -316,7 +316,8 @@ def _says_something(declaration: Declaration, value: Any) -> bool:
     return len(value) > 0 if declaration.kind in ("text", "texts") else bool(np.any(value))
 
 
-def _facts(call: Call) -> dict[str, Any]:
+def facts_of_call(call: Call) -> dict[str, Any]:
+    """Return what every entry of a ledger says of the call that it is about."""
     return {
         "study": call.study,
         "session": call.session,

@@ -78,6 +78,7 @@ class RunFacts(BaseModel):
     bytes_from_sites: int
     bytes_to_sites: int
     lost: list[str] = []
+    losses: dict[str, str] = {}
     privacy: str | None = None
     message: str
     headline: list[Headline]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from multicentre.data.identifiers import IDENTIFIER
 from multicentre.privacy.card import DisclosureCard, disclosure_card
 from multicentre.studies.asked import Asked, aligning_steps, fitting, fitting_steps, protection_of
+from multicentre.studies.methods import make_estimator
 from multicentre.studies.validating import validation_cards
 
 if TYPE_CHECKING:
@@ -199,3 +200,18 @@ def _without(card: DisclosureCard, steps: Collection[str]) -> DisclosureCard:
         steps=tuple((name, purpose) for name, purpose in card.steps if name not in steps),
         individual=tuple(name for name in card.individual if name not in steps),
     )
+
+
+def study_card(study: Study) -> DisclosureCard:
+    """Return all that a study would let out of a site, under the loosest of the policies that it holds."""
+    estimator = make_estimator(study)
+    card = disclosure_card(
+        estimator.site_part,
+        protection=protection_of(study),
+        n_sites=len(study.sites),
+        policy=min(study.policies.values(), key=lambda policy: policy.min_patients),
+        plan=estimator.privacy_plan(),
+        sites_per_patient=study.privacy.sites_per_patient,
+        asked=estimator.asked_steps(),
+    )
+    return complete_card(card, study, estimator)

@@ -65,6 +65,7 @@ def _facts(study: Study, engine: str, sites: list[dict[str, Any]], least: int) -
         "bytes_from_sites": 0,
         "bytes_to_sites": 0,
         "lost": [],
+        "losses": {},
         "message": "",
         "headline": [],
     }

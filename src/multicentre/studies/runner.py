@@ -25,7 +25,7 @@ from multicentre.studies.comparison import Comparison, compare
 from multicentre.studies.disclosure import concerns_patients, summarise_ledgers
 from multicentre.studies.facts import IN_PROCESS, Clock, choose_headline, first_facts, remote_facts
 from multicentre.studies.folder import DIGESTS, RunFolder
-from multicentre.studies.listening import Labelled
+from multicentre.studies.listening import Labelled, Noting
 from multicentre.studies.methods import make_estimator
 from multicentre.studies.objections import check_policies
 from multicentre.studies.remote import check_told, keep_told
@@ -44,7 +44,7 @@ class _Run:
     estimator: FederatedEstimator
     sites: Mapping[str, SiteData]
     policies: Mapping[str, Policy]
-    listener: Listener
+    listener: Noting
     key: PseudonymKey | None
     connect: Connect | None = None
     folder: RunFolder = field(init=False)
@@ -156,9 +156,9 @@ def _resumed(
 def _prepared(
     study: Study, sites: Mapping[str, SiteData] | None, listener: Listener | None, connect: Connect | None
 ) -> _Run:
-    estimator = make_estimator(study)
+    estimator, noting = make_estimator(study), Noting(listener or Silence())
     if connect is not None:
-        return _Run(study, estimator, {}, {}, listener or Silence(), None, connect)
+        return _Run(study, estimator, {}, {}, noting, None, connect)
     if estimator.aligned_by is not None:
         check_policies(study, estimator)
     policies = study.policies
@@ -168,7 +168,7 @@ def _prepared(
     }
     path = study.privacy.pseudonym_key
     key = None if path is None else PseudonymKey.read(path)
-    return _Run(study, estimator, allowed, policies, listener or Silence(), key)
+    return _Run(study, estimator, allowed, policies, noting, key)
 
 
 def _allowed(name: str, data: PatientData, policy: Policy) -> PatientData:
@@ -211,6 +211,7 @@ def _carried_out(run: _Run) -> RunFolder:
             rounds=len(run.estimator.history_),
             privacy=_privacy(run, federation),
             lost=[name for name in run.study.sites if name not in run.estimator.federation.sites],
+            losses=_losses(run),
             headline=choose_headline(run.estimator.figures, comparison),
             **clock.facts(federation),
         )
@@ -227,6 +228,7 @@ def _federation(run: _Run) -> Federation:
             agreed=digest_of(run.study),
             quorum=terms.quorum,
             time_limit_s=terms.time_limit_s,
+            patience_s=terms.patience_s,
             sites_per_patient=run.study.privacy.sites_per_patient,
             folder=run.folder.path,
             listener=Labelled(run.listener, "fit"),
@@ -317,10 +319,15 @@ def _note_end(run: _Run, error: BaseException, federation: Federation | None, cl
         _write_disclosure(run, federation)
     message = "interrupted" if isinstance(error, KeyboardInterrupt) else _message(error)
     status = "interrupted" if resumable else "failed"
-    run.folder.update(status=status, message=message, **clock.facts(federation))
+    run.folder.update(status=status, message=message, losses=_losses(run), **clock.facts(federation))
     error.add_note(f"The run is kept in {run.folder.path}")
     if resumable:
         error.add_note(_how_to_resume(run))
+
+
+def _losses(run: _Run) -> dict[str, str]:
+    """Return why sites were lost, here or in the processes that had the run before."""
+    return {**run.folder.facts.get("losses", {}), **run.listener.losses}
 
 
 def _how_to_resume(run: _Run) -> str:

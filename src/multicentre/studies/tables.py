@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic_core import PydanticCustomError
 
 from multicentre.data.events.windows import Anchor
+from multicentre.engines.remote.engine import PATIENCE_S
 from multicentre.federation.errors import ConfigurationError
 from multicentre.privacy.normalisation import DateOrder
 from multicentre.privacy.normalisation import Kind as IdentifierKind
@@ -181,6 +182,7 @@ class RunTable(Table):
 
     quorum: Literal["all"] | Annotated[int, Field(ge=1)] = "all"
     time_limit_s: float | None = Field(default=None, gt=0)
+    patience_s: float = Field(default=PATIENCE_S, ge=0)
     strict: bool = False
     compare: bool = True
     holdout: float = Field(default=0.25, gt=0, lt=1)

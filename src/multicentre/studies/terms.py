@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any
 
 from multicentre.studies.study import Study
-
-_LOCAL = {"study": {"output", "description"}, "privacy": {"pseudonym_key", "policy", "sites"}, "run": {"strict"}}
 
 
 def digest_of(study: Study) -> str:
     """Return the SHA-256 of a study's terms: method, parameters, schema, privacy, rounds and the names of its sites.
 
-    Paths, policies and the folder of results are each reader's own and not part of it.
+    Not part of it is what each reader has of its own: paths, policies, the folder of results, with what a simulated run
+    is compared, and how long the coordinator waits for a site that is away.
 
     Examples
     --------
@@ -29,16 +27,12 @@ def digest_of(study: Study) -> str:
     False
     """
     agreed = {
-        "study": _shared("study", study.about.model_dump()),
+        "study": study.about.model_dump(exclude={"output", "description"}),
         "parameters": study.parameters,
         "data": study.data.model_dump(),
         "sites": sorted(study.sites),
-        "privacy": _shared("privacy", study.privacy.model_dump()),
-        "run": _shared("run", study.run.model_dump()),
+        "privacy": study.privacy.model_dump(exclude={"pseudonym_key", "policy", "sites"}),
+        "run": study.run.model_dump(exclude={"strict", "compare", "holdout", "patience_s"}),
         "validation": study.validation and study.validation.model_dump(),
     }
     return hashlib.sha256(json.dumps(agreed, sort_keys=True, default=str).encode()).hexdigest()
-
-
-def _shared(table: str, content: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in content.items() if key not in _LOCAL[table]}

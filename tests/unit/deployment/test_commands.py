@@ -39,10 +39,20 @@ def test_flower_is_told_to_keep_quiet_and_install_nothing(tmp_path, monkeypatch)
 
 def test_proxy_is_kept_for_the_way_out_and_left_out_for_this_machine(tmp_path, monkeypatch):
     monkeypatch.setenv("HTTPS_PROXY", "http://proxy.hospital:3128")
+    monkeypatch.delenv("no_proxy", raising=False)
     monkeypatch.setenv("NO_PROXY", "intranet,localhost")
-    environment = Command(("x",), flower_settings(tmp_path)).environment()
+    command = Command(("x",), flower_settings(tmp_path))
+    environment = command.environment()
     assert environment["HTTPS_PROXY"] == "http://proxy.hospital:3128"
-    assert environment["NO_PROXY"] == "intranet,localhost,127.0.0.1"
+    assert environment["NO_PROXY"] == environment["no_proxy"] == "intranet,localhost,127.0.0.1"
+    assert "NO_PROXY=intranet,localhost,127.0.0.1" in command.as_typed()
+
+
+def test_without_a_proxy_nothing_is_said_of_one(tmp_path, monkeypatch):
+    for name in ("http_proxy", "https_proxy", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    assert "NO_PROXY" not in flower_settings(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -94,11 +94,29 @@ def test_a_range_that_does_not_fit_is_said_before_anything_is_asked():
     assert not federation.traffic.calls
 
 
-def test_a_batch_of_sums_shares_an_agreement_and_the_next_agrees_anew():
+def test_a_batch_of_sums_shares_an_agreement_and_the_next_is_three_times_all_before():
     federation = begun(mixed(), mixed(), mixed(), n_sums=3)
-    for _ in range(7):
+    n_agreements = []
+    for _ in range(3 + 9 + 36 + 1):
         assert federation.sum(MixedSite.answer, Nothing()).n == 90
-    assert federation.traffic.calls == {"advertise": 3, "agree": 3, "answer": 7}
+        n_agreements.append(federation.traffic.calls["advertise"])
+    assert [n_agreements.count(number) for number in (1, 2, 3, 4)] == [3, 9, 36, 1]
+    assert federation.traffic.calls["agree"] == 4
+
+
+def test_a_batch_holds_256_sums_at_most():
+    federation = begun(mixed(), mixed(), n_sums=100)
+    for _ in range(101):
+        federation.sum(MixedSite.answer, Nothing())
+    assert federation._summation._agreed[federation].terms.n_sums == 256
+
+
+def test_after_a_loss_the_next_batch_goes_by_the_sums_there_were():
+    federation = begun(mixed(), mixed(), mixed(), n_sums=4, quorum=2, faults=Faults(lose={"site-2": 9}))
+    for _ in range(4):
+        federation.sum(MixedSite.answer, Nothing())
+    assert federation.sites == ("site-0", "site-1")
+    assert federation._summation._agreed[federation].terms.n_sums == 3 * 3
 
 
 def test_what_recovery_costs():

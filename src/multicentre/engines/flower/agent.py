@@ -31,7 +31,7 @@ from multicentre.federation.errors import ConfigurationError, MessageError, Mult
 from multicentre.federation.storage import held
 
 _IDLE_SHARE, _LONGEST_POLL_S = 0.1, 1.0
-_SURE_SHARE, _GAPS = 0.6, 4
+_SURE_SHARE, _GAPS = 0.75, 4
 _FIRST_RETRY_S, _LONGEST_RETRY_S = 0.25, 10.0
 _ASK_AGAIN_S = 2.0
 _AWAY_S = 2.0

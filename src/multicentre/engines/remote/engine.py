@@ -48,6 +48,7 @@ class _Underway:
     letter: Letter
     packed: bytes
     tries: int = 0
+    reason: Reason | None = None
     since: datetime | None = None
     failing: float = 0.0
     again_at: float | None = None
@@ -201,6 +202,7 @@ class RemoteEngine:
         letters = {site: self._letter(kind, number, site, body) for site, body in bodies.items()}
         underway = {site: _Underway(letter, letter.pack()) for site, letter in letters.items()}
         replies: dict[str, Reply | Lost | Refused] = {}
+        asked = _now()
         if underway:
             self._carrier.send({site: one.packed for site, one in underway.items()})
         while underway and (deadline is None or time.monotonic() < deadline):
@@ -211,8 +213,9 @@ class RemoteEngine:
                     self._sites[site].away = isinstance(reply, Lost)
                     del underway[site]
             self._send_again(underway)
-        for site in underway:
-            replies[site] = Lost(QuorumLost(f"no answer within the time limit, since {_now()}", where=site))
+        for site, one in underway.items():
+            away = "" if one.reason is None else f", {_REASONS[one.reason]}"
+            replies[site] = Lost(QuorumLost(f"no answer since {asked} within the time limit{away}", where=site))
         return replies
 
     def _letter(self, kind: Kind, number: int, site: str, body: bytes) -> Letter:
@@ -235,6 +238,7 @@ class RemoteEngine:
                 )
             )
         now = time.monotonic()
+        one.reason = came.reason
         if one.since is None:
             one.since, one.failing = datetime.now(UTC), now
         patience_s = 0.0 if self._sites[site].away else self._patience_s

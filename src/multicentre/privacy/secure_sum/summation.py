@@ -166,9 +166,7 @@ class MaskedSummation:
             )
         threshold = min(max(federation.needed, (len(sites) + self._n_colluding) // 2 + 1), len(sites))
         name = secrets.token_hex(8)
-        return Invitation(
-            federation.terms.study, federation.session, name, sites, threshold, n_sums, self._n_colluding
-        )
+        return Invitation(federation.terms.study, federation.session, name, sites, threshold, n_sums, self._n_colluding)
 
 
 def _mask(terms: Invitation, number: int) -> Mask:

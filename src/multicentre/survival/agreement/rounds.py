@@ -68,9 +68,9 @@ def steps_of_agreement(needs: Needs) -> frozenset[str]:
     >>> sorted(steps_of_agreement(Needs()))
     ['agree', 'compare_units', 'count_times', 'describe']
     """
-    given = needs.times is not None
-    steps = {"describe", "agree"} | ({"sum_sizes", "sum_squares"} if given else {"count_times", "compare_units"})
-    if needs.exact and not given:
+    counting = {"count_times", "compare_units"} if needs.times is None else {"sum_sizes", "sum_squares"}
+    steps = {"describe", "agree"} | counting
+    if needs.exact:
         steps |= {"tell_times"}
     if needs.n_bins:
         steps |= {"count_columns"}
@@ -166,10 +166,10 @@ def _sum_squares(
 
 
 def _grid(federation: Federation, part: type[SurvivalPart], needs: Needs, counts: sent.TimeCounts | None) -> Floats:
-    if needs.times is not None or counts is None:
-        times = np.zeros(0) if needs.times is None else needs.times
-        check_grid(times)
-        return times
+    if needs.times is not None:
+        check_grid(needs.times)
+        return needs.times
+    assert counts is not None
     horizon = horizon_of(counts.leaving) if needs.horizon is None else float(needs.horizon)
     if needs.exact:
         told = federation.ask(part.tell_times, sent.OfCause(needs.cause))

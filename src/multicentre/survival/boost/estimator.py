@@ -171,7 +171,7 @@ class FedSurvBoost(SurvivalEstimator):
     def asked_steps(self) -> frozenset[str]:
         """Return the names of the steps that a fit with these parameters may ask of a site."""
         plan = make_plan(self.get_params(deep=False))
-        steps = {"begin", "receive", "judge", "reweigh", STEPS[plan.weak_learner].name}
+        steps = {"begin", "judge", "reweigh", STEPS[plan.weak_learner].name}
         if plan.norm == "max":
             steps |= {"mark_largest"}
         if plan.needs_censoring:

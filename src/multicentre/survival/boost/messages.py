@@ -101,8 +101,8 @@ class FitNetwork(Fit):
 
 
 @dataclass(frozen=True)
-class Hypotheses(Message):
-    """Learners of all sites, and the hypotheses that are mixed from them."""
+class Hypotheses(Scale):
+    """Learners of all sites, and the hypotheses that are mixed from them; no learners where those sent before serve."""
 
     packed: Bytes = array("the learners as bytes", ("b",), dtype="u1")
     lengths: Integers = array("bytes of each", ("m",), dtype="i8")

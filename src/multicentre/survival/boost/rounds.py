@@ -100,14 +100,14 @@ def boost(
     begin = sent.Begin(plan.seed, n_folds, held, plan.loss, staying)
     pool = federation.once(f"{name}-pool", sent.Pool, lambda: _gather_pool(federation, plan, agreed, begin))
     rounds = federation.rounds(
-        plan.n_rounds, sent.Ensemble, lambda: _start(federation, begin, pool, agreed), name=f"{name}-rounds"
+        plan.n_rounds, sent.Ensemble, lambda: _start(federation, plan, begin, pool), name=f"{name}-rounds"
     )
     fixed = _read_pool(pool, agreed)
     for number in rounds:
         before = rounds.state
         scale = sent.Scale(before.log_total, plan.log_cap(agreed.n_patients))
         offer = fixed if plan.candidates == "pool" else _fit(federation, plan, agreed, scale, number, fixed)
-        judged = _judge(federation, plan, offer, scale, is_first=not len(before.votes))
+        judged = _judge(federation, plan, offer, scale, number, is_first=not len(before.votes))
         after = replace(before, dropped=(*before.dropped, *offer.dropped), stopped=judged.verdict.stop)
         if judged.verdict.kept:
             after = _join(federation, plan, after, offer, judged, scale, len(agreed.columns))
@@ -148,24 +148,18 @@ def _read_pool(pool: sent.Pool, agreed: Agreed) -> Offer:
     return Offer(split(pool.packed, pool.lengths, LEARNERS, len(agreed.columns)), pool.names, ())
 
 
-def _start(federation: Federation, begin: sent.Begin, pool: sent.Pool, agreed: Agreed) -> sent.Ensemble:
-    federation.ask(BoostSite.begin, begin)
-    n_learners = len(pool.names)
-    if n_learners:
-        fixed = _read_pool(pool, agreed).learners
-        federation.ask(BoostSite.receive, sent.Hypotheses(*pack_learners(fixed), np.eye(n_learners)))
+def _start(federation: Federation, plan: Plan, begin: sent.Begin, pool: sent.Pool) -> sent.Ensemble:
+    if plan.candidates == "pool":
+        # The sites' own boosting has changed their weights.
+        federation.ask(BoostSite.begin, begin)
     bytes_, whole, none, unknown = np.zeros(0, np.uint8), np.zeros(0, np.int64), np.zeros(0), float("inf")
     return sent.Ensemble(bytes_, whole, whole, none, none, (), pool.dropped, 0.0, unknown, unknown, 0, "")
 
 
 def _fit(federation: Federation, plan: Plan, agreed: Agreed, scale: sent.Scale, number: int, fixed: Offer) -> Offer:
-    """Ask every site for a learner, and send all of them to all sites."""
+    """Ask every site for a learner; return all of them, and those that stay the same in all rounds."""
     found = _ask_sites(federation, plan, agreed, scale, number, alone=False)
-    offer = Offer([*found.learners, *fixed.learners], [*found.names, *fixed.names], found.dropped)
-    if offer.learners:
-        shares = mix(len(found.learners), len(offer.learners), plan.candidates)
-        federation.ask(BoostSite.receive, sent.Hypotheses(*pack_learners(offer.learners), shares))
-    return offer
+    return Offer([*found.learners, *fixed.learners], [*found.names, *fixed.names], found.dropped)
 
 
 def _ask_sites(
@@ -210,13 +204,20 @@ def mix(n_sites: int, n_learners: int, candidates: str) -> Floats:
     return np.vstack(parts[candidates])
 
 
-def _judge(federation: Federation, plan: Plan, offer: Offer, scale: sent.Scale, *, is_first: bool) -> Judgement:
-    """Sum the errors over sites and choose; a hypothesis mixes some of the learners offered."""
+def _judge(
+    federation: Federation, plan: Plan, offer: Offer, scale: sent.Scale, number: int, *, is_first: bool
+) -> Judgement:
+    """Send the learners to all sites, sum the errors and choose; a hypothesis mixes some of the learners offered.
+
+    A pool is sent in the first round alone.
+    """
     if not offer.learners:
         return Judgement(decide(np.zeros(0), np.zeros(0), 1.0, plan.rule, is_first=is_first), np.zeros((0, 0)), 1.0)
     n_sites = sum(name != EVERYONE for name in offer.names)
     shares = mix(n_sites, len(offer.learners), plan.candidates)
-    errors = federation.sum(BoostSite.judge, scale)
+    told = offer.learners if plan.candidates != "pool" or number == 1 else []
+    ask = sent.Hypotheses(scale.log_total, scale.log_cap, *pack_learners(told), shares if told else np.zeros((0, 0)))
+    errors = federation.sum(BoostSite.judge, ask)
     largest = _largest_losses(federation, len(shares)) if plan.norm == "max" else np.ones(len(shares))
     verdict = decide(errors.losses, largest, errors.total, plan.rule, is_first=is_first)
     return Judgement(verdict, shares, float(largest[verdict.index]))

@@ -118,18 +118,11 @@ class BoostSite(SurvivalPart):
 
         return self._fit(ask, Network, learn)
 
-    @step(releases=Acknowledgement, when="every round")
-    def receive(self, ask: sent.Hypotheses) -> Acknowledgement:
-        """Take in the hypotheses of all sites, checked before use; nothing leaves."""
-        opinions = Opinions(self._read(ask), self.patients)
-        check_shares(ask.shares, len(opinions))
-        self._keep(packed=ask.packed, lengths=ask.lengths, shares=ask.shares)
-        self._opinions, self._losses = opinions, None
-        return Acknowledgement()
-
     @step(releases=sent.Errors, when="every round", summed=True)
-    def judge(self, ask: sent.Scale) -> sent.Errors:
-        """Sum the weighted losses of every hypothesis."""
+    def judge(self, ask: sent.Hypotheses) -> sent.Errors:
+        """Take in the hypotheses of all sites, checked before use, and sum the weighted losses of each."""
+        if len(ask.lengths):
+            self._receive(ask)
         weights = np.exp(self._scaled(ask))
         return sent.Errors(weights @ self.losses, float(weights.sum()), patients=self._behind_weights(weights))
 
@@ -259,7 +252,7 @@ class BoostSite(SurvivalPart):
         """
         memory = self.memory
         if not len(memory.lengths):
-            raise ConfigurationError("no hypotheses were sent", where="receive", mend="Begin the fit anew.")
+            raise ConfigurationError("no hypotheses were sent", where="judge", mend="Begin the fit anew.")
         if self._opinions is None:
             self._opinions = Opinions(self._read(memory), self.patients)
         return self._opinions
@@ -271,6 +264,12 @@ class BoostSite(SurvivalPart):
     @cached_property
     def _own(self) -> int:
         return int(self.data.digest()[:16], 16)
+
+    def _receive(self, ask: sent.Hypotheses) -> None:
+        opinions = Opinions(self._read(ask), self.patients)
+        check_shares(ask.shares, len(opinions))
+        self._keep(packed=ask.packed, lengths=ask.lengths, shares=ask.shares)
+        self._opinions, self._losses = opinions, None
 
     def _keep(self, **changes: Any) -> None:
         self.state = replace(self.memory, **changes)

@@ -13,7 +13,7 @@ from multicentre.federation.errors import (
     SchemaMismatch,
 )
 from multicentre.federation.messages import Nothing
-from multicentre.survival.agreement.messages import About, Agreed, OfCause, Scale
+from multicentre.survival.agreement.messages import About, Agreed, OfCause, Scale, Typical
 from multicentre.survival.agreement.patients import Patients
 from multicentre.survival.agreement.rounds import Needs, agree, steps_of_agreement
 from multicentre.survival.agreement.site import check_grid_is_coarse, fewest_different
@@ -82,7 +82,8 @@ class TestInClearUnderAMinimum:
         for row in (counts.events, counts.leaving):
             assert row[row > 0].min() >= 10
         assert counts.leaving.sum() == 120
-        assert counts.patients >= 10
+        assert min(counts.patients.values()) >= 10
+        assert counts.patients.keys() == counts.declarations().keys()
 
     def test_a_rare_column_is_flat_at_the_site(self):
         data = draw_patients(100)
@@ -249,6 +250,17 @@ class TestBadInput:
         part.sum_squares(About(np.zeros(3)))
         with pytest.raises(ConfigurationError, match="another ask"):
             part.sum_squares(About(np.ones(3)))
+
+    def test_steps_that_answer_the_same_take_the_same_question_once_together(self):
+        part = ProbePart("a", draw_patients(50))
+        part.count_times(OfCause(1))
+        with pytest.raises(ConfigurationError, match="another ask"):
+            part.sum_sizes(OfCause(2))
+        part.compare_units(Typical(np.zeros(3), 20.0))
+        with pytest.raises(ConfigurationError, match="another ask"):
+            part.sum_squares(About(np.ones(3)))
+        with pytest.raises(ConfigurationError, match="another ask"):
+            part.compare_units(Typical(np.zeros(3), 21.0))
 
     def test_nothing_was_agreed(self):
         with pytest.raises(ConfigurationError, match="agreed on nothing"):

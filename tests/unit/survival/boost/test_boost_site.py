@@ -14,7 +14,7 @@ from multicentre.survival.boost.site import BoostSite
 from multicentre.survival.models import Mixture, Trees
 from multicentre.survival.models.packing import join
 
-SCALE = sent.Scale(0.0, float("inf"))
+NONE_NEW = sent.Hypotheses(0.0, float("inf"), *pack_learners([]), np.zeros((0, 0)))
 TREE = sent.FitTree(0.0, float("inf"), 0, 1, True, False, 0.1, False, 0, 3, 1, "all")
 
 
@@ -27,6 +27,12 @@ def prepared(data, *, least=10, masked=False, n_bins=16):
     part.agree(replace(agreed, masked=masked))
     part.begin(sent.Begin(0, 3, 0, "rmst", np.ones(len(agreed.times))))
     return part
+
+
+def told(learners, shares=None, pack=pack_learners):
+    """Return the ask that sends hypotheses to be judged: each learner alone, unless shares say otherwise."""
+    packed, lengths = pack(learners)
+    return replace(NONE_NEW, packed=packed, lengths=lengths, shares=np.eye(len(learners)) if shares is None else shares)
 
 
 def leaf_sizes(tree, part, drawn=None):
@@ -68,16 +74,16 @@ def test_too_few_patients_give_no_model():
 def test_weights_that_rest_on_a_few_say_so_in_clear_and_not_under_a_mask():
     part = prepared(simulate(100))
     tree = part.fit_tree(TREE)
-    part.receive(sent.Hypotheses(*pack_learners([tree]), np.ones((1, 1))))
+    part.judge(told([tree]))
     part.state = replace(part.memory, log_weights=np.where(np.arange(100) < 4, 0.0, -30.0))
-    assert part.judge(SCALE).patients == 4
+    assert part.judge(NONE_NEW).patients == 4
     part.masked = True
-    assert part.judge(SCALE).patients == 100
+    assert part.judge(NONE_NEW).patients == 100
 
 
 def test_the_largest_loss_in_clear_is_one_that_the_policys_minimum_reach():
     part = prepared(simulate(100))
-    part.receive(sent.Hypotheses(*pack_learners([part.fit_tree(TREE)]), np.ones((1, 1))))
+    part.judge(told([part.fit_tree(TREE)]))
     losses = np.sort(part.losses[:, 0])
     ask = sent.Search(np.zeros(1), 1 / 64)
     found = part.mark_largest(ask)
@@ -92,10 +98,10 @@ def test_held_out_patients_neither_train_nor_count():
     part.begin(sent.Begin(0, 3, 2, "rmst", np.ones(len(part.agreed.times))))
     held = part.memory.folds == 2
     assert held.sum() == 30
-    part.receive(sent.Hypotheses(*pack_learners([part.fit_tree(TREE)]), np.ones((1, 1))))
+    part.judge(told([part.fit_tree(TREE)]))
     others = ~held
     wanted = part.losses[others, 0].mean() * (60 / 90)
-    assert part.judge(SCALE).losses[0] == pytest.approx(wanted)
+    assert part.judge(NONE_NEW).losses[0] == pytest.approx(wanted)
     weighed = part.reweigh(sent.Chosen(0.0, float("inf"), 0, 2.0, 0.5, 1.0))
     assert weighed.n_held == 30
     assert np.isinf(part.memory.log_weights[held]).all()
@@ -120,7 +126,6 @@ def test_tables_of_times_in_clear_rest_on_the_policys_minimum():
 def forged(part):
     """Return asks that no honest coordinator sends, by step."""
     tree = part.fit_tree(TREE)
-    packed, lengths = pack_learners([tree])
     other = replace(tree, times=tree.times + 1.0)
     mixture = Mixture.of([tree, tree], np.ones(2), 3)
     n_times = len(part.agreed.times)
@@ -133,11 +138,11 @@ def forged(part):
         ("begin", replace(begin, loss="accuracy")),
         ("begin", replace(begin, staying=np.full(n_times, 2.0))),
         ("begin", replace(begin, staying=np.ones(n_times + 1))),
-        ("receive", sent.Hypotheses(packed[:-1], lengths, np.ones((1, 1)))),
-        ("receive", sent.Hypotheses(packed, lengths, np.ones((1, 2)))),
-        ("receive", sent.Hypotheses(packed, lengths, np.full((1, 1), 2.0))),
-        ("receive", sent.Hypotheses(*join([other]), np.ones((1, 1)))),
-        ("receive", sent.Hypotheses(*join([mixture]), np.ones((1, 1)))),
+        ("judge", replace(told([tree]), packed=told([tree]).packed[:-1])),
+        ("judge", told([tree], np.ones((1, 2)))),
+        ("judge", told([tree], np.full((1, 1), 2.0))),
+        ("judge", told([other], pack=join)),
+        ("judge", told([mixture], pack=join)),
         ("reweigh", replace(chosen, index=1)),
         ("reweigh", replace(chosen, factor=-1.0)),
         ("reweigh", replace(chosen, factor=1e6)),
@@ -160,7 +165,7 @@ def test_what_no_honest_coordinator_sends_is_refused(number):
     part = prepared(simulate(100))
     asks = forged(part)
     assert len(asks) == 24
-    part.receive(sent.Hypotheses(*pack_learners([part.fit_tree(TREE)]), np.ones((1, 1))))
+    part.judge(told([part.fit_tree(TREE)]))
     before = part.state
     step, ask = asks[number]
     with pytest.raises(MulticentreError):
@@ -170,7 +175,7 @@ def test_what_no_honest_coordinator_sends_is_refused(number):
 
 def test_a_site_that_received_nothing_cannot_judge():
     with pytest.raises(ConfigurationError, match="no hypotheses"):
-        prepared(simulate(60)).judge(SCALE)
+        prepared(simulate(60)).judge(NONE_NEW)
 
 
 def test_a_grid_that_is_too_fine_is_refused():
@@ -195,11 +200,11 @@ def test_learners_packed_as_one_forest_are_judged_one_by_one():
     part = prepared(simulate(200))
     trees = [part.fit_tree(replace(TREE, round=number)) for number in (1, 2, 3)]
     shares = np.vstack([np.eye(3), np.full(3, 1 / 3)])
-    part.receive(sent.Hypotheses(*pack_learners(trees), shares))
+    part.judge(told(trees, shares))
     together = part.losses
     assert together.shape == (200, 4)
     for place, tree in enumerate(trees):
-        part.receive(sent.Hypotheses(*join([tree]), np.ones((1, 1))))
+        part.judge(told([tree], pack=join))
         assert np.array_equal(part.losses[:, 0], together[:, place])
 
 
@@ -207,10 +212,10 @@ def test_the_state_of_a_site_comes_back_to_the_same_answers():
     data = simulate(150)
     part, again = prepared(data), BoostSite("lyon", data)
     part.begin(sent.Begin(0, 3, 1, "brier", np.linspace(1, 0.2, len(part.agreed.times))))
-    part.receive(sent.Hypotheses(*pack_learners([part.fit_tree(TREE)]), np.ones((1, 1))))
+    part.judge(told([part.fit_tree(TREE)]))
     part.reweigh(sent.Chosen(0.0, float("inf"), 0, 1.0, 1.0, 1.0))
     again.state, again.least_behind = part.state, 10
-    for step, ask in (("judge", SCALE), ("reweigh", sent.Chosen(0.0, 0.0, 0, 1.0, 1.0, 1.0))):
+    for step, ask in (("judge", NONE_NEW), ("reweigh", sent.Chosen(0.0, 0.0, 0, 1.0, 1.0, 1.0))):
         one, two = getattr(part, step)(ask), getattr(again, step)(ask)
         for name in type(one).declarations():
             assert np.array_equal(getattr(one, name), getattr(two, name))

@@ -153,16 +153,17 @@ def test_a_committee_goes_by_most_votes_and_the_lowest_class():
 def test_weights_are_those_of_samme_up_to_a_common_factor():
     part = prepared()
     tree = part.fit_tree(ASK)
-    part.receive(hypotheses(tree))
     wrong = tree.labels(DATA.X)[:, 0] != DATA.y
-    assert part.judge(sent.Weighted(0.0)).errors[0] == pytest.approx(wrong.mean())
+    assert part.judge(hypotheses(tree)).errors[0] == pytest.approx(wrong.mean())
+    assert part.judge(hypotheses(ClassTrees.none())).errors[0] == pytest.approx(wrong.mean())
     part.reweigh(sent.Chosen(0.0, 0, 1.7))
     weights = np.exp(part.memory.log_weights)
     np.testing.assert_allclose(weights / weights.sum(), np.exp(1.7 * wrong) / np.exp(1.7 * wrong).sum())
 
 
 def hypotheses(trees, *, committee=False):
-    return sent.Hypotheses(**{n: getattr(trees, n) for n in ClassTrees.declarations()}, committee=committee)
+    arrays = {n: getattr(trees, n) for n in ClassTrees.declarations()}
+    return sent.Hypotheses(**arrays, committee=committee, log_total=0.0)
 
 
 def broken(tree):
@@ -185,7 +186,7 @@ def test_arrays_that_make_no_trees_are_refused_before_use(number):
     bad = broken(part.fit_tree(ASK))[number]
     before = part.state
     with pytest.raises(MulticentreError):
-        part.receive(hypotheses(bad))
+        part.judge(hypotheses(bad))
     assert part.state is before
     with pytest.raises(MessageError):
         bad.valid(3, 3)
@@ -193,7 +194,7 @@ def test_arrays_that_make_no_trees_are_refused_before_use(number):
 
 def test_what_no_honest_coordinator_sends_is_refused():
     part = prepared()
-    part.receive(hypotheses(part.fit_tree(ASK)))
+    part.judge(hypotheses(part.fit_tree(ASK)))
     for ask in (sent.Chosen(0.0, 1, 1.0), sent.Chosen(0.0, 0, -1.0), sent.Chosen(0.0, 0, 1e9)):
         with pytest.raises(ConfigurationError):
             part.reweigh(ask)
@@ -209,11 +210,11 @@ def known(part):
 
 def test_weights_on_a_few_patients_rest_on_a_few_in_clear():
     part = prepared()
-    part.receive(hypotheses(part.fit_tree(ASK)))
+    part.judge(hypotheses(part.fit_tree(ASK)))
     part.state = replace(part.memory, log_weights=np.where(np.arange(300) < 3, 0.0, -40.0))
-    assert part.judge(sent.Weighted(0.0)).patients == 3
+    assert part.judge(hypotheses(ClassTrees.none())).patients == 3
     part.masked = True
-    assert part.judge(sent.Weighted(0.0)).patients == 300
+    assert part.judge(hypotheses(ClassTrees.none())).patients == 300
 
 
 @pytest.mark.parametrize("kind", KINDS)

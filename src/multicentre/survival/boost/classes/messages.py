@@ -72,16 +72,17 @@ class FitTree(Message):
 
 
 @dataclass(frozen=True)
-class Hypotheses(ClassTrees):
-    """Trees of all sites."""
-
-    committee: bool = flag("the trees are one hypothesis, by the most votes")
-
-
-@dataclass(frozen=True)
 class Weighted(Message):
     """By what the sites' weights are scaled."""
 
+    log_total: float = number("logarithm of the sum of the weights over all sites")
+
+
+@dataclass(frozen=True)
+class Hypotheses(ClassTrees):
+    """Trees of all sites, to be judged; none where those sent before serve."""
+
+    committee: bool = flag("the trees are one hypothesis, by the most votes")
     log_total: float = number("logarithm of the sum of the weights over all sites")
 
 

@@ -64,12 +64,12 @@ def boost(federation: Federation, plan: Plan, known: sent.Known) -> tuple[sent.E
     """
     rule = Rule.of_classes(len(known.classes), plan.rate)
     pool = federation.once("pool", sent.Ensemble, lambda: _gather_pool(federation, plan, known))
-    rounds = federation.rounds(plan.n_rounds, sent.Ensemble, lambda: _start(federation, known, pool))
+    rounds = federation.rounds(plan.n_rounds, sent.Ensemble, lambda: _start(federation, plan, known, pool))
     fixed = Offer(_trees_of(pool), pool.names, ())
     for number in rounds:
         before = rounds.state
-        offer = fixed if plan.candidates == "pool" else _offer(federation, plan, known, before.log_total, number)
-        verdict = _judge(federation, offer, before, rule)
+        offer = fixed if plan.candidates == "pool" else _ask_sites(federation, plan, known, before.log_total, number)
+        verdict = _judge(federation, plan, offer, before, rule, number)
         after = replace(before, dropped=(*before.dropped, *offer.dropped), stopped=verdict.stop)
         rounds.state = _join(federation, after, offer, verdict, plan) if verdict.kept else after
         rounds.record(error=verdict.error, vote=verdict.vote)
@@ -141,28 +141,15 @@ def _gather_pool(federation: Federation, plan: Plan, known: sent.Known) -> sent.
     return pool
 
 
-def _start(federation: Federation, known: sent.Known, pool: sent.Ensemble) -> sent.Ensemble:
-    federation.ask(ClassSite.agree, known)
-    if pool.n_trees:
-        federation.ask(ClassSite.receive, _hypotheses(_trees_of(pool), committee=False))
+def _start(federation: Federation, plan: Plan, known: sent.Known, pool: sent.Ensemble) -> sent.Ensemble:
+    if plan.candidates == "pool":
+        # The sites' own boosting has changed their weights.
+        federation.ask(ClassSite.agree, known)
     return _nothing(pool.dropped)
 
 
-def _hypotheses(trees: ClassTrees, *, committee: bool) -> sent.Hypotheses:
-    return sent.Hypotheses(**{name: getattr(trees, name) for name in ClassTrees.declarations()}, committee=committee)
-
-
-def _offer(federation: Federation, plan: Plan, known: sent.Known, log_total: float, number: int) -> Offer:
-    """Ask every site for a tree, and send all of them to all sites."""
-    offer = _ask_sites(federation, plan, known, log_total, number, alone=False)
-    committee = plan.candidates == "committee"
-    if offer.trees.n_trees:
-        federation.ask(ClassSite.receive, _hypotheses(offer.trees, committee=committee))
-    return offer
-
-
 def _ask_sites(
-    federation: Federation, plan: Plan, known: sent.Known, log_total: float, number: int, *, alone: bool
+    federation: Federation, plan: Plan, known: sent.Known, log_total: float, number: int, *, alone: bool = False
 ) -> Offer:
     ask = sent.FitTree(log_total, plan.seed, number, plan.max_depth, plan.min_leaf, alone, plan.rate)
     answers = federation.ask(ClassSite.fit_tree, ask)
@@ -178,11 +165,15 @@ def _is_valid(tree: ClassTrees, known: sent.Known) -> bool:
         return False
 
 
-def _judge(federation: Federation, offer: Offer, before: sent.Ensemble, rule: Rule) -> Verdict:
+def _judge(federation: Federation, plan: Plan, offer: Offer, before: sent.Ensemble, rule: Rule, number: int) -> Verdict:
+    """Send the trees to all sites, sum the errors and choose; a pool is sent in the first round alone."""
     is_first = not len(before.votes)
     if not offer.trees.n_trees:
         return decide(np.zeros(0), np.zeros(0), 1.0, rule, is_first=is_first)
-    errors = federation.sum(ClassSite.judge, sent.Weighted(before.log_total))
+    told = offer.trees if plan.candidates != "pool" or number == 1 else ClassTrees.none()
+    trees = {name: getattr(told, name) for name in ClassTrees.declarations()}
+    ask = sent.Hypotheses(**trees, committee=plan.candidates == "committee", log_total=before.log_total)
+    errors = federation.sum(ClassSite.judge, ask)
     return decide(errors.errors, np.ones(len(errors.errors)), errors.total, rule, is_first=is_first)
 
 

@@ -95,20 +95,13 @@ class ClassSite(SitePart):
             return ClassTrees.none()
         return tree
 
-    @step(releases=Acknowledgement, when="every round")
-    def receive(self, ask: sent.Hypotheses) -> Acknowledgement:
-        """Take in the trees of all sites, checked before use; nothing leaves."""
-        memory = self.memory
-        ask.valid(len(memory.columns), len(memory.classes))
-        if not 0 < ask.n_trees <= MOST_TREES:
-            raise ConfigurationError(f"{ask.n_trees} trees were sent", where="receive", mend=f"At most {MOST_TREES}.")
-        self._keep(**{name: getattr(ask, name) for name in TREES}, committee=ask.committee)
-        self._wrong = None
-        return Acknowledgement()
-
     @step(releases=sent.Errors, when="every round", summed=True)
-    def judge(self, ask: sent.Weighted) -> sent.Errors:
-        """Sum the weights of the wrongly classified, by hypothesis."""
+    def judge(self, ask: sent.Hypotheses) -> sent.Errors:
+        """Take in the trees of all sites, checked before use, and sum the weights of the wrongly classified by each."""
+        if ask.n_trees or len(ask.column):
+            self._receive(ask)
+        elif not len(self.memory.roots):
+            raise ConfigurationError("no trees were sent", where="judge", mend="Begin the fit anew.")
         weights = np.exp(self.memory.log_weights - ask.log_total)
         return sent.Errors(weights @ self.wrong, float(weights.sum()), patients=self._behind(weights))
 
@@ -141,6 +134,14 @@ class ClassSite(SitePart):
         if self._wrong is None:
             self._wrong = self._judge(ClassTrees(*(getattr(self.memory, name) for name in TREES)))
         return self._wrong
+
+    def _receive(self, ask: sent.Hypotheses) -> None:
+        memory = self.memory
+        ask.valid(len(memory.columns), len(memory.classes))
+        if ask.n_trees > MOST_TREES:
+            raise ConfigurationError(f"{ask.n_trees} trees were sent", where="judge", mend=f"At most {MOST_TREES}.")
+        self._keep(**{name: getattr(ask, name) for name in TREES}, committee=ask.committee)
+        self._wrong = None
 
     def _judge(self, trees: ClassTrees) -> Floats:
         labels = trees.labels(self._rows())

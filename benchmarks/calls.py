@@ -1,0 +1,274 @@
+"""How often a fit asks the sites: calls of every method at its default parameters, and the minutes they take over Flower.
+
+A call is one exchange with all sites. Calls are counted, not timed: sites run in this process, three of them. Where a
+default would take long without changing the number of calls (steps of training between two calls), it is shortened.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+from unittest.mock import patch
+
+import numpy as np
+from measuring import pin_threads, write_json
+
+import multicentre as mc
+from multicentre.privacy.secure_sum.summation import MaskedSummation
+from multicentre.studies.methods import METHODS, find_estimator
+
+N_SITES, N_FOLDS = 3, 5
+POLICY = mc.Policy(min_patients=0, relations="dense")
+Sites = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Counted:
+    """A method and how it is counted.
+
+    Parameters
+    ----------
+    formula : str
+        What decides the number of calls in clear.
+    sites : callable
+        Makes the data, by site.
+    params : mapping
+        Parameters that have no default, or change no call; what can be called is.
+    brief : mapping, optional
+        What keeps the five fits of a cross-validation short; None for a method that predicts nothing.
+    """
+
+    formula: str
+    sites: Callable[[], Sites]
+    params: Mapping[str, Any] = field(default_factory=dict)
+    brief: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Found:
+    """Calls of one method.
+
+    Parameters
+    ----------
+    clear, masked, tolerant : int
+        Calls of a fit in clear; with masked sums of which every site is needed; and with masked sums that outlive the
+        loss of a site.
+    beside : int, optional
+        Masked calls of a five-fold cross-validation beside those of its five fits.
+    steps : mapping of str to int
+        Calls of the masked fit, by step.
+    seconds : float
+        What counting took.
+    """
+
+    clear: int
+    masked: int
+    tolerant: int
+    beside: int | None
+    steps: Mapping[str, int]
+    seconds: float
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("methods", nargs="*", metavar="METHOD", help=f"of {', '.join(COUNTED)}; all by default")
+    parser.add_argument("--fast", type=float, default=0.3, help="seconds a call in fast mode")
+    parser.add_argument("--standard", type=float, default=6.5, help="seconds a call in standard mode")
+    parser.add_argument("--steps", action="store_true", help="print the calls of the masked fit by step, too")
+    parser.add_argument("--json", type=Path, help="also write the figures here")
+    given = parser.parse_args()
+    missing = set(METHODS) ^ set(COUNTED)
+    if missing:
+        parser.error(f"not both a method and counted here: {', '.join(sorted(missing))}")
+    pin_threads()
+    found = {name: count(name) for name in given.methods or COUNTED}
+    print(as_markdown(found, given.fast, given.standard))
+    if given.steps:
+        for name, one in found.items():
+            print(f"\n{name}: " + ", ".join(f"{step} {n}" for step, n in one.steps.items()))
+    print(f"\nCounted in {sum(one.seconds for one in found.values()):.0f} s.")
+    write_json(given.json, {name: asdict(one) for name, one in found.items()})
+
+
+def count(name: str) -> Found:
+    """Return the calls of a method."""
+    began, case = time.perf_counter(), COUNTED[name]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        kind = find_estimator(name)
+        sites = case.sites()
+        params = {name: value() if callable(value) else value for name, value in case.params.items()}
+        clear, _ = fit(kind(**params), sites, secure=False)
+        masked, n_sums = fit(kind(**params), sites, secure=True)
+        total = sum(masked.values())
+        tolerant = total + masked.get("advertise", 0) + 2 * n_sums
+        beside = None if case.brief is None else count_beside(kind(**{**params, **case.brief}), sites)
+    return Found(sum(clear.values()), total, tolerant, beside, masked, time.perf_counter() - began)
+
+
+def fit(estimator: Any, sites: Sites, *, secure: bool) -> tuple[dict[str, int], int]:
+    """Return the calls of one fit by step, and how many of them brought a masked sum."""
+    with federate(sites, secure=secure) as federation, counted_sums() as sums:
+        estimator.fit(federation)
+    return dict(federation.traffic.calls), len(sums)
+
+
+def count_beside(estimator: Any, sites: Sites) -> int:
+    """Return the calls of a cross-validation that are none of its fits': the plan of folds, and the scores."""
+    kind, inside = type(estimator), list[int]()
+    plain = kind.fit
+
+    def counted(self: Any, federation: Any, *args: Any, **options: Any) -> Any:
+        before = sum(federation.traffic.calls.values())
+        fitted = plain(self, federation, *args, **options)
+        inside.append(sum(federation.traffic.calls.values()) - before)
+        return fitted
+
+    with federate(sites, secure=True) as federation, patch.object(kind, "fit", counted):
+        mc.validation.cross_validate(estimator, federation, cv=N_FOLDS, error_score="raise")
+    if len(inside) != N_FOLDS:
+        raise RuntimeError(f"{len(inside)} fits were counted, not {N_FOLDS}")
+    return sum(federation.traffic.calls.values()) - sum(inside)
+
+
+def count_alignment(sites: Sites) -> int:
+    """Return the calls by which sites bring the records of the same patients into one order."""
+    with federate(sites, secure=True) as federation:
+        mc.alignment.align(federation)
+    return sum(federation.traffic.calls.values())
+
+
+def as_markdown(found: Mapping[str, Found], fast_s: float, standard_s: float) -> str:
+    """Return the table; minutes are those of the masked fit."""
+    headings = [
+        "method",
+        "calls of a fit in clear: what decides",
+        "in clear",
+        "masked",
+        "masked, losses tolerated",
+        f"minutes at {fast_s:g} s a call",
+        f"minutes at {standard_s:g} s a call",
+        f"{N_FOLDS}-fold cross-validation, masked",
+    ]
+    rows = [headings, ["---", "---", *["---:"] * 5, "---"]]
+    for name, one in found.items():
+        minutes = [f"{one.masked * seconds / 60:.1f}" for seconds in (fast_s, standard_s)]
+        folds = "-" if one.beside is None else f"{N_FOLDS} fits + {one.beside}"
+        counts = [str(one.clear), str(one.masked), str(one.tolerant)]
+        rows.append([f"`{name}`", COUNTED[name].formula, *counts, *minutes, folds])
+    table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    return f"{table}\n\nAn alignment alone: {count_alignment(aligned())} calls."
+
+
+def federate(sites: Sites, *, secure: bool) -> mc.Federation:
+    """Return a federation of these sites in this process."""
+    return mc.Federation.in_process(sites, policy=POLICY, secure_sum=secure)
+
+
+@contextmanager
+def counted_sums() -> Iterator[list[str]]:
+    """Yield a list to which every masked sum adds its step."""
+    seen: list[str] = []
+    plain = MaskedSummation.total
+
+    def total(self: MaskedSummation, federation: Any, step: Any, ask: Any) -> Any:
+        seen.append(step.name)
+        return plain(self, federation, step, ask)
+
+    with patch.object(MaskedSummation, "total", total):
+        yield seen
+
+
+def views() -> Sites:
+    """Return three sites with the same views of different patients."""
+    drawn = mc.datasets.simulate_sd(0, "mild").data
+    return {f"site-{i}": named(drawn.take(np.arange(i, 399, N_SITES)), i) for i in range(N_SITES)}
+
+
+def aligned() -> Sites:
+    """Return three sites that hold a view each of the same patients."""
+    drawn = mc.datasets.simulate_views(150, seed=0).data
+    names = [f"person-{row}" for row in range(len(drawn))]
+    return {f"site-{view}": mc.data.MultiViewData({view: drawn.array(view)}, names) for view in drawn.views}
+
+
+def events() -> Sites:
+    """Return three sites with events of two kinds and an outcome."""
+    drawn = mc.datasets.simulate_planted(900, {"procedure": 40, "diagnosis": 60}, 5, N_SITES, outcome_rate=0.3)
+    return {site: named(tensor, place) for place, (site, tensor) in enumerate(drawn.by_site().items())}
+
+
+def times() -> Sites:
+    """Return three sites with times to an event."""
+    return {f"site-{i}": named(mc.datasets.simulate_survival(200, 5, i), i) for i in range(N_SITES)}
+
+
+def classes() -> Sites:
+    """Return three sites with two classes to be told apart."""
+    return {f"site-{i}": table(i, "class") for i in range(N_SITES)}
+
+
+def numbers() -> Sites:
+    """Return three sites with a number to be predicted."""
+    return {f"site-{i}": table(i, "number") for i in range(N_SITES)}
+
+
+def table(site: int, outcome: Literal["class", "number"]) -> Any:
+    """Return a site with five columns and an outcome that follows from two of them, and noise."""
+    rng = np.random.default_rng(site)
+    X = rng.normal(size=(300, 5))
+    y = X[:, 0] - np.abs(X[:, 1]) + rng.normal(size=300)
+    return named(mc.data.TableData(X, y if outcome == "number" else (y > 0).astype(int), outcome=outcome), site)
+
+
+def named(data: Any, site: int) -> Any:
+    """Return data with an identifier for each patient, so that folds can go by persons."""
+    return data.with_identifier([f"person-{site}-{row}" for row in range(len(data))])
+
+
+def phenotypes() -> Any:
+    """Return phenotypes of the sites' events."""
+    with federate(events(), secure=False) as federation:
+        return mc.phenotyping.DPFact(5).fit(federation)
+
+
+COUNTED = {
+    "fed-mv-ppca": Counted("8 + rounds, at most 100", views, brief={"max_rounds": 2}),
+    "fed-vae": Counted("5 + rounds, 100", views, {"n_local_steps": 1}, {"n_rounds": 1}),
+    "fed-mcvae": Counted("5 + rounds, 100", views, {"n_local_steps": 1}, {"n_rounds": 1}),
+    "dpfact": Counted("7 + rounds x kinds of code (2 here), at most 30 rounds", events, {"rank": 5}, {"max_rounds": 1}),
+    "trip": Counted("6 + rounds, at most 100", events, {"rank": 5}, {"max_rounds": 1}),
+    "phenotype-outcome": Counted("3 + Newton steps, at most 25", events, {"phenotypes": phenotypes}, {"holdout": 0.0}),
+    "fed-cox": Counted("6 + Newton steps, at most 25", times, brief={}),
+    "fed-hazard-boost": Counted("7 + trees x depth, 200 x 2", times, brief={"n_trees": 1}),
+    "fed-rsf": Counted("7 + levels of the deepest tree, however many trees", times, brief={"max_depth": 1}),
+    "fed-surv-boost": Counted(
+        "9 + passes (1 + 3 x rounds) + Newton steps x 2, 4 passes of 50 rounds",
+        times,
+        brief={"n_rounds": 1, "recalibrate": False},
+    ),
+    "fed-surf": Counted("7, however many trees", times, brief={}),
+    "fed-deep-surv": Counted("6 + rounds, at most 100", times, brief={"max_rounds": 1}),
+    "fed-msgl": Counted("alignment + 2; with rounds alignment + 1 + 2 x rounds", aligned, {"n_clusters": 3}),
+    "fed-mvl": Counted("alignment + 7 + rounds, at most 35", aligned, {"n_clusters": 3}),
+    "fed-mvfcm": Counted("5 + rounds of all 5 starts, at most 100 each", views),
+    "fed-mvfpc": Counted("5 + rounds of all 5 starts, at most 100 each", views),
+    "fed-xgb-classifier": Counted(
+        "4 + search of cuts, at most 9 + trees x depth, 100 x 6", classes, brief={"n_estimators": 1}
+    ),
+    "fed-xgb-regressor": Counted(
+        "5 + search of cuts, at most 9 + trees x depth, 100 x 6", numbers, brief={"n_estimators": 1}
+    ),
+    "kaplan-meier": Counted("5", times),
+    "log-rank": Counted("5; by site 5", times, {"group": "x2"}),
+}
+
+if __name__ == "__main__":
+    main()

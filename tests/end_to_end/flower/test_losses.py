@@ -1,0 +1,242 @@
+"""What becomes of a run when something is lost: a site, its answer, its coordinator, or the analyst's patience."""
+
+import os
+import re
+import shutil
+import signal
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from consortia import MARKER, SITES, Consortium, in_one_process, model_of, model_without, numbers_of, releases_in
+from coordinators import processes_of, wait_for
+from multicentre.federation.errors import QuorumLost
+
+pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
+
+from multicentre.engines.flower.internal import self_test
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.xdist_group("flower"),
+    pytest.mark.skipif(self_test() is not None, reason="the installed flwr offers no fast mode"),
+    pytest.mark.skipif(not Path("/proc/net/unix").exists(), reason="needs Linux"),
+]
+PROXY = "nginx" if shutil.which("nginx", path="/usr/sbin:/usr/bin:/usr/local/bin") else "none"
+RELAYED = "turin"
+BREAKING = (str(Path(__file__).parents[2] / "breaking_site.py"),)
+FIRST_ROUND = 8  # releases of a site once it has answered the first round of a fit; seven are asked before
+INTERRUPTED = 130
+
+
+@pytest.fixture(scope="module")
+def consortium(tmp_path_factory):
+    """A coordinator, three sites in fast mode and one in standard mode, of which the last two break at first."""
+    root = tmp_path_factory.mktemp("losses")
+    consortium = Consortium(root, {**dict.fromkeys(SITES, "fast"), RELAYED: "standard"}, PROXY)
+    try:
+        for name, site in consortium.sites.items():
+            site.start(*([BREAKING] if name in ("porto", RELAYED) else []))
+        for site in consortium.sites.values():
+            site.wait_until_up()
+        yield consortium
+    finally:
+        consortium.end()
+    assert processes_of(root) == []
+
+
+@pytest.fixture(scope="module")
+def whole(consortium, broken):
+    """The same consortium once no site breaks any more."""
+    for name in ("porto", RELAYED):
+        assert consortium.sites[name].shut_down() == 0
+        consortium.sites[name].start()
+    for name in ("porto", RELAYED):
+        consortium.sites[name].wait_until_up()
+    return consortium
+
+
+@pytest.fixture(scope="module")
+def broken(consortium):
+    """A run that steps of two sites broke."""
+    run = consortium.run(consortium.study("broken", ("lyon", "porto", RELAYED)))
+    return SimpleNamespace(run=run, status=run.wait())
+
+
+def test_a_step_that_raises_is_a_site_lost_and_its_kind_is_told(broken):
+    assert broken.status == QuorumLost.exit_code, broken.run.printed
+    for site in ("porto", RELAYED):
+        assert re.search(
+            rf"^lost {site}: .*the step describe of fed-mv-ppca broke \(ValueError\)", broken.run.lost, re.M
+        )
+    assert broken.run.facts["status"] == "interrupted"
+
+
+def test_the_text_of_an_exception_is_nowhere_but_at_its_site(consortium, broken):
+    for name in ("porto", RELAYED):
+        assert MARKER in (consortium.sites[name].folder / "site.log").read_text()
+    held = [path for path in everything_of(consortium) if MARKER.encode() in path.read_bytes()]
+    assert held == []
+
+
+@pytest.fixture(scope="module")
+def killed(whole):
+    """Three runs: two lose a site in mid-round, of the third a SuperNode is killed while its site computes."""
+    porto, turin = whole.sites["porto"], whole.sites[RELAYED]
+    two = whole.study("two-of-three", rounds=24, run="quorum = 2\npatience_s = 4.0")
+    every = whole.study("every-site", rounds=24, run="patience_s = 4.0")
+    relayed = whole.short_study("relayed", ("lyon", RELAYED))
+    runs = {study: whole.run(study) for study in (relayed, two, every)}
+    for study in (two, every):
+        whole.wait_for_releases(study, "porto", FIRST_ROUND, runs[study])
+    porto.stop()
+    assert all(run.runs for run in runs.values())
+    porto.kill()
+    whole.wait_for_releases(relayed, RELAYED, 1, runs[relayed])
+    turin.stop()
+    wait_for(lambda: turin.at_its_desk > 1, 120.0)
+    os.kill(turin.supernode, signal.SIGKILL)
+    turin.go_on()
+    return SimpleNamespace(two=two, every=every, relayed=relayed, runs=runs)
+
+
+def test_with_a_quorum_the_others_finish_and_the_loss_is_told(whole, killed):
+    run = killed.runs[killed.two]
+    assert run.wait() == 0, run.printed
+    assert run.facts["lost"] == ["porto"]
+    assert re.search(r"^lost porto: fit: porto: not reached since \d\d:\d\d:\d\d UTC: it is not connected", run.lost)
+    assert run.lost == f"lost porto: {run.facts['losses']['porto']}"
+    assert "not reached since" in (run.folder / "report.html").read_text()
+    assert all(is_once(whole.sites[name].releases(killed.two.stem)) for name in SITES)
+
+
+def test_without_a_site_that_is_needed_the_run_is_kept_and_resumed_to_the_same_bits(whole, killed, tmp_path):
+    run = killed.runs[killed.every]
+    assert run.wait() == QuorumLost.exit_code, run.printed
+    assert "not reached since" in run.facts["message"]
+    assert f"multicentre run --resume {run.folder}" in run.printed
+    whole.sites["porto"].start()
+    whole.sites["porto"].wait_until_up()
+    again = whole.resume(run)
+    assert again.wait() == 0, again.printed
+    assert again.facts["lost"] == []
+    assert numbers_of(run.folder) == numbers_of(in_one_process(killed.every, tmp_path).path)
+
+
+def test_a_supernode_that_is_killed_comes_back_and_nothing_is_counted_twice(whole, killed, tmp_path):
+    run, turin = killed.runs[killed.relayed], whole.sites[RELAYED]
+    assert run.wait() == 0, run.printed
+    assert run.facts["lost"] == []
+    assert "flower-supernode ended" in turin.process.printed
+    alone = in_one_process(killed.relayed, tmp_path)
+    assert turin.releases("relayed") == releases_in(alone.ledgers()[RELAYED])
+    assert numbers_of(run.folder) == numbers_of(alone.path)
+
+
+def test_a_killed_agent_has_lost_its_fit_and_is_back_for_the_next(whole):
+    folds = '[validation]\nfolds = 2\nstrategy = "random"'
+    study = whole.study("begun-anew", rounds=3, run="quorum = 2", more=folds)
+    run, porto = whole.run(study), whole.sites["porto"]
+    whole.wait_for_releases(study, "porto", FIRST_ROUND, run)
+    porto.kill()
+    porto.start()
+    assert run.wait() == 0, run.printed
+    assert run.facts["lost"] == ["porto"]
+    assert re.match(
+        r"fit: porto: its process began anew at .* and remembers nothing of this fit", run.facts["losses"]["porto"]
+    )
+    later = [release for release in porto.releases(study.stem) if not release[0].startswith("0.1")]
+    assert len(later) > 2 * FIRST_ROUND
+    assert is_once(porto.releases(study.stem))
+
+
+@pytest.fixture(scope="module")
+def held_up(whole):
+    """Two runs of which a site is held up: one waits for it, the other has a time limit."""
+    late, oslo, porto = (
+        whole.study("late", ("lyon", "porto"), rounds=24, run="quorum = 1\ntime_limit_s = 25.0"),
+        *(whole.sites[name] for name in ("oslo", "porto")),
+    )
+    patient = whole.study("patient", ("lyon", "oslo"), rounds=12)
+    runs = {study: whole.run(study) for study in (late, patient)}
+    whole.wait_for_releases(late, "porto", FIRST_ROUND, runs[late])
+    porto.stop()
+    whole.wait_for_releases(patient, "oslo", FIRST_ROUND, runs[patient])
+    oslo.stop()
+    began = time.monotonic()
+    runs[late].wait_until_printed("lost porto")
+    before = porto.releases("late")
+    porto.go_on()
+    time.sleep(max(40.0 - (time.monotonic() - began), 0.0))
+    oslo.go_on()
+    return SimpleNamespace(late=late, patient=patient, runs=runs, before=before)
+
+
+def test_a_site_that_is_held_up_for_less_than_a_minute_goes_on(whole, held_up, tmp_path):
+    run = held_up.runs[held_up.patient]
+    assert run.wait() == 0, run.printed
+    assert run.facts["lost"] == []
+    alone = in_one_process(held_up.patient, tmp_path)
+    assert whole.sites["oslo"].releases("patient") == releases_in(alone.ledgers()["oslo"])
+    assert numbers_of(run.folder) == numbers_of(alone.path)
+
+
+def test_a_site_that_is_too_slow_is_lost_and_its_late_answer_is_dropped(whole, held_up, tmp_path):
+    run, porto = held_up.runs[held_up.late], whole.sites["porto"]
+    assert run.wait() == 0, run.printed
+    assert run.facts["lost"] == ["porto"]
+    assert re.search(r"^lost porto: fit: porto: no answer since \d\d:\d\d:\d\d UTC within the time limit", run.lost)
+    (_, last, _) = porto.releases("late")[-1]
+    assert last - held_up.before[-1][1] in (0, 1)
+    models = [model_without(held_up.late, "porto", since, tmp_path / str(since)) for since in (last, last + 1)]
+    assert model_of(run.folder / "model") in models
+
+
+def test_a_superlink_that_is_killed_is_started_again_and_the_run_goes_on(whole, tmp_path):
+    study = whole.study("superlink", rounds=12)
+    run = whole.run(study)
+    whole.wait_for_releases(study, "lyon", FIRST_ROUND, run)
+    os.kill(whole.superlink, signal.SIGKILL)
+    assert run.wait() == 0, run.printed
+    assert "SuperLink ended with status" in whole.up.printed
+    assert run.facts["lost"] == []
+    alone = in_one_process(study, tmp_path)
+    assert all(whole.sites[name].releases("superlink") == releases_in(alone.ledgers()[name]) for name in SITES)
+    assert numbers_of(run.folder) == numbers_of(alone.path)
+
+
+def test_an_interrupted_run_is_taken_up_again_after_the_coordinator_was_down(whole, tmp_path):
+    study = whole.study("interrupted", rounds=12)
+    run = whole.run(study)
+    whole.wait_for_releases(study, "lyon", FIRST_ROUND, run)
+    run.send(signal.SIGINT)
+    assert run.wait(60.0) == INTERRUPTED, run.printed
+    assert run.facts["status"] == "interrupted"
+    assert all(site.process.runs for site in whole.sites.values())
+    connected = {name: whole.sites[name].process.printed.count("can be reached again") for name in SITES}
+    assert whole.up.stop()[0] == 0
+    assert processes_of(whole.coordinator.folder) == []
+    for name in SITES:
+        whole.sites[name].process.wait_until_printed("cannot be reached")
+    whole.restart()
+    again = whole.resume(run)
+    assert again.wait() == 0, again.printed
+    assert all(whole.sites[name].process.printed.count("can be reached again") > connected[name] for name in SITES)
+    assert numbers_of(run.folder) == numbers_of(in_one_process(study, tmp_path).path)
+
+
+def test_after_all_this_the_coordinator_holds_no_name_of_a_patient(whole):
+    assert [path for path in everything_of(whole) if MARKER.encode() in path.read_bytes()] == []
+
+
+def everything_of(consortium):
+    """Return every file of coordinator and analyst: database, logs, run folders, what their commands printed."""
+    folders = (consortium.coordinator.folder, consortium.root / "runs")
+    return [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+
+
+def is_once(releases):
+    """Say whether no call of a session is there twice."""
+    return len({(session, call) for session, call, _ in releases}) == len(releases)

@@ -1,0 +1,69 @@
+import sqlite3
+from contextlib import closing
+
+import pytest
+
+from coordinators import found
+from multicentre.deployment import superlink
+from multicentre.deployment.superlink import Coordinator, superexec_command, superlink_command, wipe_freed
+from multicentre.federation.errors import ConfigurationError
+
+
+@pytest.fixture
+def consortium(tmp_path, monkeypatch):
+    monkeypatch.setattr("multicentre.deployment.consortium.program", lambda name: name)
+    return found(tmp_path / "new")
+
+
+def test_superlink_listens_on_loopback_with_tls_and_authenticated_sites(consortium):
+    command = superlink_command(consortium)
+    said = " ".join(command.arguments)
+    assert said.startswith(f"flower-superlink --host 127.0.0.1 --port {consortium.settings.loopback.superlink} ")
+    for told in ("--ssl-certfile ", "--ssl-keyfile ", "--enable-supernode-auth", "--isolation process", "--database "):
+        assert told in said
+    assert "--disable-runtime-dependency-installation" in said
+    assert "--insecure" not in said
+    assert command.settings["FLWR_SUPERGRID_API_URL"] == consortium.hub_url
+
+
+def test_both_processes_share_the_secret_by_its_file(consortium):
+    secret = ("--superexec-auth-secret-file", str(consortium.superexec_secret))
+    for command in (superlink_command(consortium), superexec_command(consortium)):
+        position = command.arguments.index(secret[0])
+        assert command.arguments[position : position + 2] == secret
+        assert consortium.superexec_secret.read_text() not in command.as_typed()
+
+
+@pytest.mark.parametrize("name", ["own_ca_key", "own_key", "release_key", "superexec_secret"])
+def test_key_that_others_may_read_is_refused_before_anything_starts(consortium, monkeypatch, name):
+    monkeypatch.setattr(superlink.Kept, "start", lambda _: pytest.fail("it was started"))
+    getattr(consortium, name).chmod(0o640)
+    with pytest.raises(ConfigurationError, match="chmod 600"):
+        Coordinator(consortium, "none", lambda _: None).run()
+
+
+def test_missing_key_is_told(consortium):
+    consortium.release_key.unlink()
+    with pytest.raises(ConfigurationError, match="cannot be read"):
+        Coordinator(consortium, "none", lambda _: None).run()
+
+
+def test_freed_pages_keep_nothing_of_a_message(tmp_path):
+    path = tmp_path / "superlink.db"
+    with closing(sqlite3.connect(path)) as opened:
+        opened.execute("PRAGMA secure_delete = OFF")  # some systems build SQLite with it
+        opened.execute("CREATE TABLE messages (content BLOB)")
+        opened.executemany("INSERT INTO messages VALUES (?)", [(b"what a site said" * 100,)] * 50)
+        opened.commit()
+        opened.execute("DELETE FROM messages")
+        opened.commit()
+    assert b"what a site said" in path.read_bytes()
+    wipe_freed(path)
+    assert b"what a site said" not in path.read_bytes()
+
+
+def test_absent_or_broken_database_stops_nothing(tmp_path):
+    wipe_freed(tmp_path / "none.db")
+    assert not (tmp_path / "none.db").exists()
+    (tmp_path / "broken.db").write_bytes(b"no database" * 100)
+    wipe_freed(tmp_path / "broken.db")
