@@ -1,4 +1,4 @@
-"""How often a fit asks the sites: calls of every method at its default parameters, and the minutes they take over Flower.
+"""How often a fit asks the sites: calls of every method at its defaults, and the minutes that they take over Flower.
 
 A call is one exchange with all sites. Calls are counted, not timed: sites run in this process, three of them. Where a
 default would take long without changing the number of calls (steps of training between two calls), it is shortened.
@@ -243,31 +243,31 @@ COUNTED = {
     "fed-mv-ppca": Counted("8 + rounds, at most 100", views, brief={"max_rounds": 2}),
     "fed-vae": Counted("5 + rounds, 100", views, {"n_local_steps": 1}, {"n_rounds": 1}),
     "fed-mcvae": Counted("5 + rounds, 100", views, {"n_local_steps": 1}, {"n_rounds": 1}),
-    "dpfact": Counted("7 + rounds x kinds of code (2 here), at most 30 rounds", events, {"rank": 5}, {"max_rounds": 1}),
+    "dpfact": Counted("7 + rounds x kinds of code, at most 30 x 2", events, {"rank": 5}, {"max_rounds": 1}),
     "trip": Counted("6 + rounds, at most 100", events, {"rank": 5}, {"max_rounds": 1}),
     "phenotype-outcome": Counted("3 + Newton steps, at most 25", events, {"phenotypes": phenotypes}, {"holdout": 0.0}),
     "fed-cox": Counted("6 + Newton steps, at most 25", times, brief={}),
     "fed-hazard-boost": Counted("7 + trees x depth, 200 x 2", times, brief={"n_trees": 1}),
     "fed-rsf": Counted("7 + levels of the deepest tree, however many trees", times, brief={"max_depth": 1}),
     "fed-surv-boost": Counted(
-        "9 + passes (1 + 3 x rounds) + Newton steps x 2, 4 passes of 50 rounds",
+        "9 + passes x (1 + 3 x rounds), 4 of 50, + fits of hazards x (1 + 2 x Newton steps), 6",
         times,
         brief={"n_rounds": 1, "recalibrate": False},
     ),
     "fed-surf": Counted("7, however many trees", times, brief={}),
     "fed-deep-surv": Counted("6 + rounds, at most 100", times, brief={"max_rounds": 1}),
-    "fed-msgl": Counted("alignment + 2; with rounds alignment + 1 + 2 x rounds", aligned, {"n_clusters": 3}),
+    "fed-msgl": Counted("alignment + 2; with n rounds alignment + 1 + 2 n", aligned, {"n_clusters": 3}),
     "fed-mvl": Counted("alignment + 7 + rounds, at most 35", aligned, {"n_clusters": 3}),
     "fed-mvfcm": Counted("5 + rounds of all 5 starts, at most 100 each", views),
     "fed-mvfpc": Counted("5 + rounds of all 5 starts, at most 100 each", views),
     "fed-xgb-classifier": Counted(
-        "4 + search of cuts, at most 9 + trees x depth, 100 x 6", classes, brief={"n_estimators": 1}
+        "4 + search of cuts (at most 7) + trees x depth, 100 x 6", classes, brief={"n_estimators": 1}
     ),
     "fed-xgb-regressor": Counted(
-        "5 + search of cuts, at most 9 + trees x depth, 100 x 6", numbers, brief={"n_estimators": 1}
+        "5 + search of cuts (at most 7) + trees x depth, 100 x 6", numbers, brief={"n_estimators": 1}
     ),
     "kaplan-meier": Counted("5", times),
-    "log-rank": Counted("5; by site 5", times, {"group": "x2"}),
+    "log-rank": Counted("5", times, {"group": "x2"}),
 }
 
 if __name__ == "__main__":

@@ -122,8 +122,8 @@ class Site:
     @property
     def at_its_desk(self) -> int:
         """How many sockets there are at the path where its letters come in standard mode: one listens."""
-        desk = str(self.folder / "running" / "desk")
-        return sum(line.endswith(desk) for line in Path("/proc/net/unix").read_text().splitlines())
+        desk = f"{self.folder}/running/desk"
+        return sum(desk in line for line in Path("/proc/net/unix").read_text().splitlines())
 
     def end(self) -> None:
         if self.process is not None:

@@ -141,12 +141,8 @@ def _resumed(
         )
     run = _prepared(folder.study, sites, listener, connect)
     run.folder, run.resumed = folder, True
-    kept, found = folder.read(DIGESTS), _digests(run)
-    for name in kept.keys() | found.keys():
-        if kept.get(name) != found.get(name):
-            raise IntegrityError(
-                "the data are not those that the run began with", where=name, mend="Run the study anew."
-            )
+    if connect is None:
+        _check_data(folder.read(DIGESTS), _digests(run))
     for ledger in folder.ledgers().values():
         mend_ledger(ledger)
     folder.update(status="running", message="", ended=None)
@@ -182,6 +178,14 @@ def _allowed(name: str, data: PatientData, policy: Policy) -> PatientData:
             where=f"{name}, policy, columns",
             mend="Ask the site's steward, or leave the site out.",
         ) from None
+
+
+def _check_data(kept: Mapping[str, str], found: Mapping[str, str]) -> None:
+    for name in kept.keys() | found.keys():
+        if kept.get(name) != found.get(name):
+            raise IntegrityError(
+                "the data are not those that the run began with", where=name, mend="Run the study anew."
+            )
 
 
 def _digests(run: _Run) -> dict[str, str]:

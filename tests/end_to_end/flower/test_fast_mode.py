@@ -120,12 +120,6 @@ def test_text_of_an_exception_does_not_leave(study) -> None:
     assert study.ask({"lyon": b"on"}) == {"lyon": b"on"}
 
 
-def test_200_megabytes_go_there_and_back(study) -> None:
-    letter = b"turn " + os.urandom(200 * 2**20)
-    came = study.ask({"lyon": letter}, wait_s=300.0)
-    assert came["lyon"] == letter[::-1]
-
-
 def test_site_that_dies_at_a_letter_says_so_when_it_is_back(study) -> None:
     study.bridge.send({"lyon": b"die "})
     study.agents["lyon"].wait(REPLY_S)
@@ -182,6 +176,12 @@ def test_proxy_of_the_hospital_is_used(study) -> None:
         assert study.ask({"nantes": b"through"}) == {"nantes": b"through"}
         assert set(tunnel.asked) == {study.fleet.address}
     study.restart("nantes")
+
+
+def test_200_megabytes_go_there_and_back(study) -> None:
+    letter = b"turn " + os.urandom(200 * 2**20)
+    came = study.ask({"lyon": letter}, wait_s=300.0)
+    assert came["lyon"] == letter[::-1]
 
 
 def test_superlink_that_is_killed_and_started_again_is_found_again(study) -> None:

@@ -85,8 +85,8 @@ def test_the_text_of_an_exception_is_nowhere_but_at_its_site(consortium, broken)
 def killed(whole):
     """Three runs: two lose a site in mid-round, of the third a SuperNode is killed while its site computes."""
     porto, turin = whole.sites["porto"], whole.sites[RELAYED]
-    two = whole.study("two-of-three", rounds=24, run="quorum = 2\npatience_s = 4.0")
-    every = whole.study("every-site", rounds=24, run="patience_s = 4.0")
+    two = whole.study("two-of-three", rounds=14, run="quorum = 2\npatience_s = 4.0")
+    every = whole.study("every-site", rounds=14, run="patience_s = 4.0")
     relayed = whole.short_study("relayed", ("lyon", RELAYED))
     runs = {study: whole.run(study) for study in (relayed, two, every)}
     for study in (two, every):
@@ -156,7 +156,7 @@ def test_a_killed_agent_has_lost_its_fit_and_is_back_for_the_next(whole):
 def held_up(whole):
     """Two runs of which a site is held up: one waits for it, the other has a time limit."""
     late, oslo, porto = (
-        whole.study("late", ("lyon", "porto"), rounds=24, run="quorum = 1\ntime_limit_s = 25.0"),
+        whole.study("late", ("lyon", "porto"), rounds=14, run="quorum = 1\ntime_limit_s = 25.0"),
         *(whole.sites[name] for name in ("oslo", "porto")),
     )
     patient = whole.study("patient", ("lyon", "oslo"), rounds=12)

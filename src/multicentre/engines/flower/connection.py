@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 
 from multicentre.federation.errors import ConfigurationError
 
-_AT_ONCE = 4
+_FEW, _AT_ONCE = 3, 2  # more large parts at once, and a SuperLink's database locks others out for too long
 _CLOCK_SLACK_S = 4.0  # a SuperLink accepts signatures of up to five seconds ahead
 _ACTIVATION_FAILED = 2004
 
@@ -120,7 +120,8 @@ def do_for_each(work: Callable[[str], None], names: Sequence[str]) -> None:
             except Exception as error:
                 failures.append(error)
 
-    helpers = [threading.Thread(target=take, daemon=True) for _ in range(min(_AT_ONCE, len(names)) - 1)]
+    hands = len(names) if len(names) <= _FEW else _AT_ONCE
+    helpers = [threading.Thread(target=take, daemon=True) for _ in range(hands - 1)]
     for helper in helpers:
         helper.start()
     take()

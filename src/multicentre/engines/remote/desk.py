@@ -84,6 +84,7 @@ class Desk:
         self._runs: OrderedDict[str, _Run] = OrderedDict()
         self._alone = threading.Lock()
         self._began = datetime.now(UTC).isoformat(timespec="seconds")
+        self._version = version("multicentre")
         self._log = logging.getLogger(f"multicentre.site.{name}")
 
     def handle(self, packed: bytes) -> bytes:
@@ -135,7 +136,7 @@ class Desk:
         while len(self._runs) > MOST_RUNS:
             self._runs.popitem(last=False)
         self._forget_old_runs()
-        told = {"version": version("multicentre"), "since": self._began, **self._house.facts(opening.study)}
+        told = {"version": self._version, "since": self._began, **self._house.facts(opening.study)}
         return Reply(letter.number, "opened", json.dumps(told).encode())
 
     def _work(self, letter: Letter) -> Reply:

@@ -216,6 +216,7 @@ class RemoteEngine:
         for site, one in underway.items():
             away = "" if one.reason is None else f", {_REASONS[one.reason]}"
             replies[site] = Lost(QuorumLost(f"no answer since {asked} within the time limit{away}", where=site))
+            self._sites[site].away = True
         return replies
 
     def _letter(self, kind: Kind, number: int, site: str, body: bytes) -> Letter:

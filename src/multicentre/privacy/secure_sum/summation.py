@@ -1,6 +1,6 @@
 """The coordinator's side of masked sums.
 
-A batch of sums begins with an agreement, and each batch is larger than all before it: sites advertise signed public keys (one exchange) and either agree on them
+A batch of sums begins with an agreement: sites advertise signed public keys (one exchange) and either agree on them
 (one exchange; every site is needed) or share the seeds of their keys among each other (two exchanges; losses are
 tolerated). Each sum is one exchange. Where losses are tolerated, two more unmask it: sites sign whose values are in it,
 and give what takes the masks off; a further one replaces what sites that were lost in between had to give.

@@ -1,6 +1,8 @@
 """What is used of flwr beyond its public interface: known by its version, tried before it is relied on."""
 
+import ast
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +19,7 @@ from flwr.proto.recorddict_pb2 import RecordDict as NoContent
 from flwr.supernode.fleet_http_client import FleetHttpClient
 
 from local_grid import LocalGrid
+from multicentre.engines import flower
 from multicentre.engines.flower.internal import self_test
 from multicentre.engines.flower.internal.grid import hasten
 from multicentre.engines.flower.internal.link import Delivery, refuse_stopped, refuse_unverified, reply_with
@@ -140,3 +143,16 @@ def test_delivery_is_answered_from_its_bytes(delivery) -> None:
 def test_grid_of_another_kind_is_left_as_it_is() -> None:
     grid = object.__new__(LocalGrid)
     assert hasten(grid) is grid
+
+
+def test_nothing_else_imports_what_is_internal_to_flwr() -> None:
+    public = {"flwr.app", "flwr.serverapp", "flwr.clientapp"}
+    found = set()
+    for path in Path(flower.__file__).parent.glob("*.py"):
+        for statement in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(statement, ast.ImportFrom) and (statement.module or "").partition(".")[0] == "flwr":
+                found.add(statement.module)
+            elif isinstance(statement, ast.Import):
+                found |= {name.name for name in statement.names if name.name.partition(".")[0] == "flwr"}
+    assert found
+    assert found <= public

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from time import monotonic, sleep
 
 from flwr.app import Message, RecordDict
@@ -21,7 +22,8 @@ from multicentre.engines.flower.internal.objects import put_together
 from multicentre.federation.errors import MessageError
 
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.02, 0.5
-_PART_WITHIN_S = 600.0
+_STAY_S = 0.5
+_LOOK_AFTER_S, _PART_WITHIN_S = 5.0, 60.0
 _CONFIRM_AFTER_S, _CONFIRM_WITHIN_S = 0.25, 30.0
 
 
@@ -30,11 +32,31 @@ def hasten(grid: Grid) -> Grid:
     return _QuickGrid(grid) if type(grid) is HttpGrid else grid
 
 
+class _NotYet(Exception):
+    """Part of a reply is still on its way."""
+
+
+@dataclass
+class _Coming:
+    """A reply, the parts of it that have come, and when the last of them came."""
+
+    message: Message
+    tree: ObjectTree
+    parts: dict[str, bytes] = field(default_factory=dict)
+    heard: float = field(default_factory=monotonic)
+    looked: float = field(default_factory=monotonic)
+
+
 class _QuickGrid(Grid):
-    """Flower's own waits a second for every reply that it sees before all of its parts have come."""
+    """Flower's own waits a second for every reply that it sees before all of its parts have come.
+
+    It also waits long for one whose sender broke off before it had sent all parts; here such a reply holds up no other,
+    and has no content once its sender is gone or was silent for a minute.
+    """
 
     def __init__(self, grid: HttpGrid) -> None:
         self._grid = grid
+        self._coming: dict[str, _Coming] = {}
         self._confirming: threading.Thread | None = None
 
     def set_run(self, run: Run) -> None:
@@ -62,48 +84,79 @@ class _QuickGrid(Grid):
         return self._grid.send_and_receive(messages, timeout=timeout)
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """Return the replies that have come; they are confirmed beside what follows."""
-        answer = self._grid._runtime_client.PullMessages(PullAppMessagesRequest(message_ids=list(message_ids)))
-        came = list(zip(map(message_from_proto, answer.messages_list), answer.message_object_trees, strict=True))
-        if not came:
-            return []
-        trees = {message.metadata.message_id: tree for message, tree in came}
+        """Return the replies that have come whole; they are confirmed beside what follows."""
+        wanted = list(message_ids)
+        self._coming = {number: self._coming[number] for number in wanted if number in self._coming}
+        failed = self._look([number for number in wanted if number not in self._coming])
+        end = monotonic() + _STAY_S
         contents: dict[str, RecordDict] = {}
 
         def read(number: str) -> None:
-            contents[number] = self._read(trees[number])
+            with suppress(_NotYet):
+                contents[number] = self._read(self._coming[number], end)
 
-        do_for_each(read, [message.metadata.message_id for message, _ in came if not message.has_error()])
-        self._confirm(list(trees))
-        for message, _ in came:
-            if not message.has_error():
-                message.content = contents[message.metadata.message_id]
-        return [message for message, _ in came]
+        do_for_each(read, list(self._coming))
+        came = {number: self._coming.pop(number).message for number in contents}
+        for number, message in came.items():
+            message.content = contents[number]
+        messages = [*failed, *came.values()]
+        if messages:
+            self._confirm([message.metadata.message_id for message in messages])
+        return messages
 
-    def _read(self, tree: ObjectTree) -> RecordDict:
-        """Return the content of a reply; nothing where its sender never finished it."""
+    def _look(self, numbers: list[str]) -> list[Message]:
+        """Note the replies that have begun to come; return those that say why there is none."""
+        if not numbers:
+            return []
+        answer = self._grid._runtime_client.PullMessages(PullAppMessagesRequest(message_ids=numbers))
+        failed = []
+        for message, tree in zip(
+            map(message_from_proto, answer.messages_list), answer.message_object_trees, strict=True
+        ):
+            if message.has_error():
+                failed.append(message)
+            else:
+                self._coming[message.metadata.reply_to_message_id] = _Coming(message, tree)
+        return failed
+
+    def _read(self, coming: _Coming, end: float) -> RecordDict:
+        """Return the content of a reply; nothing where its sender will not finish it."""
 
         def fetch(names: Sequence[str]) -> dict[str, bytes]:
-            parts: dict[str, bytes] = {}
-            do_for_each(lambda name: parts.update({name: self._fetch_part(name)}), names)
-            return parts
+            do_for_each(lambda name: self._fetch_part(coming, name, end), names)
+            return {name: coming.parts[name] for name in names}
 
         try:
-            return put_together(tree, fetch)
+            return put_together(coming.tree, fetch)
         except MessageError:
             return RecordDict()
+        except _NotYet:
+            if self._is_given_up(coming):
+                return RecordDict()
+            raise
 
-    def _fetch_part(self, name: str) -> bytes:
+    def _fetch_part(self, coming: _Coming, name: str, end: float) -> None:
         request = PullObjectRequest(node=self._grid.node, run_id=self.run.run_id, object_id=name)
-        wait_s, end = _FIRST_WAIT_S, monotonic() + _PART_WITHIN_S
-        while True:
+        wait_s = _FIRST_WAIT_S
+        while name not in coming.parts:
             answer = self._grid._runtime_client.PullObject(request)
             if answer.object_available:
-                return answer.object_content
-            if not answer.object_found or monotonic() > end:
+                coming.parts[name], coming.heard = answer.object_content, monotonic()
+            elif not answer.object_found:
                 raise MessageError("part of a reply never came")
-            sleep(wait_s)
-            wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
+            elif monotonic() > end:
+                raise _NotYet
+            else:
+                sleep(wait_s)
+                wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
+
+    def _is_given_up(self, coming: _Coming) -> bool:
+        """Tell whether the sender of a reply is gone, or was silent too long: its process may have begun anew."""
+        now = monotonic()
+        if now - max(coming.heard, coming.looked) > _LOOK_AFTER_S:
+            coming.looked = now
+            return now - coming.heard > _PART_WITHIN_S or coming.message.metadata.src_node_id not in self.get_node_ids()
+        return False
 
     def _confirm(self, numbers: list[str]) -> None:
         if self._confirming is not None:

@@ -1,0 +1,212 @@
+"""What ``flower.py`` measures: a coordinator, its proxy, sites and Flower's own loop as processes of this machine.
+
+Every process leads a group of its own, and leaving the deployment ends them all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from flower_site import STUDY
+
+import multicentre as mc
+from multicentre.deployment.approvals import approve
+from multicentre.deployment.bundle import sign_app
+from multicentre.deployment.commands import ask, flower_settings, program
+from multicentre.deployment.consortium import Consortium
+from multicentre.deployment.enrolment import Enrolment
+from multicentre.deployment.founding import Founding, found_consortium
+from multicentre.deployment.house import card_of
+from multicentre.deployment.new_site import make_site
+from multicentre.deployment.proposals import recognise
+from multicentre.deployment.running import CONNECTION, connect_sites
+from multicentre.deployment.site import read_site
+from multicentre.deployment.supervise import end_groups
+
+HERE = Path(__file__).resolve().parent
+PROXY = "nginx" if shutil.which("nginx") else "none"
+CONNECTED = {"fast": "Connected with", "standard": "SuperNode ID", "flower": "SuperNode ID"}
+_STARTED_WITHIN_S, _ROUND_WITHIN_S, _STOPPED_WITHIN_S, _LOOK_S = 180.0, 600.0, 20.0, 0.02
+
+
+class Deployment(contextlib.ExitStack):
+    """A coordinator and its sites; ``began`` holds seconds that starts took, by name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.began: dict[str, float] = {}
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        self.folder = Path(self.enter_context(tempfile.TemporaryDirectory(prefix="mc-flower-")))
+        inner, hub, outer = _free_ports(3)
+        port = outer if PROXY == "nginx" else inner
+        founding = Founding("localhost", port, f"127.0.0.1:{outer}", superlink_port=inner, hub_port=hub)
+        self.consortium = found_consortium(self.folder / "coordinator", founding)
+        try:
+            command = [sys.executable, "-m", "multicentre", "coordinator", "up", "--proxy", PROXY]
+            self._start("coordinator", [*command, "--folder", str(self.consortium.folder)])
+            self.began["coordinator up, until it is ready"] = self._await("coordinator", "Ready")
+            sign_app(self.consortium, _quiet)
+        except BaseException:
+            self.__exit__(*sys.exc_info())
+            raise
+        return self
+
+    def add_sites(self, mode: str, n_sites: int) -> list[str]:
+        """Make, register and start sites of a mode; return their names."""
+        names = [f"{mode}-{number}" for number in range(n_sites)]
+        for name in names:
+            self._enrol(name)
+        for name in names:
+            if mode == "flower":
+                self._start(name, *self._plain_supernode(name))
+            else:
+                self._start(name, [sys.executable, str(HERE / "flower_site.py"), str(self.folder / name), mode])
+        printed = dict.fromkeys(names, "flower.log" if mode == "standard" else "")
+        seconds = [self._await(name, CONNECTED[mode], printed[name]) for name in names]
+        what = {"fast": "fast mode", "standard": "standard mode", "flower": "Flower's SuperNodes"}[mode]
+        self.began[f"{n_sites} sites up at once ({what}), until all are connected"] = max(seconds)
+        return names
+
+    def federate(self, names: Sequence[str]) -> mc.Federation:
+        """Return the federation of some sites, as ``multicentre run --coordinator`` makes it."""
+        federation = mc.Federation.over(connect_sites(self.consortium.folder, names, _quiet), study=STUDY)
+        self.callback(federation.close)
+        return federation
+
+    def start_loop(self, names: Sequence[str]) -> Loop:
+        """Submit Flower's own loop."""
+        return self.enter_context(Loop(self.consortium, self.folder / "orders", names))
+
+    def pids_of(self, programme: str) -> list[int]:
+        """Return the numbers of the coordinator's processes of a programme."""
+        noted = (self.consortium.state / "processes").read_text().split()
+        return [int(pid) for pid in noted if programme in Path(f"/proc/{pid}/cmdline").read_text()]
+
+    def _enrol(self, name: str) -> None:
+        made = make_site(name, self.folder / name, self._address)
+        shutil.copy(self.consortium.own_ca, made.folder / "ca.crt")
+        Enrolment(self.consortium, _quiet).add(made.card)
+        site = read_site(made.folder)
+        for public in ("bundle.toml", "release.pub", "roster.toml"):
+            approve(site.approved, recognise(str(self.consortium.public / public)), card_of(site))
+
+    @property
+    def _address(self) -> str:
+        return self.consortium.address if PROXY == "nginx" else self.consortium.superlink_address
+
+    def _plain_supernode(self, name: str) -> tuple[list[str], dict[str, str]]:
+        """Return a stock SuperNode's command with every default that TLS and authentication leave."""
+        site = read_site(self.folder / name)
+        (port,) = _free_ports(1)
+        command = [program("flower-supernode"), "--superlink", site.address, "--root-certificates", str(site.ca)]
+        command += ["--auth-supernode-private-key", str(site.keys.node), "--host", "127.0.0.1", "--port", str(port)]
+        return command, flower_settings(self.folder / name / "flower")
+
+    def _start(self, name: str, command: Sequence[str], settings: dict[str, str] | None = None) -> None:
+        with (self.folder / f"{name}.log").open("wb") as log:
+            process = subprocess.Popen(
+                command,
+                env={**os.environ, **(settings or {})},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self.processes[name] = process
+        self._started = time.perf_counter()
+        self.callback(end_groups, [process], _STOPPED_WITHIN_S)
+
+    def _await(self, name: str, word: str, log: str = "") -> float:
+        """Wait until a word stands in a process's log; return the seconds since the last start."""
+        path = self.folder / name / log if log else self.folder / f"{name}.log"
+
+        def said() -> bool:
+            return path.exists() and word in path.read_text(errors="replace")
+
+        _wait(lambda: said() or self.processes[name].poll() is not None, f"{name} did not say {word!r}")
+        if not said():
+            sys.exit(f"{name} ended:\n{path.read_text(errors='replace') if path.exists() else ''}")
+        return time.perf_counter() - self._started
+
+
+class Loop(contextlib.ExitStack):
+    """Flower's own minimal loop, submitted by ``flwr run``; ``submitted_s`` is how long it took until it was there."""
+
+    def __init__(self, consortium: Consortium, path: Path, names: Sequence[str]) -> None:
+        super().__init__()
+        listener = self.enter_context(contextlib.closing(socket.socket(socket.AF_UNIX)))
+        listener.bind(str(path))
+        listener.listen(1)
+        listener.settimeout(_STARTED_WITHIN_S)
+        config = f'orders="{path}" sites="{",".join(names)}"'
+        began = time.perf_counter()
+        told = ask(
+            consortium.command(
+                "flwr", "run", str(HERE / "flower_loop"), CONNECTION, "--format", "json", "--run-config", config
+            )
+        )
+        if not told.get("success"):
+            sys.exit(f"Flower's loop was not taken: {told.get('error-message')}")
+        connection = self.enter_context(contextlib.closing(listener.accept()[0]))
+        connection.settimeout(_ROUND_WITHIN_S)
+        self._orders = self.enter_context(connection.makefile("rw"))
+        self.submitted_s = time.perf_counter() - began
+
+    def round(self, n_bytes: int) -> float:
+        """Return the seconds of a round."""
+        self._orders.write(f"{n_bytes}\n")
+        self._orders.flush()
+        said = self._orders.readline()
+        if not said:
+            sys.exit("Flower's loop ended.")
+        return float(said)
+
+
+class Peak:
+    """The most memory that a process holds from now on, in MB; not a number where the system does not tell."""
+
+    def __init__(self, pid: int) -> None:
+        self._folder = Path(f"/proc/{pid}")
+        with contextlib.suppress(OSError):
+            (self._folder / "clear_refs").write_text("5")
+
+    @property
+    def mb(self) -> float:
+        with contextlib.suppress(OSError):
+            told = re.search(r"VmHWM:\s*(\d+) kB", (self._folder / "status").read_text())
+            return int(told[1]) * 1024 / 1e6 if told else float("nan")
+        return float("nan")
+
+
+def _wait(happened: Callable[[], Any], otherwise: str) -> None:
+    end = time.monotonic() + _STARTED_WITHIN_S
+    while not happened():
+        if time.monotonic() > end:
+            sys.exit(otherwise)
+        time.sleep(_LOOK_S)
+
+
+def _free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        taken = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in taken:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in taken]
+
+
+def _quiet(line: str) -> None:
+    pass

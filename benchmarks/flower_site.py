@@ -1,0 +1,82 @@
+"""A site of ``flower.py``: the process that ``multicentre site up`` is, with a step that sends back what it was sent.
+
+Desk, guard, ledger and what is sealed at rest are those of every site; study and data alone are the benchmark's own.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from unittest.mock import patch
+
+import numpy as np
+
+import multicentre as mc
+from multicentre.assembly import facts_of, new_guard, open_site
+from multicentre.deployment import resident
+from multicentre.deployment.site import Site, read_site
+from multicentre.federation.messages import Message, array
+from multicentre.federation.steps import Release, SitePart, step
+from multicentre.privacy.ledger import Ledger
+
+STUDY = "benchmark"
+PATIENTS = np.ones((20, 2))
+POLICY = mc.Policy()
+
+
+@dataclass(frozen=True)
+class Parcel(Message):
+    """Numbers to a site."""
+
+    values: np.ndarray = array("numbers", ("d",))
+
+
+@dataclass(frozen=True)
+class Returned(Release):
+    """The same numbers."""
+
+    values: np.ndarray = array("numbers", ("d",))
+
+
+class Echo(SitePart):
+    """Sends back what it is sent."""
+
+    method = "benchmark-echo"
+    holds = np.ndarray
+
+    @step(releases=Returned, when="every round")
+    def echo(self, ask: Parcel) -> Returned:
+        """Send it back."""
+        return Returned(ask.values, patients=len(self.data))
+
+
+class EchoHouse:
+    """In place of the studies that a steward approved."""
+
+    def __init__(self, site: Site) -> None:
+        self.name = site.name
+        self.guard = new_guard(site.name, PATIENTS, POLICY, Ledger(site.ledger_of(STUDY), durable=True))
+
+    def open(self, opening, store):
+        return open_site(self.name, PATIENTS, self.guard, store=store, key=None)
+
+    def offers(self, study, method):
+        return Echo
+
+    def facts(self, study):
+        return facts_of(POLICY)
+
+
+def main(folder: str, mode: str) -> None:
+    stop = threading.Event()
+    for which in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(which, lambda *_: stop.set())
+    with patch.object(resident, "SiteHouse", EchoHouse):
+        resident.serve(read_site(Path(folder)), mode, told=lambda line: print(line, flush=True), stop=stop)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,120 @@
+"""The coordinator's quicker Grid, over a SuperLink that was made up: replies whose parts do not come hold nobody up."""
+
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("flwr")
+
+from flwr.common.serde import message_from_proto, message_to_proto
+from flwr.proto.message_pb2 import Message as ProtoMessage
+from flwr.proto.message_pb2 import Metadata, ObjectTree
+from flwr.proto.recorddict_pb2 import RecordDict as NoContent
+
+from multicentre.engines.flower.internal import grid as module
+from multicentre.engines.flower.internal.grid import _QuickGrid
+from multicentre.engines.flower.internal.link import Delivery, refuse_stopped, reply_with
+from multicentre.engines.flower.internal.objects import take_apart
+from multicentre.engines.flower.records import unpack_letter
+
+NODE = {"lyon": 2, "porto": 3}
+NUMBER = {"lyon": "a" * 64, "porto": "b" * 64}
+
+
+class SuperLink:
+    """Replies in parts, some of which have not come."""
+
+    def __init__(self, replies):
+        self.trees, self.parts, self.missing, self.confirmed, self.known = {}, {}, set(), [], set(NODE.values())
+        self.waiting = dict(replies)
+        for site, reply in replies.items():
+            self.trees[site], parts = take_apart(reply)
+            self.parts |= {name: part.deflate() for name, part in parts.items()}
+
+    def PullMessages(self, request):  # noqa: N802
+        came = [site for site, number in NUMBER.items() if number in request.message_ids and site in self.waiting]
+        replies = {site: self.waiting.pop(site) for site in came}
+        bare = [message_to_proto(reply) for reply in replies.values()]
+        for one in bare:
+            if not one.HasField("error"):
+                one.content.CopyFrom(NoContent())
+        return SimpleNamespace(messages_list=bare, message_object_trees=[self.trees[site] for site in came])
+
+    def PullObject(self, request):  # noqa: N802
+        there = request.object_id not in self.missing
+        content = self.parts[request.object_id] if there else b""
+        return SimpleNamespace(object_found=True, object_available=there, object_content=content)
+
+    def ConfirmMessageReceived(self, request):  # noqa: N802
+        self.confirmed.append(request.message_object_id)
+
+
+def delivery(site):
+    origin = Metadata(
+        run_id=5, message_id=NUMBER[site], src_node_id=1, dst_node_id=NODE[site], ttl=60.0, message_type="query"
+    )
+    message = message_from_proto(ProtoMessage(metadata=origin, content=NoContent()))
+    return Delivery(message, ObjectTree(object_id=NUMBER[site]))
+
+
+def quick(link):
+    plain = SimpleNamespace(_runtime_client=link, node=None, run=SimpleNamespace(run_id=5))
+    plain.get_node_ids = lambda: link.known
+    return _QuickGrid(plain)
+
+
+@pytest.fixture
+def link(monkeypatch):
+    monkeypatch.setattr(module, "_STAY_S", 0.05)
+    link = SuperLink({site: reply_with(site.encode(), delivery(site)) for site in NODE})
+    link.missing = {part.object_id for part in _below(link.trees["porto"])}
+    return link
+
+
+def _below(tree):
+    yield tree
+    for child in tree.children:
+        yield from _below(child)
+
+
+def letters(messages):
+    return {message.metadata.src_node_id: unpack_letter(message.content) for message in messages}
+
+
+def test_a_reply_that_is_not_whole_holds_up_no_other_and_comes_later(link):
+    grid = quick(link)
+    assert letters(grid.pull_messages(NUMBER.values())) == {NODE["lyon"]: b"lyon"}
+    assert letters(grid.pull_messages([NUMBER["porto"]])) == {}
+    link.missing.clear()
+    assert letters(grid.pull_messages([NUMBER["porto"]])) == {NODE["porto"]: b"porto"}
+    assert letters(grid.pull_messages([NUMBER["porto"]])) == {}
+
+
+@pytest.mark.parametrize("why", ["gone", "silent"])
+def test_a_reply_that_its_sender_will_not_finish_has_no_content(link, why, monkeypatch):
+    monkeypatch.setattr(module, "_LOOK_AFTER_S", 0.1)
+    grid = quick(link)
+    grid.pull_messages(NUMBER.values())
+    assert list(grid.pull_messages([NUMBER["porto"]])) == []
+    if why == "gone":
+        link.known.remove(NODE["porto"])
+    else:
+        monkeypatch.setattr(module, "_PART_WITHIN_S", 0.1)
+    came = []
+    while not came:
+        came = list(grid.pull_messages([NUMBER["porto"]]))
+    assert [dict(message.content) for message in came] == [{}]
+
+
+def test_a_reply_that_is_no_longer_waited_for_is_forgotten(link):
+    grid = quick(link)
+    grid.pull_messages(NUMBER.values())
+    grid.pull_messages([])
+    assert list(grid.pull_messages([NUMBER["porto"]])) == []
+
+
+def test_an_error_comes_at_once(link):
+    link.waiting["porto"] = refuse_stopped(delivery("porto"))
+    link.trees["porto"], _ = take_apart(link.waiting["porto"])
+    came = {message.metadata.src_node_id: message.has_error() for message in quick(link).pull_messages(NUMBER.values())}
+    assert came == {NODE["lyon"]: False, NODE["porto"]: True}

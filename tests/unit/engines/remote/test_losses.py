@@ -1,0 +1,108 @@
+"""When the coordinator gives a site up, what it says of it, and what becomes of an answer that comes after that."""
+
+import re
+
+import pytest
+
+import multicentre as mc
+from multicentre.engines.faults import Faults
+from multicentre.engines.remote import engine
+from multicentre.federation.errors import QuorumLost
+from multicentre.federation.progress import Silence
+from remote_sites import ByHand, Desks
+from toy_method import FedMean, federate, toy_sites
+
+LAST = "site-2"
+FIRST_CALL = 2  # after the letter that opens the run
+
+
+class Heard(Silence):
+    """Notes who was lost, and why."""
+
+    def __init__(self):
+        self.lost = []
+
+    def site_lost(self, site, reason):
+        self.lost.append((site, reason))
+
+
+class Late(ByHand):
+    """Keeps one site's replies back from a letter on, until another letter is sent."""
+
+    def __init__(self, handles, since):
+        super().__init__(handles)
+        self.since, self.late = since, {}
+
+    def send(self, letters):
+        self.waiting |= self.late
+        super().send(letters)
+        if self.sent[LAST] >= self.since and LAST in letters:
+            self.late = {LAST: self.waiting.pop(LAST)}
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch):
+    monkeypatch.setattr(engine, "_PAUSES_S", (0.01,))
+
+
+def over(carrier, **options):
+    heard = Heard()
+    return mc.Federation.over(carrier, listener=heard, **options), heard
+
+
+def fitted_without(since):
+    with federate(quorum=2, faults=Faults(lose={LAST: since})) as federation:
+        return FedMean().fit(federation).mean_.tobytes()
+
+
+def test_a_site_is_given_up_once_it_was_out_of_reach_for_longer_than_the_patience(tmp_path):
+    desks = Desks(toy_sites(), tmp_path)
+    carrier = ByHand(desks.handles, lambda site, n: "unsent" if site == LAST and n > FIRST_CALL else None)
+    federation, heard = over(carrier, quorum=2, patience_s=0.2)
+    with federation:
+        assert FedMean().fit(federation).mean_.tobytes() == fitted_without(1)
+    ((site, reason),) = heard.lost
+    assert site == LAST
+    assert re.fullmatch(rf"{LAST}: not reached since \d\d:\d\d:\d\d UTC: it is not connected\. \[MC601\]", reason)
+    assert carrier.sent[LAST] > FIRST_CALL + 3
+
+
+def test_a_site_that_comes_back_in_time_is_not_lost(tmp_path):
+    desks = Desks(toy_sites(), tmp_path)
+    away = range(FIRST_CALL, FIRST_CALL + 5)
+    carrier = ByHand(desks.handles, lambda site, n: "unsent" if site == LAST and n in away else None)
+    federation, heard = over(carrier, patience_s=30.0)
+    with federation, federate() as alone:
+        assert FedMean().fit(federation).mean_.tobytes() == FedMean().fit(alone).mean_.tobytes()
+    assert heard.lost == []
+
+
+def test_an_answer_after_the_time_limit_is_dropped(tmp_path):
+    desks = Desks(toy_sites(), tmp_path)
+    federation, heard = over(Late(desks.handles, FIRST_CALL + 1), quorum=2, time_limit_s=0.3)
+    with federation:
+        assert FedMean().fit(federation).mean_.tobytes() == fitted_without(1)
+    ((site, reason),) = heard.lost
+    assert site == LAST
+    assert re.match(rf"{LAST}: no answer since \d\d:\d\d:\d\d UTC within the time limit\.", reason)
+
+
+def test_a_site_that_was_given_up_is_not_waited_for_again(tmp_path):
+    desks = Desks(toy_sites(), tmp_path)
+    carrier = ByHand(desks.handles, lambda site, n: "unsent" if site == LAST and n > FIRST_CALL else None)
+    federation, heard = over(carrier, quorum=2, time_limit_s=0.2)
+    with federation:
+        FedMean().fit(federation)
+        sent = carrier.sent[LAST]
+        FedMean().fit(federation)
+    assert carrier.sent[LAST] == sent + 1
+    assert "it is not connected" in heard.lost[0][1]
+
+
+def test_without_a_site_that_is_needed_the_run_says_since_when(tmp_path):
+    desks = Desks(toy_sites(), tmp_path)
+    carrier = ByHand(desks.handles, lambda site, n: "unsent" if site == LAST and n > FIRST_CALL else None)
+    federation, _ = over(carrier, patience_s=0.1)
+    with federation, pytest.raises(QuorumLost, match=f"{LAST}: not reached since") as lost:
+        FedMean().fit(federation)
+    assert lost.value.exit_code == 6
