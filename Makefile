@@ -35,7 +35,7 @@ dissolve: ## end the processes of `make consortium`
 	@$(BIN)/python examples/consortium/consortium.py down
 
 test: check $(NETWORKS) ## all checks, then all tests (DEEP=0: without torch)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadgroup
 
 loopback: $(TOOLS) ## every method over real processes: a coordinator, its proxy, sites (some minutes)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "" tests/contracts/test_loopback.py

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from flower_deployment import PROXY, Deployment, Peak
+from flower_deployment import PROXY, Deployment, Usage
 from flower_site import PATIENTS, POLICY, Echo, Parcel
 from measuring import pin_threads, write_json
 
@@ -29,6 +29,7 @@ N_SITES = 3
 TINY, KB, MB = 80, 1_000, 1_000_000
 SIZES, FEW_SIZES = (TINY, 10 * KB, MB, 50 * MB, 200 * MB), (TINY, 10 * KB, MB)
 FAST_A_TURN, OTHERS_A_TURN = 8, 2
+SPREAD = ("calls", "median s", "min", "max")
 BAR_FAST_S, BAR_STANDARD, BAR_FASTER = 0.6, 1.2, 5.0
 
 
@@ -115,29 +116,20 @@ def measure_payloads(
     for size in sizes:
         n_calls = n_turns * FAST_A_TURN if size <= MB else max(2, n_turns // 2) if size < 100 * MB else 2
         call(TINY)
-        peaks = {
-            "site": [Peak(process.pid) for name, process in deployment.processes.items() if name.startswith("fast")],
-            "SuperLink": [Peak(pid) for pid in deployment.pids_of("flower-superlink")],
-            "analyst": [Peak(os.getpid())],
-        }
-        load = _load()
+        load, sites = _load(), [one.pid for name, one in deployment.processes.items() if name.startswith("fast")]
+        users = {"site": sites, "SuperLink": [deployment.superlink], "analyst": [os.getpid()]}
+        usage = {what: [Usage(pid) for pid in pids] for what, pids in users.items()}
         seconds = [call(size) for _ in range(n_calls)]
-        memory = {what: max(peak.mb for peak in several) for what, several in peaks.items()}
+        peaks = {what: max(one.peak_mb for one in several) for what, several in usage.items()}
+        processor_s = usage["SuperLink"][0].processor_s / n_calls
         rate = 2 * N_SITES * size / MB / statistics.median(seconds)
-        found[size] = {"seconds": seconds, "MB/s": rate, "peak MB": memory, "load": load}
-        rows.append([_bytes(size), *_spread(seconds), f"{rate:.3g}", *(f"{mb:.0f}" for mb in memory.values()), load])
+        found[size] = {"seconds": seconds, "MB/s": rate, "peak MB": peaks, "SuperLink s": processor_s, "load": load}
+        used = [f"{rate:.2g}" if rate < 10 else f"{rate:.0f}", *(f"{mb:.0f}" for mb in peaks.values())]
+        rows.append([_bytes(size), *_spread(seconds), *used, f"{processor_s:.2f}", load])
+    held = [f"peak MB, {what}" for what in peaks]
     _table(
-        "Fast mode alone, by payload: each site is sent it and sends it back",
-        [
-            "payload",
-            "calls",
-            "median s",
-            "min",
-            "max",
-            "MB/s, all sites",
-            *(f"peak MB, {what}" for what in memory),
-            "load",
-        ],
+        f"Fast mode alone: each of {N_SITES} sites is sent the payload and sends it back",
+        ["payload", *SPREAD, "MB/s, all sites", *held, "processor s of the SuperLink a call", "load"],
         rows,
     )
     tiny = statistics.median(found[TINY]["seconds"])
@@ -165,7 +157,7 @@ def measure_turns(calls: dict[str, Callable[[int], float]], size: int, n_turns: 
     rows.insert(2, ["fast mode, the first call after some seconds of silence", *_spread(first)])
     _table(
         f"In turn, {_bytes(size)} to each of {N_SITES} sites and back (load {load} before, {_load()} after)",
-        ["what", "calls", "median s", "min", "max"],
+        ["what", *SPREAD],
         rows,
     )
     medians = {name: statistics.median(several) for name, several in seconds.items()}

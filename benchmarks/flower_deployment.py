@@ -91,10 +91,11 @@ class Deployment(contextlib.ExitStack):
         """Submit Flower's own loop."""
         return self.enter_context(Loop(self.consortium, self.folder / "orders", names))
 
-    def pids_of(self, programme: str) -> list[int]:
-        """Return the numbers of the coordinator's processes of a programme."""
-        noted = (self.consortium.state / "processes").read_text().split()
-        return [int(pid) for pid in noted if programme in Path(f"/proc/{pid}/cmdline").read_text()]
+    @property
+    def superlink(self) -> int:
+        """The number of the SuperLink's process."""
+        noted = map(int, (self.consortium.state / "processes").read_text().split())
+        return next((pid for pid in noted if "flower-superlink" in _command_of(pid)), 0)
 
     def _enrol(self, name: str) -> None:
         made = make_site(name, self.folder / name, self._address)
@@ -176,20 +177,37 @@ class Loop(contextlib.ExitStack):
         return float(said)
 
 
-class Peak:
-    """The most memory that a process holds from now on, in MB; not a number where the system does not tell."""
+class Usage:
+    """What a process uses from now on: memory at its most, and processor time; nan where the system does not tell."""
 
     def __init__(self, pid: int) -> None:
         self._folder = Path(f"/proc/{pid}")
         with contextlib.suppress(OSError):
             (self._folder / "clear_refs").write_text("5")
+        self._began_s = self._used_s()
 
     @property
-    def mb(self) -> float:
+    def peak_mb(self) -> float:
         with contextlib.suppress(OSError):
             told = re.search(r"VmHWM:\s*(\d+) kB", (self._folder / "status").read_text())
             return int(told[1]) * 1024 / 1e6 if told else float("nan")
         return float("nan")
+
+    @property
+    def processor_s(self) -> float:
+        return self._used_s() - self._began_s
+
+    def _used_s(self) -> float:
+        with contextlib.suppress(OSError):
+            told = (self._folder / "stat").read_text().rpartition(")")[2].split()
+            return (int(told[11]) + int(told[12])) / os.sysconf("SC_CLK_TCK")
+        return float("nan")
+
+
+def _command_of(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    return ""
 
 
 def _wait(happened: Callable[[], Any], otherwise: str) -> None:

@@ -255,7 +255,7 @@ class Consortium:
         return analyst
 
 
-def write_patients(folder: Path, number: int, patients: int = 40) -> None:
+def write_patients(folder: Path, number: int, patients: int = 60) -> None:
     """Write the tables of a site's simulated patients, the last of whom is named by the marker."""
     random = np.random.default_rng(number)
     names = [f"{number}{i:03d}" for i in range(patients - 1)] + [f"{MARKER}-{number}"]
@@ -264,8 +264,8 @@ def write_patients(folder: Path, number: int, patients: int = 40) -> None:
     for view, columns in VIEWS.items():
         values = np.outer(ill, np.arange(1, len(columns) + 1)) + random.normal(0.0, 0.5, (patients, len(columns)))
         _write_table(folder / f"{view}.csv", names, columns, values.round(6))
-    times = np.ceil(10 * random.exponential(1.0, patients))
-    outcomes = np.column_stack([np.arange(patients) % 2, times, random.random(patients) < 0.7]).astype(int)
+    times, places = np.ceil(10 * random.exponential(1.0, patients)), np.arange(patients)
+    outcomes = np.column_stack([places % 2, times, places // 2 % 2]).astype(int)
     _write_table(folder / "survival.csv", names, ("arm", "time", "event"), outcomes)
 
 

@@ -192,6 +192,7 @@ class Federation(coordinator.Federation):
             engine.close()
             raise
         federation._guards = {}
+        federation._session = run[:_SHORT]
         federation._told = engine.facts
         return federation
 
@@ -354,6 +355,7 @@ def _allowed(data: Any, policy: Policy, site: str) -> Any:
     return data.keep_columns(policy.columns)
 
 
+_SHORT = 12
 _TOLD = ("min_patients", "colluding_sites", "min_sites_in_sum", "secure_sums_only", "relations")
 
 

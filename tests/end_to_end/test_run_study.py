@@ -292,6 +292,7 @@ def test_lost_site_is_named_when_the_quorum_allows(tmp_path, monkeypatch):
     listener = Interrupts(-1)
     folder = run_study(study, listener=listener)
     assert folder.facts["lost"] == ["porto"]
+    assert folder.facts["losses"]["porto"].startswith("fit: porto: the step residuals of toy broke (ZeroDivisionError)")
     assert folder.facts["headline"] == []
     assert not (folder.path / "comparison.json").exists()
     assert any(site == "porto" and "fit: " in str(reason) for site, reason in listener.heard)

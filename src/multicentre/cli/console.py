@@ -6,6 +6,7 @@ import functools
 import sys
 import tempfile
 import traceback
+import unicodedata
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,13 +20,14 @@ from multicentre.federation.errors import MulticentreError
 
 P = ParamSpec("P")
 BUG, INTERRUPTED = 70, 130
+_MOVING = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on standard output and nothing else there.")]
 
 
 def show(text: str = "") -> None:
     """Print a result on standard output."""
-    typer.echo(text)
+    typer.echo(harmless(text))
 
 
 def show_json(value: Any) -> None:
@@ -37,7 +39,17 @@ def show_json(value: Any) -> None:
 
 def tell(text: str) -> None:
     """Print a message for a person on standard error."""
-    typer.echo(text, err=True)
+    typer.echo(harmless(text), err=True)
+
+
+def harmless(text: str) -> str:
+    """Return a text without what moves a terminal's cursor or turns a line round: parts of it come from elsewhere.
+
+    >>> harmless("approved" + chr(27) + "[2K")
+    'approved [2K'
+    """
+    moving = {letter for letter in set(text) if unicodedata.category(letter) in _MOVING and letter not in "\n\t"}
+    return "".join(" " if letter in moving else letter for letter in text) if moving else text
 
 
 def align(rows: Sequence[Sequence[str]]) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from multicentre.federation.engine import Call
 from multicentre.federation.errors import ConfigurationError, RefusedByPolicy
-from multicentre.federation.noise import Noise, Plan, PlanReview
+from multicentre.federation.noise import Noise, Plan, PlanReview, PlanShown
 from multicentre.federation.steps import SitePart
 from multicentre.federation.terms import Terms
 from multicentre.privacy.guard import Guard, facts_of_call
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from multicentre.studies.study import Study
 
 _LEAST_SHARE = 1 - 1e-9
+_LONGEST_NAME = 100
 _MEND = "Run the study as it was approved, or have the changed one approved: multicentre site approve STUDY.toml."
 
 
@@ -40,7 +41,8 @@ class Agreed:
     masked : bool
         Whether sums leave only masked.
     quorum : int
-        So many sites must stand in a sum of all records: two sums of which one lacks a site would show that site's.
+        So many sites must stand in every masked sum, that over some folds as well: two sums of which one lacks a site
+        would show that site's.
     """
 
     steps: Mapping[type[SitePart], frozenset[str]]
@@ -69,7 +71,7 @@ class Agreed:
             return "study", "the step is not on the study's disclosure card"
         if self.masked and step.summed and call.mask is None:
             return "study, secure_sum", "the study's sums leave masked, and this one would leave in clear"
-        if call.mask is not None and call.selection is None and call.mask.threshold < self.quorum:
+        if call.mask is not None and call.mask.threshold < self.quorum:
             return "study, quorum", f"the study's sums are over {self.quorum} sites or more"
         if self.plan is None or step.part is not self.fitted:
             return "", ""
@@ -81,6 +83,17 @@ class Agreed:
             return "study, plan of noise", "the answer would leave with less noise than the study plans"
         return "", ""
 
+    def covers(self, plan: PlanShown) -> bool:
+        """Tell whether a plan asks for no less noise, and for no more calls, than the study's."""
+        if self.plan is None or plan.method != self.fitted.method:
+            return False
+        known = {planned.step.name: planned for planned in self.plan.releases}
+        shown = zip(plan.steps, plan.noises(), strict=True)
+        return all(
+            name in known and times <= known[name].times and _as_much(noise, known[name].noise)
+            for name, (noise, times) in shown
+        )
+
 
 class AgreedGuard(Guard):
     """The guard of a real site: beside the policy it holds calls against the study as it was approved.
@@ -90,13 +103,23 @@ class AgreedGuard(Guard):
     agreed : Agreed
     policy, ledger, ids, site
         As for :class:`Guard`.
+    stands : callable, optional
+        Says whether the study is still approved, as it was when this guard was made.
     """
 
     def __init__(
-        self, agreed: Agreed, policy: Policy, ledger: Ledger, ids: Iterable[object] = (), *, site: str = ""
+        self,
+        agreed: Agreed,
+        policy: Policy,
+        ledger: Ledger,
+        ids: Iterable[object] = (),
+        *,
+        site: str = "",
+        stands: Callable[[], bool] = lambda: True,
     ) -> None:
         super().__init__(policy, ledger, ids, site=site)
         self.agreed = agreed
+        self._stands = stands
 
     def admit(self, call: Call) -> None:
         """Check a call against the study and the policy before anything is computed.
@@ -107,10 +130,26 @@ class AgreedGuard(Guard):
             The study that was approved does not say so, or the policy stands against it; see :meth:`Guard.admit`.
         """
         where, reason = self.agreed.objection(call)
+        if not self._stands():
+            where, reason = "study", "the approval was taken back, or given anew, since the run was opened"
         if reason:
             self.ledger.append("refusal", {**facts_of_call(call), "reason": f"{where}: {reason}"})
             raise RefusedByPolicy(reason, where=f"{call.step.name}, {where}", mend=_MEND)
         super().admit(call)
+
+    def review(self, plan: PlanShown) -> None:
+        """Hold a plan of noise against that of the study, then against the policy and its budget.
+
+        Raises
+        ------
+        RefusedByPolicy
+            It has less noise, or more calls, than the study's; or see :meth:`Guard.review`.
+        """
+        if not self.agreed.covers(plan):
+            where, reason = "plan", "the plan of noise is not that of the study that was approved"
+            self.ledger.append("refusal", {"method": plan.method[:_LONGEST_NAME], "step": where, "reason": reason})
+            raise RefusedByPolicy(reason, where=where, mend=_MEND)
+        super().review(plan)
 
 
 def agreed_in(study: Study) -> Agreed:

@@ -65,6 +65,7 @@ class SiteHouse:
     def __init__(self, site: Site) -> None:
         self.site = site
         self._held: dict[str, Held] = {}
+        self._rosters: dict[str, str] = {}
         self._approvals = WatchedApprovals(site.approved)
         self._log = logging.getLogger(f"multicentre.site.{site.name}")
         self._alone = threading.Lock()
@@ -84,6 +85,7 @@ class SiteHouse:
         held = self._hold(opening, approvals)
         self._check_sites(opening, held)
         masked = held.agreed.masked
+        self._rosters[opening.study] = approvals.roster_sha256
         return open_site(
             self.site.name,
             held.data,
@@ -103,11 +105,16 @@ class SiteHouse:
         ConfigurationError
             The study needs none of this name, or is not open here.
         RefusedByPolicy
-            The steward took the approval back since the run was opened.
+            The steward took the approval back since the run was opened, or, where sums are masked, pinned another
+            roster.
         """
-        held = self._of(study)
-        if study not in self._approvals.now().studies:
+        held, approvals = self._of(study), self._approvals.now()
+        if study not in approvals.studies:
             raise RefusedByPolicy("the approval of the study was taken back", where=study, mend=_APPROVE)
+        if held.agreed.masked and self._rosters.get(study) != approvals.roster_sha256:
+            raise RefusedByPolicy(
+                "another roster is pinned here than when the run was opened", where=study, mend="Open the run anew."
+            )
         return held.agreed.part(method)
 
     def facts(self, study: str) -> dict[str, Any]:
@@ -159,10 +166,15 @@ class SiteHouse:
         data, before = read_data(self.site, study), self._held.get(name)
         ledger = open_ledger(self.site, name) if before is None else before.guard.ledger
         ids = () if data.ids is None else data.ids
-        guard = AgreedGuard(agreed, policy, ledger, ids, site=self.site.name)
+        guard = AgreedGuard(
+            agreed, policy, ledger, ids, site=self.site.name, stands=lambda: self._stands(name, approved)
+        )
         allowed = open_site(self.site.name, data, guard).data
         key = study.privacy.pseudonym_key
         return Held(approved, study, agreed, guard, allowed, None if key is None else PseudonymKey.read(key))
+
+    def _stands(self, name: str, approved: ApprovedStudy) -> bool:
+        return self._approvals.now().studies.get(name) == approved
 
     def _check_sites(self, opening: Opening, held: Held) -> None:
         if self.site.name not in opening.sites or len(set(opening.sites)) < len(opening.sites):

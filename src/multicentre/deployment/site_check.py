@@ -117,12 +117,19 @@ def examine(site: Site, *, far: bool = True, data: bool = True) -> Examination:
     return found
 
 
+_UNBOUNDED = (
+    "the study promises differential privacy for one fit; this site's policy has no budget (epsilon), so nothing limits "
+    "how often it is fitted."
+)
+
+
 def card_at(site: Site, study: Study) -> DisclosureCard:
     """Return what a study would let out of this site under its own policy, with what that policy has against it."""
     study = as_held(site, study)
     card = study_card(study)
     objections = [f"this site's policy refuses this study: {said}." for said in _objections(site, study)]
-    return dataclasses.replace(card, warnings=(*card.warnings, *objections))
+    unbounded = make_estimator(study).privacy_plan() is not None and site.policy_for(study.name).epsilon is None
+    return dataclasses.replace(card, warnings=(*card.warnings, *objections, *([_UNBOUNDED] if unbounded else [])))
 
 
 def _objections(site: Site, study: Study) -> list[str]:

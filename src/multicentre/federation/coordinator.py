@@ -11,7 +11,14 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from multicentre.federation.engine import Call, Engine, Lost, Mask, Outcome, Protection, Refused, Selection, Upkeep
-from multicentre.federation.errors import ConfigurationError, MessageError, QuorumLost, SiteFailed
+from multicentre.federation.errors import (
+    ConfigurationError,
+    DisclosureRefused,
+    MessageError,
+    QuorumLost,
+    RefusedByPolicy,
+    SiteFailed,
+)
 from multicentre.federation.messages import M, Message, Nothing, add_messages
 from multicentre.federation.noise import Plan, PlanReview, PlanShown
 from multicentre.federation.progress import Listener, Silence
@@ -219,7 +226,9 @@ class Federation:
         chosen._summation = PlainSummation()
         return chosen
 
-    def ask(self, step: Step[P, A, R], ask: A, *, to: Sequence[str] | None = None) -> dict[str, R]:
+    def ask(
+        self, step: Step[P, A, R], ask: A, *, to: Sequence[str] | None = None, willing: bool = False
+    ) -> dict[str, R]:
         """Return each site's own answer to a step.
 
         Parameters
@@ -230,6 +239,8 @@ class Federation:
             What the step is told.
         to : sequence of str, optional
             Sites to ask; all by default.
+        willing : bool, default False
+            A site whose policy or guard refuses is left out of the answer, and stays in the federation.
 
         Raises
         ------
@@ -244,7 +255,7 @@ class Federation:
             raise ConfigurationError(
                 "the step may be called for its sum over sites only", where=step.name, mend="Use federation.sum."
             )
-        return self.collect(step, ask, to=to)
+        return self.collect(step, ask, to=to, willing=willing)
 
     def sum(self, step: Step[P, A, R], ask: A) -> R:
         """Return the sum over the sites' answers to a step, and nothing else about them.
@@ -297,6 +308,7 @@ class Federation:
         *,
         mask: Mask | None = None,
         to: Sequence[str] | None = None,
+        willing: bool = False,
     ) -> dict[str, R]:
         """Carry one ask (or each site's own) to the sites and return what they answered, after the quorum rule.
 
@@ -314,7 +326,7 @@ class Federation:
         }
         outcomes = self._engine.exchange(calls, self.terms.time_limit_s)
         self._called[step.name] += 1
-        return self._sorted_out(step, asks, outcomes)
+        return self._sorted_out(step, asks, outcomes, willing)
 
     def close(self) -> None:
         """Let go of the engine's threads and connections."""
@@ -338,13 +350,15 @@ class Federation:
         return f"Federation({', '.join(self._sites)}; sums {self.protection}, quorum {self.terms.quorum})"
 
     def _sorted_out(
-        self, step: Step[Any, Any, R], asks: Mapping[str, Message], outcomes: Mapping[str, Outcome]
+        self, step: Step[Any, Any, R], asks: Mapping[str, Message], outcomes: Mapping[str, Outcome], willing: bool
     ) -> dict[str, R]:
         answers: dict[str, Any] = {}
         losses: dict[str, Exception] = {}
         for site in asks:
             outcome = outcomes[site]
             if isinstance(outcome, Refused) and not isinstance(outcome.error, SiteFailed):
+                if willing and isinstance(outcome.error, RefusedByPolicy | DisclosureRefused):
+                    continue
                 raise outcome.error
             if isinstance(outcome, Lost | Refused):
                 losses[site] = outcome.error

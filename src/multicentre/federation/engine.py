@@ -199,6 +199,8 @@ def decode_call(blob: bytes, offers: Callable[[str], type[SitePart]]) -> Call:
     """
     head, _, body = blob.partition(b"\n")
     try:
+        if len(head) > _LARGEST_LINE:
+            raise ValueError
         line = json.loads(head.decode())
         if {name: type(value) for name, value in line.items()} not in _LINES:
             raise TypeError
@@ -216,7 +218,7 @@ def decode_call(blob: bytes, offers: Callable[[str], type[SitePart]]) -> Call:
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise MessageError("the call cannot be read or names a step that is not offered", where="wire") from None
-    if not all(isinstance(name, str) for name in peers):
+    if not all(isinstance(name, str) for name in peers) or not _is_name(call.session):
         raise MessageError("the call is not as declared", where="wire")
     return call
 
@@ -254,13 +256,23 @@ def decode_selection(told: list[Any]) -> Selection | None:
     """
     selection = None
     for plan, folds in told:
-        if type(plan) is not str or any(type(fold) is not int for fold in folds) or len(told) > _DEEPEST:
+        if (
+            type(plan) is not str
+            or not _is_name(plan)
+            or any(type(fold) is not int for fold in folds)
+            or len(told) > _DEEPEST
+        ):
             raise TypeError
         selection = Selection(plan, tuple(folds), selection)
     return selection
 
 
-_DEEPEST = 8
+def _is_name(session: str) -> bool:
+    """Tell whether a session's name can stand in a ledger, which a person reads."""
+    return len(session) <= _LONGEST and session.isprintable()
+
+
+_DEEPEST, _LONGEST, _LARGEST_LINE = 8, 256, 2**20
 _LINE = {"study": str, "session": str, "sequence": int, "method": str, "step": str, "peers": list}
 _ABSENT = type(None)
 _LINES = [

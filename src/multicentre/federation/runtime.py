@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import logging
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -15,6 +16,7 @@ from multicentre.federation.errors import (
     ConfigurationError,
     DataError,
     DisclosureRefused,
+    IntegrityError,
     MessageError,
     MulticentreError,
     RefusedByPolicy,
@@ -27,6 +29,7 @@ from multicentre.federation.storage import Store
 from multicentre.federation.wire import decode, encode
 
 Rows = NDArray[np.int64]
+_ABOUT_BYTES = 32
 
 
 class Gate(Protocol):
@@ -170,19 +173,47 @@ class SiteRuntime:
             )
 
     def upkeep(self, errand: Upkeep) -> None:
-        """Keep, restore or forget what the part of a session remembers."""
+        """Keep, restore or forget what the part of a session remembers.
+
+        Raises
+        ------
+        StateGone, IntegrityError
+            What is to be restored is not there, or is about other records.
+        """
         if errand.action == "forget":
             for key in [key for key in list(self._parts) if key[0] == errand.session]:
                 self._parts.pop(key, None)
             self._chosen.pop(errand.session, None)
         elif self._store is not None and errand.part.remembers is not Nothing:
-            part = self._part(errand.session, errand.part, errand.selection)
             if errand.action == "keep":
-                state = b"" if part.state is None else encode(part.state)
-                self._store.keep(errand.name, errand.number, state)
+                self._keep(self._store, errand)
             else:
-                state = self._store.read(errand.name, errand.number)
-                part.state = decode(errand.part.remembers, state) if state else None
+                self._restore(self._store, errand)
+
+    def _keep(self, store: Store, errand: Upkeep) -> None:
+        """Keep what a part remembers; one that was never asked is not made for it: only calls choose records."""
+        part = self._parts.get((errand.session, errand.part))
+        state = None if part is None else part.state
+        store.keep(errand.name, errand.number, b"" if part is None or state is None else _about(part) + encode(state))
+
+    def _restore(self, store: Store, errand: Upkeep) -> None:
+        kept = store.read(errand.name, errand.number)
+        part = self._parts.get((errand.session, errand.part))
+        if not kept:
+            if part is not None:
+                part.state = None
+            return
+        try:
+            if part is None:
+                part = self._part(errand.session, errand.part, errand.selection)
+            if kept[:_ABOUT_BYTES] != _about(part):
+                raise MessageError("other records")
+            part.state = decode(errand.part.remembers, kept[_ABOUT_BYTES:])
+        except (Exception, SystemExit):  # which of them would tell of the records, past the guard
+            self._log.exception("what a part remembers could not be restored")
+            raise IntegrityError(
+                "what was kept is not about these records", where=errand.part.method, mend="Start the run anew."
+            ) from None
 
     def _run(self, call: Call) -> Release:
         try:
@@ -292,3 +323,8 @@ def _check_peers(part: SitePart, call: Call) -> None:
 
 def _taken(data: Any, rows: Rows) -> Any:
     return data[rows] if isinstance(data, np.ndarray) else data.take(rows)
+
+
+def _about(part: SitePart) -> bytes:
+    """Return a hash of what a part works on; a state is given back to no other."""
+    return hashlib.sha256(f"{part.method}\0{part.within}".encode()).digest()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -22,10 +23,13 @@ class SealedStore(Store):
     ----------
     folder : Path
     key : Secret
+    of : str
+        What the store is for, a run, say.
 
     Notes
     -----
-    The name and the number of a state are authenticated with it: a file that is put in another's place is refused.
+    What the store is for, and the name and number of a state, are authenticated with it: a file that is put in
+    another's place is refused.
 
     Examples
     --------
@@ -36,14 +40,15 @@ class SealedStore(Store):
     b'what the site remembers'
     """
 
-    def __init__(self, folder: Path, key: Secret) -> None:
+    def __init__(self, folder: Path, key: Secret, *, of: str = "") -> None:
         super().__init__(folder)
+        self._of = of
         self._cipher = AESGCM(key.reveal())
 
     def keep(self, name: str, number: int, state: bytes) -> None:
         """Keep `state` under a name and a number, encrypted."""
         nonce = os.urandom(_NONCE_BYTES)
-        super().keep(name, number, nonce + self._cipher.encrypt(nonce, state, _place(name, number)))
+        super().keep(name, number, nonce + self._cipher.encrypt(nonce, state, self._place(name, number)))
 
     def read(self, name: str, number: int) -> bytes:
         """Return the state of a name and a number.
@@ -55,7 +60,7 @@ class SealedStore(Store):
         """
         kept = super().read(name, number)
         try:
-            return self._cipher.decrypt(kept[:_NONCE_BYTES], kept[_NONCE_BYTES:], _place(name, number))
+            return self._cipher.decrypt(kept[:_NONCE_BYTES], kept[_NONCE_BYTES:], self._place(name, number))
         except (InvalidTag, ValueError):
             raise IntegrityError(
                 "the state cannot be decrypted: it was changed, or kept under another key",
@@ -63,6 +68,5 @@ class SealedStore(Store):
                 mend="Bring the site's key or the file back from a copy, or start the run anew.",
             ) from None
 
-
-def _place(name: str, number: int) -> bytes:
-    return f"{name}.{number}".encode()
+    def _place(self, name: str, number: int) -> bytes:
+        return json.dumps([self._of, name, number]).encode()

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib.metadata import version
 from typing import Any
 
 from multicentre.data.schema import MultiViewSchema, agree_schemas
-from multicentre.federation.errors import IntegrityError, MessageError, SchemaMismatch
+from multicentre.federation.errors import ConfigurationError, IntegrityError, MessageError, SchemaMismatch
 from multicentre.studies.folder import DIGESTS, RunFolder
 from multicentre.studies.sites import is_vertical
 from multicentre.studies.study import Study
 
 Told = Mapping[str, Mapping[str, Any]]
 VIEWS = "views"
+_VERSION = version("multicentre")
 
 
 def check_told(study: Study, told: Told) -> None:
@@ -24,7 +26,11 @@ def check_told(study: Study, told: Told) -> None:
         Two sites describe their columns, modes or outcomes differently.
     MessageError
         What a site told cannot be read.
+    ConfigurationError
+        A site has another version of the package.
     """
+    for site, facts in told.items():
+        _check_kinds(site, facts)
     schemas = {site: facts["schema"] for site, facts in told.items() if "schema" in facts}
     if is_vertical(study) or not schemas:
         return
@@ -64,6 +70,21 @@ def keep_told(folder: RunFolder, told: Told, *, resumed: bool) -> None:
     least = max((int(facts["min_patients"]) for facts in told.values()), default=0)
     versions = {site: str(facts["version"]) for site, facts in told.items()}
     folder.update(sites=counts, min_patients=least, versions=versions)
+
+
+def _check_kinds(site: str, facts: Mapping[str, Any]) -> None:
+    """Refuse what a site told where it is not of the kind that is written down, and a site of another version."""
+    patients = facts.get("patients")
+    kinds = {"schema": dict, "data": str, "version": str}
+    fit = all(isinstance(facts[name], kind) for name, kind in kinds.items() if name in facts)
+    if not fit or not (patients is None or (type(patients) is int and patients >= 0)):
+        raise MessageError("what the site told of itself is not as declared", where=site)
+    if facts.get("version", _VERSION) != _VERSION:
+        raise ConfigurationError(
+            f"the site has version {facts['version']} of multicentre, the coordinator {_VERSION}",
+            where=site,
+            mend="Install the same version everywhere: steps of two versions may compute different things.",
+        )
 
 
 def _views(site: str, schema: Mapping[str, Any]) -> MultiViewSchema:

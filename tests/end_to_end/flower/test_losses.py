@@ -83,14 +83,16 @@ def test_the_text_of_an_exception_is_nowhere_but_at_its_site(consortium, broken)
 
 @pytest.fixture(scope="module")
 def killed(whole):
-    """Three runs: two lose a site in mid-round, of the third a SuperNode is killed while its site computes."""
+    """Four runs: a site of three is killed in mid-round and comes back later; of the fourth, a site's SuperNode is."""
     porto, turin = whole.sites["porto"], whole.sites[RELAYED]
     two = whole.study("two-of-three", rounds=14, run="quorum = 2\npatience_s = 4.0")
     every = whole.study("every-site", rounds=14, run="patience_s = 4.0")
+    folds = '[validation]\nfolds = 2\nstrategy = "random"\nallow_leakage = true\nscores = ["neg_mean_absolute_error"]'
+    anew = whole.study("begun-anew", rounds=4, run="quorum = 2", more=folds)
     relayed = whole.short_study("relayed", ("lyon", RELAYED))
-    runs = {study: whole.run(study) for study in (relayed, two, every)}
-    for study in (two, every):
-        whole.wait_for_releases(study, "porto", FIRST_ROUND, runs[study])
+    runs = {study: whole.run(study) for study in (relayed, two, every, anew)}
+    for study, count in ((anew, 1), (two, FIRST_ROUND), (every, FIRST_ROUND)):
+        whole.wait_for_releases(study, "porto", count, runs[study])
     porto.stop()
     assert all(run.runs for run in runs.values())
     porto.kill()
@@ -99,7 +101,11 @@ def killed(whole):
     wait_for(lambda: turin.at_its_desk > 1, 120.0)
     os.kill(turin.supernode, signal.SIGKILL)
     turin.go_on()
-    return SimpleNamespace(two=two, every=every, relayed=relayed, runs=runs)
+    for study in (two, every):
+        runs[study].wait()
+    porto.start()
+    porto.wait_until_up()
+    return SimpleNamespace(two=two, every=every, anew=anew, relayed=relayed, runs=runs)
 
 
 def test_with_a_quorum_the_others_finish_and_the_loss_is_told(whole, killed):
@@ -117,12 +123,22 @@ def test_without_a_site_that_is_needed_the_run_is_kept_and_resumed_to_the_same_b
     assert run.wait() == QuorumLost.exit_code, run.printed
     assert "not reached since" in run.facts["message"]
     assert f"multicentre run --resume {run.folder}" in run.printed
-    whole.sites["porto"].start()
-    whole.sites["porto"].wait_until_up()
     again = whole.resume(run)
     assert again.wait() == 0, again.printed
     assert again.facts["lost"] == []
     assert numbers_of(run.folder) == numbers_of(in_one_process(killed.every, tmp_path).path)
+
+
+def test_a_killed_agent_has_lost_its_fit_and_is_back_for_the_next(whole, killed):
+    run, porto = killed.runs[killed.anew], whole.sites["porto"]
+    assert run.wait() == 0, run.printed
+    assert run.facts["lost"] == ["porto"]
+    why = "fit: porto: its process began anew at .* and remembers nothing of this fit"
+    assert re.match(why, run.facts["losses"]["porto"])
+    releases = porto.releases(killed.anew.stem)
+    assert len([one for one in releases if one[0] != "0.1"]) > 2 * FIRST_ROUND
+    assert len([one for one in releases if one[0] == "0.1"]) < FIRST_ROUND + 4
+    assert is_once(releases)
 
 
 def test_a_supernode_that_is_killed_comes_back_and_nothing_is_counted_twice(whole, killed, tmp_path):
@@ -133,23 +149,6 @@ def test_a_supernode_that_is_killed_comes_back_and_nothing_is_counted_twice(whol
     alone = in_one_process(killed.relayed, tmp_path)
     assert turin.releases("relayed") == releases_in(alone.ledgers()[RELAYED])
     assert numbers_of(run.folder) == numbers_of(alone.path)
-
-
-def test_a_killed_agent_has_lost_its_fit_and_is_back_for_the_next(whole):
-    folds = '[validation]\nfolds = 2\nstrategy = "random"'
-    study = whole.study("begun-anew", rounds=3, run="quorum = 2", more=folds)
-    run, porto = whole.run(study), whole.sites["porto"]
-    whole.wait_for_releases(study, "porto", FIRST_ROUND, run)
-    porto.kill()
-    porto.start()
-    assert run.wait() == 0, run.printed
-    assert run.facts["lost"] == ["porto"]
-    assert re.match(
-        r"fit: porto: its process began anew at .* and remembers nothing of this fit", run.facts["losses"]["porto"]
-    )
-    later = [release for release in porto.releases(study.stem) if not release[0].startswith("0.1")]
-    assert len(later) > 2 * FIRST_ROUND
-    assert is_once(porto.releases(study.stem))
 
 
 @pytest.fixture(scope="module")
@@ -194,41 +193,45 @@ def test_a_site_that_is_too_slow_is_lost_and_its_late_answer_is_dropped(whole, h
     assert model_of(run.folder / "model") in models
 
 
-def test_a_superlink_that_is_killed_is_started_again_and_the_run_goes_on(whole, tmp_path):
+@pytest.fixture(scope="module")
+def superlink_killed(whole):
+    """A run that goes on after the SuperLink was killed, and is interrupted by its analyst later."""
     study = whole.study("superlink", rounds=12)
     run = whole.run(study)
     whole.wait_for_releases(study, "lyon", FIRST_ROUND, run)
     os.kill(whole.superlink, signal.SIGKILL)
-    assert run.wait() == 0, run.printed
-    assert "SuperLink ended with status" in whole.up.printed
-    assert run.facts["lost"] == []
-    alone = in_one_process(study, tmp_path)
-    assert all(whole.sites[name].releases("superlink") == releases_in(alone.ledgers()[name]) for name in SITES)
-    assert numbers_of(run.folder) == numbers_of(alone.path)
-
-
-def test_an_interrupted_run_is_taken_up_again_after_the_coordinator_was_down(whole, tmp_path):
-    study = whole.study("interrupted", rounds=12)
-    run = whole.run(study)
-    whole.wait_for_releases(study, "lyon", FIRST_ROUND, run)
+    whole.wait_for_releases(study, "lyon", FIRST_ROUND + 5, run)
+    before = {name: whole.sites[name].releases("superlink") for name in SITES}
     run.send(signal.SIGINT)
-    assert run.wait(60.0) == INTERRUPTED, run.printed
+    return SimpleNamespace(study=study, run=run, before=before)
+
+
+def test_a_superlink_that_is_killed_is_started_again_and_the_run_goes_on(whole, superlink_killed):
+    assert "SuperLink ended with status" in whole.up.printed
+    assert superlink_killed.run.lost == ""
+    assert all(is_once(releases) for releases in superlink_killed.before.values())
+
+
+def test_until_then_the_coordinator_holds_no_name_of_a_patient(whole, superlink_killed):
+    superlink_killed.run.wait()
+    assert [path for path in everything_of(whole) if MARKER.encode() in path.read_bytes()] == []
+
+
+def test_an_interrupted_run_is_taken_up_again_after_the_coordinator_was_down(whole, superlink_killed, tmp_path):
+    run = superlink_killed.run
+    assert run.wait() == INTERRUPTED, run.printed
     assert run.facts["status"] == "interrupted"
     assert all(site.process.runs for site in whole.sites.values())
-    connected = {name: whole.sites[name].process.printed.count("can be reached again") for name in SITES}
+    came_back = {name: whole.sites[name].process.printed.count("can be reached again") for name in SITES}
     assert whole.up.stop()[0] == 0
     assert processes_of(whole.coordinator.folder) == []
-    for name in SITES:
-        whole.sites[name].process.wait_until_printed("cannot be reached")
     whole.restart()
     again = whole.resume(run)
     assert again.wait() == 0, again.printed
-    assert all(whole.sites[name].process.printed.count("can be reached again") > connected[name] for name in SITES)
-    assert numbers_of(run.folder) == numbers_of(in_one_process(study, tmp_path).path)
-
-
-def test_after_all_this_the_coordinator_holds_no_name_of_a_patient(whole):
-    assert [path for path in everything_of(whole) if MARKER.encode() in path.read_bytes()] == []
+    assert again.facts["lost"] == []
+    assert all(whole.sites[name].process.printed.count("can be reached again") > came_back[name] for name in SITES)
+    alone = in_one_process(superlink_killed.study, tmp_path)
+    assert numbers_of(run.folder) == numbers_of(alone.path)
 
 
 def everything_of(consortium):

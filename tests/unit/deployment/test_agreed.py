@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import numpy as np
 import pytest
 
 import multicentre as mc
@@ -10,7 +11,7 @@ from multicentre.deployment.agreed import Agreed, AgreedGuard, agreed_in
 from multicentre.federation.engine import Call, Mask, Selection
 from multicentre.federation.errors import ConfigurationError, RefusedByPolicy
 from multicentre.federation.messages import Nothing
-from multicentre.federation.noise import Noise, PlanReview
+from multicentre.federation.noise import Noise, PlanReview, PlanShown
 from multicentre.privacy.ledger import Ledger
 from multicentre.privacy.policy import Policy
 from multicentre.privacy.secure_sum.keys import MaskingKeys
@@ -85,12 +86,36 @@ def test_a_sum_in_clear_is_refused_where_sums_are_masked(agreed):
     assert clear.objection(call_of(PrivateSite.sum_columns, noise=planned())) == ("", "")
 
 
-def test_a_sum_that_fewer_sites_suffice_for_is_refused_unless_records_were_divided(agreed):
+def test_a_sum_that_fewer_sites_suffice_for_is_refused_over_some_records_too(agreed):
     few = call_of(PrivateSite.sum_columns, masked=True, threshold=2, noise=planned())
     assert agreed.objection(few)[0] == "study, quorum"
-    assert agreed.objection(dataclasses.replace(few, selection=Selection("0.2", (1,)))) == ("", "")
+    some = dataclasses.replace(few, selection=Selection("0.2", (1,)))
+    assert agreed.objection(some)[0] == "study, quorum"
     lenient = agreed_in(study_of(privacy={"secure_sum": True}, run={"quorum": 2}))
     assert lenient.objection(few) == ("", "")
+
+
+def test_a_plan_with_less_noise_or_more_calls_is_not_the_studys(agreed):
+    own = PlanShown.of(agreed.plan, agreed.fitted)
+    assert agreed.covers(own)
+    assert agreed.covers(dataclasses.replace(own, times=np.maximum(own.times - 1, 1)))
+    more = {name: values * 1.5 for name, values in own.multipliers.items()}
+    assert agreed.covers(dataclasses.replace(own, multipliers=more))
+    less = {name: values / 1.001 for name, values in own.multipliers.items()}
+    assert not agreed.covers(dataclasses.replace(own, multipliers=less))
+    assert not agreed.covers(dataclasses.replace(own, times=own.times + 10**6))
+    assert not agreed.covers(dataclasses.replace(own, method="another"))
+    assert not agreed_in(study_of("kaplan-meier")).covers(own)
+
+
+def test_a_plan_that_is_not_the_studys_is_refused_and_written_down(agreed):
+    ledger = Ledger()
+    guard = AgreedGuard(agreed, Policy(), ledger)
+    own = PlanShown.of(agreed.plan, agreed.fitted)
+    guard.review(own)
+    with pytest.raises(RefusedByPolicy, match="not that of the study"):
+        guard.review(dataclasses.replace(own, times=own.times + 10**6))
+    assert [entry["event"] for entry in ledger.entries] == ["refusal"]
 
 
 def test_steps_that_no_card_names_are_refused(agreed):

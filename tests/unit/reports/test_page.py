@@ -236,9 +236,13 @@ def test_an_interrupted_run_without_sites_ledgers_or_figures_can_be_shown(bare):
     outline(render_report(bare))
 
 
-def test_lost_sites_are_named_at_the_top(bare):
-    write_json(bare, "run.json", make_run() | {"lost": ["ghent", "porto"]})
-    assert "ghent, porto" in render_report(bare).partition("</header>")[0]
+def test_lost_sites_are_named_at_the_top_with_what_is_known_of_the_loss(bare):
+    losses = {"porto": "fit: porto: not reached since 06:38:13 UTC.", "oslo": "It came back."}
+    write_json(bare, "run.json", make_run() | {"lost": ["ghent", "porto"], "losses": losses})
+    header = render_report(bare).partition("</header>")[0]
+    assert "ghent, porto" in header
+    assert losses["porto"] in header
+    assert losses["oslo"] not in header
 
 
 def test_the_promise_is_the_card_s_and_counts_are_hidden_by_the_strictest_policy(bare):

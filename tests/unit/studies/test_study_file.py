@@ -24,6 +24,7 @@ from multicentre.studies.study import (
     ValidationTable,
     read_study,
 )
+from multicentre.studies.terms import digest_of
 from multicentre.studies.toml import write_toml
 
 SMALL = {"study": {"name": "pilot", "method": "toy"}, "sites": {"lyon": {"a": "a.csv"}, "oslo": {"a": "b.csv"}}}
@@ -162,13 +163,19 @@ def test_frozen_copy_means_the_same(tmp_path):
         "data": {"id_column": "pid", "views": {"a b": ["x", "y"]}},
         "sites": {"st. lyon": {"a b": "a.csv"}, "oslo": {}},
         "privacy": {"policy": {"min_patients": 3, "methods": ["toy"]}, "sites": {"oslo": "p.toml"}},
-        "run": {"quorum": 1, "time_limit_s": 2.5},
+        "run": {"quorum": 1, "time_limit_s": 2.5, "patience_s": 0.0},
     }
     study = Study.from_mapping(content, folder=tmp_path)
     (tmp_path / "far").mkdir()
     copy = tmp_path / "far" / "study.toml"
     copy.write_text(study.to_toml(), encoding="utf-8")
     assert read_study(copy) == study
+
+
+@pytest.mark.parametrize(("key", "value", "agreed"), [("patience_s", 5.0, False), ("time_limit_s", 5.0, True)])
+def test_how_long_a_coordinator_waits_for_who_is_away_is_no_part_of_the_terms(key, value, agreed):
+    other = Study.from_mapping(changed("run", **{key: value}))
+    assert (digest_of(other) != digest_of(Study.from_mapping(SMALL))) is agreed
 
 
 def test_modes_name_one_code_system_or_several():

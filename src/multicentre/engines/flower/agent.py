@@ -201,6 +201,7 @@ class _Duty:
             self._insist(lambda: self._link.push(reply))
             self._insist(lambda: self._link.confirm(left))
         self._memory.end()
+        self._go_and_come_back()
 
     def _look_for_a_letter(self) -> None:
         delivery = self._pull()
@@ -240,7 +241,10 @@ class _Duty:
             return None
 
     def _go_and_come_back(self) -> None:
-        """Be away for a moment: a letter that was lost on its way here then comes back to its sender as unreachable."""
+        """Be away for a moment: a letter that was lost on its way here then comes back to its sender as unreachable.
+
+        So does one whose reply broke off half-way.
+        """
         self._present.clear()
         with suppress(Lost):
             self._link.deactivate()

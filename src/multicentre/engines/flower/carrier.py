@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Iterable, Mapping
 
 from flwr.app import Message, RecordDict
@@ -13,7 +14,8 @@ from multicentre.engines.flower.records import LETTER_LIFE_S, MESSAGE_TYPE, pack
 from multicentre.engines.remote.carrier import Reason, Unreachable
 from multicentre.federation.errors import ConfigurationError, MessageError
 
-_SHORTEST_POLL_S = 0.03
+_SHORTEST_POLL_S = 0.05
+_SURE_SHARE, _RECENT = 0.75, 4
 _LONGEST_POLL_S = 0.5
 _POLL_SHARE = 0.05
 # Flower's error codes of a message that brought no reply.
@@ -54,6 +56,8 @@ class GridCarrier:
         self._nodes: dict[str, int] = {}
         self._under_way: dict[str, str] = {}
         self._sent = 0.0
+        self._turnarounds_s: deque[float] = deque(maxlen=_RECENT)
+        self._timed = False
         self._outcomes: dict[str, bytes | Unreachable] = {}
 
     @property
@@ -68,8 +72,14 @@ class GridCarrier:
 
     @property
     def pause_s(self) -> float:
-        """How long to wait before the next poll: short at first, then a small share of the time waited."""
-        return min(max(_POLL_SHARE * (time.monotonic() - self._sent), _SHORTEST_POLL_S), _LONGEST_POLL_S)
+        """How long to wait before the next poll.
+
+        Each poll costs the SuperLink as much as a letter does. So none is made while no recent letter was answered as
+        soon; from then on they keep to a small share of the time waited.
+        """
+        waited_s = time.monotonic() - self._sent
+        early_s = _SURE_SHARE * min(self._turnarounds_s, default=0.0) - waited_s
+        return min(max(_POLL_SHARE * waited_s, _SHORTEST_POLL_S, early_s), _LONGEST_POLL_S)
 
     def send(self, letters: Mapping[str, bytes]) -> None:
         """Post one letter to each site named; a letter that is still under way to a site is given up."""
@@ -80,7 +90,7 @@ class GridCarrier:
             self._find_nodes()
         self._outcomes |= {site: Unreachable("offline") for site in letters if site not in self._nodes}
         self._push({site: letter for site, letter in letters.items() if site in self._nodes})
-        self._sent = time.monotonic()
+        self._sent, self._timed = time.monotonic(), False
 
     def collect(self, wait_s: float) -> dict[str, bytes | Unreachable]:
         """Return what came back since the last call, by site; wait at most `wait_s` seconds for the first."""
@@ -134,6 +144,13 @@ class GridCarrier:
                 self._fail(site, _REASONS.get(reply.error.code, "stopped"))
             else:
                 self._outcomes[site] = _read(reply.content)
+                self._time()
+
+    def _time(self) -> None:
+        """Note how long the first reply to what was sent last took."""
+        if not self._timed:
+            self._timed = True
+            self._turnarounds_s.append(time.monotonic() - self._sent)
 
     def _fail(self, site: str, reason: Reason) -> None:
         """Note why a letter brought no reply; where its node stands is looked up again before the next."""

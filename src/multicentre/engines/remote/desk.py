@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from multicentre.engines.remote.packing import Letter, Opening, Reply, pack_error, pack_outcome, unpack_errand
 from multicentre.engines.remote.socket import LETTER_BYTES
-from multicentre.federation.engine import decode_call
+from multicentre.federation.engine import Refused, decode_call
 from multicentre.federation.errors import IntegrityError, MessageError, MulticentreError, SiteFailed
 from multicentre.federation.runtime import SiteRuntime
 from multicentre.federation.steps import SitePart
@@ -97,6 +97,7 @@ class Desk:
             with self._alone:
                 return self._reply(letter, hashlib.sha256(packed).digest())
         except MulticentreError as error:
+            self._log.warning("%s", error)
             return pack_error(number, error.at(self.name)).pack()
         except (Exception, SystemExit) as error:
             self._log.exception("a letter broke")
@@ -108,7 +109,7 @@ class Desk:
             return pack_error(number, broken).pack()
 
     def _reply(self, letter: Letter, fingerprint: bytes) -> bytes:
-        kept = SealedStore(self._folder / letter.run, self._key)
+        kept = SealedStore(self._folder / letter.run, self._key, of=f"{letter.run}, replies")
         name = f"reply-{letter.attempt}"
         numbers = kept.numbers(name)
         if letter.number in numbers:
@@ -118,20 +119,24 @@ class Desk:
             return known[len(fingerprint) :]
         if numbers and letter.number < numbers[-1]:
             raise IntegrityError("the letter is older than one that was answered", where="letter")
-        reply = self._open(letter, kept) if letter.kind == "open" else self._work(letter)
+        reply = self._open(letter) if letter.kind == "open" else self._work(letter)
         answer = reply.pack()
-        _check_size(answer, "answer")
+        try:
+            _check_size(answer, "answer")
+        except MessageError as error:  # kept as well: the step was computed, and is not computed again
+            answer = pack_error(letter.number, error.at(self.name)).pack()
         if reply.kind != "closed":
             kept.keep(name, letter.number, fingerprint + answer)
         return answer
 
-    def _open(self, letter: Letter, kept: Store) -> Reply:
+    def _open(self, letter: Letter) -> Reply:
         opening = Opening.of(letter)
         known = self._runs.get(letter.run)
         if known is not None and known.opening.attempt > opening.attempt:
             raise IntegrityError("the run was taken up again since", where="letter")
         if known is None or known.opening != opening:
-            self._runs[letter.run] = _Run(opening, self._house.open(opening, kept))
+            parts = SealedStore(self._folder / letter.run / "parts", self._key, of=f"{letter.run}, parts")
+            self._runs[letter.run] = _Run(opening, self._house.open(opening, parts))
         self._runs.move_to_end(letter.run)
         while len(self._runs) > MOST_RUNS:
             self._runs.popitem(last=False)
@@ -156,7 +161,10 @@ class Desk:
         call = decode_call(letter.body, offers)
         if call.study != run.opening.study or not set(call.peers) <= set(run.opening.sites):
             raise MessageError("the call is not of the run that was opened", where="letter")
-        return pack_outcome(letter.number, run.runtime.answer(call))
+        outcome = run.runtime.answer(call)
+        if isinstance(outcome, Refused):
+            self._log.warning("%s", outcome.error)
+        return pack_outcome(letter.number, outcome)
 
     def _forget_old_runs(self) -> None:
         folders = sorted((one for one in self._folder.iterdir() if one.is_dir()), key=lambda one: one.stat().st_mtime)

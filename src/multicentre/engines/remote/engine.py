@@ -22,6 +22,8 @@ from multicentre.engines.remote.packing import (
 from multicentre.federation.engine import Call, Lost, Outcome, Refused, Upkeep, encode_call
 from multicentre.federation.errors import (
     ConfigurationError,
+    IntegrityError,
+    MessageError,
     MulticentreError,
     QuorumLost,
     RefusedByPolicy,
@@ -125,7 +127,7 @@ class RemoteEngine:
         replies = self._correspond("call", {site: bodies[id(call.ask)] for site, call in asked.items()}, deadline)
         closed = [site for site, reply in replies.items() if isinstance(reply, Reply) and reply.kind == "closed"]
         for site in closed:
-            self._sites[site].since = str(replies[site].facts.get("since", ""))  # type: ignore[union-attr]
+            self._sites[site].since = _since(replies[site])
             self._sites[site].forgotten |= self._sites[site].sessions
         again = self._reopened({site: asked[site] for site in closed}, bodies, deadline)
         for site, call in asked.items():
@@ -154,7 +156,7 @@ class RemoteEngine:
             if isinstance(reply, Lost | Refused):
                 raise reply.error
             if reply.kind == "refused":
-                raise _behind(unpack_error(reply))
+                raise _behind(unpack_error(reply)).at(site)
             if reply.kind == "closed":
                 raise QuorumLost("the site's process began anew", where=site, mend="Resume the run once more.")
 
@@ -175,8 +177,24 @@ class RemoteEngine:
             if isinstance(reply, Reply) and reply.kind == "refused":
                 replies[site] = Refused(unpack_error(reply).at(site))
             elif isinstance(reply, Reply):
-                self._sites[site].facts = reply.facts
+                replies[site] = self._noted(site, reply)
         return replies
+
+    def _noted(self, site: str, reply: Reply) -> Reply | Refused:
+        """Note what a site told of itself; one that comes back with other data is not part of the same run."""
+        known = self._sites[site]
+        try:
+            if reply.kind != "opened":
+                raise MessageError("the reply does not answer the opening", where="reply")
+            facts = reply.facts
+        except MulticentreError as error:
+            return Refused(error.at(site))
+        for name, what in (("data", "the data are"), ("version", "the site's version of multicentre is")):
+            if known.facts and known.facts.get(name) != facts.get(name):
+                said = f"{what} not {'those' if name == 'data' else 'the one'} that the run began with"
+                return Refused(IntegrityError(said, where=site, mend="Run the study anew."))
+        known.facts = facts
+        return reply
 
     def _reopened(
         self, calls: Mapping[str, Call], bodies: Mapping[int, bytes], deadline: float | None
@@ -229,7 +247,9 @@ class RemoteEngine:
     def _judged(self, site: str, came: bytes | Unreachable, one: _Underway) -> Reply | Lost | Refused | None:
         """Return what a site's reply means; None when the letter has to be waited for or sent again."""
         if isinstance(came, bytes):
-            return _read(site, came, one.letter.number)
+            if (reply := _read(site, came, one.letter.number)) is not None:
+                return reply
+            came = Unreachable("lost")  # it answers another letter, and will not answer this one by itself
         if came.reason == "unverified":
             return Refused(
                 RefusedByPolicy(
@@ -262,9 +282,10 @@ class RemoteEngine:
         if not isinstance(reply, Reply):
             return reply
         try:
-            return unpack_outcome(reply, call)
+            outcome = unpack_outcome(reply, call)
         except MulticentreError as error:
             return Refused(error.at(site))
+        return Refused(outcome.error.at(site)) if isinstance(outcome, Refused) else outcome
 
 
 def _read(site: str, came: bytes, number: int) -> Reply | Refused | None:
@@ -272,7 +293,16 @@ def _read(site: str, came: bytes, number: int) -> Reply | Refused | None:
         reply = Reply.unpack(came)
     except MulticentreError as error:
         return Refused(error.at(site))
-    return reply if reply.number in (number, 0) else None
+    unread = reply.number == 0 and reply.kind == "refused"  # a letter that could not be read has no number there
+    return reply if reply.number == number or unread else None
+
+
+def _since(reply: Reply | Lost | Refused) -> str:
+    """Return when a site's process began, as it says itself."""
+    try:
+        return str(reply.facts.get("since", ""))[:_LONGEST_TIME] if isinstance(reply, Reply) else ""
+    except MulticentreError:
+        return ""
 
 
 def _rests_on(call: Call) -> set[str]:
@@ -297,3 +327,4 @@ def _now() -> str:
 
 
 _CLOSING_S = 5.0
+_LONGEST_TIME = 40

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Self
@@ -17,6 +18,8 @@ from multicentre.privacy.secure_sum.messages import Masked
 
 FORMAT = 1
 MOST_TEXT = 2000
+_LARGEST_HEAD = 8 * 2**20
+_PATH = re.compile(r"(?<![^\s'\"(=])(?:/|[A-Za-z]:\\)(?=\S)[^,;'\")]*")
 Kind = Literal["open", "call", "restore", "close"]
 ReplyKind = Literal["opened", "answer", "refused", "done", "closed"]
 
@@ -152,7 +155,7 @@ class Reply:
     @property
     def facts(self) -> dict[str, Any]:
         """The body of a reply that says something about the site."""
-        return _json(self.body)
+        return {_printable(name): _cleaned(value) for name, value in _json(self.body).items()}
 
 
 def pack_outcome(number: int, outcome: Outcome) -> Reply:
@@ -163,9 +166,12 @@ def pack_outcome(number: int, outcome: Outcome) -> Reply:
 
 
 def pack_error(number: int, error: MulticentreError) -> Reply:
-    """Return an error of the package as a reply; errors of the package never hold a patient's value."""
+    """Return an error of the package as a reply; errors of the package never hold a patient's value.
+
+    Where files lie at the site is left out.
+    """
     told = {"error": type(error).__name__, "what": error.what, "where": error.where, "mend": error.mend}
-    shortened = {name: text[:MOST_TEXT] for name, text in told.items()}
+    shortened = {name: _PATH.sub("a file of the site", text[:MOST_TEXT]) for name, text in told.items()}
     return Reply(number, "refused", json.dumps(shortened).encode())
 
 
@@ -222,6 +228,8 @@ def unpack_errand(told: Mapping[str, Any], offers: Callable[[str], type[SitePart
         kinds = {name: type(told[name]) for name in _ERRAND}
         if kinds != _ERRAND or len(told) != len(_ERRAND) + 1 or told["action"] not in ("keep", "restore", "forget"):
             raise TypeError
+        if told["number"] < 0:
+            raise ValueError
     except (KeyError, TypeError, ValueError):
         raise MessageError("the errand is not as declared", where="letter") from None
     part = offers(told["method"])
@@ -234,6 +242,8 @@ def _split(packed: bytes) -> tuple[dict[str, Any], bytes]:
 
 
 def _json(text: bytes) -> dict[str, Any]:
+    if len(text) > _LARGEST_HEAD:  # what is read from it takes far more memory than the text
+        raise MessageError("the bytes cannot be read", where="letter")
     try:
         told = json.loads(text.decode())
     except (ValueError, RecursionError):
@@ -246,6 +256,15 @@ def _json(text: bytes) -> dict[str, Any]:
 def _printable(text: str) -> str:
     """Return a text of another machine without what could move a terminal's cursor."""
     return "".join(letter if letter.isprintable() else " " for letter in text)
+
+
+def _cleaned(value: Any) -> Any:
+    """Return plain values of another machine, their texts printable."""
+    if isinstance(value, str):
+        return _printable(value)
+    if isinstance(value, list):
+        return [_cleaned(one) for one in value]
+    return {_printable(name): _cleaned(one) for name, one in value.items()} if isinstance(value, dict) else value
 
 
 def _is_token(run: str) -> bool:

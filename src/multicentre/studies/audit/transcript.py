@@ -85,10 +85,11 @@ class Recording(Federation):
         *,
         mask: Mask | None = None,
         to: Sequence[str] | None = None,
+        willing: bool = False,
     ) -> dict[str, R]:
         """Return the sites' answers, and keep the watched site's unless it is masked."""
         asked = self.sites if to is None else tuple(to)
-        answers = super().collect(step, ask, mask=mask, to=to)
+        answers = super().collect(step, ask, mask=mask, to=to, willing=willing)
         if mask is None and step.part is self._part:
             told = {site: ask if isinstance(ask, Message) else ask[site] for site in asked}
             self._keep(Heard(self.session, step, told, answers.get(self._watched), is_sum=False))

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.federation.coordinator import Federation
-from multicentre.federation.errors import ConfigurationError, DisclosureRefused, MessageError, RefusedByPolicy
+from multicentre.federation.errors import ConfigurationError, DisclosureRefused, MessageError
 from multicentre.federation.messages import Message, Nothing, array, text, texts
 from multicentre.federation.steps import Acknowledgement, R, Release, SitePart, Step, step
 from multicentre.federation.wire import decode, encode
@@ -336,14 +336,7 @@ def ask_sites(
     opened: Federation, step: Step[Any, Any, R], ask: Message, read: Callable[[R], dict[str, float]]
 ) -> dict[str, dict[str, float]]:
     """Return what `read` makes of each site's own answer; a site whose policy or guard refuses is left out."""
-    found: dict[str, dict[str, float]] = {}
-    for site in opened.sites:
-        try:
-            answers = opened.ask(step, ask, to=[site])
-        except (RefusedByPolicy, DisclosureRefused):
-            continue
-        found |= {name: read(answer) for name, answer in answers.items()}
-    return found
+    return {site: read(answer) for site, answer in opened.ask(step, ask, willing=True).items()}
 
 
 def _by_name(answer: OwnScores, names: Sequence[str]) -> dict[str, float]:

@@ -174,7 +174,22 @@ def test_polls_stay_a_small_share_of_the_time_waited(monkeypatch):
     for waited_s in (0.0, 4.0, 3600.0):
         clock.now = 1000.0 + waited_s
         pauses.append(carrier.pause_s)
-    assert pauses == pytest.approx([0.03, 0.2, 0.5])
+    assert pauses == pytest.approx([0.05, 0.2, 0.5])
+
+
+def test_no_poll_is_made_while_no_recent_letter_was_answered_as_soon(monkeypatch):
+    clock = SimpleNamespace(now=1000.0, monotonic=lambda: clock.now)
+    monkeypatch.setattr(module, "time", clock)
+    carrier = local_carrier({"lyon": backwards})
+    for turnaround_s in (0.8, 0.4):
+        carrier.send({"lyon": b"letter"})
+        clock.now += turnaround_s
+        while not carrier.collect(0.0):
+            time.sleep(0.01)
+    carrier.send({"lyon": b"letter"})
+    assert carrier.pause_s == pytest.approx(0.3)
+    clock.now += 0.29
+    assert carrier.pause_s == pytest.approx(0.05)
 
 
 @pytest.mark.slow
