@@ -118,8 +118,8 @@ def examine(site: Site, *, far: bool = True, data: bool = True) -> Examination:
 
 
 _UNBOUNDED = (
-    "the study promises differential privacy for one fit; this site's policy has no budget (epsilon), so nothing limits "
-    "how often it is fitted."
+    "the study promises differential privacy for one fit; this site's policy has no budget (epsilon), so nothing "
+    "limits how often it is fitted."
 )
 
 

@@ -20,7 +20,6 @@ from multicentre.engines.flower.internal import self_test
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.xdist_group("flower"),
     pytest.mark.skipif(self_test() is not None, reason="the installed flwr offers no fast mode"),
     pytest.mark.skipif(not Path("/proc/net/unix").exists(), reason="needs Linux"),
 ]

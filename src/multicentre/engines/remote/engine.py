@@ -35,6 +35,7 @@ from multicentre.federation.messages import Nothing
 PATIENCE_S = 120.0
 _PAUSES_S = (0.1, 0.5, 1.0, 2.0, 4.0)
 _WAIT_S = 0.5
+_SILENT_S = 600.0
 _REASONS: Mapping[Reason, str] = {
     "offline": "it is not connected",
     "stopped": "its process stopped at work",
@@ -49,6 +50,7 @@ class _Underway:
 
     letter: Letter
     packed: bytes
+    sent: float = field(default_factory=time.monotonic)
     tries: int = 0
     reason: Reason | None = None
     since: datetime | None = None
@@ -271,10 +273,11 @@ class RemoteEngine:
         return None
 
     def _send_again(self, underway: Mapping[str, _Underway]) -> None:
+        """Send letters that failed once more, and those of which nothing was heard for long: a reply can be lost."""
         now = time.monotonic()
-        due = {site: one for site, one in underway.items() if one.again_at is not None and one.again_at <= now}
+        due = {site: one for site, one in underway.items() if (one.again_at or one.sent + _SILENT_S) <= now}
         for one in due.values():
-            one.again_at = None
+            one.again_at, one.sent = None, now
         if due:
             self._carrier.send({site: one.packed for site, one in due.items()})
 

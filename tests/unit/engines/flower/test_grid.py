@@ -26,7 +26,7 @@ class SuperLink:
 
     def __init__(self, replies):
         self.trees, self.parts, self.missing, self.confirmed, self.known = {}, {}, set(), [], set(NODE.values())
-        self.waiting = dict(replies)
+        self.waiting, self.on_backoff = dict(replies), None
         for site, reply in replies.items():
             self.trees[site], parts = take_apart(reply)
             self.parts |= {name: part.deflate() for name, part in parts.items()}
@@ -60,6 +60,7 @@ def delivery(site):
 def quick(link):
     plain = SimpleNamespace(_runtime_client=link, node=None, run=SimpleNamespace(run_id=5))
     plain.get_node_ids = lambda: link.known
+    plain._retry_invoker = link
     return _QuickGrid(plain)
 
 
@@ -118,3 +119,15 @@ def test_an_error_comes_at_once(link):
     link.trees["porto"], _ = take_apart(link.waiting["porto"])
     came = {message.metadata.src_node_id: message.has_error() for message in quick(link).pull_messages(NUMBER.values())}
     assert came == {NODE["lyon"]: False, NODE["porto"]: True}
+
+
+def test_what_is_not_there_after_trouble_with_the_connection_counts_as_lost(link):
+    grid = quick(link)
+    del link.waiting["porto"]
+    link.on_backoff(SimpleNamespace())
+    came = {
+        message.metadata.reply_to_message_id: message.error.code if message.has_error() else 0
+        for message in grid.pull_messages(NUMBER.values())
+    }
+    assert came == {NUMBER["lyon"]: 0, NUMBER["porto"]: 3}
+    assert list(grid.pull_messages([NUMBER["porto"]])) == []

@@ -40,6 +40,17 @@ class Late(ByHand):
             self.late = {LAST: self.waiting.pop(LAST)}
 
 
+class Swallowing(ByHand):
+    """Loses one reply, and says nothing of it."""
+
+    swallowed = False
+
+    def collect(self, wait_s):
+        if self.sent[LAST] == FIRST_CALL and not self.swallowed:
+            self.swallowed = self.waiting.pop(LAST, None) is not None
+        return super().collect(wait_s)
+
+
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch):
     monkeypatch.setattr(engine, "_PAUSES_S", (0.01,))
@@ -106,3 +117,14 @@ def test_without_a_site_that_is_needed_the_run_says_since_when(tmp_path):
     with federation, pytest.raises(QuorumLost, match=f"{LAST}: not reached since") as lost:
         FedMean().fit(federation)
     assert lost.value.exit_code == 6
+
+
+def test_a_letter_of_which_nothing_is_heard_for_long_is_sent_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(engine, "_SILENT_S", 0.2)
+    desks = Desks(toy_sites(), tmp_path)
+    carrier = Swallowing(desks.handles)
+    federation, heard = over(carrier)
+    with federation, federate() as alone:
+        assert FedMean().fit(federation).mean_.tobytes() == FedMean().fit(alone).mean_.tobytes()
+    assert carrier.swallowed
+    assert heard.lost == []

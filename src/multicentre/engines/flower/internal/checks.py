@@ -45,6 +45,8 @@ def find_changes() -> str | None:
     for kind, calls in _CALLS:
         if absent := [call for call in calls if not hasattr(kind, call)]:
             return f"{kind.__name__} has no {', '.join(absent)}"
+    if not hasattr(HttpGrid("localhost:1", insecure=True, token="none")._retry_invoker, "on_backoff"):
+        return "its requests are not made again as they were"
     with FleetHttpClient("https://localhost") as client:
         if not isinstance(client._client, httpx.Client):
             return "its connection is no httpx client"

@@ -9,16 +9,22 @@ from dataclasses import dataclass, field
 from time import monotonic, sleep
 
 from flwr.app import Message, RecordDict
+from flwr.common.constant import ErrorCode
 from flwr.common.serde import message_from_proto
+from flwr.proto.error_pb2 import Error as ProtoError
 from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest, ObjectTree, PullObjectRequest
+from flwr.proto.message_pb2 import Message as ProtoMessage
+from flwr.proto.message_pb2 import Metadata as ProtoMetadata
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.proto.runtime_pb2 import PullAppMessagesRequest
 from flwr.serverapp import Grid
+from flwr.supercore.retry.retry_invoker import RetryState
 from flwr.supercore.run import Run
 from flwr.superlink.grid.http_grid import HttpGrid
 
 from multicentre.engines.flower.connection import do_for_each
 from multicentre.engines.flower.internal.objects import put_together
+from multicentre.engines.flower.records import MESSAGE_TYPE
 from multicentre.federation.errors import MessageError
 
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.02, 0.5
@@ -51,12 +57,15 @@ class _QuickGrid(Grid):
     """Flower's own waits a second for every reply that it sees before all of its parts have come.
 
     It also waits long for one whose sender broke off before it had sent all parts; here such a reply holds up no other,
-    and has no content once its sender is gone or was silent for a minute.
+    and has no content once its sender is gone or was silent for a minute. A SuperLink that is killed while it hands a
+    reply over never does so again: after trouble with the connection what is not there counts as lost.
     """
 
     def __init__(self, grid: HttpGrid) -> None:
         self._grid = grid
         self._coming: dict[str, _Coming] = {}
+        self._trouble = threading.Event()
+        _notice(grid, self._trouble)
 
     def set_run(self, run: Run) -> None:
         self._grid.set_run(run)
@@ -100,7 +109,7 @@ class _QuickGrid(Grid):
             message.content = contents[number]
         messages = [*failed, *came.values()]
         if messages:
-            self._confirm([message.metadata.message_id for message in messages])
+            self._confirm([number for message in messages if (number := message.metadata.message_id)])
         return messages
 
     def _look(self, numbers: list[str]) -> list[Message]:
@@ -116,7 +125,16 @@ class _QuickGrid(Grid):
                 failed.append(message)
             else:
                 self._coming[message.metadata.reply_to_message_id] = _Coming(message, tree)
+        if self._trouble.is_set():
+            self._trouble.clear()
+            told = {message.metadata.reply_to_message_id for message in failed} | self._coming.keys()
+            failed += [self._lost(number) for number in numbers if number not in told]
         return failed
+
+    def _lost(self, number: str) -> Message:
+        about = ProtoMetadata(run_id=self.run.run_id, reply_to_message_id=number, message_type=MESSAGE_TYPE)
+        error = ProtoError(code=ErrorCode.MESSAGE_UNAVAILABLE, reason="The connection broke.")
+        return message_from_proto(ProtoMessage(metadata=about, error=error))
 
     def _read(self, coming: _Coming, end: float) -> RecordDict:
         """Return the content of a reply; nothing where its sender will not finish it."""
@@ -170,3 +188,16 @@ class _QuickGrid(Grid):
                     )
 
         threading.Thread(target=confirm, name="confirm").start()
+
+
+def _notice(grid: HttpGrid, trouble: threading.Event) -> None:
+    """Set `trouble` whenever a request of `grid` has to be made again."""
+    invoker = grid._retry_invoker
+    before = invoker.on_backoff
+
+    def note(state: RetryState) -> None:
+        trouble.set()
+        if before is not None:
+            before(state)
+
+    invoker.on_backoff = note
