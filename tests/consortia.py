@@ -138,7 +138,7 @@ class Site:
             approve(site.approved, recognise(str(one)), card_of(site))
 
     def releases(self, study: str) -> list[tuple[str, int, str]]:
-        """Return session, number and step of each release of a study so far, in order."""
+        """Return fit, number of the call and step of each release of a study so far, in order."""
         return releases_in(read_site(self.folder).ledger_of(study))
 
 
@@ -279,9 +279,9 @@ def _inline(paths: Mapping[str, str]) -> str:
 
 
 def releases_in(ledger: Path) -> list[tuple[str, int, str]]:
-    """Return session, number and step of each release of a ledger, in order."""
-    entries = read_ledger(ledger) if ledger.exists() else []
-    return [(one["session"], one["call"], one["step"]) for one in entries if one["event"] == "release"]
+    """Return fit, number of the call and step of each release of a ledger, in order."""
+    released = [one for one in (read_ledger(ledger) if ledger.exists() else []) if one["event"] == "release"]
+    return [(one["session"].partition(".")[2], one["call"], one["step"]) for one in released]
 
 
 def _only(folder: Path, programme: str) -> int:

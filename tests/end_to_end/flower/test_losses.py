@@ -135,8 +135,8 @@ def test_a_killed_agent_has_lost_its_fit_and_is_back_for_the_next(whole, killed)
     why = "fit: porto: its process began anew at .* and remembers nothing of this fit"
     assert re.match(why, run.facts["losses"]["porto"])
     releases = porto.releases(killed.anew.stem)
-    assert len([one for one in releases if one[0] != "0.1"]) > 2 * FIRST_ROUND
-    assert len([one for one in releases if one[0] == "0.1"]) < FIRST_ROUND + 4
+    assert len([one for one in releases if one[0] != "1"]) > 2 * FIRST_ROUND
+    assert len([one for one in releases if one[0] == "1"]) < FIRST_ROUND + 4
     assert is_once(releases)
 
 
@@ -240,5 +240,5 @@ def everything_of(consortium):
 
 
 def is_once(releases):
-    """Say whether no call of a session is there twice."""
-    return len({(session, call) for session, call, _ in releases}) == len(releases)
+    """Say whether no call of a fit is there twice."""
+    return len({(fit, call) for fit, call, _ in releases}) == len(releases)
