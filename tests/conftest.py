@@ -12,8 +12,12 @@ if _SIBLING.is_dir():
     os.environ.setdefault("MULTICENTRE_DATA", str(_SIBLING))
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the tests of a file that shares real processes on one worker, so that they are started once."""
+    """Mark the tests over real processes, and keep those of a file on one worker, so that processes start once."""
     for item in items:
-        if item.path.parent == _HERE / "end_to_end" / "flower" or item.path.name == "test_loopback.py":
+        deployed = item.path.parent == _HERE / "end_to_end" / "flower"
+        if deployed:
+            item.add_marker(pytest.mark.loopback)
+        if deployed or item.path.name == "test_loopback.py":
             item.add_marker(pytest.mark.xdist_group(item.path.stem))
