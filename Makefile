@@ -37,7 +37,7 @@ dissolve: ## end the processes of `make consortium`
 test: check $(NETWORKS) ## all checks, then all tests (DEEP=0: without torch)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadgroup
 
-loopback: $(TOOLS) ## over real processes: deployments, losses, hostile parties, every method (half an hour)
+loopback: $(TOOLS) ## over real processes: deployments, losses, hostile parties, every method (long)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "" tests/end_to_end/flower tests/contracts/test_loopback.py
 
 check: lint types imports ## lint, types and imports

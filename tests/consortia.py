@@ -21,6 +21,7 @@ from multicentre.deployment.house import card_of
 from multicentre.deployment.new_site import make_site
 from multicentre.deployment.proposals import recognise
 from multicentre.deployment.site import read_site
+from multicentre.deployment.supervise import _die_with_parent
 from multicentre.engines.faults import Faults
 from multicentre.privacy.ledger import read_ledger
 from multicentre.studies import RunFolder, read_study, run_study
@@ -32,6 +33,12 @@ VIEWS = {"blood": ("iron", "sodium", "zinc"), "scan": ("area", "depth")}
 WITHIN_S = 240.0
 MARKER = "Ysolde-1291"
 MULTICENTRE = ("-m", "multicentre")
+
+
+def _begin() -> None:
+    """Hear Ctrl-C, which a shell hides from what runs in its background, and end when the tests are killed."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    _die_with_parent()
 
 
 class Process:
@@ -50,6 +57,7 @@ class Process:
                 stdout=printed,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                preexec_fn=_begin,
             )
 
     @property
