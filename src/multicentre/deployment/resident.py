@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 from multicentre.deployment.approvals import Approvals, WatchedApprovals
@@ -21,6 +18,7 @@ from multicentre.engines.remote.desk import Desk
 from multicentre.engines.remote.socket import serve_socket
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.storage import held
+from multicentre.studies.site_log import site_log
 
 Mode = Literal["standard", "fast"]
 Wanted = Literal["standard", "fast", "auto"]
@@ -90,7 +88,8 @@ def serve(site: Site, wanted: Wanted, *, told: Told, stop: threading.Event) -> N
     for folder in (site.running, site.state):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     os.environ.update(flower_settings(site.running / "flower"))
-    with held(site.running / "lock"), _logged(site.log):
+    with held(site.running / "lock"), site_log(site.log):
+        site.log.touch(mode=0o600)
         watched = WatchedApprovals(site.approved)
         mode, against = find_modes(watched.now()).choose(wanted)
         if against:
@@ -143,20 +142,3 @@ def _serve_standard(site: Site, desk: Desk, services: list[Service], told: Told,
         letters.join()
     if broke:
         raise broke[0]
-
-
-@contextmanager
-def _logged(path: Path) -> Iterator[None]:
-    """Send what breaks at the site to its own log, which only its owner reads and which never leaves."""
-    log = logging.getLogger("multicentre.site")
-    path.touch(mode=0o600)
-    handler = logging.FileHandler(path, encoding="utf-8")
-    handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(levelname)s %(message)s"))
-    propagate, log.propagate = log.propagate, False
-    log.addHandler(handler)
-    try:
-        yield
-    finally:
-        log.removeHandler(handler)
-        log.propagate = propagate
-        handler.close()

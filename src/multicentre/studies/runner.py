@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,6 +27,7 @@ from multicentre.studies.listening import Labelled, Noting
 from multicentre.studies.methods import make_estimator
 from multicentre.studies.objections import check_policies
 from multicentre.studies.remote import check_told, keep_told
+from multicentre.studies.site_log import site_log
 from multicentre.studies.sites import SiteData, read_sites
 from multicentre.studies.study import Study
 from multicentre.studies.terms import digest_of
@@ -193,7 +192,7 @@ def _digests(run: _Run) -> dict[str, str]:
 
 
 def _carried_out(run: _Run) -> RunFolder:
-    with _site_log(run.folder.path / "sites" / "problems.log"):
+    with site_log(run.folder.path / "sites" / "problems.log"):
         clock = Clock(run.folder)
         federation = None
         try:
@@ -361,20 +360,3 @@ def _write_disclosure(run: _Run, federation: Federation) -> None:
     card = federation.card(method.site_part, method.privacy_plan(), method.asked_steps())
     card = complete_card(card, run.study, method)
     run.folder.write("disclosure.json", {"card": card.to_dict(), **summarise_ledgers(federation.ledgers)})
-
-
-@contextmanager
-def _site_log(path: Path) -> Iterator[None]:
-    """Send what breaks at a site to a file of the run, which is made when something does."""
-    log = logging.getLogger("multicentre.site")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handler = logging.FileHandler(path, encoding="utf-8", delay=True)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(levelname)s %(message)s"))
-    propagate, log.propagate = log.propagate, False
-    log.addHandler(handler)
-    try:
-        yield
-    finally:
-        log.removeHandler(handler)
-        log.propagate = propagate
-        handler.close()
