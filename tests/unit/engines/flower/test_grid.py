@@ -6,6 +6,7 @@ import pytest
 
 pytest.importorskip("flwr")
 
+from flwr.app import Message
 from flwr.common.serde import message_from_proto, message_to_proto
 from flwr.proto.message_pb2 import Message as ProtoMessage
 from flwr.proto.message_pb2 import Metadata, ObjectTree
@@ -14,8 +15,8 @@ from flwr.proto.recorddict_pb2 import RecordDict as NoContent
 from multicentre.engines.flower.internal import grid as module
 from multicentre.engines.flower.internal.grid import _QuickGrid
 from multicentre.engines.flower.internal.link import Delivery, refuse_stopped, reply_with
-from multicentre.engines.flower.internal.objects import take_apart
-from multicentre.engines.flower.records import unpack_letter
+from multicentre.engines.flower.internal.objects import announce, take_apart
+from multicentre.engines.flower.records import MESSAGE_TYPE, pack_letter, unpack_letter
 
 NODE = {"lyon": 2, "porto": 3}
 NUMBER = {"lyon": "a" * 64, "porto": "b" * 64}
@@ -26,7 +27,7 @@ class SuperLink:
 
     def __init__(self, replies):
         self.trees, self.parts, self.missing, self.confirmed, self.known = {}, {}, set(), [], set(NODE.values())
-        self.waiting, self.on_backoff = dict(replies), None
+        self.waiting, self.on_backoff, self.whole = dict(replies), None, set()
         for site, reply in replies.items():
             self.trees[site], parts = take_apart(reply)
             self.parts |= {name: part.deflate() for name, part in parts.items()}
@@ -35,8 +36,8 @@ class SuperLink:
         came = [site for site, number in NUMBER.items() if number in request.message_ids and site in self.waiting]
         replies = {site: self.waiting.pop(site) for site in came}
         bare = [message_to_proto(reply) for reply in replies.values()]
-        for one in bare:
-            if not one.HasField("error"):
+        for site, one in zip(came, bare, strict=True):
+            if not one.HasField("error") and site not in self.whole:
                 one.content.CopyFrom(NoContent())
         return SimpleNamespace(messages_list=bare, message_object_trees=[self.trees[site] for site in came])
 
@@ -112,6 +113,18 @@ def test_a_reply_that_is_no_longer_waited_for_is_forgotten(link):
     grid.pull_messages(NUMBER.values())
     grid.pull_messages([])
     assert list(grid.pull_messages([NUMBER["porto"]])) == []
+
+
+def test_a_reply_that_comes_whole_needs_no_parts(link):
+    link.whole.add("porto")
+    assert letters(quick(link).pull_messages(NUMBER.values())) == {NODE["lyon"]: b"lyon", NODE["porto"]: b"porto"}
+
+
+def test_letters_ask_for_replies_that_come_whole(link):
+    grid, pushed = quick(link), []
+    grid._grid.push_messages = lambda messages: pushed.extend(messages) or ["a"]
+    grid.push_messages(iter([Message(pack_letter(b"letter"), NODE["lyon"], MESSAGE_TYPE)]))
+    assert announce(Message(pack_letter(b"reply"), reply_to=pushed[0]), 3)[1]
 
 
 def test_an_error_comes_at_once(link):

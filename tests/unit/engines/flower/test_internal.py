@@ -12,7 +12,7 @@ import importlib.metadata
 
 import httpx
 from flwr.app import ConfigRecord, Message, RecordDict
-from flwr.common.serde import message_from_proto
+from flwr.common.serde import message_from_proto, message_to_proto
 from flwr.proto.message_pb2 import Message as ProtoMessage
 from flwr.proto.message_pb2 import Metadata, ObjectTree
 from flwr.proto.recorddict_pb2 import RecordDict as NoContent
@@ -23,7 +23,7 @@ from multicentre.engines import flower
 from multicentre.engines.flower.internal import self_test
 from multicentre.engines.flower.internal.grid import hasten
 from multicentre.engines.flower.internal.link import Delivery, refuse_stopped, refuse_unverified, reply_with
-from multicentre.engines.flower.internal.objects import put_together, take_apart
+from multicentre.engines.flower.internal.objects import announce, ask_for_whole, put_together, take_apart
 from multicentre.engines.flower.records import unpack_letter
 from multicentre.federation.errors import MessageError
 
@@ -108,6 +108,21 @@ def test_long_letter_comes_back(delivery) -> None:
     letter = bytes(range(256)) * 50_000
     store = Store(reply_with(letter, delivery))
     assert unpack_letter(put_together(store.tree, store.fetch)) == letter
+
+
+@pytest.mark.parametrize(("asked", "size", "whole"), [(True, 200_000, True), (True, 300_000, False), (False, 5, False)])
+def test_reply_travels_whole_where_that_is_asked_for_and_it_is_short(delivery, asked, size, whole) -> None:
+    if asked:
+        ask_for_whole(delivery.message)
+    reply = reply_with(bytes(size), delivery)
+    _, parts = take_apart(reply)
+    announced, alone = announce(reply, len(parts))
+    assert alone is whole
+    assert announced.metadata == message_to_proto(reply).metadata
+    if whole:
+        assert unpack_letter(message_from_proto(announced).content) == bytes(size)
+    else:
+        assert not announced.content.items
 
 
 def test_other_content_is_fetched_whole(delivery) -> None:

@@ -23,7 +23,7 @@ from flwr.supercore.run import Run
 from flwr.superlink.grid.http_grid import HttpGrid
 
 from multicentre.engines.flower.connection import do_for_each
-from multicentre.engines.flower.internal.objects import put_together
+from multicentre.engines.flower.internal.objects import ask_for_whole, put_together
 from multicentre.engines.flower.records import MESSAGE_TYPE
 from multicentre.federation.errors import MessageError
 
@@ -86,7 +86,11 @@ class _QuickGrid(Grid):
         return self._grid.get_nodes()
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        return self._grid.push_messages(messages)
+        """Push letters; a short reply to them may come whole, without parts to be fetched."""
+        letters = list(messages)
+        for letter in letters:
+            ask_for_whole(letter)
+        return self._grid.push_messages(letters)
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
         return self._grid.send_and_receive(messages, timeout=timeout)
@@ -95,7 +99,7 @@ class _QuickGrid(Grid):
         """Return the replies that have come whole; they are confirmed beside what follows."""
         wanted = list(message_ids)
         self._coming = {number: self._coming[number] for number in wanted if number in self._coming}
-        failed = self._look([number for number in wanted if number not in self._coming])
+        whole = self._look([number for number in wanted if number not in self._coming])
         end = monotonic() + _STAY_S
         contents: dict[str, RecordDict] = {}
 
@@ -107,29 +111,28 @@ class _QuickGrid(Grid):
         came = {number: self._coming.pop(number).message for number in contents}
         for number, message in came.items():
             message.content = contents[number]
-        messages = [*failed, *came.values()]
-        if messages:
-            self._confirm([number for message in messages if (number := message.metadata.message_id)])
-        return messages
+        if came:
+            self._confirm([message.metadata.message_id for message in came.values()])
+        return [*whole, *came.values()]
 
     def _look(self, numbers: list[str]) -> list[Message]:
-        """Note the replies that have begun to come; return those that say why there is none."""
+        """Note the replies that have begun to come; return those that came whole, or say why there is none."""
         if not numbers:
             return []
         answer = self._grid._runtime_client.PullMessages(PullAppMessagesRequest(message_ids=numbers))
-        failed = []
+        whole = []
         for message, tree in zip(
             map(message_from_proto, answer.messages_list), answer.message_object_trees, strict=True
         ):
-            if message.has_error():
-                failed.append(message)
+            if message.has_error() or message.content:
+                whole.append(message)
             else:
                 self._coming[message.metadata.reply_to_message_id] = _Coming(message, tree)
         if self._trouble.is_set():
             self._trouble.clear()
-            told = {message.metadata.reply_to_message_id for message in failed} | self._coming.keys()
-            failed += [self._lost(number) for number in numbers if number not in told]
-        return failed
+            told = {message.metadata.reply_to_message_id for message in whole} | self._coming.keys()
+            whole += [self._lost(number) for number in numbers if number not in told]
+        return whole
 
     def _lost(self, number: str) -> Message:
         about = ProtoMetadata(run_id=self.run.run_id, reply_to_message_id=number, message_type=MESSAGE_TYPE)

@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 
 import httpx
 from flwr.app import Error, Message
-from flwr.app.message import remove_content_from_message
 from flwr.common.constant import ErrorCode
 from flwr.common.serde import message_from_proto, message_to_proto
 from flwr.proto.fab_pb2 import GetFabRequest
@@ -37,7 +36,7 @@ from multicentre.engines.flower.connection import (
     read_refusal,
     trust,
 )
-from multicentre.engines.flower.internal.objects import put_together, take_apart
+from multicentre.engines.flower.internal.objects import announce, put_together, take_apart
 from multicentre.engines.flower.records import pack_letter, unpack_letter
 
 BEAT_S = 15  # the SuperLink calls a site offline after twice this silence
@@ -183,13 +182,13 @@ class FleetLink:
     def push(self, reply: Message) -> None:
         """Hand in a reply; the same reply may be handed in again."""
         tree, parts = take_apart(reply)
-        request = PushMessagesRequest(
-            node=self._node,
-            messages_list=[message_to_proto(remove_content_from_message(reply))],
-            message_object_trees=[tree],
-        )
+        announced, whole = announce(reply, len(parts))
+        to_come = ObjectTree(object_id=tree.object_id) if whole else tree
+        request = PushMessagesRequest(node=self._node, messages_list=[announced], message_object_trees=[to_come])
         for _ in range(_TRIES):
             answer = self._ask(self._client.PushMessages, request)
+            if whole:
+                return
             wanted = set(answer.objects_to_push)
             if self._push_parts(reply, answer.session_id, {name: parts[name] for name in parts if name in wanted}):
                 return

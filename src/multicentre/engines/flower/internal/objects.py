@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.app.message import remove_content_from_message
+from flwr.common.serde import message_to_proto
+from flwr.proto.message_pb2 import Message as ProtoMessage
 from flwr.proto.message_pb2 import ObjectTree
 from flwr.supercore.inflatable.inflatable_object import (
     InflatableObject,
@@ -18,6 +21,10 @@ from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_conte
 from multicentre.engines.flower.records import pack_letter, unpack_letter
 from multicentre.federation.errors import MessageError
 
+WHOLE = "whole"
+_WHOLE_BYTES = 2**18
+_SHORT_PARTS = 3
+
 Fetch = Callable[[Sequence[str]], dict[str, bytes]]
 _NAME = next(iter(pack_letter(b"any")))
 
@@ -27,6 +34,23 @@ def take_apart(message: Message) -> tuple[ObjectTree, dict[str, InflatableObject
     with no_object_id_recompute():
         message.metadata.__dict__["_message_id"] = message.object_id
         return get_object_tree(message), get_all_nested_objects(message)
+
+
+def ask_for_whole(message: Message) -> None:
+    """Let a reply to `message` travel in the request that announces it, where it is short and its sender knows how."""
+    message.metadata.group_id = WHOLE
+
+
+def announce(reply: Message, n_parts: int) -> tuple[ProtoMessage, bool]:
+    """Return the announcement of a reply of so many parts, and whether it holds the reply itself: no part follows then.
+
+    Every part costs a request, and a SuperLink is slower at requests than at anything that is in them.
+    """
+    if reply.metadata.group_id == WHOLE and n_parts <= _SHORT_PARTS:
+        whole = message_to_proto(reply)
+        if whole.ByteSize() <= _WHOLE_BYTES:
+            return whole, True
+    return message_to_proto(remove_content_from_message(reply)), False
 
 
 def put_together(tree: ObjectTree, fetch: Fetch) -> RecordDict:
