@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -98,10 +98,7 @@ def serve(site: Site, wanted: Wanted, *, told: Told, stop: threading.Event) -> N
         if mode == "fast":
             _serve_fast(site, desk, watched, told, stop)
         else:
-            services = services_of(site, watched.now().release_keys)
-            for service in services:
-                told(service.command.as_typed())
-            _serve_standard(site, desk, services, told, stop)
+            _serve_standard(site, desk, watched, told, stop)
 
 
 def _serve_fast(site: Site, desk: Desk, watched: WatchedApprovals, told: Told, stop: threading.Event) -> None:
@@ -120,8 +117,31 @@ def _serve_fast(site: Site, desk: Desk, watched: WatchedApprovals, told: Told, s
     agent.run(stop)
 
 
-def _serve_standard(site: Site, desk: Desk, services: list[Service], told: Told, stop: threading.Event) -> None:
+class _Trusting:
+    """The Flower processes of a site, which trust the release keys that are approved when they start."""
+
+    def __init__(self, site: Site, watched: WatchedApprovals, told: Told) -> None:
+        self._site, self._watched, self._told = site, watched, told
+        self._keys: Mapping[str, str] = {}
+
+    def arrange(self) -> list[Service]:
+        """Return the processes for the keys that are approved now."""
+        if self._keys:
+            self._told("The processes are started with the release keys that are approved now.")
+        self._keys = self._watched.now().release_keys
+        services = services_of(self._site, self._keys)
+        for service in services:
+            self._told(service.command.as_typed())
+        return services
+
+    def outdated(self) -> bool:
+        """Tell whether other keys are approved now."""
+        return self._watched.now().release_keys != self._keys
+
+
+def _serve_standard(site: Site, desk: Desk, watched: WatchedApprovals, told: Told, stop: threading.Event) -> None:
     """Serve letters on the socket beside supervised Flower processes; when either breaks, both end."""
+    trusting = _Trusting(site, watched, told)
     broke: list[BaseException] = []
     ended = threading.Event()
 
@@ -136,7 +156,7 @@ def _serve_standard(site: Site, desk: Desk, services: list[Service], told: Told,
     letters.start()
     try:
         log = site.folder / "flower.log"
-        Supervisor(services, log=log, told=told, explain=explain).run(stop)
+        Supervisor(trusting.arrange, log=log, told=told, outdated=trusting.outdated, explain=explain).run(stop)
     finally:
         ended.set()
         letters.join()

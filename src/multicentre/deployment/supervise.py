@@ -24,6 +24,8 @@ _READY_WITHIN_S = 60.0
 _LARGEST_LOG = 10 * 2**20
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of Linux
 
+Running = list[tuple[str, subprocess.Popen[bytes]]]
+
 
 @dataclass(frozen=True)
 class Service:
@@ -54,12 +56,14 @@ class Supervisor:
 
     Parameters
     ----------
-    services : sequence of Service
-        In the order in which they start.
+    arrange : callable
+        Returns the services in the order in which they start; asked anew each time.
     log : Path
         Where what they print goes.
     told : callable
         Takes lines for the steward.
+    outdated : callable, optional
+        Says that what was arranged holds no longer: then all are ended at once and arranged anew.
     explain : callable, optional
         From what a round of them printed to why it ended, in plain words.
     stop_within_s : float
@@ -68,16 +72,18 @@ class Supervisor:
 
     def __init__(
         self,
-        services: Sequence[Service],
+        arrange: Callable[[], Sequence[Service]],
         *,
         log: Path,
         told: Callable[[str], None],
+        outdated: Callable[[], bool] = lambda: False,
         explain: Callable[[str], str] = lambda printed: "",
         stop_within_s: float = 8.0,
     ) -> None:
-        self._services = tuple(services)
+        self._arrange = arrange
         self._log = log
         self._told = told
+        self._outdated = outdated
         self._explain = explain
         self._stop_within_s = stop_within_s
 
@@ -87,9 +93,9 @@ class Supervisor:
         while not stop.is_set():
             began, size = time.monotonic(), self._log_size()
             with self._started(stop) as running:
-                ended = _first_to_end(running, stop)
+                ended = self._first_to_end(running, stop)
             if ended is None:
-                return
+                continue
             if time.monotonic() - began > STEADY_S:
                 pause_s = FIRST_PAUSE_S
             why = self._explain(self._printed_since(size)) or f"{self._log} holds the details"
@@ -98,16 +104,25 @@ class Supervisor:
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
     @contextlib.contextmanager
-    def _started(self, stop: threading.Event) -> Iterator[list[tuple[str, subprocess.Popen[bytes]]]]:
-        running: list[tuple[str, subprocess.Popen[bytes]]] = []
+    def _started(self, stop: threading.Event) -> Iterator[Running]:
+        running: Running = []
         with _opened(self._log) as log:
             try:
-                for service in self._services:
+                for service in self._arrange():
                     running.append((service.name, _start(service.command, log)))
                     _await(service, running, stop)
                 yield running
             finally:
                 end_groups([process for _, process in reversed(running)], self._stop_within_s)
+
+    def _first_to_end(self, running: Running, stop: threading.Event) -> str | None:
+        """Return the name of the first process that ends, None when all are to."""
+        while not stop.is_set() and not self._outdated():
+            for name, process in running:
+                if process.poll() is not None:
+                    return name
+            stop.wait(_LOOK_S)
+        return None
 
     def _log_size(self) -> int:
         return self._log.stat().st_size if self._log.exists() else 0
@@ -131,17 +146,7 @@ def end_groups(processes: Sequence[subprocess.Popen[bytes]], within_s: float) ->
         process.wait()
 
 
-def _first_to_end(running: Sequence[tuple[str, subprocess.Popen[bytes]]], stop: threading.Event) -> str | None:
-    """Return the name of the first process that ends, None when all are to stop."""
-    while not stop.is_set():
-        for name, process in running:
-            if process.poll() is not None:
-                return name
-        stop.wait(_LOOK_S)
-    return None
-
-
-def _await(service: Service, running: Sequence[tuple[str, subprocess.Popen[bytes]]], stop: threading.Event) -> None:
+def _await(service: Service, running: Running, stop: threading.Event) -> None:
     deadline = time.monotonic() + _READY_WITHIN_S
     while not service.ready() and not stop.is_set() and time.monotonic() < deadline:
         if running[-1][1].poll() is not None:

@@ -12,6 +12,8 @@ import time
 import pytest
 
 from coordinators import call, found, processes_of, running, wait_for
+from multicentre.deployment.approvals import read_approvals
+from multicentre.deployment.site import read_site
 from real_sites import set_terms
 from studies_toy import STUDY, write_study
 
@@ -121,6 +123,20 @@ def test_the_standard_mode_comes_back_after_its_supernode_was_killed(consortium,
         assert time.monotonic() - began < CONNECTED_WITHIN_S
         assert "flower-supernode ended" in printed()
         assert stopped(process, lyon) == 0
+
+
+def test_a_release_key_that_is_taken_back_ends_what_trusted_it(consortium, lyon):
+    (fingerprint,) = read_approvals(read_site(lyon).approved).release_keys
+    try:
+        with site_up(lyon, "--mode", "standard") as (process, printed):
+            wait_for(lambda: "flower-supernode" in printed() or process.poll() is not None, CONNECTED_WITHIN_S)
+            assert call("site", "approve", "--revoke", fingerprint, "--folder", lyon).returncode == 0
+            wait_for(lambda: process.poll() is not None, CONNECTED_WITHIN_S)
+            assert process.returncode == 3
+            assert "no release key is approved" in printed()
+        assert not processes_of(lyon)
+    finally:
+        call("site", "approve", consortium.public / "release.pub", "--folder", lyon)
 
 
 def test_a_key_that_the_coordinator_does_not_know_is_told(consortium, tmp_path):

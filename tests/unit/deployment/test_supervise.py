@@ -56,7 +56,7 @@ def running(tmp_path):
 
     def begin(*services, told=None, **more):
         told = [] if told is None else told
-        supervisor = Supervisor(services, log=tmp_path / "log", told=told.append, stop_within_s=1.0, **more)
+        supervisor = Supervisor(lambda: services, log=tmp_path / "log", told=told.append, stop_within_s=1.0, **more)
         threads.append(threading.Thread(target=supervisor.run, args=(stop,)))
         threads[-1].start()
         return told
@@ -95,6 +95,30 @@ def test_when_one_ends_all_are_started_anew_and_the_steward_is_told_why(tmp_path
     assert [line.rpartition(" in ")[2] for line in told[:2]] == ["0.1 s.", "0.2 s."]
 
 
+def test_what_holds_no_longer_is_ended_at_once_and_arranged_anew(tmp_path, monkeypatch):
+    monkeypatch.setattr(supervise, "FIRST_PAUSE_S", 30.0)
+    stop, wanted, arranged = threading.Event(), ["first"], []
+
+    def arrange():
+        arranged.append(wanted[0])
+        return [service(PARENT, tmp_path / wanted[0])]
+
+    supervisor = Supervisor(
+        arrange, log=tmp_path / "log", told=print, outdated=lambda: wanted[0] != arranged[-1], stop_within_s=1.0
+    )
+    thread = threading.Thread(target=supervisor.run, args=(stop,))
+    thread.start()
+    try:
+        wait_until(lambda: (tmp_path / "first").exists())
+        wanted[0] = "second"
+        wait_until(lambda: (tmp_path / "second").exists())
+        assert not any(alive(int(one)) for one in (tmp_path / "first").read_text().split())
+    finally:
+        stop.set()
+        thread.join(20)
+    assert arranged == ["first", "second"]
+
+
 def test_pauses_last_long_enough_for_a_coordinator_to_forget():
     pauses, pause = [], supervise.FIRST_PAUSE_S
     for _ in range(8):
@@ -113,7 +137,7 @@ def test_what_ends_before_it_is_ready_does_not_start_the_next(tmp_path, running,
 
 def test_a_programme_that_is_not_there_is_named(tmp_path):
     supervisor = Supervisor(
-        [Service(Command((str(tmp_path / "flower-supernode"),), {}))], log=tmp_path / "log", told=print
+        lambda: [Service(Command((str(tmp_path / "flower-supernode"),), {}))], log=tmp_path / "log", told=print
     )
     with pytest.raises(ConfigurationError, match="flower-supernode"):
         supervisor.run(threading.Event())
@@ -138,7 +162,7 @@ def test_what_a_killed_supervisor_started_ends_with_it(tmp_path):
         "from multicentre.deployment.supervise import Service, Supervisor;"
         "code = 'import os, sys, time; open(sys.argv[1], \"w\").write(str(os.getpid())); time.sleep(60)';"
         "command = Command((sys.executable, '-c', code, sys.argv[1]), {});"
-        "Supervisor([Service(command)], log=Path(sys.argv[1] + '.log'), told=print).run(threading.Event())"
+        "Supervisor(lambda: [Service(command)], log=Path(sys.argv[1] + '.log'), told=print).run(threading.Event())"
     )
     process = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "pid")])
     try:
