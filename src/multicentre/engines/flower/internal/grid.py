@@ -65,6 +65,7 @@ class _QuickGrid(Grid):
         self._grid = grid
         self._coming: dict[str, _Coming] = {}
         self._trouble = threading.Event()
+        self._ask_for_whole = True
         _notice(grid, self._trouble)
 
     def set_run(self, run: Run) -> None:
@@ -88,8 +89,9 @@ class _QuickGrid(Grid):
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Push letters; a short reply to them may come whole, without parts to be fetched."""
         letters = list(messages)
-        for letter in letters:
-            ask_for_whole(letter)
+        if self._ask_for_whole:
+            for letter in letters:
+                ask_for_whole(letter)
         return self._grid.push_messages(letters)
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
@@ -126,6 +128,9 @@ class _QuickGrid(Grid):
         ):
             if message.has_error() or message.content:
                 whole.append(message)
+            elif not tree.children:  # it was sent whole, and the SuperLink dropped what it held
+                self._ask_for_whole = False
+                whole.append(self._lost(message.metadata.reply_to_message_id))
             else:
                 self._coming[message.metadata.reply_to_message_id] = _Coming(message, tree)
         if self._trouble.is_set():
