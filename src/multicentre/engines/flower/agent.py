@@ -34,7 +34,7 @@ _IDLE_SHARE, _LONGEST_POLL_S = 0.1, 1.0
 _SURE_SHARE, _GAPS = 0.75, 4
 _FIRST_RETRY_S, _LONGEST_RETRY_S = 0.25, 10.0
 _ASK_AGAIN_S = 2.0
-_SEEN_S, _AWAY_S = 1.0, 2.0
+_AWAY_S = 2.0
 _LOOK_S = 0.2
 _FINISH_WITHIN_S, _LEAVE_WITHIN_S = 0.4, 0.8
 _RUNS_KNOWN = 64
@@ -195,14 +195,15 @@ class _Duty:
     def _answer_what_was_left(self) -> None:
         if self._memory.under_way is None:
             return
+        taken = False
         with suppress(Over, ValueError):
             left = Delivery.from_bytes(self._memory.under_way)
             reply = refuse_stopped(left)
-            self._insist(lambda: self._link.push(reply))
+            taken = self._insist(lambda: self._link.push(reply))
             self._insist(lambda: self._link.confirm(left))
-            self._sleep(_SEEN_S)  # while a site is away, a SuperLink tells that and not what the site said
         self._memory.end()
-        self._go_and_come_back()
+        if not taken:  # a reply had begun, and parts of it may be lacking
+            self._go_and_come_back()
 
     def _look_for_a_letter(self) -> None:
         delivery = self._pull()

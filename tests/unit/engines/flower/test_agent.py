@@ -26,6 +26,7 @@ class Coordinator:
         self.calls: list[str] = []
         self.failures: dict[str, list[Exception]] = {}
         self.bundle = "agreed"
+        self.takes = True
         self.done = threading.Event()
 
     def __call__(self, address, *, root_certificates, private_key, stop):
@@ -60,9 +61,10 @@ class Coordinator:
         self._take("fetch")
         return delivery.letter
 
-    def push(self, reply) -> None:
+    def push(self, reply) -> bool:
         self._take("push")
         self.replies.append(reply)
+        return self.takes
 
 
 @pytest.fixture
@@ -73,7 +75,6 @@ def serve(monkeypatch, tmp_path):
     monkeypatch.setattr(agents, "refuse_stopped", lambda delivery: 8)
     monkeypatch.setattr(agents, "_FIRST_RETRY_S", 0.01)
     monkeypatch.setattr(agents, "_AWAY_S", 0.01)
-    monkeypatch.setattr(agents, "_SEEN_S", 0.01)
     monkeypatch.setattr(agents, "_ASK_AGAIN_S", 0.01)
     left = SimpleNamespace(from_bytes=lambda kept: SimpleNamespace(kept=kept))
     monkeypatch.setattr(agents, "Delivery", left)
@@ -218,16 +219,19 @@ def test_site_that_was_removed_asks_to_be_let_in_again(serve) -> None:
     assert coordinator.replies == [b"ONE"]
 
 
-def test_return_after_a_crash_is_immediate_and_gives_up_the_letter(serve, tmp_path) -> None:
+@pytest.mark.parametrize("begun", [False, True], ids=["unanswered", "reply begun"])
+def test_return_after_a_crash_is_immediate_and_gives_up_the_letter(serve, tmp_path, begun: bool) -> None:
     path = tmp_path / "memory.json"
     memory = Memory.open(path)
     memory.keep(node_id=7)
     memory.begin(b"letter that killed")
     coordinator = Coordinator(b"one")
+    coordinator.takes = not begun
     serve(coordinator, memory=path)
     assert coordinator.calls[0] == "resume"
     assert "activate" not in coordinator.calls
     assert coordinator.replies == [8, b"ONE"]
+    assert coordinator.calls.count("deactivate") == 1 + begun
     assert Memory.open(path).under_way is None
 
 

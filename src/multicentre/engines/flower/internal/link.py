@@ -179,19 +179,24 @@ class FleetLink:
 
         return unpack_letter(put_together(delivery.tree, fetch))
 
-    def push(self, reply: Message) -> None:
-        """Hand in a reply; the same reply may be handed in again."""
+    def push(self, reply: Message) -> bool:
+        """Hand in a reply; the same reply may be handed in again.
+
+        Returns
+        -------
+        bool
+            Whether the coordinator took it: it takes one reply to a message, and none once that is not waited for.
+        """
         tree, parts = take_apart(reply)
         announced, whole = announce(reply, len(parts))
         to_come = ObjectTree(object_id=tree.object_id) if whole else tree
         request = PushMessagesRequest(node=self._node, messages_list=[announced], message_object_trees=[to_come])
         for _ in range(_TRIES):
             answer = self._ask(self._client.PushMessages, request)
-            if whole:
-                return
             wanted = set(answer.objects_to_push)
-            if self._push_parts(reply, answer.session_id, {name: parts[name] for name in parts if name in wanted}):
-                return
+            to_send = {} if whole else {name: parts[name] for name in parts if name in wanted}
+            if self._push_parts(reply, answer.session_id, to_send):
+                return bool(wanted)
         raise Lost("part of a reply was not taken", unsaid=True)
 
     def confirm(self, delivery: Delivery) -> None:
