@@ -14,6 +14,7 @@ from multicentre.engines.remote.desk import Desk
 from multicentre.privacy.ledger import Ledger
 from multicentre.privacy.secrets import Secret
 from multicentre.privacy.secure_sum.identity import Identity
+from multicentre.studies.methods import PARTS, find_part
 from remote_sites import OpenHouse, policy_of
 
 
@@ -36,6 +37,8 @@ class CaseHouse:
     def _house(self, opening):
         case = CASES[opening.study]
         case.make()  # imports the method, as a site that installed the package can
+        for part in PARTS:
+            find_part(part)
         name, data = list(case.sites().items())[self.place]
         identities = {site: Identity.read(self.folder.parent / f"identity-{k}") for k, site in enumerate(opening.sites)}
         public = {site: one.public for site, one in identities.items()}

@@ -104,7 +104,7 @@ class AgreedGuard(Guard):
     policy, ledger, ids, site
         As for :class:`Guard`.
     stands : callable, optional
-        Says whether the study is still approved, as it was when this guard was made.
+        Says whether approval and settings are still those of when this guard was made.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class AgreedGuard(Guard):
         """
         where, reason = self.agreed.objection(call)
         if not self._stands():
-            where, reason = "study", "the approval was taken back, or given anew, since the run was opened"
+            where, reason = "study", "the approval or the site's settings were changed since the run was opened"
         if reason:
             self.ledger.append("refusal", {**facts_of_call(call), "reason": f"{where}: {reason}"})
             raise RefusedByPolicy(reason, where=f"{call.step.name}, {where}", mend=_MEND)

@@ -16,7 +16,8 @@ from multicentre.deployment.agreed import Agreed, AgreedGuard, agreed_in
 from multicentre.deployment.approvals import Approvals, ApprovedStudy, WatchedApprovals, check_named
 from multicentre.deployment.cards import SiteCard
 from multicentre.deployment.node_key import read_public_key
-from multicentre.deployment.site import Site
+from multicentre.deployment.seen import Seen
+from multicentre.deployment.site import Site, read_again
 from multicentre.engines.remote.packing import Opening
 from multicentre.federation.errors import ConfigurationError, DataError, MulticentreError, RefusedByPolicy
 from multicentre.federation.runtime import SiteRuntime, WorkedOn
@@ -41,6 +42,8 @@ class Held:
     """
 
     approved: ApprovedStudy
+    rules: Seen
+    files: Seen
     study: Study
     agreed: Agreed
     guard: AgreedGuard
@@ -58,8 +61,8 @@ class SiteHouse:
 
     Notes
     -----
-    The list of approvals is looked at with every call, so that one that was taken back ends runs under way; the data of
-    a study are read once, and again only when the study is approved anew.
+    Approvals, settings and policy are looked at with every call: when they change, runs under way end, and the next one
+    is under the new. The data of a study are read once, and again by the first run after their files have changed.
     """
 
     def __init__(self, site: Site) -> None:
@@ -152,7 +155,7 @@ class SiteHouse:
             )
         with self._alone:
             held = self._held.get(opening.study)
-            if held is None or held.approved != approved:
+            if held is None or held.approved != approved or not (held.rules.stands and held.files.stands):
                 try:
                     held = self._held[opening.study] = self._taken_up(approvals, approved, opening.study)
                 except MulticentreError as error:
@@ -161,17 +164,21 @@ class SiteHouse:
             return held
 
     def _taken_up(self, approvals: Approvals, approved: ApprovedStudy, name: str) -> Held:
-        study = as_held(self.site, approvals.study(name))
-        agreed, policy = agreed_in(study), self.site.policy_for(name)
-        data, before = read_data(self.site, study), self._held.get(name)
-        ledger = open_ledger(self.site, name) if before is None else before.guard.ledger
+        site = self.site = read_again(self.site)
+        rules = Seen.of(site.rules_for(name))
+        study = as_held(site, approvals.study(name))
+        key = study.privacy.pseudonym_key
+        files = Seen.of([*study.sites[site.name].values(), *([] if key is None else [key])])
+        agreed, policy = agreed_in(study), site.policy_for(name)
+        data, before = read_data(site, study), self._held.get(name)
+        ledger = open_ledger(site, name) if before is None else before.guard.ledger
         ids = () if data.ids is None else data.ids
         guard = AgreedGuard(
-            agreed, policy, ledger, ids, site=self.site.name, stands=lambda: self._stands(name, approved)
+            agreed, policy, ledger, ids, site=site.name, stands=lambda: self._stands(name, approved) and rules.stands
         )
-        allowed = open_site(self.site.name, data, guard).data
-        key = study.privacy.pseudonym_key
-        return Held(approved, study, agreed, guard, allowed, None if key is None else PseudonymKey.read(key))
+        allowed = open_site(site.name, data, guard).data
+        hashes = None if key is None else PseudonymKey.read(key)
+        return Held(approved, rules, files, study, agreed, guard, allowed, hashes)
 
     def _stands(self, name: str, approved: ApprovedStudy) -> bool:
         return self._approvals.now().studies.get(name) == approved

@@ -133,12 +133,16 @@ class Site:
 
         Account and cohorts stand beside the policy's file; of terms in ``site.toml``, beside that.
         """
-        own = self._of(study).policy
-        source = self.settings.policy if own is None else own
+        source = self._policy_source(study)
         if isinstance(source, Policy):
-            name = SETTINGS if own is None else f"site.{plain_name(study)}.toml"
+            name = SETTINGS if self._of(study).policy is None else f"site.{plain_name(study)}.toml"
             return source.beside(self.folder / name)
         return Policy.read(source)
+
+    def rules_for(self, study: str) -> list[Path]:
+        """Return the files that say what the site allows a study: its settings, and the policy in a file of its own."""
+        source = self._policy_source(study)
+        return [self.folder / SETTINGS, *([] if isinstance(source, Policy) else [source])]
 
     def files_for(self, study: str) -> dict[str, Path]:
         """Return the files that take the place of those that the study names; often none."""
@@ -177,6 +181,10 @@ class Site:
         """The site's log, which never leaves."""
         return self.folder / "site.log"
 
+    def _policy_source(self, study: str) -> PolicySource:
+        own = self._of(study).policy
+        return self.settings.policy if own is None else own
+
     def _of(self, study: str) -> StudyHere:
         return self.settings.studies.get(study) or StudyHere()
 
@@ -213,3 +221,21 @@ def plain_name(name: str) -> str:
         return name
     slug = re.sub("[^a-z0-9]+", "-", name.lower()).strip("-")[:48] or "study"
     return f"{slug}.{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+
+
+def read_again(site: Site) -> Site:
+    """Return a site as its settings are now.
+
+    Raises
+    ------
+    ConfigurationError
+        They cannot be used, or name another site.
+    """
+    now = read_site(site.folder)
+    if now.name != site.name:
+        raise ConfigurationError(
+            f"the settings name another site than {site.name!r}, which is up",
+            where=str(site.folder / SETTINGS),
+            mend="End multicentre site up and start it again.",
+        )
+    return now

@@ -15,7 +15,13 @@ from multicentre.deployment.roster import Roster
 from multicentre.deployment.site import read_site
 from multicentre.engines.remote.packing import Opening
 from multicentre.federation.coordinator import PlainSummation
-from multicentre.federation.errors import ConfigurationError, DataError, IntegrityError, RefusedByPolicy
+from multicentre.federation.errors import (
+    ConfigurationError,
+    DataError,
+    DisclosureRefused,
+    IntegrityError,
+    RefusedByPolicy,
+)
 from multicentre.privacy.ledger import read_ledger
 from multicentre.studies.methods import METHODS, make_estimator
 from multicentre.studies.sites import read_sites
@@ -86,6 +92,40 @@ def test_data_are_read_once_and_again_when_the_study_is_approved_anew(hospitals,
     with hospitals.federation():
         pass
     assert len(read) == 6
+
+
+def test_data_whose_files_have_changed_are_read_again_for_the_next_run(hospitals, tmp_path):
+    def count_at_porto():
+        with hospitals.federation() as federation:
+            FedViewMeans(n_rounds=2).fit(federation)
+            return federation.told["porto"]["patients"]
+
+    file = tmp_path / "site-2" / "a.csv"
+    rows = file.read_text().splitlines()
+    assert count_at_porto() == len(rows) - 1
+    file.write_text("\n".join(rows[:31]) + "\n")
+    assert count_at_porto() == 30
+    file.write_text(rows[0] + "\n1,nonsense\n")
+    with pytest.raises(DataError, match="cannot take up this study"):
+        count_at_porto()
+
+
+def test_settings_that_were_changed_end_a_run_under_way_and_hold_for_the_next(hospitals):
+    with hospitals.federation() as federation:
+        FedViewMeans(n_rounds=2).fit(federation)
+        set_terms(hospitals.root / "lyon", "min_patients = 10", "min_patients = 41")
+        with pytest.raises(RefusedByPolicy, match="settings were changed"):
+            FedViewMeans(n_rounds=2).fit(federation)
+    with hospitals.federation() as federation:
+        assert federation.told["lyon"]["patients"] is None
+        with pytest.raises(DisclosureRefused, match="fewer than 41 patients"):
+            FedViewMeans(n_rounds=2).fit(federation)
+
+
+def test_settings_that_name_another_site_take_no_part(hospitals):
+    set_terms(hospitals.root / "lyon", 'name = "lyon"', 'name = "nice"')
+    with pytest.raises(ConfigurationError, match="cannot take up this study"):
+        hospitals.federation()
 
 
 def test_the_ledger_goes_on_over_runs_and_restarts(hospitals):
