@@ -1,11 +1,9 @@
-"""The coordinator as real processes on loopback: kept up, fenced off from outsiders, and its register of sites."""
+"""The coordinator as real processes on loopback: kept up, and its register of sites."""
 
-import http.client
 import json
 import os
 import shutil
 import signal
-import ssl
 import subprocess
 import time
 import tomllib
@@ -14,9 +12,7 @@ import pytest
 
 from coordinators import Running, add_site, call, found, make_card, make_key, processes_of, running, supernode, wait_for
 from multicentre.deployment.cards import SiteCard
-from multicentre.deployment.commands import Command, flower_settings, program
-from multicentre.deployment.probe import FENCED, ask_health
-from multicentre.deployment.proxy import FLEET_ROUTES
+from multicentre.deployment.probe import ask_health
 from multicentre.deployment.register import Register
 from multicentre.deployment.roster import Roster
 
@@ -62,17 +58,6 @@ def flwr(consortium, *arguments):
         command.arguments, env=command.environment(), capture_output=True, text=True, timeout=120, check=False
     )
     return json.loads(ended.stdout[ended.stdout.index("{") :])
-
-
-def ask_public(consortium, method, route):
-    context = ssl.create_default_context(cafile=consortium.public / "ca.crt")
-    connection = http.client.HTTPSConnection("127.0.0.1", consortium.settings.port, timeout=20, context=context)
-    try:
-        headers = {"Content-Type": "application/protobuf"}
-        connection.request(method, route, body=b"" if method == "POST" else None, headers=headers)
-        return connection.getresponse().status
-    finally:
-        connection.close()
 
 
 def test_up_prints_what_it_runs_with_tls_and_authentication(up, consortium):
@@ -133,37 +118,6 @@ def test_a_stock_site_with_a_key_that_nobody_registered_is_turned_away(up, conso
     with supernode(consortium, tmp_path / "key", tmp_path) as process:
         assert process.wait(90) != 0
     assert "activate" in (tmp_path / "supernode.log").read_text()
-
-
-def test_outsider_reaches_no_route_but_those_that_ask_for_a_key(up, consortium):
-    from flwr.supercore.routers.runtime import responses_router as responses
-    from flwr.supercore.routers.runtime import router as runtime
-    from flwr.superlink.routers.control import router as control
-    from flwr.superlink.routers.fleet.router import router as fleet
-
-    routers = [control, fleet, runtime, responses]
-    routes = {route.path for router in routers for route in router.routes}
-    assert len(routes) > 60
-    answers = {route: ask_public(consortium, "POST", route) for route in routes}
-    answers |= {route: ask_public(consortium, method, route) for method, route in FENCED}
-    passed = {f"/v1/fleet/{route}" for route in FLEET_ROUTES}
-    assert {route for route, status in answers.items() if status not in (403, 404)} == passed
-    assert {answers[route] for route in passed} == {401}
-
-
-def test_outsider_with_the_authority_registers_no_site_and_lists_no_run(up, consortium, tmp_path):
-    (tmp_path / "config.toml").write_text(
-        f'[superlink.out]\naddress = "{consortium.address}"\nroot-certificates = "{consortium.public / "ca.crt"}"\n'
-    )
-    (tmp_path / "mine.pub").write_text(make_key())
-    for arguments in (["supernode", "register", str(tmp_path / "mine.pub"), "out"], ["list", "out"]):
-        command = Command((program("flwr"), *arguments, "--format", "json"), flower_settings(tmp_path))
-        ended = subprocess.run(
-            command.arguments, env=command.environment(), capture_output=True, text=True, timeout=60, check=False
-        )
-        assert json.loads(ended.stdout)["success"] is False
-        assert "404" in ended.stdout
-    assert "unknown" not in {one["status"] for one in listed(consortium).values()}
 
 
 def test_what_broke_off_after_flower_registered_is_recognised(cards, consortium, tmp_path):
