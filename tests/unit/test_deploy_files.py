@@ -113,6 +113,21 @@ def test_image_is_built_from_a_file_that_drops_its_rights(path):
     assert lines.index(users[0]) > max(i for i, line in enumerate(lines) if line.startswith("RUN"))
 
 
+def test_steps_are_told_in_order_with_commands_that_exist():
+    from typer.testing import CliRunner
+
+    from multicentre.cli import app
+
+    told = (DEPLOY / "README.md").read_text(encoding="utf-8")
+    pattern = r"(?m)^ {7,}.*?\b((?:study|coordinator|site) (?:init|sign-app|add-site|sites|keygen|approve|check|log))\b"
+    found = list(dict.fromkeys(re.findall(pattern, told)))
+    assert found == [
+        *("study init", "coordinator sign-app", "coordinator add-site", "coordinator sites"),
+        *("site keygen", "site approve", "site check", "site log"),
+    ]
+    assert all(CliRunner().invoke(app, [*one.split(), "--help"]).exit_code == 0 for one in found)
+
+
 def _named(one):
     return isinstance(one, str) or one.get("type", "volume") == "volume"
 

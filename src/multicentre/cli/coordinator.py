@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from multicentre.cli.comparing import COMPARE, read_fingerprints, show_fingerprints
 from multicentre.cli.console import AsJson, align, answering, show, show_json, tell
 
 if TYPE_CHECKING:
-    from multicentre.deployment.enrolment import Enrolment
+    from multicentre.deployment.consortium import Consortium
+    from multicentre.deployment.fingerprints import Fingerprints
     from multicentre.deployment.register import Entry
 
 app = typer.Typer(
@@ -43,10 +46,9 @@ def up(
     ] = ProxyKind.nginx,
 ) -> None:
     """Start the coordinator and keep it up; refuse where outsiders would get in. Ends with Ctrl-C or SIGTERM."""
-    from multicentre.deployment.consortium import Consortium
     from multicentre.deployment.superlink import Coordinator
 
-    Coordinator(Consortium.read(folder), proxy.value, show).run()
+    Coordinator(_consortium(folder), proxy.value, show).run()
 
 
 @app.command()
@@ -58,13 +60,19 @@ def add_site(
 ) -> None:
     """Register a site by its card, and write the roster anew. What broke off is ended by the same command."""
     from multicentre.deployment.cards import read_card
+    from multicentre.deployment.enrolment import Enrolment
+    from multicentre.deployment.register import Register
 
-    entry = _enrolment(folder).add(read_card(card))
+    consortium = _consortium(folder)
+    known, before = Register.read(consortium.register).entries, read_fingerprints(consortium)
+    entry, after = Enrolment(consortium, tell).add(read_card(card)), read_fingerprints(consortium)
+    already = entry in known
     if as_json:
-        return show_json(_as_dict(entry))
-    show(f"{entry.card.name} is registered. Fingerprint: {entry.card.fingerprint}")
-    tell("Compare the fingerprint with the site by telephone, and send all sites the new public/roster.toml.")
-    return None
+        return show_json(_as_dict(entry) | {"already": already, "fingerprints": asdict(after)})
+    said = "was registered already" if already else "is registered"
+    show(f"{entry.card.name} {said}. Fingerprint: {entry.card.fingerprint}")
+    tell("Compare the fingerprint with the site by telephone.")
+    return _show_changed(consortium, before, after)
 
 
 @app.command()
@@ -73,19 +81,24 @@ def remove_site(
     name: Annotated[str, typer.Argument(help="The site's name.")], folder: Folder = Path(), as_json: AsJson = False
 ) -> None:
     """Take a site out, and write the roster anew. Its public key is never taken again."""
-    entry = _enrolment(folder).remove(name)
+    from multicentre.deployment.enrolment import Enrolment
+
+    consortium = _consortium(folder)
+    before = read_fingerprints(consortium)
+    entry, after = Enrolment(consortium, tell).remove(name), read_fingerprints(consortium)
     if as_json:
-        return show_json({"name": entry.card.name, "removed": True})
+        return show_json({"name": entry.card.name, "removed": True, "fingerprints": asdict(after)})
     show(f"{entry.card.name} is removed.")
-    tell("Send all sites the new public/roster.toml.")
-    return None
+    return _show_changed(consortium, before, after)
 
 
 @app.command()
 @answering
 def sites(folder: Folder = Path(), as_json: AsJson = False) -> None:
     """List the sites: who is online, who is not, and since when."""
-    seen = _enrolment(folder).sites()
+    from multicentre.deployment.enrolment import Enrolment
+
+    seen = Enrolment(_consortium(folder), tell).sites()
     if as_json:
         return show_json([_as_dict(one.entry) | {"status": one.status, "status_since": one.since} for one in seen])
     if not seen:
@@ -98,17 +111,17 @@ def sites(folder: Folder = Path(), as_json: AsJson = False) -> None:
 @answering
 def roster(folder: Folder = Path(), as_json: AsJson = False) -> None:
     """Write and print the roster that every site pins; needs no running coordinator."""
-    from multicentre.deployment.consortium import Consortium
     from multicentre.deployment.register import Register
 
-    consortium = Consortium.read(folder)
+    consortium = _consortium(folder)
     told = Register.read(consortium.register).roster
     path = consortium.public / "roster.toml"
     told.write(path)
     if as_json:
         cards = [{"name": one.name, "identity": one.identity, "fingerprint": one.fingerprint} for one in told.cards]
-        return show_json({"path": path, "sites": cards})
+        return show_json({"path": path, "sites": cards, "fingerprints": asdict(read_fingerprints(consortium))})
     tell(f"Written to {path}")
+    tell(f"{COMPARE}\n{read_fingerprints(consortium)}")
     return show(path.read_text(encoding="utf-8").rstrip())
 
 
@@ -117,21 +130,29 @@ def roster(folder: Folder = Path(), as_json: AsJson = False) -> None:
 def sign_app(folder: Folder = Path(), as_json: AsJson = False) -> None:
     """Build and sign the bundle of the installed version; it contains no code. Prints what sites approve."""
     from multicentre.deployment.bundle import sign_app as sign
-    from multicentre.deployment.consortium import Consortium
 
-    bundle = sign(Consortium.read(folder), tell)
-    signers = [one.key_id for one in bundle.signatures]
+    consortium = _consortium(folder)
+    bundle = sign(consortium, tell)
+    signers, fingerprints = [one.key_id for one in bundle.signatures], read_fingerprints(consortium)
     if as_json:
-        return show_json({"app": bundle.reference, "sha256": bundle.sha256, "signed_by": signers})
-    show(f"{bundle.reference}\nsha256     {bundle.sha256}\nsigned by  {', '.join(signers)}")
-    return None
+        told = {"app": bundle.reference, "sha256": bundle.sha256, "signed_by": signers}
+        return show_json(told | {"fingerprints": asdict(fingerprints)})
+    show(f"{bundle.reference}\nsha256     {bundle.sha256}")
+    show(f"signed by  {', '.join(signers)} (Flower's name of the release key; compare its fingerprint)")
+    return show_fingerprints(fingerprints)
 
 
-def _enrolment(folder: Path) -> Enrolment:
+def _consortium(folder: Path) -> Consortium:
     from multicentre.deployment.consortium import Consortium
-    from multicentre.deployment.enrolment import Enrolment
 
-    return Enrolment(Consortium.read(folder), tell)
+    return Consortium.read(folder)
+
+
+def _show_changed(consortium: Consortium, before: Fingerprints, after: Fingerprints) -> None:
+    if before.roster == after.roster:
+        return tell("The roster is as it was.")
+    tell(f"Send all sites the new {consortium.public / 'roster.toml'}.")
+    return show_fingerprints(after)
 
 
 def _as_dict(entry: Entry) -> dict[str, Any]:

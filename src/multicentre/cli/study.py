@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from multicentre.cli.comparing import read_fingerprints, show_fingerprints
 from multicentre.cli.console import AsJson, answering, show, show_json, tell
 
 app = typer.Typer(
@@ -42,9 +44,12 @@ def init(
     from multicentre.deployment.founding import Founding, found_consortium
 
     consortium = found_consortium(folder, Founding(host, port, listen, superlink_port, hub_port, ca, certificate, key))
+    fingerprints = read_fingerprints(consortium)
     if as_json:
-        return show_json({"folder": consortium.folder, "address": consortium.address, "public": consortium.public})
+        told = {"folder": consortium.folder, "address": consortium.address, "public": consortium.public}
+        return show_json(told | {"fingerprints": asdict(fingerprints)})
     show(f"The coordinator's folder is {consortium.folder}; sites will reach {consortium.address}.")
     tell(f"Keys are in pki/ and secrets/: keep them to yourself. What sites are given is in {consortium.public}.")
+    show_fingerprints(fingerprints)
     tell(f"Next: multicentre coordinator sign-app --folder {folder}, then multicentre coordinator up --folder {folder}")
     return None

@@ -138,7 +138,7 @@ def checked_content(content: bytes) -> bytes:
         raise IntegrityError(
             f"a bundle holds {', '.join(sorted(CONTENTS))} and nothing else",
             where=", ".join(sorted(names - CONTENTS)) or "the bundle",
-            mend="Build it with multicentre coordinator sign-app.",
+            mend="Build it with multicentre coordinator sign-app --folder FOLDER.",
         )
     return content
 

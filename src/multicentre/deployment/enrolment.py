@@ -126,7 +126,7 @@ class Enrolment:
                 )
             node_id = stray
         else:
-            raise _refused(answer, "register").at(f"site {entry.card.name}")
+            raise self._refused(answer, "register").at(f"site {entry.card.name}")
         register = register.registered(entry.card.name, node_id)
         register.write(self._consortium.register)
         return register
@@ -152,13 +152,13 @@ class Enrolment:
     def _listed(self) -> dict[int, dict[str, Any]]:
         answer = self._asked("list", CONNECTION)
         if not answer.get("success"):
-            raise _refused(answer, "list")
+            raise self._refused(answer, "list")
         return {int(one["node-id"]): one for one in answer["nodes"]}
 
     def _ask(self, verb: str, *arguments: str) -> dict[str, Any]:
         answer = self._asked(verb, *arguments, CONNECTION)
         if not answer.get("success"):
-            raise _refused(answer, verb)
+            raise self._refused(answer, verb)
         return answer
 
     def _asked(self, verb: str, *arguments: str) -> dict[str, Any]:
@@ -180,6 +180,14 @@ class Enrolment:
     def _command(self, verb: str, *arguments: str) -> Command:
         return self._consortium.command("flwr", "supernode", verb, *arguments, "--format", "json")
 
+    def _refused(self, answer: dict[str, Any], verb: str) -> ConfigurationError:
+        said = " ".join(str(answer.get("error-message", "no reason given")).split())
+        return ConfigurationError(
+            f"Flower refused: {said}",
+            where=f"flwr supernode {verb}",
+            mend=f"Is the coordinator up? multicentre coordinator up --folder {self._consortium.folder}",
+        )
+
     @contextlib.contextmanager
     def _changing(self) -> Iterator[Register]:
         self._consortium.state.mkdir(exist_ok=True)
@@ -199,12 +207,3 @@ def _seen(entry: Entry, listed: dict[int, dict[str, Any]]) -> Seen:
         return Seen(entry, "unknown", "")
     times = {"online": "online-at", "offline": "offline-at"}
     return Seen(entry, str(one["status"]), str(one.get(times.get(str(one["status"]), "created-at"), "")))
-
-
-def _refused(answer: dict[str, Any], verb: str) -> ConfigurationError:
-    said = " ".join(str(answer.get("error-message", "no reason given")).split())
-    return ConfigurationError(
-        f"Flower refused: {said}",
-        where=f"flwr supernode {verb}",
-        mend="Is the coordinator up? multicentre coordinator up",
-    )

@@ -24,7 +24,7 @@ from multicentre.deployment.authority import (
     write_private,
 )
 from multicentre.deployment.consortium import LOOPBACK, SETTINGS, Consortium, checked_host
-from multicentre.deployment.handbook import README
+from multicentre.deployment.handbook import handbook
 from multicentre.deployment.proxy import write_proxy
 from multicentre.deployment.register import Register
 from multicentre.deployment.release import ReleaseKey, openssh_line, trusted_entities
@@ -153,7 +153,7 @@ def _fill(folder: Path, founding: Founding) -> Consortium:
     _publish(consortium, release.public)
     consortium.write_connection()
     write_proxy(consortium)
-    page = README.format(host=founding.host, port=founding.port, listen=founding.listening)
+    page = handbook(founding.host, founding.port, founding.listening)
     write_atomically(folder / "README.md", page.encode())
     return consortium
 

@@ -1,6 +1,10 @@
 """What the administrator of a coordinator finds in its folder."""
 
-README = """\
+from __future__ import annotations
+
+FIRST_FREE_PORT = 1024
+
+_README = """\
 # The coordinator at {host}
 
 | file or folder | what it is | who may have it |
@@ -20,9 +24,19 @@ README = """\
     multicentre coordinator up --folder . --proxy external # behind a proxy that you run, with proxy/site.conf
     multicentre coordinator add-site lyon.site.toml --folder .
     multicentre coordinator sites --folder .
+    multicentre coordinator remove-site lyon --folder .    # its keys are never taken again
 
-Send `public/` to the sites by any way; compare the fingerprint of every card, and the SHA-256 of the bundle, by
-another, such as the telephone. After each `add-site`, send the new `public/roster.toml`.
+Send `public/` to the sites by any way, and compare by another, such as the telephone:
+
+| what | here | at the site |
+|---|---|---|
+| each site's card | `coordinator add-site`, `sites` | `site keygen`, `site check` (line `keys`) |
+| authority, `ca.crt` | `study init`, `sign-app`, `add-site`, `roster` | `site check` (line `authority`) |
+| release key, `release.pub` | the same | `site approve` |
+| bundle, `bundle.toml` | the same, from `sign-app` on | `site approve` |
+| roster, `roster.toml` | the same, from the first `add-site` on | `site approve` |
+
+After each `add-site` and `remove-site`, send the new `public/roster.toml`, and compare its fingerprint anew.
 
 ## What must hold
 
@@ -50,9 +64,29 @@ another, such as the telephone. After each `add-site`, send the new `public/rost
     TimeoutStopSec=20
     UMask=0077
     NoNewPrivileges=yes
-    ProtectSystem=strict
+{rights}    ProtectSystem=strict
     ReadWritePaths=/srv/consortium
 
     [Install]
     WantedBy=multi-user.target
 """
+
+_LOW_PORT_RIGHTS = """\
+    AmbientCapabilities=CAP_NET_BIND_SERVICE
+    CapabilityBoundingSet=CAP_NET_BIND_SERVICE
+"""
+
+
+def handbook(host: str, port: int, listen: str) -> str:
+    """Return the administrator's page.
+
+    Parameters
+    ----------
+    host : str
+    port : int
+        What sites reach.
+    listen : str
+        Where the proxy listens, ``address:port``; below 1024 the service needs a right to it.
+    """
+    rights = _LOW_PORT_RIGHTS if int(listen.rpartition(":")[2]) < FIRST_FREE_PORT else ""
+    return _README.format(host=host, port=port, listen=listen, rights=rights)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import socket
@@ -12,12 +13,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from multicentre.deployment.commands import Command
+from multicentre.deployment.consortium import LOOPBACK
 from multicentre.deployment.supervise import end_groups
 from multicentre.federation.errors import ConfigurationError
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S, STEADY_AFTER_S = 1.0, 60.0, 60.0
 _LARGEST_LOG = 20 * 2**20
 _GONE_WITHIN_S, _TICK_S = 5.0, 0.05
+_MENDS = {
+    errno.EACCES: "An ordinary user needs a right to it (CAP_NET_BIND_SERVICE, as the unit for systemd in README.md "
+    "has it); or name a port from 1024 on.",
+    errno.EADDRNOTAVAIL: "Name an address that this machine has, or 0.0.0.0 for each of them.",
+}
 
 
 class Kept:
@@ -114,12 +121,12 @@ def end_leftovers(record: Path, marks: Sequence[str]) -> None:
     if not record.exists():
         return
     noted = [int(line) for line in record.read_text(encoding="ascii").split() if line.isdecimal()]
-    left = [pid for pid in noted if any(mark in _command_line(pid) for mark in marks)]
+    left = [pid for pid in noted if any(mark in command_line(pid) for mark in marks)]
     for pid in left:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(pid, signal.SIGKILL)
     deadline = time.monotonic() + _GONE_WITHIN_S
-    while any(_command_line(pid) for pid in left) and time.monotonic() < deadline:
+    while any(command_line(pid) for pid in left) and time.monotonic() < deadline:
         time.sleep(_TICK_S)
     record.unlink()
 
@@ -129,21 +136,30 @@ def write_record(record: Path, kept: Sequence[Kept]) -> None:
     record.write_text("\n".join(str(one.pid) for one in kept if one.pid is not None), encoding="ascii")
 
 
-def check_free(port: int, where: str) -> None:
-    """Raise ConfigurationError if something listens on a loopback port."""
+def check_free(port: int, where: str, address: str = LOOPBACK) -> None:
+    """Raise ConfigurationError if this process cannot listen on a port of this machine.
+
+    Parameters
+    ----------
+    port : int
+    where : str
+        What names the port.
+    address : str, default "127.0.0.1"
+    """
     with socket.socket() as tried:
         tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            tried.bind(("127.0.0.1", port))
+            tried.bind((address, port))
         except OSError as error:
             raise ConfigurationError(
-                f"the port {port} of 127.0.0.1 cannot be had ({error.strerror})",
+                f"the port {port} of {address} cannot be had ({error.strerror})",
                 where=where,
-                mend="Is a coordinator running already? Otherwise name a free port.",
+                mend=_MENDS.get(error.errno or 0, "Is a coordinator running already? Otherwise name a free port."),
             ) from None
 
 
-def _command_line(pid: int) -> str:
+def command_line(pid: int) -> str:
+    """Return the command line of a process, empty where there is none."""
     told = Path(f"/proc/{pid}/cmdline")
     if told.parent.parent.is_dir():
         with contextlib.suppress(OSError):

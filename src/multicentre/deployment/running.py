@@ -66,7 +66,8 @@ def _keys(consortium: Consortium, sites: Iterable[str]) -> dict[str, str]:
         raise ConfigurationError(
             f"the coordinator's register holds no such site: {', '.join(strangers)}",
             where="sites",
-            mend="Add it with its public card: multicentre coordinator add-site NAME.site.toml.",
+            mend="Add it with its public card: multicentre coordinator add-site NAME.site.toml "
+            f"--folder {consortium.folder}.",
         )
     return {site: registered[site] for site in named}
 
@@ -78,6 +79,6 @@ def _reference(consortium: Consortium) -> str:
         raise ConfigurationError(
             "the bundle of this version was not signed",
             where=str(consortium.bundles),
-            mend="Sign it: multicentre coordinator sign-app.",
+            mend=f"Sign it: multicentre coordinator sign-app --folder {consortium.folder}.",
         )
     return bundle.reference

@@ -18,7 +18,7 @@ from multicentre.deployment.commands import Command
 from multicentre.deployment.consortium import LOOPBACK, Consortium
 from multicentre.deployment.founding import renew_certificate
 from multicentre.deployment.hub import Hub
-from multicentre.deployment.kept import Kept, check_free, end_leftovers, stop_all, write_record
+from multicentre.deployment.kept import Kept, check_free, command_line, end_leftovers, stop_all, write_record
 from multicentre.deployment.probe import Unreached, ask_health, probe
 from multicentre.deployment.proxy import nginx_command, write_proxy
 from multicentre.federation.errors import ConfigurationError
@@ -106,7 +106,7 @@ class Coordinator:
             Another coordinator runs here, a port is taken, a process does not start, or the public address answers
             what it must not.
         """
-        with held(self._consortium.state / "coordinator.lock"), self._signals():
+        with self._alone(), self._signals():
             end_leftovers(self._record, [str(self._consortium.folder)])
             self._prepare()
             hub = Hub.of(self._consortium)
@@ -136,6 +136,9 @@ class Coordinator:
         write_proxy(consortium)
         wipe_freed(database(consortium))
         check_free(consortium.settings.loopback.superlink, "coordinator.toml, loopback.superlink")
+        if self._nginx is not None:
+            address, _, port = consortium.settings.listen.rpartition(":")
+            check_free(int(port), "the proxy: coordinator.toml, listen", address)
 
     def _start(self) -> None:
         self._begin(self._superlink)
@@ -217,6 +220,29 @@ class Coordinator:
                 except Unreached as error:
                     if self._proxy != "none":
                         self._tell(str(error))
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Be the one coordinator of the folder, under a number that another one can tell."""
+        number = self._consortium.state / "coordinator.pid"
+        with contextlib.ExitStack() as stack:
+            try:
+                stack.enter_context(held(self._consortium.state / "coordinator.lock"))
+            except ConfigurationError as error:
+                raise self._up_already(number) if "at work" in error.what else error from None
+            number.write_text(str(os.getpid()), encoding="ascii")
+            stack.callback(number.unlink, missing_ok=True)
+            yield
+
+    def _up_already(self, number: Path) -> ConfigurationError:
+        told = number.read_text(encoding="ascii") if number.exists() else ""
+        here = told.isdecimal() and "coordinator" in command_line(int(told))  # it may count as a container does
+        ways = ["Ctrl-C in its terminal", *([f"kill {told}"] if here else []), "systemctl stop or docker compose stop"]
+        return ConfigurationError(
+            "this coordinator is up already",
+            where=str(self._consortium.folder),
+            mend=f"To stop it: {', '.join(ways)} where it is a service.",
+        )
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:

@@ -77,7 +77,8 @@ def test_up_prints_what_it_runs_with_tls_and_authentication(up, consortium):
 def test_a_second_coordinator_in_the_same_folder_is_refused(up, consortium):
     ended = call("coordinator", "up", "--folder", consortium.folder)
     assert ended.returncode == 3
-    assert "another process is at work here" in ended.stderr
+    assert "this coordinator is up already" in ended.stderr
+    assert f"kill {up._process.pid}," in ended.stderr
 
 
 def test_sites_are_listed_by_name_and_the_roster_holds_their_cards(cards, consortium):

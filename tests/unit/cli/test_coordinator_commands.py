@@ -7,6 +7,9 @@ from typer.testing import CliRunner
 
 from coordinators import found, make_card
 from multicentre.cli import app
+from multicentre.deployment.bundle import Bundle
+from multicentre.deployment.cards import write_card
+from multicentre.deployment.proposals import recognise
 from multicentre.deployment.register import Register
 
 
@@ -17,11 +20,14 @@ def call(*arguments):
 def test_init_makes_a_folder_and_tells_where_it_is(tmp_path):
     told = call("study", "init", tmp_path / "new", "--host", "fl.example.org", "--port", "8443", "--json")
     assert told.exit_code == 0, told.stderr
-    assert json.loads(told.stdout) == {
+    said = json.loads(told.stdout)
+    fingerprints = said.pop("fingerprints")
+    assert said == {
         "folder": str(tmp_path / "new"),
         "address": "fl.example.org:8443",
         "public": str(tmp_path / "new" / "public"),
     }
+    assert set(fingerprints) == {"authority", "release_key", "bundle", "roster"}
     again = call("study", "init", tmp_path / "new", "--host", "fl.example.org", "--json")
     assert again.exit_code == 3
     assert json.loads(again.stdout)["error"]["code"] == "MC301"
@@ -50,6 +56,50 @@ def test_roster_is_written_without_a_running_coordinator(tmp_path):
     ]
     told = call("coordinator", "roster", "--folder", consortium.folder)
     assert told.stdout.strip() == (consortium.public / "roster.toml").read_text().strip()
+
+
+@pytest.fixture
+def superlink(monkeypatch):
+    """A SuperLink that takes every site and lists what it took."""
+    nodes = []
+
+    def ask(command):
+        if command.arguments[2] == "register":
+            nodes.append({"node-id": str(len(nodes)), "status": "registered"})
+            return {"success": True, "node-id": nodes[-1]["node-id"]}
+        if command.arguments[2] == "unregister":
+            nodes[int(command.arguments[3])]["status"] = "unregistered"
+        return {"success": True, "nodes": nodes}
+
+    monkeypatch.setattr("multicentre.deployment.enrolment.ask", ask)
+    monkeypatch.setattr("multicentre.deployment.enrolment.ask_health", lambda *_: True)
+    monkeypatch.setattr("multicentre.deployment.consortium.program", lambda name: name)
+
+
+def test_what_sites_approve_is_printed_wherever_it_changes(tmp_path, superlink, monkeypatch):
+    monkeypatch.setattr("multicentre.deployment.bundle.build", lambda *_: Bundle("1.2.3", b"bundle"))
+    folder = tmp_path / "new"
+    told = [call("study", "init", folder, "--host", "fl.example.org").stdout]
+    told.append(call("coordinator", "sign-app", "--folder", folder).stdout)
+    card = write_card(make_card("lyon"), tmp_path)
+    told.append(call("coordinator", "add-site", card, "--folder", folder).stdout)
+    for printed, names in zip(told, (["release.pub"], ["bundle.toml"], ["roster.toml", "bundle.toml"]), strict=True):
+        for name in ("release.pub", *names):
+            assert recognise(str(folder / "public" / name)).fingerprint in printed
+    printed = call("coordinator", "roster", "--folder", folder)
+    assert recognise(str(folder / "public" / "roster.toml")).fingerprint in printed.stderr
+    removed = json.loads(call("coordinator", "remove-site", "lyon", "--folder", folder, "--json").stdout)
+    assert removed["fingerprints"]["roster"] is None
+
+
+def test_site_that_is_added_twice_was_registered_already(tmp_path, superlink):
+    consortium, card = found(tmp_path / "new"), write_card(make_card("lyon"), tmp_path)
+    first, second = (call("coordinator", "add-site", card, "--folder", consortium.folder) for _ in range(2))
+    assert "lyon is registered." in first.stdout
+    assert "lyon was registered already." in second.stdout
+    assert "The roster is as it was." in second.stderr
+    as_json = json.loads(call("coordinator", "add-site", card, "--folder", consortium.folder, "--json").stdout)
+    assert (as_json["name"], as_json["already"]) == ("lyon", True)
 
 
 def test_sites_need_a_running_coordinator(tmp_path):

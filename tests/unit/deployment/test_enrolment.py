@@ -155,6 +155,13 @@ def test_refusal_by_flower_keeps_the_site_pending_and_says_why(enrolled, consort
     assert [one.status for one in enrolled.sites()] == ["pending"]
 
 
+def test_hint_names_the_folder(enrolled, consortium, superlink, monkeypatch):
+    monkeypatch.setattr(superlink, "register", lambda *_: {"success": False})
+    with pytest.raises(ConfigurationError) as told:
+        enrolled.add(LYON)
+    assert f"coordinator up --folder {consortium.folder}" in told.value.mend
+
+
 def test_key_that_flower_had_before_is_told(enrolled, superlink):
     superlink.nodes[7] = {"key": LYON.public_key, "status": "unregistered"}
     with pytest.raises(IntegrityError, match="not as one of its sites"):

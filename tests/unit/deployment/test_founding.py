@@ -119,3 +119,17 @@ def test_settings_that_cannot_be_used_name_the_key(tmp_path, old, new, said):
 def test_folder_that_is_none_is_named(tmp_path):
     with pytest.raises(ConfigurationError, match="study init"):
         Consortium.read(tmp_path)
+
+
+@pytest.mark.parametrize(("listen", "lines"), [("0.0.0.0:443", 2), ("0.0.0.0:8443", 0)])
+def test_unit_has_the_right_to_a_low_port_where_the_proxy_listens_there(tmp_path, listen, lines):
+    found_consortium(tmp_path / "new", Founding("fl.example.org", listen=listen))
+    unit = (tmp_path / "new" / "README.md").read_text().partition("[Service]")[2]
+    assert unit.count("=CAP_NET_BIND_SERVICE\n") == lines
+    assert ("    AmbientCapabilities=CAP_NET_BIND_SERVICE\n" in unit) == bool(lines)
+
+
+def test_handbook_names_what_is_compared_by_telephone(tmp_path):
+    page = (found(tmp_path / "new").folder / "README.md").read_text()
+    for name in ("ca.crt", "release.pub", "bundle.toml", "roster.toml"):
+        assert f"`{name}` |" in page

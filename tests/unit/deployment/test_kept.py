@@ -1,3 +1,4 @@
+import errno
 import os
 import socket
 import subprocess
@@ -126,3 +127,14 @@ def test_taken_port_is_told():
         taken.listen()
         with pytest.raises(ConfigurationError, match=f"port {port}"):
             check_free(port, "here")
+
+
+@pytest.mark.parametrize(("number", "said"), [(errno.EACCES, "CAP_NET_BIND"), (errno.EADDRNOTAVAIL, "0.0.0.0")])
+def test_port_that_is_not_for_this_user_or_machine_is_told(monkeypatch, number, said):
+    class Refusing(socket.socket):
+        def bind(self, _):
+            raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(kept.socket, "socket", Refusing)
+    with pytest.raises(ConfigurationError, match=said):
+        check_free(443, "here", "192.0.2.1")

@@ -1,3 +1,5 @@
+import os
+import socket
 import sqlite3
 from contextlib import closing
 
@@ -5,6 +7,7 @@ import pytest
 
 from coordinators import found
 from multicentre.deployment import superlink
+from multicentre.deployment.commands import Command
 from multicentre.deployment.superlink import Coordinator, superexec_command, superlink_command, wipe_freed
 from multicentre.federation.errors import ConfigurationError
 
@@ -67,3 +70,32 @@ def test_absent_or_broken_database_stops_nothing(tmp_path):
     assert not (tmp_path / "none.db").exists()
     (tmp_path / "broken.db").write_bytes(b"no database" * 100)
     wipe_freed(tmp_path / "broken.db")
+
+
+def test_taken_port_of_the_proxy_is_named_before_anything_starts(consortium, monkeypatch):
+    monkeypatch.setattr(superlink.Kept, "start", lambda _: pytest.fail("it was started"))
+    monkeypatch.setattr(superlink, "nginx_command", lambda _: Command(("nginx",), {}))
+    address, _, port = consortium.settings.listen.rpartition(":")
+    with socket.socket() as taken:
+        taken.bind((address, int(port)))
+        taken.listen()
+        with pytest.raises(ConfigurationError, match=rf"coordinator\.toml, listen: the port {port} of {address}"):
+            Coordinator(consortium, "nginx", lambda _: None).run()
+
+
+@pytest.mark.parametrize(("runs", "told"), [("multicentre coordinator up", True), ("another program", False)])
+def test_second_coordinator_hears_that_one_is_up_and_how_to_stop_it(consortium, monkeypatch, runs, told):
+    monkeypatch.setattr(superlink, "command_line", {os.getpid(): runs}.get)
+    first, second = (Coordinator(consortium, "none", lambda _: None) for _ in range(2))
+    with first._alone(), pytest.raises(ConfigurationError, match=r"is up already.*Ctrl-C") as refused:
+        second.run()
+    assert (f"kill {os.getpid()}" in refused.value.mend) == told
+    with second._alone():
+        pass
+    assert not (consortium.state / "coordinator.pid").exists()
+
+
+def test_lock_that_cannot_be_taken_is_not_told_as_a_second_coordinator(consortium):
+    (consortium.state / "coordinator.lock").write_bytes(b"no database" * 100)
+    with pytest.raises(ConfigurationError, match="lock cannot be taken"):
+        Coordinator(consortium, "none", lambda _: None).run()

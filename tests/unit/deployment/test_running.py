@@ -1,0 +1,27 @@
+import pytest
+
+from coordinators import found
+from multicentre.deployment import running
+from multicentre.federation.errors import ConfigurationError
+
+
+@pytest.fixture
+def consortium(tmp_path, monkeypatch):
+    pytest.importorskip("flwr")
+    monkeypatch.setattr("multicentre.deployment.consortium.program", lambda name: name)
+    return found(tmp_path / "new")
+
+
+def hint(consortium):
+    with pytest.raises(ConfigurationError) as told:
+        running.connect_sites(consortium.folder, ["lyon"], lambda _: None)
+    return told.value.mend
+
+
+def test_hint_to_sign_the_bundle_names_the_folder(consortium):
+    assert f"coordinator sign-app --folder {consortium.folder}." in hint(consortium)
+
+
+def test_hint_to_add_a_site_names_the_folder(consortium, monkeypatch):
+    monkeypatch.setattr(running, "_reference", lambda _: "@multicentre/relay==1.2.3")
+    assert f"coordinator add-site NAME.site.toml --folder {consortium.folder}." in hint(consortium)
