@@ -92,7 +92,8 @@ def test_check_ends_with_the_status_of_its_first_fault(folder, tmp_path):
     assert {one["what"] for one in told["findings"] if one["level"] == "fault"} >= {"authority"}
     assert told["cards"]["Ward 7"]["method"] == "toy"
     text = call("check", "--folder", folder).stdout
-    assert "FAULT  coordinator" in text
+    assert "FAULT  authority" in text
+    assert "note   coordinator" in text
     assert "What toy lets out of a site" in text
 
 
