@@ -76,7 +76,7 @@ def approve(
     revoke: Annotated[
         bool, typer.Option("--revoke", help="Take back: a SHA-256, a key's fingerprint, a study's name, or roster.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask, on a terminal, before approving.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before approving; needed without a terminal.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Approve what may run here, after showing what it is; nothing else ever does."""
@@ -95,8 +95,8 @@ def approve(
         proposals = [recognise(one) for one in what]
         for proposal in proposals:
             tell(_described(site, proposal, known))
-        if not yes and sys.stdin.isatty() and not typer.confirm("Approve?", err=True):
-            raise typer.Exit(1)
+        if not yes:
+            _ask()
         for proposal in proposals:
             known = approvals.approve(site.approved, proposal, card_of(site))
     _show_approved(known, as_json)
@@ -172,6 +172,23 @@ def show_log(
     for path in paths:
         show_ledger(path, names[path])
     return None
+
+
+def _ask() -> None:
+    from multicentre.federation.errors import ConfigurationError
+
+    if not _has_terminal():
+        raise ConfigurationError(
+            "nothing was approved: without a terminal nobody can be asked",
+            where="site approve",
+            mend="Read what is shown above; if all of it may run here, add --yes.",
+        )
+    if not typer.confirm("Approve?", err=True):
+        raise typer.Exit(1)
+
+
+def _has_terminal() -> bool:
+    return sys.stdin.isatty()
 
 
 def _ledgers_of(site: Site, study: str | None) -> list[Path]:
