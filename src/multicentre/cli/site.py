@@ -137,18 +137,20 @@ def up(
     from multicentre.deployment.site import read_site
     from multicentre.deployment.site_check import examine
 
-    site = read_site(folder)
-    found = examine(site, far=False, data=False)
-    for finding in found.findings:
-        if finding.level != "ok":
-            tell(f"{finding.what}: {finding.said}")
-    if found.exit_code:
-        tell("The site does not start with faults: multicentre site check shows all.")
-        raise typer.Exit(found.exit_code)
-    stop = threading.Event()
-    for which in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(which, lambda *_: stop.set())
-    serve(site, mode.value, told=tell, stop=stop)
+    site, stop = read_site(folder), threading.Event()
+
+    def ready() -> None:
+        found = examine(site, far=False, data=False)
+        for finding in found.findings:
+            if finding.level != "ok":
+                tell(f"{finding.what}: {finding.said}")
+        if found.exit_code:
+            tell("The site does not start with faults: multicentre site check shows all.")
+            raise typer.Exit(found.exit_code)
+        for which in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(which, lambda *_: stop.set())
+
+    serve(site, mode.value, told=tell, stop=stop, ready=ready)
     tell("Stopped.")
 
 

@@ -100,7 +100,7 @@ def test_the_fast_mode_connects_and_leaves_nothing_behind(consortium, lyon):
         assert status_of(consortium, "lyon") == "online"
         again = call("site", "up", "--folder", lyon)
         assert again.returncode == 3
-        assert "another process is at work here" in again.stderr
+        assert f"already up (process {process.pid})" in again.stderr
         assert stopped(process, lyon) == 0
     assert "no Flower command is run" in printed()
 

@@ -117,7 +117,7 @@ def test_up_does_not_start_with_faults(folder):
     result = call("up", "--folder", folder)
     assert result.exit_code == 3
     assert "does not start with faults" in result.stderr
-    assert not (folder / "running").exists()
+    assert not (folder / "site.log").exists()
     assert call("up", "--folder", folder, "--mode", "insecure").exit_code == 2
 
 

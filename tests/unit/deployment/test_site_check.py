@@ -19,6 +19,7 @@ from multicentre.deployment.site import read_site
 from multicentre.deployment.site_check import card_at, examine
 from multicentre.deployment.supernode import services_of, socket_of
 from multicentre.federation.errors import ConfigurationError
+from multicentre.federation.storage import held
 from multicentre.privacy.pseudonyms import PseudonymKey
 from multicentre.studies.methods import METHODS
 from real_sites import Hospitals, approve_at, set_terms
@@ -370,18 +371,29 @@ def test_no_supernode_starts_without_a_trusted_key(folder):
     assert not (folder / "running" / "trusted.yaml").exists()
 
 
-def test_one_process_at_a_time_serves_a_folder(folder):
-    from multicentre.federation.storage import held
+@pytest.mark.parametrize("known", [True, False])
+def test_one_process_at_a_time_serves_a_folder(folder, known):
+    """The second one is told whom to stop, before it looks at anything."""
+    running = folder / "running"
+    running.mkdir(mode=0o700)
+    if known:
+        (running / "pid").write_text("4711\n")
+    with held(running / "lock"), pytest.raises(ConfigurationError, match="already up") as raised:
+        resident.serve(read_site(folder), "standard", told=print, stop=None, ready=pytest.fail)
+    assert ("(process 4711)" in str(raised.value)) == ("kill 4711" in str(raised.value)) == known
 
-    pytest.importorskip("flwr")
-    (folder / "running").mkdir(mode=0o700)
-    before = dict(os.environ)
-    try:
-        with held(folder / "running" / "lock"), pytest.raises(ConfigurationError, match="another process"):
+
+def test_a_site_that_looks_before_it_serves_is_alone_and_known(folder):
+    def ready():
+        assert (folder / "running" / "pid").read_text() == f"{os.getpid()}\n"
+        with pytest.raises(ConfigurationError, match=f"process {os.getpid()}"):
             resident.serve(read_site(folder), "standard", told=print, stop=None)
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
+        raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        resident.serve(read_site(folder), "standard", told=print, stop=None, ready=ready)
+    assert not (folder / "running" / "pid").exists()
+    assert not (folder / "state").exists()
 
 
 def test_approving_needs_this_sites_card(folder):
