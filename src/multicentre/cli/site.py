@@ -40,7 +40,9 @@ class Mode(str, Enum):  # noqa: UP042  # typer reads it from Python 3.11 on
 @app.command()
 @answering
 def keygen(
-    name: Annotated[str, typer.Argument(help="The site's name, as studies write it.")],
+    name: Annotated[
+        str, typer.Argument(help="The site's name, as studies write it, and the start of its card's file name.")
+    ],
     folder: Annotated[
         Path | None, typer.Option(metavar="DIR", help="A new folder; one of the site's name otherwise.")
     ] = None,
@@ -60,7 +62,7 @@ def keygen(
     if as_json:
         show_json({"folder": str(made.folder), "card": str(made.card_path), "fingerprint": made.card.fingerprint})
     else:
-        show(f"{made.folder}\n{made.card_path}\n{made.card.fingerprint}")
+        show(f"folder       {made.folder}\ncard         {made.card_path}\nfingerprint  {made.card.fingerprint}")
 
 
 @app.command()

@@ -42,6 +42,8 @@ def test_keygen_tells_what_to_compare_and_no_secret(tmp_path):
     }
     for key in ("identity", "vault"):
         assert (tmp_path / "oslo" / "keys" / key).read_text().split()[3] not in result.output
+    plain = call("keygen", "oslo", "--folder", tmp_path / "second").stdout
+    assert [line.split()[0] for line in plain.splitlines()] == ["folder", "card", "fingerprint"]
     again = call("keygen", "oslo", "--folder", tmp_path / "oslo", "--json")
     assert again.exit_code == 3
     assert "never overwritten" in json.loads(again.stdout)["error"]["what"]
