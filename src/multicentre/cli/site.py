@@ -40,7 +40,9 @@ class Mode(str, Enum):  # noqa: UP042  # typer reads it from Python 3.11 on
 @app.command()
 @answering
 def keygen(
-    name: Annotated[str, typer.Argument(help="The site's name, as studies write it.")],
+    name: Annotated[
+        str, typer.Argument(help="The site's name, as studies write it, and the start of its card's file name.")
+    ],
     folder: Annotated[
         Path | None, typer.Option(metavar="DIR", help="A new folder; one of the site's name otherwise.")
     ] = None,
@@ -60,7 +62,7 @@ def keygen(
     if as_json:
         show_json({"folder": str(made.folder), "card": str(made.card_path), "fingerprint": made.card.fingerprint})
     else:
-        show(f"{made.folder}\n{made.card_path}\n{made.card.fingerprint}")
+        show(f"folder       {made.folder}\ncard         {made.card_path}\nfingerprint  {made.card.fingerprint}")
 
 
 @app.command()
@@ -76,7 +78,7 @@ def approve(
     revoke: Annotated[
         bool, typer.Option("--revoke", help="Take back: a SHA-256, a key's fingerprint, a study's name, or roster.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask, on a terminal, before approving.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before approving; needed without a terminal.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Approve what may run here, after showing what it is; nothing else ever does."""
@@ -95,8 +97,8 @@ def approve(
         proposals = [recognise(one) for one in what]
         for proposal in proposals:
             tell(_described(site, proposal, known))
-        if not yes and sys.stdin.isatty() and not typer.confirm("Approve?", err=True):
-            raise typer.Exit(1)
+        if not yes:
+            _ask()
         for proposal in proposals:
             known = approvals.approve(site.approved, proposal, card_of(site))
     _show_approved(known, as_json)
@@ -137,18 +139,20 @@ def up(
     from multicentre.deployment.site import read_site
     from multicentre.deployment.site_check import examine
 
-    site = read_site(folder)
-    found = examine(site, far=False, data=False)
-    for finding in found.findings:
-        if finding.level != "ok":
-            tell(f"{finding.what}: {finding.said}")
-    if found.exit_code:
-        tell("The site does not start with faults: multicentre site check shows all.")
-        raise typer.Exit(found.exit_code)
-    stop = threading.Event()
-    for which in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(which, lambda *_: stop.set())
-    serve(site, mode.value, told=tell, stop=stop)
+    site, stop = read_site(folder), threading.Event()
+
+    def ready() -> None:
+        found = examine(site, far=False, data=False)
+        for finding in found.findings:
+            if finding.level != "ok":
+                tell(f"{finding.what}: {finding.said}")
+        if found.exit_code:
+            tell("The site does not start with faults: multicentre site check shows all.")
+            raise typer.Exit(found.exit_code)
+        for which in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(which, lambda *_: stop.set())
+
+    serve(site, mode.value, told=tell, stop=stop, ready=ready)
     tell("Stopped.")
 
 
@@ -172,6 +176,23 @@ def show_log(
     for path in paths:
         show_ledger(path, names[path])
     return None
+
+
+def _ask() -> None:
+    from multicentre.federation.errors import ConfigurationError
+
+    if not _has_terminal():
+        raise ConfigurationError(
+            "nothing was approved: without a terminal nobody can be asked",
+            where="site approve",
+            mend="Read what is shown above; if all of it may run here, add --yes.",
+        )
+    if not typer.confirm("Approve?", err=True):
+        raise typer.Exit(1)
+
+
+def _has_terminal() -> bool:
+    return sys.stdin.isatty()
 
 
 def _ledgers_of(site: Site, study: str | None) -> list[Path]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from multicentre.deployment.approvals import Approvals, WatchedApprovals
@@ -17,7 +19,7 @@ from multicentre.deployment.supervise import Service, Supervisor
 from multicentre.engines.remote.desk import Desk
 from multicentre.engines.remote.socket import serve_socket
 from multicentre.federation.errors import ConfigurationError
-from multicentre.federation.storage import held
+from multicentre.federation.storage import held, write_atomically
 from multicentre.studies.site_log import site_log
 
 Mode = Literal["standard", "fast"]
@@ -68,7 +70,9 @@ def find_modes(approvals: Approvals) -> Possible:
     return Possible(standard, fast)
 
 
-def serve(site: Site, wanted: Wanted, *, told: Told, stop: threading.Event) -> None:
+def serve(
+    site: Site, wanted: Wanted, *, told: Told, stop: threading.Event, ready: Callable[[], None] = lambda: None
+) -> None:
     """Answer letters until told to stop; no process is left then.
 
     Parameters
@@ -79,26 +83,65 @@ def serve(site: Site, wanted: Wanted, *, told: Told, stop: threading.Event) -> N
     told : callable
         Takes lines for the steward.
     stop : threading.Event
+    ready : callable, optional
+        Looks at the site once no other process can serve it; what it raises keeps the site from starting.
 
     Raises
     ------
     ConfigurationError
         The site cannot run, another process serves the same folder, or the coordinator does not know the site's key.
     """
-    for folder in (site.running, site.state):
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    os.environ.update(flower_settings(site.running / "flower"))
-    with held(site.running / "lock"), site_log(site.log):
-        site.log.touch(mode=0o600)
-        watched = WatchedApprovals(site.approved)
-        mode, against = find_modes(watched.now()).choose(wanted)
-        if against:
-            told(f"The fast mode is not possible ({against}); the site runs in the standard mode.")
-        desk = Desk(site.name, SiteHouse(site), site.state, site.vault_key)
-        if mode == "fast":
-            _serve_fast(site, desk, watched, told, stop)
-        else:
-            _serve_standard(site, desk, watched, told, stop)
+    with _alone(site):
+        ready()
+        site.state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.environ.update(flower_settings(site.running / "flower"))
+        with site_log(site.log):
+            _serve(site, wanted, told, stop)
+
+
+@contextmanager
+def _alone(site: Site) -> Iterator[None]:
+    """Serve as the only process of a site, known by its number to one that tries the same."""
+    number = site.running / "pid"
+    try:
+        site.running.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigurationError(f"the folder cannot be made ({error.strerror})", where=str(site.running)) from None
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(held(site.running / "lock"))
+        except ConfigurationError as error:
+            raise (_already_up(site, number) if "another process" in error.what else error) from None
+        write_atomically(number, f"{os.getpid()}\n".encode(), mode=0o600)
+        stack.callback(number.unlink, missing_ok=True)
+        yield
+
+
+def _already_up(site: Site, number: Path) -> ConfigurationError:
+    try:
+        known = str(int(number.read_bytes()))
+    except (OSError, ValueError):
+        known = ""
+    by = f" (process {known})" if known else ""
+    stop = f"kill {known}" if known else "kill and its number"
+    return ConfigurationError(
+        f"this site is already up{by}",
+        where=str(site.folder),
+        mend=f"To stop it: Ctrl-C where it runs, {stop}, or stop the service or container that started it.",
+    )
+
+
+def _serve(site: Site, wanted: Wanted, told: Told, stop: threading.Event) -> None:
+    site.log.touch(mode=0o600)
+    watched = WatchedApprovals(site.approved)
+    mode, against = find_modes(watched.now()).choose(wanted)
+    if against:
+        told(f"The fast mode is not possible ({against}); the site runs in the standard mode.")
+    desk = Desk(site.name, SiteHouse(site), site.state, site.vault_key)
+    if mode == "fast":
+        _serve_fast(site, desk, watched, told, stop)
+    else:
+        _serve_standard(site, desk, watched, told, stop)
 
 
 def _serve_fast(site: Site, desk: Desk, watched: WatchedApprovals, told: Told, stop: threading.Event) -> None:

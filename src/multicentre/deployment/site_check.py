@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from cryptography import x509
 from cryptography.hazmat.primitives.hashes import SHA256
@@ -21,6 +21,7 @@ from multicentre.deployment.approvals import Approvals, check_named, read_approv
 from multicentre.deployment.house import as_held, card_of, read_data
 from multicentre.deployment.reach import reach, read_certificate
 from multicentre.deployment.resident import find_modes
+from multicentre.deployment.roster import Roster
 from multicentre.deployment.site import Site
 from multicentre.federation.errors import (
     ConfigurationError,
@@ -31,6 +32,7 @@ from multicentre.federation.errors import (
 )
 from multicentre.privacy.card import DisclosureCard
 from multicentre.privacy.ledger import Ledger, read_ledger
+from multicentre.privacy.policy import Policy
 from multicentre.privacy.pseudonyms import PseudonymKey
 from multicentre.studies.cards import study_card
 from multicentre.studies.methods import make_estimator
@@ -62,6 +64,10 @@ class Finding:
     level: Level
     said: str
     exit_code: int = 0
+
+
+_REGISTERED = "Whether it has registered this site's key is not looked at here: site up tells."
+_NOT_ASKED = Finding("coordinator", "note", "not asked: that takes the certificate of its authority")
 
 
 @dataclass
@@ -96,15 +102,16 @@ def examine(site: Site, *, far: bool = True, data: bool = True) -> Examination:
     far : bool, default True
         Whether the coordinator is looked for as well.
     data : bool, default True
-        Whether the data of approved studies are read as well.
+        Whether what only runs of approved studies need is held against the policy and the roster as well: their data
+        and their sites. Without it a site that the roster lacks is a note.
     """
     found = Examination()
     found.look("folder", lambda: _folder(site))
     keys_hold = found.look("keys", lambda: f"{card_of(site).name}, card {card_of(site).fingerprint}")
     found.look("vault", lambda: f"its key can be read: {site.vault_key!r}")
-    found.look("authority", lambda: _authority(site.ca))
+    trusted = found.look("authority", lambda: _authority(site.ca))
     if far:
-        found.look("coordinator", lambda: _coordinator(site))
+        found.look("coordinator", lambda: _coordinator(site) if trusted else _NOT_ASKED)
     approvals = Approvals(site.approved)
     if found.look("approvals", lambda: _counted(read_approvals(site.approved))):
         approvals = read_approvals(site.approved)
@@ -120,6 +127,12 @@ def examine(site: Site, *, far: bool = True, data: bool = True) -> Examination:
 _UNBOUNDED = (
     "the study promises differential privacy for one fit; this site's policy has no budget (epsilon), so nothing "
     "limits how often it is fitted."
+)
+
+
+_ASK_FOR_ROSTER = (
+    "and its sums are masked, so that every run would be refused. Ask the coordinator whether these sites are "
+    "registered, and for the present roster; then: multicentre site approve roster.toml."
 )
 
 
@@ -153,7 +166,13 @@ def _others_write(path: Path) -> bool:
 
 def _authority(ca: Path) -> str | Finding:
     read_certificate(ca)
-    certificate = x509.load_pem_x509_certificate(ca.read_bytes())
+    certificate, *more = x509.load_pem_x509_certificates(ca.read_bytes())
+    if not any(_vouches(one) for one in (certificate, *more)):
+        raise ConfigurationError(
+            "this is the certificate of a server, not of an authority",
+            where=str(ca),
+            mend="Ask the coordinator for its file ca.crt, and compare its fingerprint by another way.",
+        )
     digits = certificate.fingerprint(SHA256()).hex()
     said = f"SHA-256 {digits}, until {certificate.not_valid_after_utc:%Y-%m-%d}"
     days = (certificate.not_valid_after_utc - datetime.now(UTC)).days
@@ -162,18 +181,28 @@ def _authority(ca: Path) -> str | Finding:
     return Finding("authority", "note", f"{said}: ask for the next") if days < _FEW_DAYS else said
 
 
+def _vouches(certificate: x509.Certificate) -> bool:
+    """Tell whether TLS can start from a certificate: that of an authority, or one that vouches for itself."""
+    if certificate.issuer == certificate.subject:
+        return True
+    try:
+        return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    except x509.ExtensionNotFound:
+        return False
+
+
 def _coordinator(site: Site) -> str | Finding:
     reached = reach(site.address, site.ca)
     way = f" through the proxy {reached.proxy}" if reached.proxy else ""
     said = f"{site.address} answers{way}, its certificate holds for {reached.days_left:.0f} days"
     if reached.skew_s is None:
-        return Finding("coordinator", "note", f"{said}, and it does not tell the time")
+        return Finding("coordinator", "note", f"{said}, and it does not tell the time. {_REGISTERED}")
     said = f"{said}, this clock is {reached.skew_s:+.1f} s off (± {reached.uncertainty_s:.1f})"
     if abs(reached.skew_s) - reached.uncertainty_s > MOST_SKEW_S:
         mend = f"more than {MOST_SKEW_S:g} s, with which signatures do not count: set the clock (NTP)"
         return Finding("coordinator", "fault", f"{said}, {mend}", ConfigurationError.exit_code)
     level: Level = "note" if reached.days_left < _FEW_DAYS else "ok"
-    return Finding("coordinator", level, said)
+    return Finding("coordinator", level, f"{said}. {_REGISTERED}")
 
 
 def _counted(approvals: Approvals) -> str | Finding:
@@ -209,9 +238,9 @@ def _modes(approvals: Approvals) -> Iterator[Finding]:
         yield Finding("modes", "fault", f"the site cannot run in any. {mend}", ConfigurationError.exit_code)
 
 
-def _study(site: Site, approvals: Approvals, name: str, found: Examination, data: bool) -> str:
+def _study(site: Site, approvals: Approvals, name: str, found: Examination, data: bool) -> str | Finding:
     study = as_held(site, approvals.study(name))
-    agreed, policy = agreed_in(study), site.policy_for(name)
+    agreed = agreed_in(study)
     found.cards[name] = card_at(site, study)
     if refused := _objections(site, study):
         raise RefusedByPolicy(
@@ -220,18 +249,52 @@ def _study(site: Site, approvals: Approvals, name: str, found: Examination, data
     key = _pseudonym_key(study, agreed)
     if study.privacy.secure_sum and approvals.roster() is None:
         raise ConfigurationError("its sums are masked, and no roster is pinned", where=name, mend="Approve one.")
-    guard = AgreedGuard(agreed, policy, Ledger(), site=site.name)
+    guard = AgreedGuard(agreed, site.policy_for(name), Ledger(), site=site.name)
     told = [_entries(site.ledger_of(name)), *([f"key of pseudonyms {key}"] if key else [])]
     if data:
-        runtime = open_site(site.name, read_data(site, study), guard)
-        if policy.min_difference and runtime.data.ids is None:
-            raise DataError(
-                "the policy compares cohorts (min_difference), and these patients have no identifiers",
-                where=name,
-                mend="Have the study name data.id_column, or write min_difference = 0.",
-            )
-        told = [f"{len(runtime.data)} patients can be read", *told]
-    return ", ".join(told)
+        told = [_patients(site, study, guard, found.cards[name]), *told]
+    return _with_roster(study, approvals.roster(), ", ".join(told), needed=data and study.privacy.secure_sum)
+
+
+def _patients(site: Site, study: Study, guard: AgreedGuard, card: DisclosureCard) -> str:
+    """Return how many patients can be read; raise where the policy cannot be kept with them."""
+    patients, policy = open_site(site.name, read_data(site, study), guard).data, guard.policy
+    if policy.min_difference and patients.ids is None:
+        raise DataError(
+            "the policy compares cohorts (min_difference), and these patients have no identifiers",
+            where=study.name,
+            mend="Have the study name data.id_column, or write min_difference = 0.",
+        )
+    _check_enough(patients, policy, card, study.name)
+    return f"{len(patients)} patients can be read"
+
+
+def _check_enough(data: Any, policy: Policy, card: DisclosureCard, name: str) -> None:
+    """Raise RefusedByPolicy where so few patients are here that the guard would hold back what the study asks."""
+    if all(step in card.individual for step, _ in card.steps):
+        return
+    counts = {} if card.noised else getattr(data, "n_patients_by_view", {})
+    few = [f"its view {view} has" for view, count in counts.items() if 0 < count < policy.min_patients]
+    if 0 < len(data) < policy.min_patients:
+        few = ["its data have"]
+    if few:
+        raise RefusedByPolicy(
+            f"{few[0]} fewer patients here than the {policy.min_patients} that this site's policy asks for "
+            "(min_patients), so that every run would be refused",
+            where=name,
+            mend="Ask its analyst to leave this site or the view out, or change min_patients in the policy.",
+        )
+
+
+def _with_roster(study: Study, roster: Roster | None, said: str, *, needed: bool) -> str | Finding:
+    """Return what is said of a study, with the sites that the pinned roster lacks."""
+    lacking = () if roster is None else [name for name in study.sites if name not in roster.names]
+    if not lacking:
+        return said
+    said = f"{said}; the roster that is pinned here does not name {', '.join(lacking)}"
+    if needed:
+        return Finding(f"study {study.name}", "fault", f"{said} {_ASK_FOR_ROSTER}", ConfigurationError.exit_code)
+    return Finding(f"study {study.name}", "note", said)
 
 
 def _entries(path: Path) -> str:

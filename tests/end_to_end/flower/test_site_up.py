@@ -47,7 +47,7 @@ def lyon(consortium, tmp_path_factory):
     assert added.returncode == 0, added.stderr
     shutil.copy(consortium.public / "ca.crt", folder / "ca.crt")
     given = [consortium.public / name for name in ("bundle.toml", "release.pub", "roster.toml")]
-    approved = call("site", "approve", *given, write_study(root, STUDY_HERE), "--folder", folder)
+    approved = call("site", "approve", *given, write_study(root, STUDY_HERE), "--folder", folder, "--yes")
     assert approved.returncode == 0, approved.stderr
     return folder
 
@@ -100,7 +100,7 @@ def test_the_fast_mode_connects_and_leaves_nothing_behind(consortium, lyon):
         assert status_of(consortium, "lyon") == "online"
         again = call("site", "up", "--folder", lyon)
         assert again.returncode == 3
-        assert "another process is at work here" in again.stderr
+        assert f"already up (process {process.pid})" in again.stderr
         assert stopped(process, lyon) == 0
     assert "no Flower command is run" in printed()
 
@@ -136,14 +136,14 @@ def test_a_release_key_that_is_taken_back_ends_what_trusted_it(consortium, lyon)
             assert "no release key is approved" in printed()
         assert not processes_of(lyon)
     finally:
-        call("site", "approve", consortium.public / "release.pub", "--folder", lyon)
+        call("site", "approve", consortium.public / "release.pub", "--folder", lyon, "--yes")
 
 
 def test_a_key_that_the_coordinator_does_not_know_is_told(consortium, tmp_path):
     folder = tmp_path / "nice"
     call("site", "keygen", "nice", "--folder", folder, "--address", consortium.address)
     shutil.copy(consortium.public / "ca.crt", folder / "ca.crt")
-    call("site", "approve", consortium.public / "release.pub", "--folder", folder)
+    call("site", "approve", consortium.public / "release.pub", "--folder", folder, "--yes")
     with site_up(folder, "--mode", "standard") as (process, printed):
         wait_for(lambda: "is started again" in printed(), CONNECTED_WITHIN_S)
         assert "its key is not registered" in printed() or "does not know this site's key" in printed()

@@ -42,6 +42,8 @@ def test_keygen_tells_what_to_compare_and_no_secret(tmp_path):
     }
     for key in ("identity", "vault"):
         assert (tmp_path / "oslo" / "keys" / key).read_text().split()[3] not in result.output
+    plain = call("keygen", "oslo", "--folder", tmp_path / "second").stdout
+    assert [line.split()[0] for line in plain.splitlines()] == ["folder", "card", "fingerprint"]
     again = call("keygen", "oslo", "--folder", tmp_path / "oslo", "--json")
     assert again.exit_code == 3
     assert "never overwritten" in json.loads(again.stdout)["error"]["what"]
@@ -49,7 +51,7 @@ def test_keygen_tells_what_to_compare_and_no_secret(tmp_path):
 
 def test_approve_shows_card_files_and_fingerprints_before_anything_counts(folder, tmp_path):
     study = write_study(tmp_path)
-    result = call("approve", study, HASH, "--folder", folder)
+    result = call("approve", study, HASH, "--folder", folder, "--yes")
     assert result.exit_code == 0
     assert "What toy lets out of a site" in result.stderr
     assert f"reads a from {tmp_path / 'site-0' / 'a.csv'}" in result.stderr
@@ -60,8 +62,24 @@ def test_approve_shows_card_files_and_fingerprints_before_anything_counts(folder
     assert list(told["studies"]) == ["Ward 7"]
 
 
+def test_approve_without_a_terminal_needs_a_yes(folder, tmp_path):
+    result = call("approve", write_study(tmp_path), HASH, "--folder", folder)
+    assert result.exit_code == 3
+    assert "What toy lets out of a site" in result.stderr
+    assert "add --yes" in result.stderr
+    assert not (folder / "approved").exists()
+
+
+@pytest.mark.parametrize(("answer", "status"), [("y\n", 0), ("n\n", 1)])
+def test_approve_asks_on_a_terminal(folder, monkeypatch, answer, status):
+    monkeypatch.setattr("multicentre.cli.site._has_terminal", lambda: True)
+    result = CliRunner().invoke(app, ["approve", HASH, "--folder", str(folder)], input=answer)
+    assert result.exit_code == status
+    assert (folder / "approved").exists() == (status == 0)
+
+
 def test_approve_approves_nothing_when_one_thing_cannot_be(folder, tmp_path):
-    result = call("approve", HASH, tmp_path / "missing.toml", "--folder", folder)
+    result = call("approve", HASH, tmp_path / "missing.toml", "--folder", folder, "--yes")
     assert result.exit_code == 3
     assert not (folder / "approved").exists()
 
@@ -73,18 +91,18 @@ def test_approve_says_whose_keys_changed(folder, tmp_path):
         cards[name] = read_card(next((tmp_path / name).glob("*.site.toml")))
     path = tmp_path / "roster.toml"
     Roster((cards["lyon"], cards["oslo"])).write(path)
-    first = call("approve", path, "--folder", folder)
+    first = call("approve", path, "--folder", folder, "--yes")
     assert cards["oslo"].fingerprint in first.stderr
     assert "NEW" not in first.stderr
     Roster((cards["lyon"], cards["oslo-again"], cards["porto"])).write(path)
-    second = call("approve", path, "--folder", folder).stderr
+    second = call("approve", path, "--folder", folder, "--yes").stderr
     assert f"{cards['oslo-again'].fingerprint}  KEYS CHANGED" in second
     assert f"{cards['porto'].fingerprint}  NEW" in second
     assert f"{cards['lyon'].fingerprint}\n" in second
 
 
 def test_check_ends_with_the_status_of_its_first_fault(folder, tmp_path):
-    call("approve", write_study(tmp_path), "--folder", folder)
+    call("approve", write_study(tmp_path), "--folder", folder, "--yes")
     result = call("check", "--folder", folder, "--offline", "--json")
     told = json.loads(result.stdout)
     assert result.exit_code == told["exit_code"] == 3
@@ -92,7 +110,8 @@ def test_check_ends_with_the_status_of_its_first_fault(folder, tmp_path):
     assert {one["what"] for one in told["findings"] if one["level"] == "fault"} >= {"authority"}
     assert told["cards"]["Ward 7"]["method"] == "toy"
     text = call("check", "--folder", folder).stdout
-    assert "FAULT  coordinator" in text
+    assert "FAULT  authority" in text
+    assert "note   coordinator" in text
     assert "What toy lets out of a site" in text
 
 
@@ -100,7 +119,7 @@ def test_up_does_not_start_with_faults(folder):
     result = call("up", "--folder", folder)
     assert result.exit_code == 3
     assert "does not start with faults" in result.stderr
-    assert not (folder / "running").exists()
+    assert not (folder / "site.log").exists()
     assert call("up", "--folder", folder, "--mode", "insecure").exit_code == 2
 
 

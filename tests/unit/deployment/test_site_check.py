@@ -14,10 +14,12 @@ from multicentre.deployment.proposals import recognise
 from multicentre.deployment.reach import proxy_for, reach
 from multicentre.deployment.release import ReleaseKey, openssh_line
 from multicentre.deployment.resident import Possible, find_modes
+from multicentre.deployment.roster import Roster
 from multicentre.deployment.site import read_site
 from multicentre.deployment.site_check import card_at, examine
 from multicentre.deployment.supernode import services_of, socket_of
 from multicentre.federation.errors import ConfigurationError
+from multicentre.federation.storage import held
 from multicentre.privacy.pseudonyms import PseudonymKey
 from multicentre.studies.methods import METHODS
 from real_sites import Hospitals, approve_at, set_terms
@@ -89,6 +91,7 @@ def test_a_site_that_is_ready_has_no_fault(folder):
     assert found.cards["Ward 7"].method == "toy"
     said = {one.what: one.said for one in found.findings}
     assert said["study Ward 7"] == "40 patients can be read, no ledger yet"
+    assert "has registered this site's key is not looked at" in said["coordinator"]
     assert not (folder / "ledgers").exists()
 
 
@@ -108,6 +111,21 @@ def test_an_authority_that_is_not_there_is_a_fault(folder):
     assert "ca.crt" in fault_at(folder, "authority")
     (folder / "ca.crt").write_text("nothing")
     assert "certificate" in fault_at(folder, "authority")
+
+
+def test_a_missing_authority_is_told_once(folder):
+    (folder / "ca.crt").unlink()
+    levels, found = levels_of(folder)
+    assert (levels["authority"], levels["coordinator"]) == ("fault", "note")
+    assert sum("cannot be read" in one.said for one in found.findings) == 1
+
+
+def test_a_servers_certificate_is_no_authority(folder, pki):
+    (folder / "ca.crt").write_bytes((pki / "door.crt").read_bytes())
+    assert "not of an authority" in fault_at(folder, "authority")
+    (folder / "ca.crt").write_bytes((pki / "door.crt").read_bytes() + (pki / "ca.crt").read_bytes())
+    levels, _ = levels_of(folder)
+    assert (levels["authority"], levels["coordinator"]) == ("ok", "ok")
 
 
 def test_approvals_that_cannot_be_read_are_a_fault_and_no_leave(folder):
@@ -136,6 +154,22 @@ def test_a_policy_that_refuses_the_study_is_a_fault(folder):
     assert any("refuses this study" in warning for warning in found.cards["Ward 7"].warnings)
 
 
+def test_fewer_patients_than_the_policy_asks_for_are_a_fault(folder):
+    set_terms(folder, "min_patients = 10", "min_patients = 41")
+    said = fault_at(folder, "study Ward 7")
+    assert "its data have fewer patients here than the 41" in said
+    assert "40 patients" not in said
+    assert levels_of(folder, far=False)[1].exit_code == 4
+    assert levels_of(folder, far=False, data=False)[1].exit_code == 0
+
+
+def test_a_view_that_few_patients_have_is_a_fault(folder):
+    path = folder.parent.parent / "site-0" / "b.csv"
+    head, *rows = path.read_text().splitlines(keepends=True)
+    path.write_text(head + "".join(rows[:5]))
+    assert "its view b has fewer patients" in fault_at(folder, "study Ward 7")
+
+
 def test_cohorts_cannot_be_compared_without_identifiers(folder):
     study = folder.parent.parent / "study.toml"
     bare = STUDY.replace('id_column = "patient"\nlabel_column = "group"\n', '[data.views]\na = ["x", "y"]\n')
@@ -150,6 +184,21 @@ def test_masked_sums_without_a_roster_are_a_fault(folder):
     approve_at(folder, study)
     revoke(folder / "approved", "roster")
     assert "no roster is pinned" in fault_at(folder, "study Ward 7")
+
+
+def test_sites_that_the_pinned_roster_lacks_are_a_fault_where_sums_are_masked(folder):
+    roster, study = folder.parent / "roster.toml", folder.parent.parent / "study.toml"
+    Roster(tuple(card for card in Roster.read(roster).cards if card.name == "lyon")).write(roster)
+    approve_at(folder, roster)
+    levels, found = levels_of(folder, far=False)
+    assert (levels["study Ward 7"], found.exit_code) == ("note", 0)
+    study.write_text(STUDY + "\n[privacy]\nsecure_sum = true\n")
+    approve_at(folder, study)
+    said = fault_at(folder, "study Ward 7")
+    assert "does not name oslo, porto" in said
+    assert "Ask the coordinator" in said
+    levels, found = levels_of(folder, far=False, data=False)
+    assert (levels["study Ward 7"], found.exit_code) == ("note", 0), "one study does not keep the others from running"
 
 
 def test_a_study_that_hashes_people_needs_the_key_at_the_site(tmp_path, pki):
@@ -322,18 +371,29 @@ def test_no_supernode_starts_without_a_trusted_key(folder):
     assert not (folder / "running" / "trusted.yaml").exists()
 
 
-def test_one_process_at_a_time_serves_a_folder(folder):
-    from multicentre.federation.storage import held
+@pytest.mark.parametrize("known", [True, False])
+def test_one_process_at_a_time_serves_a_folder(folder, known):
+    """The second one is told whom to stop, before it looks at anything."""
+    running = folder / "running"
+    running.mkdir(mode=0o700)
+    if known:
+        (running / "pid").write_text("4711\n")
+    with held(running / "lock"), pytest.raises(ConfigurationError, match="already up") as raised:
+        resident.serve(read_site(folder), "standard", told=print, stop=None, ready=pytest.fail)
+    assert ("(process 4711)" in str(raised.value)) == ("kill 4711" in str(raised.value)) == known
 
-    pytest.importorskip("flwr")
-    (folder / "running").mkdir(mode=0o700)
-    before = dict(os.environ)
-    try:
-        with held(folder / "running" / "lock"), pytest.raises(ConfigurationError, match="another process"):
+
+def test_a_site_that_looks_before_it_serves_is_alone_and_known(folder):
+    def ready():
+        assert (folder / "running" / "pid").read_text() == f"{os.getpid()}\n"
+        with pytest.raises(ConfigurationError, match=f"process {os.getpid()}"):
             resident.serve(read_site(folder), "standard", told=print, stop=None)
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
+        raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        resident.serve(read_site(folder), "standard", told=print, stop=None, ready=ready)
+    assert not (folder / "running" / "pid").exists()
+    assert not (folder / "state").exists()
 
 
 def test_approving_needs_this_sites_card(folder):
