@@ -137,5 +137,5 @@ def _ed25519_line(content: bytes, path: Path) -> str:
     raise ConfigurationError(
         "an Ed25519 public key is needed",
         where=str(path),
-        mend="Ask the coordinator for the file that its command sign-app wrote.",
+        mend="Ask the coordinator for release.pub of its folder public.",
     )
