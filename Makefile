@@ -63,7 +63,7 @@ lock: ## resolve the locked dependencies anew (needs uv; UPGRADE=--upgrade takes
 	$(LOCK) $(UPGRADE) --constraint requirements/test.lock --output-file requirements/core.lock
 	$(LOCK) $(UPGRADE) --extra flower --constraint requirements/test.lock --output-file requirements/flower.lock
 
-clean: ## remove the environment and every cache
+clean: dissolve ## remove the environment and every cache
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 
 $(CREATED):
