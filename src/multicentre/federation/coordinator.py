@@ -384,7 +384,8 @@ class Federation:
         for site, error in losses.items():
             self._listener.site_lost(site, str(error))
         if len(self._sites) < self.needed:
-            clauses = [error.what if len(losses) == 1 else error.at(site).placed for site, error in losses.items()]
+            clauses = [error.at(site).placed for site, error in losses.items()]
+            clauses = clauses if len(losses) > 1 else [clauses[0].removeprefix(f"{', '.join(losses)}: ")]
             mends = dict.fromkeys(error.mend for error in losses.values() if error.mend)
             raise QuorumLost(
                 f"{len(self._sites)} of {len(self._roster)} sites answered, the study needs "
