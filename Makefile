@@ -28,11 +28,12 @@ help: ## list the targets
 demo: $(CORE) ## run a federated analysis of six simulated centres
 	@$(BIN)/multicentre demo
 
-consortium: $(FLOWER) ## a coordinator and three hospitals as processes of this machine, and a study over them
+consortium: $(FLOWER) ## a coordinator and three hospitals as processes of this machine, and a study over them (minutes)
 	@$(BIN)/python examples/consortium/consortium.py up
 
 dissolve: ## end the processes of `make consortium`
-	@$(BIN)/python examples/consortium/consortium.py down
+	@if [ -x $(BIN)/python ]; then $(BIN)/python examples/consortium/consortium.py down; \
+	else echo "Nothing to end: there is no $(VENV)."; fi
 
 test: check $(NETWORKS) ## all checks, then all tests (DEEP=0: without torch)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadgroup
@@ -62,7 +63,7 @@ lock: ## resolve the locked dependencies anew (needs uv; UPGRADE=--upgrade takes
 	$(LOCK) $(UPGRADE) --constraint requirements/test.lock --output-file requirements/core.lock
 	$(LOCK) $(UPGRADE) --extra flower --constraint requirements/test.lock --output-file requirements/flower.lock
 
-clean: ## remove the environment and every cache
+clean: dissolve ## remove the environment and every cache
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 
 $(CREATED):

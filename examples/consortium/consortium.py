@@ -1,7 +1,7 @@
 """A coordinator, its proxy and three hospitals as processes of this machine; every command is shown as it is run.
 
 ``up`` founds the consortium, starts it, runs a study over it and shows what left the hospitals; ``down`` ends all
-processes that ``up`` started.
+processes that ``up`` started, those alone, and removes the folder, however far ``up`` came.
 """
 
 import argparse
@@ -15,21 +15,21 @@ import socket
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from sklearn.datasets import load_breast_cancer
 
 HERE = Path(__file__).resolve().parent
+FOLDER = Path("build/consortium")
 SITES = ("lyon", "porto", "turin")
 MULTICENTRE = str(Path(sys.executable).parent / "multicentre")
+MARKER = "processes.json"
 START_S, STOP_S = 90, 20
 
 
 def up(folder: Path, mode: str) -> None:
-    if folder.exists():
-        sys.exit(f"{folder} exists: end it with the command down.")
-    folder.mkdir(parents=True)
     deal_patients(folder)
     shutil.copy(HERE / "study.toml", folder)
     print("\n== The coordinator founds a consortium and starts; its proxy lets nothing but the sites' own routes in")
@@ -52,26 +52,94 @@ def up(folder: Path, mode: str) -> None:
     print("\n== The analyst runs the study over the hospitals, and the same file in one process")
     run(folder, "run", "study.toml", "--coordinator", "coordinator", "--output", "runs/hospitals")
     run(folder, "run", "study.toml", "--output", "runs/one-process", shown=False)
-    print(f"\nThe same numbers, bit by bit: {'yes' if same_model(folder) else 'NO'}")
     print("\n== What left the first hospital, from its own ledger")
     run(folder, "site", "log", "--folder", SITES[0])
-    print(f"\nAll is in {folder}. The processes run on; end them with the command down.")
+    print("\n== The end: one study over three hospitals and in one process")
+    print(f"The same numbers, bit by bit: {'yes' if same_model(folder) else 'NO'}")
+    print(f"Report: {next((folder / 'runs/hospitals').glob('*/report.html'))}")
+    print(f"The processes run on. End them: {how_to_end(folder)}")
 
 
 def down(folder: Path) -> None:
-    if not (folder / "study.toml").exists():
-        sys.exit(f"{folder} is no consortium of this example.")
-    started = json.loads((folder / "processes.json").read_text()) if (folder / "processes.json").exists() else {}
-    for process in reversed(started.values()):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(process, signal.SIGTERM)
+    if not folder.exists():
+        print(f"Nothing to end: there is no {folder}.")
+        return
+    if any(folder.iterdir()) and not (folder / MARKER).exists():
+        sys.exit(f"{folder} is no consortium of this example: it holds no {MARKER}. Nothing was ended or removed.")
+    running = [process for process in reversed(started_in(folder).values()) if process.is_running()]
+    for process in running:
+        process.end()
     end = time.monotonic() + STOP_S
-    while time.monotonic() < end and any(is_running(process) for process in started.values()):
+    while time.monotonic() < end and any(process.is_running() for process in running):
         time.sleep(0.2)
-    for process in filter(is_running, started.values()):
-        os.killpg(process, signal.SIGKILL)
+    for process in running:
+        process.kill()
     shutil.rmtree(folder, ignore_errors=True)
-    print(f"{len(started)} processes ended; {folder} is removed.")
+    print(f"{len(running)} processes ended; {folder} is removed.")
+
+
+@dataclass(frozen=True)
+class Started:
+    """A process by its number and by when it began: the system gives numbers of ended processes to others."""
+
+    number: int
+    began: str
+
+    def is_running(self) -> bool:
+        return bool(self.began) and began(self.number) == self.began
+
+    def end(self) -> None:
+        """Have it end what it started, and itself."""
+        if self.is_running():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.number, signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it and its group at once."""
+        if self.is_running():
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.number, signal.SIGKILL)
+
+
+def began(number: int) -> str:
+    """Return when a process began, in the system's own words; nothing where none of this number runs."""
+    if Path("/proc/self/stat").exists():
+        try:
+            state, *facts = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return ""
+        return "" if state in "ZX" else f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {facts[18]}"
+    command = ["ps", "-o", "state=", "-o", "lstart=", "-p", str(number)]
+    plain = {**os.environ, "LC_ALL": "C", "TZ": "UTC"}
+    told = subprocess.run(command, env=plain, capture_output=True, text=True, check=False).stdout.split()
+    return "" if not told or told[0].startswith("Z") else " ".join(told[1:])
+
+
+def begin(folder: Path) -> None:
+    """Make the folder, first of all with what tells ``down`` that it is this example's."""
+    if folder.exists() and any(folder.iterdir()):
+        mend = how_to_end(folder) if (folder / MARKER).exists() else "name another one with --folder"
+        sys.exit(f"{folder} exists and is not empty. First: {mend}")
+    folder.mkdir(parents=True, exist_ok=True)
+    note(folder, {})
+
+
+def note(folder: Path, started: dict[str, Started]) -> None:
+    fresh = folder.with_name(f"{folder.name}.{MARKER}")
+    fresh.write_text(json.dumps({name: [process.number, process.began] for name, process in started.items()}))
+    fresh.replace(folder / MARKER)
+
+
+def started_in(folder: Path) -> dict[str, Started]:
+    if not (folder / MARKER).exists():
+        return {}
+    return {name: Started(*facts) for name, facts in json.loads((folder / MARKER).read_text()).items()}
+
+
+def how_to_end(folder: Path) -> str:
+    """Return the command that ends what is in a folder."""
+    script = shlex.join([sys.executable, str(Path(__file__).resolve()), "down", "--folder", str(folder)])
+    return f"make dissolve (without make: {script})" if folder == HERE.parents[1] / FOLDER else script
 
 
 def deal_patients(folder: Path) -> None:
@@ -126,30 +194,18 @@ def start(folder: Path, name: str, *arguments: str) -> None:
         process = subprocess.Popen(
             [MULTICENTRE, *arguments], cwd=folder, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
         )
-    known = folder / "processes.json"
-    started = json.loads(known.read_text()) if known.exists() else {}
-    known.write_text(json.dumps({**started, name: process.pid}))
+    note(folder, {**started_in(folder), name: Started(process.pid, began(process.pid))})
 
 
 def wait_for(folder: Path, name: str, word: str) -> None:
     """Wait until a process has printed a word."""
-    process = json.loads((folder / "processes.json").read_text())[name]
+    process = started_in(folder)[name]
     end = time.monotonic() + START_S
-    while time.monotonic() < end and is_running(process):
+    while time.monotonic() < end and process.is_running():
         if word in (folder / f"{name}.log").read_text():
             return
         time.sleep(0.2)
     sys.exit(f"{name} did not start:\n{(folder / f'{name}.log').read_text()}")
-
-
-def is_running(process: int) -> bool:
-    with contextlib.suppress(ChildProcessError):
-        os.waitpid(process, os.WNOHANG)
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 def same_model(folder: Path) -> bool:
@@ -162,14 +218,18 @@ def same_model(folder: Path) -> bool:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("command", choices=("up", "down"))
-    parser.add_argument("--folder", type=Path, default=Path("build/consortium"), help="made by up, removed by down")
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="made by up, removed by down")
     parser.add_argument("--mode", choices=("auto", "fast", "standard"), default="auto", help="of the hospitals")
     given = parser.parse_args()
     folder = given.folder.absolute()
-    if given.command == "up":
+    if given.command == "down":
+        return down(folder)
+    begin(folder)
+    try:
         up(folder, given.mode)
-    else:
-        down(folder)
+    except BaseException:
+        print(f"\nNot finished; {folder} holds what was begun. End it: {how_to_end(folder)}", file=sys.stderr)
+        raise
 
 
 if __name__ == "__main__":

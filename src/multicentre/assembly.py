@@ -174,7 +174,7 @@ class Federation(coordinator.Federation):
         root = None if folder is None else Path(folder)
         run, attempt = _run_of(root)
         opening = Opening(run, attempt, study, agreed, carrier.sites, secure_sum)
-        engine = RemoteEngine(carrier, opening, patience_s=patience_s)
+        engine = RemoteEngine(carrier, opening, patience_s=patience_s, listener=listener)
         try:
             away = engine.open(time_limit_s)
             for site, error in away.items():

@@ -42,6 +42,10 @@ class Bars:
         """Print the loss above the bars."""
         self._progress.console.print(f"lost {site}: {reason}", markup=False, highlight=False)
 
+    def site_awaited(self, site: str, reason: str) -> None:
+        """Print above the bars who is waited for."""
+        self._progress.console.print(f"waiting for {site}: {reason}", markup=False, highlight=False)
+
 
 class Lines:
     """Prints a line when a loop ends."""
@@ -64,6 +68,10 @@ class Lines:
     def site_lost(self, site: str, reason: str) -> None:
         """Say which site was lost."""
         tell(f"lost {site}: {reason}")
+
+    def site_awaited(self, site: str, reason: str) -> None:
+        """Say who is waited for."""
+        tell(f"waiting for {site}: {reason}")
 
 
 @contextmanager

@@ -49,13 +49,14 @@ def _run(
 ) -> RunFolder:
     from multicentre.studies import RunFolder, read_study, resume_run, run_study
 
+    named = coordinator or "FOLDER"
     if resume is not None:
         connect = _connection(coordinator, RunFolder.open(resume).study)
-        return resume_run(resume, listener=listener, connect=connect)
+        return resume_run(resume, listener=listener, connect=connect, coordinator=named)
     assert study is not None
     read = read_study(study)
     chosen = read if output is None else read.sent_to(output)
-    return run_study(chosen, listener=listener, connect=_connection(coordinator, read))
+    return run_study(chosen, listener=listener, connect=_connection(coordinator, read), coordinator=named)
 
 
 def _connection(coordinator: Path | None, study: Study) -> Connect | None:

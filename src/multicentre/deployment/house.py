@@ -211,9 +211,9 @@ class SiteHouse:
         strangers = [site for site in opening.sites if site not in roster.names]
         if strangers:
             raise RefusedByPolicy(
-                "the roster that is pinned here names no such site",
-                where=", ".join(strangers),
-                mend="Its steward approves the new roster: multicentre site approve roster.toml.",
+                f"the site refuses, since the roster that is pinned there lacks {', '.join(strangers)}",
+                where=self.site.name,
+                mend=f"The steward of {self.site.name} approves the new roster: multicentre site approve roster.toml.",
             )
         return roster.identities
 

@@ -15,9 +15,11 @@ from multicentre.federation.errors import (
     ConfigurationError,
     DisclosureRefused,
     MessageError,
+    MulticentreError,
     QuorumLost,
     RefusedByPolicy,
     SiteFailed,
+    joined,
 )
 from multicentre.federation.messages import M, Message, Nothing, add_messages
 from multicentre.federation.noise import Plan, PlanReview, PlanShown
@@ -353,17 +355,20 @@ class Federation:
         self, step: Step[Any, Any, R], asks: Mapping[str, Message], outcomes: Mapping[str, Outcome], willing: bool
     ) -> dict[str, R]:
         answers: dict[str, Any] = {}
-        losses: dict[str, Exception] = {}
+        losses: dict[str, MulticentreError] = {}
+        refusals: dict[str, MulticentreError] = {}
         for site in asks:
             outcome = outcomes[site]
             if isinstance(outcome, Refused) and not isinstance(outcome.error, SiteFailed):
                 if willing and isinstance(outcome.error, RefusedByPolicy | DisclosureRefused):
                     continue
-                raise outcome.error
-            if isinstance(outcome, Lost | Refused):
+                refusals[site] = outcome.error
+            elif isinstance(outcome, Lost | Refused):
                 losses[site] = outcome.error
             else:
                 answers[site] = outcome
+        if refusals:
+            raise joined(refusals)
         self.traffic.add(step.name, _sizes(asks), sum(size(answer) for answer in answers.values()))
         self._drop(losses)
         return answers
@@ -372,18 +377,21 @@ class Federation:
         self.collect(PlanReview.review, PlanShown.of(plan, part))
         return Nothing()
 
-    def _drop(self, losses: Mapping[str, Exception]) -> None:
+    def _drop(self, losses: Mapping[str, MulticentreError]) -> None:
         if not losses:
             return
         self._sites = tuple(site for site in self._sites if site not in losses)
         for site, error in losses.items():
             self._listener.site_lost(site, str(error))
         if len(self._sites) < self.needed:
+            clauses = [error.at(site).placed for site, error in losses.items()]
+            clauses = clauses if len(losses) > 1 else [clauses[0].removeprefix(f"{', '.join(losses)}: ")]
+            mends = dict.fromkeys(error.mend for error in losses.values() if error.mend)
             raise QuorumLost(
                 f"{len(self._sites)} of {len(self._roster)} sites answered, the study needs "
-                f"{self.needed}; " + "; ".join(str(e) for e in losses.values()),
+                f"{self.needed}; " + "; ".join(clauses),
                 where=", ".join(losses),
-                mend="Bring the site back and resume the run, or lower the study's quorum.",
+                mend=" ".join([*mends, "Bring the site back and resume the run, or lower the study's quorum."]),
             )
 
     def _keep_sites(self, label: str, number: int) -> tuple[str, ...]:

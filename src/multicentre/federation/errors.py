@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 
@@ -35,9 +36,13 @@ class MulticentreError(Exception):
         self.mend = mend
 
     def __str__(self) -> str:
-        place = f"{self.where}: " if self.where else ""
         remedy = f" {self.mend}" if self.mend else ""
-        return f"{place}{self.what}.{remedy} [{self.code}]"
+        return f"{self.placed}.{remedy} [{self.code}]"
+
+    @property
+    def placed(self) -> str:
+        """What happened and where, without the remedy and the code: a clause for the message of another error."""
+        return f"{self.where}: {self.what}" if self.where else self.what
 
     def __reduce__(self) -> tuple[object, ...]:
         return (_rebuild, (type(self), self.what, self.where, self.mend))
@@ -47,6 +52,26 @@ class MulticentreError(Exception):
         said = self.where == place or self.where.startswith(f"{place}, ")
         where = self.where if said else ", ".join(filter(None, [place, self.where]))
         return type(self)(self.what, where=where, mend=self.mend)
+
+
+def joined(refusals: Mapping[str, MulticentreError]) -> MulticentreError:
+    """Return the first of several sites' refusals, the others as its notes, which the command line prints.
+
+    Parameters
+    ----------
+    refusals : mapping from str to MulticentreError
+        By site, at least one.
+
+    Examples
+    --------
+    >>> both = joined({"lyon": DataError("no rows", where="lyon"), "porto": RefusedByPolicy("not approved")})
+    >>> str(both), both.__notes__
+    ('lyon: no rows. [MC302]', ['porto: not approved. [MC401]'])
+    """
+    (_, first), *others = refusals.items()
+    for site, error in others:
+        first.add_note(str(error.at(site)))
+    return first
 
 
 def _rebuild(kind: type[MulticentreError], what: str, where: str, mend: str) -> MulticentreError:

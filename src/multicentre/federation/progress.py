@@ -21,6 +21,9 @@ class Listener(Protocol):
     def site_lost(self, site: str, reason: str) -> None:
         """Hear that a site did not answer and takes no further part in the session."""
 
+    def site_awaited(self, site: str, reason: str) -> None:
+        """Hear that a site has been out of reach for a while and is still waited for."""
+
 
 class Silence:
     """The listener that does nothing."""
@@ -35,4 +38,7 @@ class Silence:
         """Do nothing."""
 
     def site_lost(self, site: str, reason: str) -> None:
+        """Do nothing."""
+
+    def site_awaited(self, site: str, reason: str) -> None:
         """Do nothing."""

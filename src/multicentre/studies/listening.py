@@ -38,6 +38,10 @@ class Labelled:
         """Pass on that a site was lost, and in which fit."""
         self._listener.site_lost(site, f"{self._label}: {reason}")
 
+    def site_awaited(self, site: str, reason: str) -> None:
+        """Pass on that a site is waited for."""
+        self._listener.site_awaited(site, reason)
+
 
 class Noting:
     """Passes on what it hears, and notes why sites were lost.
@@ -73,3 +77,7 @@ class Noting:
         """Note that a site was lost, and pass it on."""
         self.losses[site] = reason
         self._listener.site_lost(site, reason)
+
+    def site_awaited(self, site: str, reason: str) -> None:
+        """Pass on that a site is waited for."""
+        self._listener.site_awaited(site, reason)

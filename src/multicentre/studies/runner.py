@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,6 +47,7 @@ class _Run:
     listener: Noting
     key: PseudonymKey | None
     connect: Connect | None = None
+    coordinator: str = ""
     folder: RunFolder = field(init=False)
     resumed: bool = False
 
@@ -60,6 +62,7 @@ def run_study(
     sites: Mapping[str, SiteData] | None = None,
     listener: Listener | None = None,
     connect: Connect | None = None,
+    coordinator: str | Path = "FOLDER",
 ) -> RunFolder:
     """Fit a study's method over its sites and write the run folder, all but the report.
 
@@ -73,6 +76,8 @@ def run_study(
     connect : callable, optional
         The sites are machines of their own, and this returns what brings letters to them. No file of theirs is read
         here, their ledgers stay there, and there is no comparison with a pooled fit.
+    coordinator : path, optional
+        The folder that `connect` goes by; the offer to take up a run that broke off names it.
 
     Returns
     -------
@@ -91,6 +96,7 @@ def run_study(
         As it came; :func:`resume_run` takes the run up again.
     """
     run = _prepared(study, sites, listener, connect)
+    run.coordinator = str(coordinator)
     facts = remote_facts(study) if connect else first_facts(study, run.data, run.policies)
     run.folder = RunFolder.create(study, facts, _digests(run))
     with run.folder.held():
@@ -103,6 +109,7 @@ def resume_run(
     sites: Mapping[str, SiteData] | None = None,
     listener: Listener | None = None,
     connect: Connect | None = None,
+    coordinator: str | Path = "FOLDER",
 ) -> RunFolder:
     """Take up a run that was broken off, from its last round, with the result it would have had.
 
@@ -110,7 +117,7 @@ def resume_run(
     ----------
     path : path
         Its folder.
-    sites, listener, connect
+    sites, listener, connect, coordinator
         As for :func:`run_study`.
 
     Raises
@@ -122,11 +129,15 @@ def resume_run(
     """
     folder = RunFolder.open(path)
     with folder.held():
-        return _resumed(folder, sites, listener, connect)
+        return _resumed(folder, sites, listener, connect, str(coordinator))
 
 
 def _resumed(
-    folder: RunFolder, sites: Mapping[str, SiteData] | None, listener: Listener | None, connect: Connect | None
+    folder: RunFolder,
+    sites: Mapping[str, SiteData] | None,
+    listener: Listener | None,
+    connect: Connect | None,
+    coordinator: str,
 ) -> RunFolder:
     if folder.facts["status"] == "finished":
         raise ConfigurationError(
@@ -139,7 +150,7 @@ def _resumed(
             mend="Take it up there: with --coordinator where sites are machines of their own, without where not.",
         )
     run = _prepared(folder.study, sites, listener, connect)
-    run.folder, run.resumed = folder, True
+    run.folder, run.resumed, run.coordinator = folder, True, coordinator
     if connect is None:
         _check_data(folder.read(DIGESTS), _digests(run))
     for ledger in folder.ledgers().values():
@@ -334,15 +345,19 @@ def _losses(run: _Run) -> dict[str, str]:
 
 
 def _how_to_resume(run: _Run) -> str:
+    again = f"Take it up again with: multicentre run --resume {shlex.quote(str(run.folder.path))}"
     if run.connect is not None:
-        return f"Take it up again with: multicentre run --resume {run.folder.path} --coordinator FOLDER"
+        return f"{again} --coordinator {shlex.quote(run.coordinator)}"
     if all(run.study.sites.values()):
-        return f"Take it up again with: multicentre run --resume {run.folder.path}"
+        return again
     return "Its data were in memory: hand them to multicentre.studies.resume_run, or run it anew."
 
 
 def _message(error: BaseException) -> str:
-    return str(error) if isinstance(error, MulticentreError) else f"unforeseen: {type(error).__name__}"
+    """Return what a run's folder says of an error, with the refusals of other sites that are its notes."""
+    if not isinstance(error, MulticentreError):
+        return f"unforeseen: {type(error).__name__}"
+    return " ".join([str(error), *getattr(error, "__notes__", [])])
 
 
 def _privacy(run: _Run, federation: Federation) -> str | None:

@@ -24,14 +24,19 @@ def test_it_starts_runs_the_study_and_stops_with_one_command_each(tmp_path):
     try:
         up = run("up", folder)
         assert up.returncode == 0, up.stdout + up.stderr
-        assert "The same numbers, bit by bit: yes" in up.stdout
         assert "fit_shared" in up.stdout.rpartition("from its own ledger")[2]
+        same, report, end = up.stdout.splitlines()[-3:]
+        assert same == "The same numbers, bit by bit: yes"
+        assert Path(report.removeprefix("Report: ")).is_file()
+        assert end.endswith(f"down --folder {folder}")
         assert (folder / "runs" / "hospitals").is_dir()
     finally:
         down = run("down", folder)
     assert down.returncode == 0
     assert not folder.exists()
     assert not processes_of(folder)
+    again = run("down", folder)
+    assert (again.returncode, again.stdout.partition(":")[0]) == (0, "Nothing to end")
 
 
 def test_a_folder_of_somebody_else_is_not_removed(tmp_path):

@@ -14,6 +14,7 @@ import studies_toy
 from multicentre import __version__
 from multicentre.cli import app
 from multicentre.cli import progress as drawing
+from multicentre.deployment import running
 from multicentre.federation import errors
 from multicentre.privacy.ledger import Ledger
 from multicentre.studies import RunFolder
@@ -120,6 +121,19 @@ def test_interrupt_tells_how_to_resume(tmp_path, monkeypatch):
     resumed = call("run", "--resume", folder)
     assert resumed.exit_code == 0
     assert "fit: rounds 4 to 6" in resumed.stderr
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+def test_a_run_over_real_sites_is_taken_up_by_the_coordinator_that_it_began_at(tmp_path, monkeypatch, resumed):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(running, "connect_sites", interrupted)
+    result = call("run", write_study(tmp_path), "--coordinator", tmp_path / "our-hub")
+    (folder,) = (tmp_path / "runs").iterdir()
+    if resumed:
+        result = call("run", "--resume", folder, "--coordinator", tmp_path / "our-hub")
+    assert f"multicentre run --resume {folder} --coordinator {tmp_path / 'our-hub'}" in result.stderr
 
 
 def test_lost_sites_and_bugs(tmp_path, monkeypatch):

@@ -15,10 +15,12 @@ def test_lines_tell_the_rounds_of_this_process(capsys):
         lines.rounds_began("fit", 9, done)
         lines.round_ended("fit", last, {})
         lines.rounds_ended("fit", last)
+    lines.site_awaited("lyon", "not connected")
     lines.site_lost("lyon", "no answer")
     printed = capsys.readouterr()
     assert printed.out == ""
-    assert printed.err.splitlines() == ["fit: rounds 1 to 3", "fit: rounds 4 to 5", "lost lyon: no answer"]
+    rounds = ["fit: rounds 1 to 3", "fit: rounds 4 to 5"]
+    assert printed.err.splitlines() == [*rounds, "waiting for lyon: not connected", "lost lyon: no answer"]
 
 
 def test_bars_follow_the_rounds():
@@ -32,7 +34,9 @@ def test_bars_follow_the_rounds():
         assert not progress.tasks[0].finished
         bars.rounds_ended("fit", 4)
         assert progress.tasks[0].finished
+        bars.site_awaited("lyon", "not connected")
         bars.site_lost("lyon", "[bold] no answer")
+    assert "waiting for lyon: not connected" in page.getvalue()
     assert "lost lyon: [bold] no answer" in page.getvalue()
 
 

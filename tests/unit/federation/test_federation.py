@@ -54,6 +54,20 @@ class RiskySite(SitePart):
         return Size(1.0, patients=len(self.data))
 
 
+class ChoosySite(SitePart):
+    """Refuses everywhere but at the first site."""
+
+    method = "choosy"
+    holds = np.ndarray
+
+    @step(releases=Size)
+    def act(self, ask: Order) -> Size:
+        """Refuse, or answer."""
+        if self.site != "site-0":
+            raise DataError(f"{self.site} has a bad column")
+        return Size(1.0, patients=len(self.data))
+
+
 class Ear(Silence):
     def __init__(self):
         self.lost = {}
@@ -149,6 +163,16 @@ def test_fewer_sites_than_the_quorum_end_the_round(quorum, lose):
         federation.sum(MeanSite.residuals, ASK)
     assert caught.value.where == ", ".join(lose)
     assert f"{3 - len(lose)} of 3 sites answered" in caught.value.what
+    assert str(caught.value).count("MC601") == 1
+    assert str(caught.value).endswith(". [MC601]")
+    assert len(lose) == 1 or all(f"{site}: " in caught.value.what for site in lose)
+
+
+def test_sites_that_refuse_the_same_call_are_told_together():
+    federation = federate().begin(ChoosySite)
+    with pytest.raises(DataError, match=r"^site-1") as caught:
+        federation.ask(ChoosySite.act, Order("anything"))
+    assert caught.value.__notes__ == ["site-2: site-2 has a bad column. [MC302]"]
 
 
 def test_a_late_site_is_a_lost_site():

@@ -1,6 +1,7 @@
 """A study over sites that are other processes: its run folder, what it refuses, and how it is taken up."""
 
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -104,9 +105,9 @@ def test_the_run_folder_holds_the_model_of_one_process_and_no_row(study, connect
 def test_a_run_that_is_taken_up_has_the_same_bits(study, connect, tmp_path, interrupted, monkeypatch):
     chosen = read_study(study)
     with pytest.raises(KeyboardInterrupt) as broken:
-        run_study(chosen.sent_to(tmp_path / "remote"), connect=connect)
+        run_study(chosen.sent_to(tmp_path / "remote"), connect=connect, coordinator=Path("our hub"))
     (folder,) = (tmp_path / "remote").iterdir()
-    assert any("--coordinator" in note for note in broken.value.__notes__)
+    assert broken.value.__notes__[-1].endswith(f"--resume {folder} --coordinator 'our hub'")
     monkeypatch.undo()
     assert models(resume_run(folder, connect=connect)) == models(run_study(chosen.sent_to(tmp_path / "here")))
 

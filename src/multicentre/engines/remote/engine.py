@@ -29,13 +29,16 @@ from multicentre.federation.errors import (
     RefusedByPolicy,
     SiteBehind,
     StateGone,
+    joined,
 )
 from multicentre.federation.messages import Nothing
+from multicentre.federation.progress import Listener, Silence
 
 PATIENCE_S = 120.0
 _PAUSES_S = (0.1, 0.5, 1.0, 2.0, 4.0)
 _WAIT_S = 0.5
 _SILENT_S = 600.0
+_TELL_AFTER_S = 10.0
 _REASONS: Mapping[Reason, str] = {
     "offline": "it is not connected",
     "stopped": "its process stopped at work",
@@ -56,6 +59,7 @@ class _Underway:
     since: datetime | None = None
     failing: float = 0.0
     again_at: float | None = None
+    told: bool = False
 
 
 @dataclass
@@ -80,16 +84,26 @@ class RemoteEngine:
         The run that the calls belong to.
     patience_s : float
         For so long a site may be out of reach before it counts as lost; its process may be restarted meanwhile.
+    listener : Listener, optional
+        Hears who is waited for.
 
     Notes
     -----
     What sites keep between rounds is asked for with the next letter, so that it costs no letter of its own.
     """
 
-    def __init__(self, carrier: Carrier, opening: Opening, *, patience_s: float = PATIENCE_S) -> None:
+    def __init__(
+        self,
+        carrier: Carrier,
+        opening: Opening,
+        *,
+        patience_s: float = PATIENCE_S,
+        listener: Listener | None = None,
+    ) -> None:
         self._carrier = carrier
         self._opening = opening
         self._patience_s = patience_s
+        self._listener = listener or Silence()
         self._numbers = itertools.count(1)
         self._sites = {site: _Site() for site in carrier.sites}
         self._closed = False
@@ -110,12 +124,12 @@ class RemoteEngine:
         Raises
         ------
         MulticentreError
-            A site refused: the study was not approved there, or its data or policy stand against it.
+            Sites refused: the study was not approved there, or their data or policies stand against it. The error is
+            that of the first; the others' are its notes.
         """
         outcomes = self._opened(self.sites, time_limit_s)
-        for outcome in outcomes.values():
-            if isinstance(outcome, Refused):
-                raise outcome.error
+        if refusals := {site: one.error for site, one in outcomes.items() if isinstance(one, Refused)}:
+            raise joined(refusals)
         return {site: outcome.error for site, outcome in outcomes.items() if isinstance(outcome, Lost)}
 
     def exchange(self, calls: Mapping[str, Call], time_limit_s: float | None) -> dict[str, Outcome]:
@@ -268,6 +282,10 @@ class RemoteEngine:
         if now - one.failing >= patience_s:
             since = f"{one.since:%H:%M:%S} UTC"
             return Lost(QuorumLost(f"not reached since {since}: {_REASONS[came.reason]}", where=site))
+        if now - one.failing >= _TELL_AFTER_S and not one.told:
+            one.told = True
+            why = _REASONS[came.reason].removeprefix("it is ")
+            self._listener.site_awaited(site, f"{why} (patience {self._patience_s:g} s)")
         one.again_at = now + _PAUSES_S[min(one.tries, len(_PAUSES_S) - 1)]
         one.tries += 1
         return None

@@ -1,13 +1,14 @@
 """When the coordinator gives a site up, what it says of it, and what becomes of an answer that comes after that."""
 
 import re
+from functools import partial
 
 import pytest
 
 import multicentre as mc
 from multicentre.engines.faults import Faults
 from multicentre.engines.remote import engine
-from multicentre.federation.errors import QuorumLost
+from multicentre.federation.errors import QuorumLost, RefusedByPolicy
 from multicentre.federation.progress import Silence
 from remote_sites import ByHand, Desks
 from toy_method import FedMean, federate, toy_sites
@@ -20,7 +21,10 @@ class Heard(Silence):
     """Notes who was lost, and why."""
 
     def __init__(self):
-        self.lost = []
+        self.lost, self.awaited = [], []
+
+    def site_awaited(self, site, reason):
+        self.awaited.append((site, reason))
 
     def site_lost(self, site, reason):
         self.lost.append((site, reason))
@@ -78,6 +82,29 @@ def test_a_site_is_given_up_once_it_was_out_of_reach_for_longer_than_the_patienc
     assert carrier.sent[LAST] > FIRST_CALL + 3
 
 
+@pytest.mark.parametrize(("after_s", "told"), [(0.05, 1), (0.4, 0)])
+def test_a_site_that_stays_out_of_reach_is_told_once_for_each_letter(tmp_path, monkeypatch, after_s, told):
+    monkeypatch.setattr(engine, "_TELL_AFTER_S", after_s)
+    carrier = ByHand(Desks(toy_sites(), tmp_path).handles, lambda site, n: "unsent" if site == LAST else None)
+    federation, heard = over(carrier, quorum=2, patience_s=0.25)
+    federation.close()
+    assert heard.awaited == told * [(LAST, "not connected (patience 0.25 s)")]
+
+
+def test_sites_that_refuse_the_opening_are_told_together(tmp_path):
+    desks = Desks(toy_sites(), tmp_path)
+    for site in ("site-1", LAST):
+        desks.houses[site].open = partial(refuse, site)
+    with pytest.raises(RefusedByPolicy, match="not approved") as refused:
+        over(ByHand(desks.handles))
+    assert str(refused.value) == "site-1: not approved. [MC401]"
+    assert refused.value.__notes__ == [f"{LAST}: not approved. [MC401]"]
+
+
+def refuse(site, *_):
+    raise RefusedByPolicy("not approved", where=site)
+
+
 def test_a_site_that_comes_back_in_time_is_not_lost(tmp_path):
     desks = Desks(toy_sites(), tmp_path)
     away = range(FIRST_CALL, FIRST_CALL + 5)
@@ -114,9 +141,15 @@ def test_without_a_site_that_is_needed_the_run_says_since_when(tmp_path):
     desks = Desks(toy_sites(), tmp_path)
     carrier = ByHand(desks.handles, lambda site, n: "unsent" if site == LAST and n > FIRST_CALL else None)
     federation, _ = over(carrier, patience_s=0.1)
-    with federation, pytest.raises(QuorumLost, match=f"{LAST}: not reached since") as lost:
+    with federation, pytest.raises(QuorumLost, match="not reached since") as lost:
         FedMean().fit(federation)
     assert lost.value.exit_code == 6
+    assert re.fullmatch(
+        rf"{LAST}: 2 of 3 sites answered, the study needs 3; "
+        r"not reached since \d\d:\d\d:\d\d UTC: it is not connected\. "
+        r"Bring the site back and resume the run, or lower the study's quorum\. \[MC601\]",
+        str(lost.value),
+    )
 
 
 def test_a_letter_of_which_nothing_is_heard_for_long_is_sent_again(tmp_path, monkeypatch):
