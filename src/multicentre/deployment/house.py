@@ -188,7 +188,10 @@ class SiteHouse:
             raise RefusedByPolicy("every site must be named once, this one too", where="sites")
         strangers = [site for site in opening.sites if site not in held.study.sites]
         if strangers:
-            raise RefusedByPolicy("the study that was approved names no such site", where=", ".join(strangers))
+            raise RefusedByPolicy(
+                f"the site refuses, since the study that was approved there does not name {', '.join(strangers)}",
+                where=self.site.name,
+            )
         if len(opening.sites) < held.agreed.quorum:
             raise RefusedByPolicy(
                 f"the study needs {held.agreed.quorum} sites, and the run has {len(opening.sites)}",

@@ -207,7 +207,7 @@ def opening(study, **changed):
     [
         (("oslo", "porto", "nice"), "named once"),
         (("lyon", "lyon", "porto"), "named once"),
-        (("lyon", "oslo", "nice"), "no such site"),
+        (("lyon", "oslo", "nice"), "does not name nice"),
     ],
 )
 def test_sites_that_are_not_the_studys_are_refused(hospitals, sites, said):
