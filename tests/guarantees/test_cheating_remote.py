@@ -202,11 +202,11 @@ def test_a_run_under_way_ends_when_the_study_is_approved_anew(hospitals, cheat):
     assert cheat.call().kind == "answer"
     hospitals.study_path.write_text(hospitals.study_path.read_text() + "\n[run]\ntime_limit_s = 60\n")
     approve_at(hospitals.root / "lyon", hospitals.study_path)
-    assert "given anew" in error_in(cheat.call()).what
+    assert "were changed since" in error_in(cheat.call()).what
     newer = Cheat(hospitals, run="b2")
     assert newer.open().kind == "opened"
     assert newer.call().kind == "answer"
-    assert "given anew" in error_in(cheat.call()).what
+    assert "were changed since" in error_in(cheat.call()).what
 
 
 def test_a_run_under_way_ends_when_the_roster_is_taken_back(tmp_path):
