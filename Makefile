@@ -36,7 +36,7 @@ dissolve: ## end the processes of `make consortium`
 	else echo "Nothing to end: there is no $(VENV)."; fi
 
 test: check $(NETWORKS) ## all checks, then all tests (DEEP=0: without torch)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadgroup
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
 loopback: $(TOOLS) ## over real processes: deployments, losses, hostile parties, every method (long)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "" tests/end_to_end/flower tests/contracts/test_loopback.py

@@ -1,4 +1,4 @@
-"""Where the tests look for data sets that the package does not ship, and which tests share processes."""
+"""Where the tests look for data sets that the package does not ship, and which of them take long."""
 
 import os
 from pathlib import Path
@@ -14,12 +14,8 @@ if _SIBLING.is_dir():
 _IN_ANY_CASE = {"test_fence.py", "test_hostile_coordinator.py"}
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests over real processes, and keep those of a file on one worker, so that processes start once."""
+    """Mark the tests of deployments, which take long."""
     for item in items:
-        deployed = item.path.parent == _HERE / "end_to_end" / "flower"
-        if deployed and item.path.name not in _IN_ANY_CASE:
+        if item.path.parent == _HERE / "end_to_end" / "flower" and item.path.name not in _IN_ANY_CASE:
             item.add_marker(pytest.mark.loopback)
-        if deployed or item.path.name == "test_loopback.py":
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
