@@ -21,7 +21,6 @@ from multicentre.federation.errors import ConfigurationError
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(self_test() is not None, reason="the installed flwr offers no fast mode"),
-    pytest.mark.xdist_group("flower"),
 ]
 
 SITES = ("lyon", "nantes")
