@@ -37,8 +37,8 @@ _APPROVE = "The site's steward approves studies: multicentre site approve STUDY.
 class Held:
     """A study as this site holds it: its data in memory, and the one guard of all its runs.
 
-    The guard lasts as long as the process: what it remembers of steps that broke, and of noise without a budget, does
-    not begin anew because a coordinator opens another run.
+    The guard lasts until the steward changes study, settings or data: what it remembers of steps that broke, and of
+    noise without a budget, does not begin anew because a coordinator opens another run.
     """
 
     approved: ApprovedStudy

@@ -98,7 +98,7 @@ class _QuickGrid(Grid):
         return self._grid.send_and_receive(messages, timeout=timeout)
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """Return the replies that have come whole; they are confirmed beside what follows."""
+        """Return the replies that are all there; those that came in parts are confirmed beside what follows."""
         wanted = list(message_ids)
         self._coming = {number: self._coming[number] for number in wanted if number in self._coming}
         whole = self._look([number for number in wanted if number not in self._coming])
