@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTHON ?=
 UV ?= uv
-# Tests of the networks need torch. DEEP=0 leaves it out and skips them.
+# Tests of the networks need torch and are slow tests. DEEP=0 leaves it out and skips them.
 DEEP ?= 1
 
 # Byte code is left to the first import: most of it is never needed, and it is half of the time of an installation.
@@ -17,9 +17,19 @@ CORE := $(VENV)/core.stamp
 TOOLS := $(VENV)/tools.stamp
 TORCH := $(VENV)/torch.stamp
 FLOWER := $(VENV)/flower.stamp
+MUTATION := $(VENV)/mutation.stamp
 NETWORKS := $(if $(filter 0,$(DEEP)),,$(TORCH))
 
-.PHONY: help demo consortium dissolve test loopback check lint types imports format lock clean
+# The matrices of tests are small: more threads would slow them down.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+# Files, not single tests, are dealt to the workers, so that what a file starts is started once.
+WORKERS := --numprocesses auto --dist loadfile
+KERNELS := $(wildcard tests/unit/*/kernels)
+
+# Byte code is kept for the next run, and for the many processes that tests start.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: help demo consortium dissolve test test-all test-rest mutate check lint types imports format lock clean
 .NOTPARALLEL:
 
 help: ## list the targets
@@ -35,11 +45,20 @@ dissolve: ## end the processes of `make consortium`
 	@if [ -x $(BIN)/python ]; then $(BIN)/python examples/consortium/consortium.py down; \
 	else echo "Nothing to end: there is no $(VENV)."; fi
 
-test: check $(NETWORKS) ## all checks, then all tests (DEEP=0: without torch)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile
+test: lint imports ## all checks, then the quick tests
+	@# Types take one processor and the compilation of kernels another: side by side, before the workers need both.
+	@$(BIN)/mypy & $(PYTEST) -q $(KERNELS); kernels=$$?; wait $$! && exit $$kernels
+	$(PYTEST) $(WORKERS) -m "not slow" $(addprefix --ignore=,$(KERNELS))
 
-loopback: $(TOOLS) ## over real processes: deployments, losses, hostile parties, every method (long)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "" tests/end_to_end/flower tests/contracts/test_loopback.py
+test-all: test test-rest ## everything
+
+test-rest: $(NETWORKS) $(TOOLS) ## what make test leaves out: slow tests, more examples, docstrings (DEEP=0: without torch)
+	$(PYTEST) $(WORKERS) --hypothesis-profile=full -m "slow or hypothesis" --durations=20
+	$(PYTEST) $(WORKERS) --doctest-modules src
+
+mutate: $(MUTATION) ## mutation testing of ROOM=federation or ROOM=privacy (long; ONLY='*terms*', SAMPLE=100, JOBS=2)
+	@OMP_NUM_THREADS=1 $(BIN)/python tests/mutation/mutate.py $(or $(ROOM),federation) \
+		$(if $(ONLY),--only '$(ONLY)') $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(JOBS),--jobs $(JOBS))
 
 check: lint types imports ## lint, types and imports
 
@@ -62,6 +81,7 @@ lock: ## resolve the locked dependencies anew (needs uv; UPGRADE=--upgrade takes
 		--output-file requirements/test.lock
 	$(LOCK) $(UPGRADE) --constraint requirements/test.lock --output-file requirements/core.lock
 	$(LOCK) $(UPGRADE) --extra flower --constraint requirements/test.lock --output-file requirements/flower.lock
+	$(LOCK) $(UPGRADE) --group mutation --constraint requirements/test.lock --output-file requirements/mutation.lock
 
 clean: dissolve ## remove the environment and every cache
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
@@ -97,6 +117,11 @@ $(TOOLS): requirements/test.lock $(CORE)
 $(FLOWER): requirements/flower.lock $(CORE)
 	@echo "Installing Flower into $(VENV) (once; about half a minute)"
 	@$(INSTALL) --no-deps --require-hashes -r requirements/flower.lock
+	@touch $@
+
+$(MUTATION): requirements/mutation.lock $(TOOLS)
+	@echo "Installing mutmut into $(VENV) (once)"
+	@$(INSTALL) --no-deps --require-hashes -r requirements/mutation.lock
 	@touch $@
 
 $(TORCH): requirements/deep.txt $(TOOLS)

@@ -1,6 +1,17 @@
-"""Leaves the examples of modules out whose extra is not installed."""
+"""Collection rules and Hypothesis profiles, shared by the tests and the doctests of modules."""
 
+import os
 from importlib.util import find_spec
+
+from hypothesis import HealthCheck, settings
 
 _NEED = {"torch": "src/multicentre/multiview/vae/*", "flwr": "src/multicentre/engines/flower/*"}
 collect_ignore_glob = [files for library, files in _NEED.items() if not find_spec(library)]
+
+# No test fails because a machine is slow, busy or unlucky: there is no deadline, and the quick profile always draws the
+# same examples. The full one (--hypothesis-profile=full) draws others on every machine but in continuous integration.
+# A test that needs another number of examples takes support.examples, so that both profiles scale it.
+_COMMON = settings(deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("quick", _COMMON, max_examples=20, derandomize=True)
+settings.register_profile("full", _COMMON, max_examples=100, derandomize="CI" in os.environ)
+settings.load_profile("quick")

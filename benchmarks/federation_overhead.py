@@ -15,10 +15,10 @@ from multicentre.federation.steps import Release, SitePart, step
 
 SIZE = 10
 ARRANGEMENTS = {
-    "in process": {},
-    "in process, strict (through the wire format)": {"strict": True},
-    "in process, masked sums": {"secure_sum": True},
-    "in process, strict, masked sums": {"strict": True, "secure_sum": True},
+    "in process, sums unmasked": {"secure_sum": False},
+    "in process, strict (through the wire format), sums unmasked": {"strict": True, "secure_sum": False},
+    "in process, masked sums": {},
+    "in process, strict, masked sums": {"strict": True},
 }
 
 

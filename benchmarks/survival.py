@@ -165,7 +165,7 @@ def grow_alone(sites: Sites) -> None:
     """Grow trees on each site's patients, binned once: the yardstick."""
     for data in sites.values():
         settings, rng = TreeSettings(), np.random.default_rng(0)
-        fit_forest(Patients(data, _agreed(data), 0), N_TREES, settings, rng)
+        fit_forest(Patients(data, _agreed(data)), N_TREES, settings, rng)
 
 
 def _agreed(data: mc.data.SurvivalData) -> Agreed:
@@ -176,7 +176,7 @@ def _agreed(data: mc.data.SurvivalData) -> Agreed:
     first = np.cumsum([0, *map(len, edges)])
     grid = np.unique(np.quantile(data.time[data.event == 1], shares))
     n = float(len(data))
-    return Agreed(data.columns, "", 1, False, n, n, grid, centre, spread, np.concatenate(edges), first)
+    return Agreed(data.columns, "", 1, n, n, grid, centre, spread, np.concatenate(edges), first)
 
 
 def predict(n_runs: int) -> list[dict[str, Any]]:

@@ -81,12 +81,12 @@ def time_ours(X: np.ndarray, times: np.ndarray, events: np.ndarray, n_runs: int)
     first = np.cumsum([0, *map(len, edges)])
     grid = grid_of(times, events)
     agreed = Agreed(
-        data.columns, "", 1, False, float(len(X)), float(events.sum()), grid, X.mean(axis=0), X.std(axis=0),
+        data.columns, "", 1, float(len(X)), float(events.sum()), grid, X.mean(axis=0), X.std(axis=0),
         np.concatenate(edges), first,
     )  # fmt: skip
 
     def grow(columns: str, n_trees: int) -> None:
-        patients, settings = Patients(data, agreed, 0), TreeSettings(n_columns=columns)
+        patients, settings = Patients(data, agreed), TreeSettings(n_columns=columns)
         if n_trees == 1:
             fit_trees(patients, np.ones(len(X)), settings)
         else:

@@ -1,9 +1,12 @@
-"""Where the tests look for data sets that the package does not ship, and which of them take long."""
+"""Location of the data sets that the package does not ship, and fixtures of many tests."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from support.noise import seed_noise
 
 _HERE = Path(__file__).resolve().parent
 _SIBLING = _HERE.parents[1] / "shared" / "data"
@@ -11,11 +14,16 @@ _SIBLING = _HERE.parents[1] / "shared" / "data"
 if _SIBLING.is_dir():
     os.environ.setdefault("MULTICENTRE_DATA", str(_SIBLING))
 
-_IN_ANY_CASE = {"test_fence.py", "test_hostile_coordinator.py"}
+
+@pytest.fixture(autouse=True, scope="session")
+def _without_fsync() -> Iterator[None]:
+    """Skip fsync: it protects from power cuts alone, and takes most of the time of some tests on a slow disk."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda handle: None)
+        yield
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of deployments, which take long."""
-    for item in items:
-        if item.path.parent == _HERE / "end_to_end" / "flower" and item.path.name not in _IN_ANY_CASE:
-            item.add_marker(pytest.mark.loopback)
+@pytest.fixture
+def seeded_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw the noise of differential privacy from a seed, where a test is not about the noise itself."""
+    seed_noise(monkeypatch)

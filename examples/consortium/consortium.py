@@ -1,5 +1,9 @@
 """A coordinator, its proxy and three hospitals as processes of this machine; every command is shown as it is run.
 
+The proxy is nginx, where it is on the PATH. Without it the hospitals connect to the coordinator directly: other
+machines still reach nothing, but every account on this machine can register sites and submit runs, so that is for a
+trial alone.
+
 ``up`` founds the consortium, starts it, runs a study over it and shows what left the hospitals; ``down`` ends all
 processes that ``up`` started, those alone, and removes the folder, however far ``up`` came.
 """
@@ -8,6 +12,7 @@ import argparse
 import contextlib
 import json
 import os
+import random
 import shlex
 import shutil
 import signal
@@ -26,13 +31,19 @@ FOLDER = Path("build/consortium")
 SITES = ("lyon", "porto", "turin")
 MULTICENTRE = str(Path(sys.executable).parent / "multicentre")
 MARKER = "processes.json"
-START_S, STOP_S = 90, 20
+# Both limits only stop what hangs: a process starts within seconds on an idle machine, within minutes on a busy one.
+START_S, STOP_S = 600, 60
+FENCE = {
+    "nginx": "its proxy lets nothing but the sites' own routes in",
+    "none": "there is no proxy without nginx, so this is for a trial alone: other machines reach nothing, but every "
+    "account on this machine can register sites and submit runs",
+}
 
 
 def up(folder: Path, mode: str) -> None:
     deal_patients(folder)
     shutil.copy(HERE / "study.toml", folder)
-    print("\n== The coordinator founds a consortium and starts; its proxy lets nothing but the sites' own routes in")
+    print(f"\n== The coordinator founds a consortium and starts; {FENCE[proxy()]}")
     found(folder)
     start(folder, "coordinator", "coordinator", "up", "--folder", "coordinator", "--proxy", proxy())
     wait_for(folder, "coordinator", "Ready")
@@ -156,12 +167,14 @@ def deal_patients(folder: Path) -> None:
 
 
 def found(folder: Path) -> None:
-    inner, hub, outer = free_ports(3)
-    port = outer if proxy() == "nginx" else inner
-    ports = ("--superlink-port", str(inner), "--hub-port", str(hub))
-    where = ("--host", "localhost", "--port", str(port), "--listen", f"127.0.0.1:{outer}")
-    run(folder, "study", "init", "coordinator", *where, *ports)
-    (folder / "address").write_text(f"localhost:{port}")
+    """Make the coordinator's folder, with free ports, and note the address that the hospitals connect to."""
+    superlink, hub, public = map(str, free_ports(3))
+    run(
+        folder,
+        *("study", "init", "coordinator", "--host", "localhost", "--port", public),
+        *("--superlink-port", superlink, "--hub-port", hub),
+    )
+    (folder / "address").write_text(f"localhost:{public if proxy() == 'nginx' else superlink}")
 
 
 def address(folder: Path) -> str:
@@ -169,16 +182,20 @@ def address(folder: Path) -> str:
 
 
 def proxy() -> str:
-    """Return who keeps outsiders out: nginx where it is installed; else nobody but this machine can connect."""
+    """Return the proxy of ``coordinator up``: nginx where it is on the PATH, else none."""
     return "nginx" if shutil.which("nginx") else "none"
 
 
 def free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        taken = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in taken:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in taken]
+    """Return unused ports below those that systems give to outgoing connections, which could take one meanwhile."""
+    ports: list[int] = []
+    for port in random.SystemRandom().sample(range(10_000, 32_768), 1_000):
+        with socket.socket() as tried, contextlib.suppress(OSError):
+            tried.bind(("127.0.0.1", port))
+            ports.append(port)
+        if len(ports) == count:
+            return ports
+    sys.exit("This machine has no free port between 10000 and 32767.")
 
 
 def run(folder: Path, *arguments: str, shown: bool = True) -> None:

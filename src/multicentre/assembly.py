@@ -24,11 +24,12 @@ from multicentre.federation.progress import Listener, Silence
 from multicentre.federation.runtime import SiteRuntime, WorkedOn
 from multicentre.federation.steps import SitePart
 from multicentre.federation.storage import Store, check_site_name, write_atomically
-from multicentre.federation.terms import Quorum, Terms
+from multicentre.federation.terms import Quorum, RefusingSites, Terms
 from multicentre.privacy.card import DisclosureCard, disclosure_card
 from multicentre.privacy.guard import Guard
 from multicentre.privacy.ledger import Ledger
-from multicentre.privacy.policy import Policy
+from multicentre.privacy.people import Counted, people_of
+from multicentre.privacy.policy import Policy, least_in_total, loosest_of
 from multicentre.privacy.pseudonyms import PseudonymKey
 from multicentre.privacy.secure_sum.identity import Identity
 from multicentre.privacy.secure_sum.seal import MaskingSeal
@@ -47,12 +48,14 @@ class Federation(coordinator.Federation):
         sites: Mapping[str, Any],
         *,
         policy: Policy | str | Path | Mapping[str, Policy] | None = None,
-        secure_sum: bool = False,
+        secure_sum: bool = True,
         strict: bool = False,
         study: str = "study",
         quorum: Quorum = "all",
         time_limit_s: float | None = None,
         sites_per_patient: int = 1,
+        one_row_per_patient: bool = False,
+        refusing_sites: RefusingSites = "stop",
         pseudonym_key: PseudonymKey | Mapping[str, PseudonymKey] | None = None,
         folder: str | Path | None = None,
         listener: Listener | None = None,
@@ -66,8 +69,9 @@ class Federation(coordinator.Federation):
             Each site's name and data (``multicentre.data.MultiViewData``, say).
         policy : Policy, path or mapping, optional
             One policy for all sites (an object or a ``policy.toml``), or one by site's name.
-        secure_sum : bool, default False
-            Sums are masked: the coordinator learns the sum and no summand.
+        secure_sum : bool, default True
+            Mask the sums: the coordinator receives the sum and no summand. A single site has no other to mask its
+            answers with; its sums leave unmasked. Unmasked, each site's cells must meet its policy's minimum.
         strict : bool, default False
             Every message goes through the wire format.
         study : str
@@ -78,6 +82,13 @@ class Federation(coordinator.Federation):
             Seconds that a site may take for one step.
         sites_per_patient : int, default 1
             At how many sites one patient may have records; differential privacy adds up over them.
+        one_row_per_patient : bool, default False
+            State that every record of a site is of another patient. Needed for a privacy budget where data have neither
+            `ids` nor identifiers; without either, minimum counts are of records.
+        refusing_sites : {"stop", "leave_out"}, default "stop"
+            End a fit when a site's policy or guard refuses, or make it without the site. The fit's ``left_out_`` names
+            such sites and their reasons. ``quorum`` says how many sites must remain; "all" means all that do not
+            refuse.
         pseudonym_key : PseudonymKey or mapping of str to PseudonymKey, optional
             The key under which sites make pseudonyms of identifiers, one for all or one by site's name. By default it
             follows from the study's name, so that folds repeat: that is no secret, and none is needed where all records
@@ -92,7 +103,8 @@ class Federation(coordinator.Federation):
         Raises
         ------
         ConfigurationError
-            No site, a name that cannot be a folder's, or a quorum that cannot be met.
+            No site, a name that cannot be a folder's, a quorum that cannot be met, or `one_row_per_patient` where an
+            identifier repeats.
 
         Examples
         --------
@@ -100,16 +112,17 @@ class Federation(coordinator.Federation):
         >>> labelled = mc.datasets.simulate_sd(seed=1)
         >>> sites = mc.datasets.split_scenario(labelled, "IID", n_sites=3, seed=0)
         >>> data = {name: site.data for name, site in sites.items()}
-        >>> mc.Federation.in_process(data, policy=mc.Policy(min_patients=20), secure_sum=True)
+        >>> mc.Federation.in_process(data, policy=mc.Policy(min_patients=20))
         Federation(centre-1, centre-2, centre-3; sums masked, quorum all)
         """
         root = None if folder is None else Path(folder)
         guards = {
-            name: new_guard(name, data, policy_here, Ledger(_inside(root, name, "ledger.jsonl")))
+            name: new_guard(name, data, policy_here, Ledger(_inside(root, name, "ledger.jsonl")), one_row_per_patient)
             for name, data, policy_here in _with_policies(sites, policy)
         }
         _warn_of_short_memory(guards)
-        identities = {name: Identity.generate() for name in guards} if secure_sum else {}
+        masked = secure_sum and len(guards) > 1
+        identities = {name: Identity.generate() for name in guards} if masked else {}
         public = {name: identity.public for name, identity in identities.items()}
         runtimes = {
             name: open_site(
@@ -124,12 +137,14 @@ class Federation(coordinator.Federation):
             for name, data in sites.items()
         }
         engine: Engine = InProcess(runtimes, strict=strict)
+        policies = [guard.policy for guard in guards.values()]
         federation = cls(
             Faulty(engine, faults) if faults else engine,
-            terms=Terms(study, quorum, time_limit_s, sites_per_patient),
-            summation=_summation(secure_sum, [guard.policy.colluding_sites for guard in guards.values()]),
+            terms=Terms(study, quorum, time_limit_s, sites_per_patient, refusing_sites, _counted(guards.values())),
+            summation=_summation(masked, policies),
             store=None if root is None else Store(root / "checkpoints"),
             listener=listener,
+            least_in_total=least_in_total(policies),
         )
         federation._guards = guards
         return federation
@@ -139,13 +154,14 @@ class Federation(coordinator.Federation):
         cls,
         carrier: Carrier,
         *,
-        secure_sum: bool = False,
+        secure_sum: bool = True,
         study: str = "study",
         agreed: str = "",
         quorum: Quorum = "all",
         time_limit_s: float | None = None,
         patience_s: float = PATIENCE_S,
         sites_per_patient: int = 1,
+        refusing_sites: RefusingSites = "stop",
         folder: str | Path | None = None,
         listener: Listener | None = None,
         faults: Faults | None = None,
@@ -156,7 +172,7 @@ class Federation(coordinator.Federation):
         ----------
         carrier : Carrier
             What brings letters to the sites: Flower, say.
-        secure_sum, study, quorum, time_limit_s, sites_per_patient, listener, faults
+        secure_sum, study, quorum, time_limit_s, sites_per_patient, refusing_sites, listener, faults
             As for :meth:`in_process`.
         agreed : str
             Hash of the terms of the study (``multicentre.studies.terms.digest_of``); a site that approved others
@@ -169,25 +185,30 @@ class Federation(coordinator.Federation):
         Raises
         ------
         MulticentreError
-            A site refuses to take part. No federation is made, and the carrier is closed.
+            Sites refuse to take part, and are not to be left out. No federation is made, and the carrier is closed.
         """
         root = None if folder is None else Path(folder)
         run, attempt = _run_of(root)
-        opening = Opening(run, attempt, study, agreed, carrier.sites, secure_sum)
+        masked = secure_sum and len(carrier.sites) > 1
+        opening = Opening(run, attempt, study, agreed, carrier.sites, masked)
         engine = RemoteEngine(carrier, opening, patience_s=patience_s, listener=listener)
         try:
-            away = engine.open(time_limit_s)
+            away, refusals = engine.open(time_limit_s)
             for site, error in away.items():
                 (listener or Silence()).site_lost(site, str(error))
+            policies = [_policy_told(facts) for facts in engine.facts.values()]
             federation = cls(
                 Faulty(engine, faults) if faults else engine,
-                terms=Terms(study, quorum, time_limit_s, sites_per_patient),
-                summation=_summation(
-                    secure_sum, [_policy_told(told).colluding_sites for told in engine.facts.values()]
+                terms=Terms(
+                    study, quorum, time_limit_s, sites_per_patient, refusing_sites, _counted_by(engine.facts.values())
                 ),
+                summation=_summation(masked, policies),
                 store=None if root is None else Store(root / "checkpoints"),
                 listener=listener,
+                least_in_total=least_in_total(policies),
             )
+            if refusals:
+                federation._leave_out_refusing(refusals)
         except BaseException:
             engine.close()
             raise
@@ -223,15 +244,15 @@ class Federation(coordinator.Federation):
         policies = [guard.policy for guard in self._guards.values()] or [
             _policy_told(one) for one in self.told.values()
         ]
-        loosest = min(policies, key=lambda policy: policy.min_patients, default=Policy())
         return disclosure_card(
             part,
             protection=self.protection,
             n_sites=len(self.sites),
-            policy=loosest,
+            policy=loosest_of(policies),
             plan=plan,
             sites_per_patient=self.terms.sites_per_patient,
             asked=asked,
+            counted=self.terms.counted,
         )
 
 
@@ -285,9 +306,18 @@ def open_site(
     return SiteRuntime(name, _allowed(data, policy, name), guard, seal=seal, store=store, key=key, worked_on=worked_on)
 
 
-def new_guard(name: str, data: Any, policy: Policy, ledger: Ledger) -> Guard:
-    """Return the guard of a site, which knows its patients' ids for the memory of cohorts."""
-    return Guard(policy, ledger, _ids(data), site=name)
+def new_guard(name: str, data: Any, policy: Policy, ledger: Ledger, one_row_per_patient: bool = False) -> Guard:
+    """Return the guard of a site, which counts the persons to whom its records belong.
+
+    Raises
+    ------
+    ConfigurationError
+        The study states that there is one row per patient, and an identifier repeats.
+    """
+    people = people_of(data, name, one_row_per_patient=one_row_per_patient)
+    # The length of data whose rows cannot be taken (a mapping, say) is no number of records.
+    n_records = len(data) if hasattr(data, "take") else None
+    return Guard(policy, ledger, people, site=name, n_records=n_records)
 
 
 def facts_of(policy: Policy) -> dict[str, Any]:
@@ -302,8 +332,9 @@ def _policy_told(facts: Mapping[str, Any]) -> Policy:
         raise MessageError("what a site told of its policy cannot be read", where="opening") from None
 
 
-def _summation(secure_sum: bool, colluding: Sequence[int]) -> Summation:
-    return MaskedSummation(n_colluding=max(colluding, default=0)) if secure_sum else PlainSummation()
+def _summation(masked: bool, policies: Sequence[Policy]) -> Summation:
+    colluding = max((policy.colluding_sites for policy in policies), default=0)
+    return MaskedSummation(n_colluding=colluding) if masked else PlainSummation()
 
 
 def _run_of(root: Path | None) -> tuple[str, int]:
@@ -356,9 +387,20 @@ def _allowed(data: Any, policy: Policy, site: str) -> Any:
 
 
 _SHORT = 12
-_TOLD = ("min_patients", "colluding_sites", "min_sites_in_sum", "secure_sums_only", "relations")
+_TOLD = (
+    "min_patients",
+    "min_patients_in_total",
+    "colluding_sites",
+    "min_sites_in_sum",
+    "secure_sums_only",
+    "relations",
+)
 
 
-def _ids(data: Any) -> Iterable[object]:
-    ids = getattr(data, "ids", None)
-    return () if ids is None else ids
+def _counted(guards: Iterable[Guard]) -> Counted:
+    return "records" if any(guard.people.counted == "records" for guard in guards) else "patients"
+
+
+def _counted_by(facts: Iterable[Mapping[str, Any]]) -> Counted:
+    """Return what sites of other machines count: records, unless each of them told that it counts patients."""
+    return "patients" if all(told.get("counted") == "patients" for told in facts) else "records"

@@ -23,6 +23,7 @@ from multicentre.federation.noise import Plan
 from multicentre.federation.rounds import History
 from multicentre.federation.steps import SitePart
 from multicentre.federation.storage import write_atomically
+from multicentre.missing import HandlesMissing, MissingValues
 from multicentre.privacy.card import DisclosureCard, disclosure_card
 from multicentre.privacy.guarantee import Guarantee
 from multicentre.privacy.statement import guarantee_of
@@ -61,6 +62,8 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-le
     ----------
     history_ : list of dict
         One entry a round, after a fit.
+    left_out_ : dict of str to str
+        Sites that the fit was made without because they refused (``refusing_sites="leave_out"``), and why.
     privacy_ : Guarantee or None
         What the fit promises a patient; None without differential privacy.
     """
@@ -70,6 +73,7 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-le
     """What aligns the sites' records before a fit, of methods whose sites hold different views of the same patients."""
     figures: ClassVar[Mapping[str, Figure]] = {}
     history_: History
+    left_out_: Mapping[str, str]
     privacy_: Guarantee | None
 
     def fit(self, federation: Federation, y: None = None) -> Self:
@@ -93,8 +97,13 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-le
                 mend="Make one with multicentre.Federation.in_process({site: data}).",
             )
         parameters = json.dumps(self.get_params(deep=False), sort_keys=True, default=str)
-        self._federation = federation.begin(self.site_part, parameters, plan=self.privacy_plan())
-        self._fit(self._federation)
+        is_aligned = self.aligned_by is not None  # with all sites, so that none can be left out any more
+        for attempt in federation.attempts(
+            self.site_part, parameters, plan=self.privacy_plan(), restarts=not is_aligned
+        ):
+            with attempt as self._federation:
+                self._fit(self._federation)
+        self.left_out_ = self._federation.left_out
         self.privacy_ = guarantee_of(self._federation)
         return self
 
@@ -174,8 +183,11 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-le
             "parameters": self.get_params(deep=False),
             "facts": facts,
             "history": self.history_,
+            "left_out": dict(getattr(self, "left_out_", {})),
             "privacy": self.privacy_ and asdict(self.privacy_),
         }
+        if isinstance(self, HandlesMissing):
+            description["missing"] = self.missing_values_.to_dict()
         with (folder / ".model.npz").open("wb") as file:
             np.savez(file, **arrays)
         (folder / ".model.npz").replace(folder / "model.npz")
@@ -204,8 +216,11 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-le
             raise IntegrityError(f"the model is a {kind.__name__}, not a {cls.__name__}", where=str(folder))
         model = kind(**description["parameters"])
         model.history_ = description["history"]
+        model.left_out_ = description.get("left_out", {})
         model.privacy_ = description.get("privacy") and Guarantee(**description["privacy"])
         try:
+            if isinstance(model, HandlesMissing):
+                model.missing_values_ = MissingValues.from_dict(description["missing"])
             model._restore(arrays, description["facts"])
         except (*_UNREADABLE, MessageError) as error:
             what = f"the model is not what it says ({type(error).__name__})"

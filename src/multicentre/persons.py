@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from multicentre.data.identifiers import IDENTIFIER
 from multicentre.federation.coordinator import Federation
-from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused, QuorumLost, RefusedByPolicy
+from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused, ProtocolRefused, QuorumLost
 from multicentre.federation.messages import Message, Nothing, array, arrays, text, texts
 from multicentre.federation.steps import Release, SitePart, step
 from multicentre.privacy.normalisation import NORMALISATION, DateOrder, Kind
@@ -59,6 +59,7 @@ class Fingerprint(Release):
 
     concerns_patients: ClassVar[bool] = False
     fingerprint: str = text("eight digits that are the same for the same key; empty without one")
+    identifier: str = text("name of the column that the default name of identifiers stands for")
 
 
 @dataclass(frozen=True)
@@ -85,8 +86,8 @@ class KeyedPart(SitePart):
 
     @step(releases=Fingerprint, when="once")
     def tell_fingerprint(self, ask: Study) -> Fingerprint:
-        """Tell a fingerprint of the study's key, which stands for no patient."""
-        return Fingerprint("" if self.key is None else self.key.fingerprint(ask.study))
+        """Return a fingerprint of the study's key, which stands for no patient, and the name of a sole identifier."""
+        return Fingerprint("" if self.key is None else self.key.fingerprint(ask.study), self.default_identifier)
 
     @step(releases=Nonce, when="on request")
     def draw_nonce(self, ask: Nothing) -> Nonce:
@@ -99,12 +100,12 @@ class KeyedPart(SitePart):
 
         Raises
         ------
-        RefusedByPolicy
+        ProtocolRefused
             This site's own nonce is not among them, or served before.
         """
         own, told = self._nonce, nonces.get(self.site)
         if not own or told is None or told.tobytes() != own:
-            raise RefusedByPolicy(
+            raise ProtocolRefused(
                 "the label of a question serves once, and with this site's own nonce alone",
                 where=self.site,
                 mend="Have all sites draw anew before each question.",
@@ -132,8 +133,14 @@ class KeyedPart(SitePart):
         except DataError as refused:
             raise DataError(refused.what, where=f"{self.site}, {told.person_key}", mend=refused.mend) from None
 
+    @property
+    def default_identifier(self) -> str:
+        """Name of the column that "identifier" stands for: itself, or a sole one of another name."""
+        columns = getattr(self.data, "identifier", None)
+        return IDENTIFIER if columns is None else str(columns.meant(IDENTIFIER))
+
     def identifiers(self, name: str) -> list[str | None]:
-        """Return a column of identifiers; the records' own names stand in where the site has no column "identifier".
+        """Return a column of identifiers; "identifier" stands for a sole one, or else for the records' own names.
 
         Raises
         ------
@@ -142,7 +149,7 @@ class KeyedPart(SitePart):
         """
         columns = getattr(self.data, "identifier", None)
         if columns is not None:
-            if name not in columns.names:
+            if columns.meant(name) not in columns.names:
                 raise DataError(
                     f"the records have no identifier {name!r}",
                     where=IDENTIFIER,
@@ -233,17 +240,40 @@ def describe_persons(
     }
 
 
-def agree_on_key(federation: Federation, part: type[KeyedPart], study: str) -> str:
-    """Return the fingerprint of the key that all sites hold.
+def agree_on_key(federation: Federation, part: type[KeyedPart], study: str, person_key: str) -> str:
+    """Return the fingerprint of the key that all sites hold, once they mean the same by `person_key`.
 
     Raises
     ------
     ConfigurationError
-        A site has no key, or two sites hold different ones; the message names them.
+        A site has no key, two sites hold different ones, or have sole identifiers of different names.
     """
-    told = {site: answer.fingerprint for site, answer in federation.ask(part.tell_fingerprint, Study(study)).items()}
+    answers = federation.ask(part.tell_fingerprint, Study(study))
+    told = {site: answer.fingerprint for site, answer in answers.items()}
     check_keys(told)
+    check_identifiers(person_key, {site: answer.identifier for site, answer in answers.items()})
     return next(iter(told.values()))
+
+
+def check_identifiers(person_key: str, meant: Mapping[str, str]) -> None:
+    """Check that the default name of identifiers stands for the same column at all sites.
+
+    Raises
+    ------
+    ConfigurationError
+        It does not; the message names the columns.
+
+    Examples
+    --------
+    >>> check_identifiers("identifier", {"lyon": "birth_date", "oslo": "birth_date"})
+    """
+    if person_key == IDENTIFIER and len(set(meant.values())) > 1:
+        raise ConfigurationError(
+            "sites must know people by the same identifier; got "
+            + ", ".join(f"{name!r} at {site}" for site, name in meant.items()),
+            where="person_key",
+            mend="Give the identifiers the same name at all sites, or name one that all sites have.",
+        )
 
 
 def check_keys(fingerprints: Mapping[str, str]) -> None:

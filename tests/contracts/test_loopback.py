@@ -1,4 +1,4 @@
-"""The same numbers over real processes: a coordinator, its proxy, and sites that are agents of their own."""
+"""The same numbers over real processes: a coordinator, its proxy where nginx is installed, and agents of sites."""
 
 import os
 import subprocess
@@ -9,24 +9,25 @@ import numpy as np
 import pytest
 
 import multicentre as mc
-from method_cases import CASES
 from multicentre.privacy.secure_sum.identity import Identity
+from support.method_cases import CASES
 
 pytest.importorskip("flwr", reason="the extra flower is not installed")
 
-from coordinators import add_site, call, found, make_card, processes_of, running, wait_for
 from multicentre.deployment.running import connect_sites
+from support.coordinators import add_site, call, found, make_card, running
+from support.processes import processes_of
+from support.proxies import address_of
+from support.waiting import GENEROUS_S, wait_for
 
-A_FEW = ("toy-mean", "fed-mv-ppca", "dpfact", "fed-msgl", "fed-xgb")
+# One method per kind of data: a call over real processes takes half a second, and only the content of requests differs.
+UNMASKED = ("toy-mean", "fed-mv-ppca", "dpfact", "fed-msgl", "fed-xgb")
 N_SITES = max(len(case.sites()) for case in CASES.values())
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.filterwarnings("ignore:every site's lists:multicentre.federation.errors.DisclosureWarning"),
     pytest.mark.filterwarnings('ignore:solver="observed" is the published algorithm:UserWarning'),
 ]
-every = pytest.mark.parametrize(
-    "name", [name if name in A_FEW else pytest.param(name, marks=pytest.mark.loopback) for name in CASES]
-)
 
 
 class Renamed:
@@ -63,7 +64,7 @@ def carrier(tmp_path_factory):
                 added = add_site(consortium, make_card(name, folder / name / "node"), folder)
                 assert added.returncode == 0, added.stderr
                 agents.append(_agent(consortium, folder, place, name))
-            wait_for(lambda: all("Connected" in (folder / f"{name}.log").read_text() for name in names), 120.0)
+            wait_for(lambda: all("Connected" in (folder / f"{name}.log").read_text() for name in names))
             bridge = connect_sites(consortium.folder, names, lambda line: None)
             try:
                 yield bridge
@@ -73,12 +74,17 @@ def carrier(tmp_path_factory):
         for agent in agents:
             agent.terminate()
         for agent in agents:
-            agent.wait(20)
+            agent.wait(GENEROUS_S)
     assert not processes_of(folder)
 
 
 def _agent(consortium, folder, place, name):
-    command = [sys.executable, str(Path(__file__).parents[1] / "loopback_site.py"), str(place), consortium.address]
+    command = [
+        sys.executable,
+        str(Path(__file__).parents[1] / "support" / "loopback_site.py"),
+        str(place),
+        address_of(consortium),
+    ]
     command += [str(consortium.own_ca), str(folder / name / "node"), str(folder / name)]
     with (folder / f"{name}.log").open("w") as log:
         return subprocess.Popen(
@@ -89,8 +95,11 @@ def _agent(consortium, folder, place, name):
         )
 
 
-@every
-@pytest.mark.parametrize("secure", [False, True], ids=["clear", "masked"])
+@pytest.mark.parametrize(
+    ("name", "secure"),
+    [*((name, True) for name in CASES), *((name, False) for name in UNMASKED)],
+    ids=lambda value: {True: "masked", False: "unmasked"}.get(value, value),
+)
 def test_real_processes_change_no_bit(name, secure, carrier):
     case = CASES[name]
     with mc.Federation.in_process(case.sites(), policy=case.policy, secure_sum=secure, study=name) as federation:

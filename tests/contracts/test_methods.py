@@ -7,26 +7,26 @@ import numpy as np
 import pytest
 
 import multicentre as mc
-from method_cases import CASES
 from multicentre.engines.faults import Faults
 from multicentre.federation.errors import DisclosureRefused, QuorumLost, RefusedByPolicy
 from multicentre.federation.steps import SitePart
-from toy_method import federate
+from support.method_cases import CASES, each_case
+from support.toy_method import federate
 
 pytestmark = [
-    pytest.mark.parametrize("name", CASES),
+    each_case,
     pytest.mark.filterwarnings("ignore:every site's lists:multicentre.federation.errors.DisclosureWarning"),
     pytest.mark.filterwarnings('ignore:solver="observed" is the published algorithm:UserWarning'),
 ]
 secure_or_not = pytest.mark.parametrize("secure", [False, True], ids=["clear", "masked"])
 
 
-def run(name, **options):
-    """Fit a case anew; return its numbers, the number of exchanges, and the federation."""
+def run(name, sites=None, **options):
+    """Fit a case again; return its numbers, the number of exchanges, and the federation."""
     case = CASES[name]
     options.setdefault("faults", Faults())
     options.setdefault("policy", case.policy)
-    with federate(case.sites(), **options) as federation:
+    with federate(case.sites() if sites is None else sites, **options) as federation:
         fitted = case.make().fit(federation)
         return case.numbers(fitted), federation._engine.exchanges, federation
 
@@ -66,6 +66,7 @@ def test_threads_change_no_bit(name, secure):
     assert_same_bits(reference(name, secure)[0], run(name, secure_sum=secure, time_limit_s=60.0)[0])
 
 
+slow = pytest.mark.slow
 PROTECTIONS = {
     "masked": {},
     "losses tolerated": {"quorum": 2},
@@ -74,7 +75,9 @@ PROTECTIONS = {
 }
 
 
-@pytest.mark.parametrize("protection", PROTECTIONS)
+@pytest.mark.parametrize(
+    "protection", [pytest.param(one, marks=() if one == "losses tolerated" else slow) for one in PROTECTIONS]
+)
 def test_masks_change_no_more_than_declared(name, protection):
     clear = reference(name, False)[0]
     options = dict(PROTECTIONS[protection])
@@ -87,7 +90,7 @@ def test_masks_change_no_more_than_declared(name, protection):
 
 
 @secure_or_not
-@pytest.mark.parametrize("part", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("part", [pytest.param(0.0, marks=slow), 0.5, pytest.param(1.0, marks=slow)])
 def test_a_run_broken_off_resumes_with_the_same_bits(name, secure, part, tmp_path):
     numbers, n_exchanges, _ = reference(name, secure)
     at = round(part * (n_exchanges - 1))
@@ -106,7 +109,23 @@ def test_a_site_that_comes_back_after_quorum_was_lost(name, secure, tmp_path):
 
 
 @secure_or_not
-@pytest.mark.parametrize("part", [0.0, 0.4, 1.0])
+@pytest.mark.parametrize("place", [pytest.param(0, id="first", marks=slow), pytest.param(-1, id="last")])
+def test_the_fit_without_a_site_that_never_answered_is_that_of_the_others(name, secure, place):
+    case = CASES[name]
+    sites = dict(case.sites())
+    lost = list(sites)[place]
+    options = {"quorum": len(sites) - 1, "faults": Faults(lose={lost: 0}), "secure_sum": secure}
+    if not case.loses_sites:
+        with pytest.raises(QuorumLost):
+            run(name, **options)
+        return
+    numbers, *_ = run(name, **options)
+    del sites[lost]
+    assert_same_bits(numbers, run(name, sites, secure_sum=secure)[0])
+
+
+@secure_or_not
+@pytest.mark.parametrize("part", [0.4, pytest.param(1.0, marks=slow)])
 def test_a_lost_site_within_the_quorum(name, secure, part):
     case = CASES[name]
     sites = list(case.sites())
@@ -159,7 +178,7 @@ def test_what_left_is_what_the_cards_announce(name, secure):
             (entry["method"], entry["step"], field["field"].partition("[")[0])
             for entry in ledger.entries
             for field in entry["fields"]
-            if field["patients"] is not None
+            if field["records"] is not None
         }
         assert left
         assert left <= announced

@@ -6,18 +6,20 @@ import numpy as np
 import pytest
 
 import multicentre as mc
-from method_cases import CASES
 from multicentre.engines.faults import Faults
 from multicentre.engines.remote import engine
 from multicentre.federation.errors import QuorumLost
-from remote_sites import ByHand, Desks
+from support.method_cases import CASES, each_case
+from support.remote_sites import ByHand, Desks
 
 pytestmark = [
-    pytest.mark.parametrize("name", CASES),
+    each_case,
     pytest.mark.filterwarnings("ignore:every site's lists:multicentre.federation.errors.DisclosureWarning"),
     pytest.mark.filterwarnings('ignore:solver="observed" is the published algorithm:UserWarning'),
 ]
-secure_or_not = pytest.mark.parametrize("secure", [False, True], ids=["clear", "masked"])
+secure_or_not = pytest.mark.parametrize(
+    "secure", [pytest.param(False, id="clear", marks=pytest.mark.slow), pytest.param(True, id="masked")]
+)
 
 
 @pytest.fixture(autouse=True)
@@ -72,14 +74,14 @@ def test_letters_that_are_lost_or_come_twice_change_no_bit_and_no_ledger(name, s
 
 def test_flower_messages_change_no_bit(name, tmp_path, monkeypatch):
     pytest.importorskip("flwr", reason="the extra flower is not installed")
-    from local_grid import local_carrier
+    from support.local_grid import local_carrier
 
     monkeypatch.setattr("multicentre.engines.flower.carrier._SHORTEST_POLL_S", 0.001)
     carrier = local_carrier(desks_of(name, tmp_path).handles)
     assert_same_bits(reference(name, True)[0], fit(name, carrier, secure_sum=True))
 
 
-@pytest.mark.parametrize("part", [0.5, 1.0])
+@pytest.mark.parametrize("part", [0.5, pytest.param(1.0, marks=pytest.mark.slow)])
 def test_a_run_broken_off_and_sites_begun_anew_resume_with_the_same_bits(name, part, tmp_path):
     secure = True
     numbers, n_exchanges, _ = reference(name, secure)
@@ -92,6 +94,7 @@ def test_a_run_broken_off_and_sites_begun_anew_resume_with_the_same_bits(name, p
     assert_same_bits(numbers, fit(name, ByHand(desks.handles), secure_sum=secure, folder=tmp_path))
 
 
+@pytest.mark.slow
 def test_a_coordinator_that_was_killed_between_two_rounds_loses_no_more_than_one(name, tmp_path):
     secure = True
     numbers, n_exchanges, _ = reference(name, secure)

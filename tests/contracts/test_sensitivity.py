@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 import multicentre
 from multicentre.federation.errors import MulticentreError
 from multicentre.federation.steps import SitePart
-from private_cases import CASES
+from support.examples import examples
+from support.private_cases import CASES
 
 each_case = pytest.mark.parametrize("name", CASES)
 extremes = st.sampled_from([0.0, 1e-9, 1.0, -1.0, 5.0, 1e3, -1e6, 1e12])
@@ -35,7 +36,7 @@ def rows_of(case, n):
 
 
 @each_case
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(examples(150), suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_one_patient_moves_a_release_by_no_more_than_it_declares(name, data):
     case = CASES[name]

@@ -7,11 +7,15 @@ from pathlib import Path
 
 import pytest
 
+OTHERS = ("tables.md", "vertical.md", "small-sites.md", "missing-data.md")
 PAGES = sorted((Path(__file__).resolve().parents[2] / "docs" / "methods").glob("*.md"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    "page", [*PAGES, *(PAGES[0].parents[1] / name for name in ("tables.md", "vertical.md"))], ids=lambda page: page.stem
+    "page",
+    [*PAGES, *(PAGES[0].parents[1] / name for name in OTHERS)],
+    ids=lambda page: page.stem,
 )
 def test_the_examples_run(page, capsys):
     if page.stem in ("vae", "fed-deep-surv") and importlib.util.find_spec("torch") is None:

@@ -11,6 +11,8 @@ from multicentre.reproduction.fed_mv_ppca import methods, reproduce
 from multicentre.reproduction.fed_mv_ppca.aggregate import find
 from multicentre.reproduction.fed_mv_ppca.plan import QUICK, Cell
 
+pytestmark = pytest.mark.slow
+
 TINY = dataclasses.replace(
     QUICK,
     cells=(Cell("IID", 1), Cell("IID", 3), Cell("K", 3)),

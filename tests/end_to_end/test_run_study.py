@@ -8,13 +8,13 @@ from functools import wraps
 import numpy as np
 import pytest
 
-import events_toy
-import studies_toy
+from multicentre.cli.summary import describe_run
 from multicentre.federation.errors import (
     ConfigurationError,
     DataError,
     DisclosureRefused,
     IntegrityError,
+    LeftOutWarning,
     QuorumLost,
     RefusedByPolicy,
 )
@@ -23,7 +23,8 @@ from multicentre.reports import write_report
 from multicentre.studies import RunFolder, read_study, resume_run, run_study
 from multicentre.studies.methods import METHODS
 from multicentre.studies.sites import read_sites
-from studies_toy import STUDY, TOY, Interrupts, write_study
+from support import events_toy, studies_toy
+from support.studies_toy import STUDY, TOY, Interrupts, write_study
 
 
 @pytest.fixture(autouse=True)
@@ -34,6 +35,9 @@ def _toy(monkeypatch):
 
 def with_privacy(text):
     return f"{STUDY}\n[privacy]\n{text}\n"
+
+
+UNMASKED = with_privacy("secure_sum = false")
 
 
 def model_of(folder):
@@ -47,7 +51,7 @@ def runs(tmp_path):
 
 @pytest.mark.parametrize("secure", [False, True], ids=["clear", "masked"])
 def test_run_leaves_a_whole_folder(tmp_path, secure):
-    text = with_privacy("secure_sum = true") if secure else STUDY
+    text = STUDY if secure else UNMASKED
     folder = run_study(read_study(write_study(tmp_path, text)))
     assert runs(tmp_path) == [folder.path]
     assert {path.name for path in folder.path.iterdir()} >= {
@@ -60,7 +64,7 @@ def test_run_leaves_a_whole_folder(tmp_path, secure):
     assert facts["bytes_from_sites"] > 0 < facts["bytes_to_sites"]
     assert facts["calls_per_site"] == 6 + 2 * secure
     # 12 patients of lyon lack view b: enough to be told; porto lacks the view altogether.
-    assert facts["sites"][0] == {"name": "lyon", "patients": 40, "parts": {"a": 40, "b": 28}}
+    assert facts["sites"][0] == {"name": "lyon", "patients": 40, "records": 40, "parts": {"a": 40, "b": 28}}
     assert facts["sites"][2]["parts"] == {"a": 35}
     assert [entry["name"] for entry in facts["headline"]] == ["error", "error, a", "error, b"]
     with (folder.path / "history.csv").open() as file:
@@ -71,7 +75,7 @@ def test_run_leaves_a_whole_folder(tmp_path, secure):
 
 
 def test_ledgers_agree_with_the_disclosure_summary(tmp_path):
-    folder = run_study(read_study(write_study(tmp_path)))
+    folder = run_study(read_study(write_study(tmp_path, UNMASKED)))
     disclosure = folder.read("disclosure.json")
     for site, path in folder.ledgers().items():
         head = verify_ledger(path)
@@ -85,10 +89,11 @@ def test_ledgers_agree_with_the_disclosure_summary(tmp_path):
     assert disclosure["card"]["method"] == "toy"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("secure", [False, True], ids=["clear", "masked"])
 @pytest.mark.parametrize("stop", [Interrupts(3), Interrupts(2, "compare: pooled")], ids=["fit", "comparison"])
 def test_interrupted_run_resumes_to_the_same_model(tmp_path, secure, stop):
-    text = with_privacy("secure_sum = true") if secure else STUDY
+    text = STUDY if secure else UNMASKED
     whole = run_study(read_study(write_study(tmp_path / "whole", text)))
     study = read_study(write_study(tmp_path / "broken", text))
     with pytest.raises(KeyboardInterrupt) as caught:
@@ -117,7 +122,7 @@ def test_interrupted_run_resumes_to_the_same_model(tmp_path, secure, stop):
 def test_killed_run_resumes(tmp_path):
     """A kill leaves the status at "running" and may tear the last line of a ledger."""
     with pytest.raises(KeyboardInterrupt):
-        run_study(read_study(write_study(tmp_path)), listener=Interrupts(3))
+        run_study(read_study(write_study(tmp_path, UNMASKED)), listener=Interrupts(3))
     (path,) = runs(tmp_path)
     folder = RunFolder.open(path)
     folder.update(status="running", calls_per_site=0)
@@ -201,7 +206,9 @@ def test_patient_values_stay_out_of_messages(tmp_path):
 
 
 def test_guard_refusal_keeps_the_ledger(tmp_path):
-    text = with_privacy("[privacy.policy]\nmin_patients = 20\n[privacy.sites.oslo]\nmin_patients = 31")
+    text = with_privacy(
+        "secure_sum = false\n[privacy.policy]\nmin_patients = 20\n[privacy.sites.oslo]\nmin_patients = 31"
+    )
     with pytest.raises(DisclosureRefused) as caught:
         run_study(read_study(write_study(tmp_path, text)))
     assert caught.value.exit_code == 5
@@ -237,6 +244,7 @@ def test_error_before_anything_left_removes_the_folder(tmp_path):
     assert runs(tmp_path / "second") == []
 
 
+@pytest.mark.slow
 def test_broken_step_can_be_resumed_and_its_text_stays_at_the_site(tmp_path, monkeypatch):
     study = read_study(write_study(tmp_path))
     whole = run_study(study)
@@ -298,12 +306,55 @@ def test_lost_site_is_named_when_the_quorum_allows(tmp_path, monkeypatch):
     assert any(site == "porto" and "fit: " in str(reason) for site, reason in listener.heard)
 
 
+SMALL = '[run]\nrefusing_sites = "leave_out"\n[privacy.sites.porto]\nmin_patients = 36\n'
+FEW = "the site has fewer patients than its policy's minimum of 36"
+
+
+@pytest.mark.parametrize("secure", [False, True], ids=["unmasked", "masked"])
+def test_a_small_site_is_left_out_and_every_output_says_so(tmp_path, secure):
+    text = f"{STUDY}\n[privacy]\nsecure_sum = {str(secure).lower()}\n{SMALL}"
+    with pytest.warns(LeftOutWarning, match=rf"without 1 of 3 sites, which refuse \(porto: {FEW}\)"):
+        folder = run_study(read_study(write_study(tmp_path, text)))
+    assert folder.facts["left_out"] == {"porto": FEW}
+    assert (folder.facts["status"], folder.facts["lost"], folder.facts["losses"]) == ("finished", [], {})
+    assert "porto" not in folder.read("comparison.json")["figures"][0]["site_alone"]
+    assert json.loads((folder.path / "model" / "model.json").read_text())["left_out"] == {"porto": FEW}
+    page = write_report(folder.path).read_text(encoding="utf-8")
+    assert "Without 1 of 3 sites, which refuse." in page
+    assert "toy · 2 of 3 sites" in page
+    assert describe_run(folder).startswith(f"Fitted without 1 of 3 sites, which refuse (porto: {FEW})")
+    two = STUDY.partition("[sites.porto]")[0] + f"\n[privacy]\nsecure_sum = {str(secure).lower()}\n"
+    without = run_study(read_study(write_study(tmp_path / "two", two)))
+    assert {name: values.tobytes() for name, values in model_of(folder).items()} == {
+        name: values.tobytes() for name, values in model_of(without).items()
+    }
+
+
+def test_a_run_without_a_small_site_resumes_to_the_same_model(tmp_path):
+    text = f"{STUDY}\n{SMALL}"
+    with pytest.warns(LeftOutWarning):
+        whole = run_study(read_study(write_study(tmp_path / "whole", text)))
+    study = read_study(write_study(tmp_path / "broken", text))
+    with pytest.warns(LeftOutWarning), pytest.raises(KeyboardInterrupt):
+        run_study(study, listener=Interrupts(3))
+    (path,) = runs(tmp_path / "broken")
+    assert RunFolder.open(path).facts["left_out"] == {"porto": f"fit: {FEW}"}
+    with pytest.warns(LeftOutWarning):
+        folder = resume_run(path)
+    assert folder.facts["left_out"] == {"porto": FEW}
+    assert {name: values.tobytes() for name, values in model_of(folder).items()} == {
+        name: values.tobytes() for name, values in model_of(whole).items()
+    }
+    events = [entry["event"] for entry in read_ledger(folder.ledgers()["porto"])]
+    assert events.count("refusal") == 1
+
+
 def test_study_of_events_leaves_a_whole_folder_and_a_report(tmp_path):
     text = events_toy.STUDY + "\n[privacy.policy]\nmin_patients = 31\n\n[privacy.sites.oslo]\nmin_patients = 5\n"
     folder = run_study(read_study(events_toy.write_study(tmp_path, text)))
     assert folder.facts["status"] == "finished"
     assert folder.facts["sites"] == [
-        {"name": name, "patients": n, "parts": {"procedure": n, "diagnosis": n}}
+        {"name": name, "patients": n, "records": n, "parts": {"procedure": n, "diagnosis": n}}
         for name, n in (("lyon", 40), ("oslo", 30), ("porto", 35))
     ]
     figures = folder.read("comparison.json")

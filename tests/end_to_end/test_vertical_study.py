@@ -13,8 +13,8 @@ from multicentre.cli.summary import describe_run
 from multicentre.federation.errors import RefusedByPolicy
 from multicentre.reports import render_report, write_report
 from multicentre.studies import RunFolder, read_study, resume_run, run_study
-from studies_toy import Interrupts
-from vertical_studies import SITES, STUDY, write_departments
+from support.studies_toy import Interrupts
+from support.vertical_studies import SITES, STUDY, write_departments
 
 ROUNDS = STUDY.replace("n_clusters = 3", "n_clusters = 3\nn_rounds = 2")
 
@@ -40,6 +40,7 @@ def plain(page):
     return " ".join(re.sub(r"<[^>]+>", " ", page).split())
 
 
+@pytest.mark.slow
 def test_run_finds_the_groups_and_tells_what_the_other_views_are_worth(ran):
     assert ran["run"]["status"] == "finished"
     assert (ran["run"]["vertical"], ran["run"]["patients_aligned"]) == (True, 87)
@@ -81,6 +82,7 @@ def test_report_speaks_of_patients_who_are_at_several_sites(page):
         assert text in words
 
 
+@pytest.mark.slow
 def test_report_without_a_finished_fit_counts_nobody(ran, tmp_path):
     folder = Path(ran["folder"])
     for file in folder.rglob("*.*"):
@@ -126,7 +128,7 @@ def test_a_site_whose_policy_lets_nothing_out_about_single_patients_refuses(tmp_
     path = write_departments(tmp_path, text=f'{STUDY}\n[privacy.sites.lab]\nrelations = "none"\n')
     with pytest.raises(RefusedByPolicy, match='relations = "summed"'):
         run_study(read_study(path))
-    path.write_text(STUDY.replace("secure_sum = true", ""))
+    path.write_text(STUDY.replace("secure_sum = true", "secure_sum = false"))
     with pytest.raises(RefusedByPolicy, match=r'lab, policy, relations: .* relations = "listed"'):
         run_study(read_study(path))
     result = call("run", path)
@@ -143,6 +145,7 @@ def test_a_key_that_is_not_there_is_missed_by_card_and_run(tmp_path):
     assert "departments.key" in told["card"].stderr
 
 
+@pytest.mark.slow
 def test_interrupted_run_resumes_to_the_same_clusters(tmp_path):
     whole = run_study(read_study(write_departments(tmp_path / "whole", text=ROUNDS)))
     study = read_study(write_departments(tmp_path / "broken", text=ROUNDS))

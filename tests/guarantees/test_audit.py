@@ -1,9 +1,8 @@
 """An audit agrees with honest noise and catches noise that is too small, clips that are missing, and what has no noise.
 
-The noise has no seed, so a test of honest noise can fail by chance. With 250 runs a bound above the claim has a
-probability of at most 6.2e-5 at epsilon 1, 6e-8 at 2 and none to speak of above (binomials, at the worst threshold); a
-separation or an area beyond 5 standard errors one of about 1e-6 each. All of them together stay below 1e-4. Three
-standard errors would fail in one run of 60.
+The noise is drawn from a seed: with 250 runs of the real one, a bound above the claim has a probability of up to 6.2e-5
+at epsilon 1 (binomials, at the worst threshold). That the real noise follows its law is tested in
+tests/unit/privacy/test_mechanisms.py, and that releases carry it in test_differential_privacy.py.
 """
 
 import json
@@ -16,7 +15,6 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-import toy_private
 from multicentre.cli import app
 from multicentre.estimator import FederatedEstimator
 from multicentre.federation.errors import ConfigurationError
@@ -29,10 +27,16 @@ from multicentre.studies.audit import audit
 from multicentre.studies.audit.bench import hear
 from multicentre.studies.audit.scores import auc_of_gdp, largest_bound
 from multicentre.studies.audit.transcript import Recording, Witness
-from toy_private import PATIENTS, PrivateMean, clip, private_sites
+from support import toy_private
+from support.toy_private import PATIENTS, PrivateMean, clip, private_sites
 
 DELTA = 1e-5
-HONEST = noising.gaussian_noise
+pytestmark = pytest.mark.usefixtures("seeded_noise")
+
+
+def weaken_noise(monkeypatch, factor):
+    honest = noising.gaussian_noise
+    monkeypatch.setattr(noising, "gaussian_noise", lambda shape, scale: honest(shape, scale / factor))
 
 
 def mu_of(epsilon):
@@ -51,6 +55,7 @@ def alone(rows=40):
     return private_sites(1, rows, 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [1.0, 2.0, 4.0, 8.0])
 def test_honest_noise_agrees_with_its_claim(epsilon):
     found = audit(PrivateMean(epsilon), alone(), runs=250)
@@ -60,8 +65,9 @@ def test_honest_noise_agrees_with_its_claim(epsilon):
     agrees(found, epsilon)
 
 
+@pytest.mark.slow
 def test_noise_a_sixth_as_large_is_caught(monkeypatch):
-    monkeypatch.setattr(noising, "gaussian_noise", lambda shape, scale: HONEST(shape, scale / 6))
+    weaken_noise(monkeypatch, 6)
     found = audit(PrivateMean(2.0), alone(), runs=500)
     assert found.verdict == "violated"
     assert found.epsilon_lower_bound > 2.0
@@ -70,7 +76,7 @@ def test_noise_a_sixth_as_large_is_caught(monkeypatch):
 
 
 def test_half_the_noise_is_caught_where_no_bound_could(monkeypatch):
-    monkeypatch.setattr(noising, "gaussian_noise", lambda shape, scale: HONEST(shape, scale / 2))
+    weaken_noise(monkeypatch, 2)
     found = audit(PrivateMean(8.0), alone(), runs=150)
     assert largest_bound(150, DELTA) < 8
     assert found.verdict == "violated"
@@ -97,10 +103,11 @@ def test_a_clip_that_is_missing_or_too_wide_is_caught_before_any_run(monkeypatch
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sabotaged", [False, True])
 def test_masked_sums(monkeypatch, sabotaged):
     if sabotaged:
-        monkeypatch.setattr(noising, "gaussian_noise", lambda shape, scale: HONEST(shape, scale / 6))
+        weaken_noise(monkeypatch, 6)
     found = audit(PrivateMean(4.0), private_sites(2, 40, 2), secure_sum=True, runs=60)
     assert found.protection == "masked"
     if sabotaged:
@@ -309,6 +316,7 @@ def call(*arguments):
     return CliRunner().invoke(app, ["audit", *map(str, arguments)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("masked", ["false", "true"])
 def test_the_command_writes_nothing_and_says_consistent(tmp_path, masked):
     path = study(tmp_path, masked=masked)
@@ -324,7 +332,7 @@ def test_the_command_writes_nothing_and_says_consistent(tmp_path, masked):
 
 
 def test_the_command_tells_of_a_violation_by_its_status(tmp_path, monkeypatch):
-    monkeypatch.setattr(noising, "gaussian_noise", lambda shape, scale: HONEST(shape, scale / 6))
+    weaken_noise(monkeypatch, 6)
     found = call(study(tmp_path), "--runs", 50, "--site", "lyon", "--output", tmp_path / "found.json")
     assert found.exit_code == 8, found.output
     assert "VIOLATED" in found.stdout
@@ -337,6 +345,7 @@ def test_a_study_without_differential_privacy_has_nothing_to_audit(tmp_path):
     assert "no differential privacy" in found.stderr
 
 
+@pytest.mark.slow
 def test_the_study_on_the_page_can_be_audited(tmp_path, monkeypatch):
     page = (Path(__file__).resolve().parents[2] / "docs" / "audit.md").read_text(encoding="utf-8")
     monkeypatch.chdir(tmp_path)

@@ -110,10 +110,8 @@ INFINITE = np.where(np.arange(30) == 4, np.inf, np.linspace(0, SECRET, 30))
 MIXED = [f"{SECRET}"] * 29 + ["unknown"]
 
 CASES = {
-    "too few patients": (few, DataError, ["oslo", "blood"], "at least"),
+    "too few patients": (few, DisclosureRefused, ["oslo"], "Pool small sites"),
     "too few patients with a view": (few_with_a_view, DataError, ["oslo", "image"], "Leave the view out"),
-    "constant column": (with_column("depth", SECRET), DataError, ["oslo", "image", "depth"], "Remove the column"),
-    "all-missing column": (with_column("depth", np.nan), DataError, ["image", "depth"], "Remove the column"),
     "infinity": (with_column("depth", INFINITE), DataError, ["image", "depth"], ""),
     "non-numeric cell": (with_column("depth", MIXED), DataError, ["image", "depth"], ""),
     "non-numeric cell in a file": (csv_with_text, DataError, ["image", "depth", "image.csv"], ""),
@@ -174,13 +172,29 @@ def test_entries_that_are_not_a_number_are_missing_and_fitted(tmp_path):
     assert np.isfinite(fit(MultiViewData(views), tmp_path).training_["mae"])
 
 
-def fit(oslo, folder, n_components=2):
-    """Fit over a good site and this one."""
-    sites = {"lyon": MultiViewData(frames(seed=1)), "oslo": oslo}
+@pytest.mark.parametrize("value", [SECRET, np.nan], ids=["constant", "all missing"])
+def test_a_column_of_no_use_at_one_site_is_fitted_and_at_all_sites_named(value, tmp_path):
+    spoilt = with_column("depth", value)(tmp_path)
+    assert np.isfinite(fit(spoilt, tmp_path / "one").training_["mae"])
+    with pytest.raises(DataError, match=r"view 'image', column 'depth'.*Leave the column out at every site") as caught:
+        fit(spoilt, tmp_path / "all", lyon=spoilt)
+    assert_no_value(caught.value)
+
+
+@pytest.mark.parametrize("value", [SECRET, np.nan], ids=["constant", "all missing"])
+def test_a_site_whose_own_parameters_would_be_undecided_is_named(value, tmp_path):
+    with pytest.raises(DataError, match=r"oslo, view 'image', column 'depth'.*leave the column out") as caught:
+        fit(with_column("depth", value)(tmp_path), tmp_path, method="paper", noise="diagonal")
+    assert_no_value(caught.value)
+
+
+def fit(oslo, folder, n_components=2, lyon=None, **parameters):
+    """Fit over a good site, unless it is given, and this one."""
+    sites = {"lyon": lyon or MultiViewData(frames(seed=1)), "oslo": oslo}
     federation = mc.Federation.in_process(sites, folder=folder)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        return mc.multiview.FedMvPPCA(n_components, max_rounds=5).fit(federation)
+        return mc.multiview.FedMvPPCA(n_components, max_rounds=5, **parameters).fit(federation)
 
 
 def assert_no_value(error):

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from masking_parts import FIVE, QUESTION, agreed, confirm, invitation, recover_own, unmask
 from multicentre.federation.errors import IntegrityError, RefusedByPolicy
 from multicentre.privacy.secure_sum.shares import combine_shares
 from multicentre.privacy.secure_sum.streams import add_streams, key_pair, own_mask, pair_mask
 from multicentre.privacy.secure_sum.survivors import SurvivorLists
+from support.masking_parts import FIVE, QUESTION, agreed, confirm, invitation, recover_own, unmask
 
 D, THRESHOLD, TARGETS = 2000, 3, "ab"
 # Every site hears of three survivors, itself among them. Of each of c, d, e three others hear that it was lost.

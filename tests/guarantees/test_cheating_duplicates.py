@@ -222,7 +222,7 @@ def test_nothing_is_audited_before_it_is_divided():
 def test_few_records_at_a_site_are_refused_by_its_guard():
     sizes = {"lyon": 9, "oslo": 90}
     sites = {name: mc.data.TableData(np.zeros((n, 1)), np.zeros(n), NAMES[:n]) for name, n in sizes.items()}
-    with pytest.raises(DisclosureRefused, match="fewer than 10"):
+    with pytest.raises(DisclosureRefused, match="fewer patients than its policy's minimum of 10"):
         mc.validation.estimate_duplicate_rate(mc.Federation.in_process(sites, secure_sum=True))
 
 

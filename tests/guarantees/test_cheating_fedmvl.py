@@ -100,8 +100,8 @@ def test_what_tells_of_single_patients_is_summed_and_needs_a_permission():
 
 
 @pytest.mark.parametrize("ask", [sent.Directions(np.eye(N)[:, :1]), common()], ids=["multiply", "renew"])
-def test_nothing_is_told_in_clear_by_the_usual_policy(opened, ask):
-    session = opened(policy=mc.Policy())
+def test_nothing_leaves_unmasked_under_the_usual_policy(opened, ask):
+    session = opened(policy=mc.Policy(), secure_sum=False)
     step = FedMVLSite.renew if isinstance(ask, sent.Common) else FedMVLSite.multiply
     with pytest.raises(RefusedByPolicy, match="dense"):
         session.sum(step, ask)

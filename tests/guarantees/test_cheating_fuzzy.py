@@ -1,4 +1,4 @@
-"""A coordinator that forges clusters singles nobody out in clear, and asks for nothing that a site cannot check."""
+"""A coordinator that forges clusters singles nobody out, and asks for nothing that a site cannot check."""
 
 from dataclasses import replace
 
@@ -8,12 +8,10 @@ import pytest
 import multicentre as mc
 from multicentre.clustering.fuzzy import limits
 from multicentre.clustering.fuzzy import messages as sent
-from multicentre.clustering.fuzzy.crowds import count_behind
 from multicentre.clustering.fuzzy.estimator import FedMVFCM, FedMVFPC
 from multicentre.clustering.fuzzy.site import MVFCMSite
 from multicentre.federation.errors import ConfigurationError, DisclosureRefused, MessageError, SchemaMismatch
 from multicentre.federation.messages import Nothing
-from multicentre.federation.wire import decode, encode
 
 LEAST, N, D = 10, 120, 5
 SIZES = {"blood": 2, "image": 3}
@@ -23,10 +21,10 @@ COLUMNS = {view: DATA.columns[view] for view in SIZES}
 STANDARDS = sent.Standards(("blood", "image"), COLUMNS, np.zeros(D), np.ones(D))
 
 
-def part_of(data=DATA, *, least=LEAST, masked=False):
+def part_of(data=DATA, *, masked=False):
     """Return a site part that was told units of a coordinator's choice: the rows as they are."""
     part = MVFCMSite("lyon", data)
-    part.least_behind, part.masked = least, masked
+    part.masked = masked
     part.prepare(STANDARDS)
     return part
 
@@ -39,35 +37,16 @@ VICTIM = X[17]
 NEAR_VICTIM = ask(VICTIM, *(VICTIM + 0.5 * np.vstack([np.eye(D), -np.eye(D)])))
 
 
-def test_a_cluster_around_one_patient_tells_the_row_where_nothing_protects_it():
-    answer = part_of(least=0).sum_memberships(NEAR_VICTIM)
+def test_a_cluster_around_one_patient_would_tell_the_row_and_is_said_to_rest_on_one():
+    answer = part_of().sum_memberships(NEAR_VICTIM)
     assert np.allclose(answer.moments[0] / answer.masses[0, 0], VICTIM, atol=1e-3)
-
-
-def test_a_cluster_around_one_patient_is_left_out_and_the_patient_counts_elsewhere():
-    part = part_of()
-    answer = part.sum_memberships(NEAR_VICTIM)
-    assert not answer.moments[0].any()
-    assert not answer.masses[0].any()
-    assert LEAST <= answer.patients < N
-    assert (part.state.weights[-1][17] ** (1 / 1.005)).sum() == pytest.approx(1)
-
-
-def test_every_forged_cluster_that_leaves_amounts_to_as_many_as_the_policy_wants():
-    rng = np.random.default_rng(1)
-    for _ in range(50):
-        part, c = part_of(), int(rng.integers(2, 30))
-        answer = part.sum_memberships(ask(*X[rng.permutation(N)[:c]] + 0.01, m=float(rng.uniform(1.005, 3))))
-        weights = part.state.weights[-1]
-        kept = weights.any(axis=0)
-        assert count_behind(weights, part.rows.shown)[kept].min() >= LEAST - 1e-6
-        assert np.allclose(weights.T @ X, answer.moments)
-        assert answer.patients >= LEAST
+    assert answer.patients == 1
+    assert part_of(masked=True).sum_memberships(NEAR_VICTIM).patients == N
 
 
 LINE = np.column_stack([np.arange(N) / 10, 0.1 * X[:, 1:]])
 IN_LINE = mc.data.MultiViewData({"blood": LINE[:, :2], "image": LINE[:, 2:]})
-MIDDLE, NEXT, FAR, FARTHER = 6.05, 6.15, 9.05, 3.05
+MIDDLE, NEXT = 6.05, 6.15
 
 
 def halves(cut):
@@ -77,162 +56,40 @@ def halves(cut):
     return replace(ask(left, right), view_weights=np.array([1.0, 0.0]))
 
 
-def test_two_clusterings_that_differ_by_one_patient_give_one_answer():
-    def difference(least):
-        part = part_of(IN_LINE, least=least)
-        one = part.sum_memberships(halves(MIDDLE)).moments
-        return part.sum_memberships(halves(NEXT)).moments - one
-
-    assert np.allclose(difference(0)[0], LINE[61], atol=1e-3)
-    assert not difference(LEAST).any()
+def in_groups(size):
+    """Return patients of whom so many have the same row."""
+    rows = np.repeat(LINE[50:70], size, axis=0)
+    return mc.data.MultiViewData({"blood": rows[:, :2], "image": rows[:, 2:]})
 
 
-def moments(part, *asked):
-    return [part.sum_memberships(one).moments for one in asked]
-
-
-def test_a_clustering_that_differs_by_one_patient_from_an_earlier_one_is_not_answered_either():
-    """A, a far B, then A with one patient moved: compared with B alone the last would pass."""
-    asked = halves(MIDDLE), halves(FAR), halves(NEXT)
-    first, _, third = moments(part_of(IN_LINE, least=0), *asked)
-    assert np.allclose(third[0] - first[0], LINE[61], atol=1e-3)
-    first, second, third = moments(part_of(IN_LINE), *asked)
-    assert not np.array_equal(first, second)
-    assert np.array_equal(third, first)
-
-
-@pytest.mark.parametrize("n_moved", [2, 5, 9])
-def test_nor_is_one_that_differs_from_an_earlier_one_by_fewer_patients_than_the_minimum(n_moved):
-    moved = halves(MIDDLE + n_moved / 10)
-    first, _, third = moments(part_of(IN_LINE), halves(MIDDLE), halves(FAR), moved)
-    assert np.array_equal(third, first)
-    assert not np.array_equal(moments(part_of(IN_LINE), halves(FAR), moved)[1], first)
-
-
-def test_clusters_listed_in_another_order_are_compared_all_the_same():
-    turned = halves(NEXT)
-    turned = replace(turned, centres=turned.centres[::-1].copy())
-    first, second = moments(part_of(IN_LINE, least=0), halves(MIDDLE), turned)
-    assert np.allclose(second[1] - first[0], LINE[61], atol=1e-3)
-    first, second = moments(part_of(IN_LINE), halves(MIDDLE), turned)
-    assert np.array_equal(second, first[::-1])
-
-
-def parts(first, *cuts, m=1.005):
-    """Return clusters that part the patients at several values of the first column, the first centre at a value."""
-    found = np.zeros((len(cuts) + 1, D))
-    found[0, 0] = first
-    for place, cut in enumerate(cuts):
-        found[place + 1, 0] = 2 * cut - found[place, 0]
-    return replace(ask(*found, m=m), view_weights=np.array([1.0, 0.0]))
-
-
-def test_joined_clusters_that_differ_by_one_patient_are_not_answered():
-    """Many move in each of four clusters, but the first two together gain one patient."""
-    asked = parts(1.55, 3.05, 6.05, 9.05), parts(3.0, 4.05, 6.15, 8.05)
-    first, second = moments(part_of(IN_LINE, least=0), *asked)
-    assert np.allclose((second - first)[:2].sum(axis=0), LINE[61], atol=1e-2)
-    first, second = moments(part_of(IN_LINE), *asked)
-    assert np.array_equal(first, second)
-
-
-def test_no_combination_of_whatever_leaves_rests_mostly_on_one_patient():
-    rng = np.random.default_rng(2)
-    part = part_of(IN_LINE)
-    for _ in range(100):
-        part.sum_memberships(parts(0.0, *np.cumsum(rng.uniform(0.5, 3.0, size=3)), m=1.2))
-    told = part.state.weights
-    assert 3 <= len(told) < 100
-    stacked = told.transpose(1, 0, 2).reshape(N, -1)
-    for patient in range(N):
-        best = stacked @ np.linalg.lstsq(stacked, np.eye(N)[patient], rcond=1e-12)[0]
-        assert np.square(best)[patient] < 0.5 * np.square(best).sum()
-
-
-def test_a_site_that_was_restored_answers_and_refuses_the_same():
-    part, other = part_of(IN_LINE), part_of(IN_LINE)
-    cuts = [MIDDLE, FAR, FARTHER]
-    for cut in cuts:
-        part.sum_memberships(halves(cut))
-    other.state = decode(sent.Memory, encode(part.state))
-    for cut in (NEXT, 4.55, 7.55, FAR):
-        one, two = (each.sum_memberships(halves(cut)) for each in (part, other))
-        assert np.array_equal(one.moments, two.moments)
-    assert np.array_equal(part.state.weights, other.state.weights)
-
-
-def test_only_as_many_answers_leave_as_are_remembered(monkeypatch):
-    monkeypatch.setattr(limits, "MOST_IN_CLEAR", 2)
-    first, second, third = moments(part_of(IN_LINE), *(halves(cut) for cut in (MIDDLE, FAR, FARTHER)))
-    assert not np.array_equal(first, second)
-    assert any(np.array_equal(third, known) for known in (first, second))
-
-
-def test_which_answer_is_repeated_follows_from_the_centres_that_are_asked():
-    part = part_of(IN_LINE)
-    first, _ = moments(part, halves(MIDDLE), halves(FAR))
-    turned = replace(halves(NEXT), centres=halves(NEXT).centres[::-1].copy())
-    one, other = moments(part, halves(NEXT), turned)
-    assert np.array_equal(one, first)
-    assert np.array_equal(other, first[::-1])
-
-
-def test_a_stale_answer_is_an_earlier_one_in_every_field():
-    part = part_of(IN_LINE)
-    first, second = (part.sum_memberships(halves(cut)) for cut in (MIDDLE, NEXT))
-    for name in sent.MembershipSums.declarations():
-        assert np.array_equal(getattr(first, name), getattr(second, name))
-    assert part.sum_memberships(halves(FAR)).moments[0].tolist() != first.moments[0].tolist()
-
-
-def test_a_masked_ask_in_between_does_not_wipe_the_memory():
-    part = part_of(IN_LINE)
-    first = part.sum_memberships(halves(MIDDLE))
-    part.masked = True
-    part.sum_memberships(halves(NEXT))
-    part.masked = False
-    assert np.array_equal(part.sum_memberships(halves(NEXT)).moments, first.moments)
-
-
-def test_another_number_of_clusters_is_another_fit():
-    part = part_of(IN_LINE)
-    part.sum_memberships(halves(MIDDLE))
-    with pytest.raises(ConfigurationError, match="other clusters"):
-        part.sum_memberships(NEAR_VICTIM)
+@pytest.mark.parametrize("size", [1, LEAST - 1, LEAST])
+def test_a_difference_of_two_clusterings_is_of_as_many_patients_as_either_is_said_to_rest_on(size):
+    part = part_of(in_groups(size))
+    one, other = (part.sum_memberships(halves(cut)) for cut in (MIDDLE, NEXT))
+    assert np.allclose((other.moments - one.moments)[0], size * LINE[61], atol=1e-2)
+    assert one.patients == other.patients == size
 
 
 @pytest.mark.parametrize("kind", [FedMVFCM, FedMVFPC])
-def test_an_honest_fit_in_clear_moves_many_patients_or_none(kind, monkeypatch):
-    released = []
-    step = MVFCMSite.__mro__[1].__dict__["_answer_in_clear"]
-
-    def record(self, given, distances):
-        known = 0 if self.state.weights is None else len(self.state.weights)
-        answer = step(self, given, distances)
-        told = self.state.weights
-        if known and len(told) > known:
-            released.extend(np.abs(told[-1] - before) for before in told[:-1])
-        return answer
-
-    monkeypatch.setattr(MVFCMSite.__mro__[1], "_answer_in_clear", record)
-    rng = np.random.default_rng(3)
-    rows = 2 * np.eye(2, D)[rng.integers(0, 2, 3 * N)] + rng.normal(size=(3 * N, D))
-    drawn = mc.data.MultiViewData({"blood": rows[:, :2], "image": rows[:, 2:]})
-    sites = {f"site-{i}": drawn.take(np.arange(i, 3 * N, 3)) for i in range(3)}
-    with mc.Federation.in_process(sites) as federation:
-        kind(2, n_init=2).fit(federation)
-    assert len(released) > 10
-    for moved in released:
-        changed = moved.max(axis=0) > 0
-        shown = np.ones((len(moved), 2))
-        assert not changed.any() or count_behind(moved[:, changed], shown).min() >= LEAST - 1e-6
+def test_an_unmasked_fit_is_refused_at_its_first_round_unless_enough_patients_share_every_row(kind):
+    for size in (LEAST - 1, LEAST):
+        with mc.Federation.in_process(dict.fromkeys(("a", "b"), in_groups(size)), secure_sum=False) as federation:
+            if size == LEAST:
+                kind(2, n_init=1).fit(federation)
+            else:
+                with pytest.raises(DisclosureRefused, match="secure_sum=True"):
+                    kind(2, n_init=1).fit(federation)
+            told = [entry for entry in federation.ledgers["a"].entries if entry["event"] == "release"]
+            assert ("sum_memberships" in {entry["step"] for entry in told}) == (size == LEAST)
 
 
-def test_few_patients_are_refused_by_the_guard_and_hidden_by_masks():
-    sites = {
-        name: DATA.take(rows) for name, rows in {"a": range(60), "b": range(60, 115), "c": range(115, 120)}.items()
-    }
-    with mc.Federation.in_process(sites) as federation, pytest.raises(DisclosureRefused, match="secure_sum=True"):
+def test_a_site_of_few_patients_is_refused():
+    rows = {"a": range(60), "b": range(60, 115), "c": range(115, 120)}
+    sites = {name: DATA.take(own) for name, own in rows.items()}
+    with (
+        mc.Federation.in_process(sites) as federation,
+        pytest.raises(DisclosureRefused, match="fewer patients than its policy's minimum of 10"),
+    ):
         FedMVFCM(2, n_init=1).fit(federation)
 
 

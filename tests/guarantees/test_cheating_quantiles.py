@@ -186,26 +186,27 @@ def test_forged_cuts_about_an_event_time_give_the_same_table():
 
 
 @pytest.mark.parametrize("outcome", ["class", "number", "time"])
-def test_tables_in_clear_of_other_thresholds_differ_by_many_or_not_at_all(outcome):
+def test_unmasked_tables_rest_on_as_few_records_as_other_thresholds_could_set_apart(outcome):
     """Sessions are cheap: two tables whose thresholds have one record between them would tell its class."""
     rng = np.random.default_rng(7)
-    X = rng.normal(60, 9, (200, 1))
-    data = mc.data.TableData(X, (X[:, 0] + rng.normal(0, 9, 200) > 60).astype(int))
-    if outcome != "class":
-        time = rng.exponential(500, 200)
-        data = mc.data.SurvivalData(X, time, rng.integers(0, 2, 200))
-    if outcome == "number":
-        data = mc.data.TableData(X, time, outcome="number")
-    tables = []
-    for border in np.sort(X[:, 0])[60:100] + 0.01:
-        part = StratifierSite("oslo", data)
-        part.settle(chosen.Candidates(("x0",), "", 9))
-        part.least_behind = 10
-        cuts = chosen.Cuts.of([np.array([border]), *([] if outcome == "class" else [np.array([100.0, 400.0])])])
-        tables.append(part.screen(chosen.Cuts(cuts.values, cuts.first)).records[0, :2])
-    steps = np.abs(np.diff(tables, axis=0))
-    assert steps.max() > 0
-    assert steps[steps > 0].min() >= 10
+    values, time, event = rng.normal(60, 9, 20), rng.exponential(500, 20), rng.integers(0, 2, 20)
+    for size in (1, 9, 10):
+        X, times, flags = (np.repeat(each, size) for each in (values, time, event))
+        data = mc.data.TableData(X[:, None], flags)
+        if outcome != "class":
+            data = mc.data.SurvivalData(X[:, None], times, flags)
+        if outcome == "number":
+            data = mc.data.TableData(X[:, None], times, outcome="number")
+        tables = []
+        for border in np.sort(values)[6:10] + 0.01:
+            part = StratifierSite("oslo", data)
+            part.settle(chosen.Candidates(("x0",), "", 9))
+            cuts = chosen.Cuts.of([np.array([border]), *([] if outcome == "class" else [np.array([100.0, 400.0])])])
+            told = part.screen(chosen.Cuts(cuts.values, cuts.first))
+            assert told.patients == size
+            tables.append(told.records[0, :2])
+        steps = np.abs(np.diff(tables, axis=0))
+        assert steps[steps > 0].min() == size
 
 
 def test_a_pilot_is_not_told_of_by_a_site_whose_folds_are_below_its_policys_minimum():

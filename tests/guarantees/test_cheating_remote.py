@@ -37,11 +37,12 @@ from multicentre.studies.methods import METHODS
 from multicentre.studies.remote import check_told
 from multicentre.studies.study import read_study
 from multicentre.studies.terms import digest_of
-from real_sites import NAMES, Hospitals, approve_at
-from remote_sites import ByHand
-from studies_toy import STUDY, TOY, Calls, FedViewMeans, Guess, ViewMeansSite, write_study
+from support.real_sites import NAMES, Hospitals, approve_at
+from support.remote_sites import ByHand
+from support.studies_toy import STUDY, TOY, Calls, FedViewMeans, Guess, ViewMeansSite, write_study
 
 RUN = "a1"
+UNMASKED = STUDY + "\n[privacy]\nsecure_sum = false\n"
 
 
 @pytest.fixture(autouse=True)
@@ -53,7 +54,7 @@ def _toy(monkeypatch):
 
 @pytest.fixture
 def hospitals(tmp_path):
-    return Hospitals(tmp_path / "sites", write_study(tmp_path))
+    return Hospitals(tmp_path / "sites", write_study(tmp_path, UNMASKED))
 
 
 class Cheat:
@@ -211,8 +212,7 @@ def test_a_run_under_way_ends_when_the_study_is_approved_anew(hospitals, cheat):
 
 def test_a_run_under_way_ends_when_the_roster_is_taken_back(tmp_path):
     """A steward who no longer trusts a key on it must not go on masking for that key."""
-    masked = STUDY + "\n[privacy]\nsecure_sum = true\n"
-    hospitals = Hospitals(tmp_path / "sites", write_study(tmp_path, masked))
+    hospitals = Hospitals(tmp_path / "sites", write_study(tmp_path))
     with hospitals.federation() as federation:
         FedViewMeans(n_rounds=1).fit(federation)
         revoke(read_site(hospitals.root / "oslo").approved, "roster")
@@ -258,7 +258,7 @@ class Liar(ByHand):
 
 def federated(hospitals, says, **options):
     study = read_study(hospitals.study_path)
-    told = {"study": study.name, "agreed": digest_of(study), "patience_s": 0.05, **options}
+    told = {"study": study.name, "secure_sum": study.masked, "agreed": digest_of(study), "patience_s": 0.05, **options}
     return mc.Federation.over(Liar(hospitals, says), **told)
 
 

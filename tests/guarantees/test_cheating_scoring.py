@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import multicentre as mc
-from event_sites import simulate_events
 from multicentre.boosting import FedXGBClassifier, FedXGBRegressor
 from multicentre.federation.errors import ConfigurationError, DisclosureRefused, MessageError
 from multicentre.federation.messages import Nothing
@@ -14,11 +13,12 @@ from multicentre.federation.wire import encode
 from multicentre.validation.scoring.classes import maths
 from multicentre.validation.scoring.classes import messages as of_classes
 from multicentre.validation.scoring.events.site import EventPart
-from multicentre.validation.scoring.judging import FIXED, LARGEST_FIXED, Judged, Wanted, begin_judging
+from multicentre.validation.scoring.judging import FIXED, LARGEST_FIXED, Judged, Wanted, judge
 from multicentre.validation.scoring.numbers import messages as of_numbers
 from multicentre.validation.scoring.tables import TableClassPart, TableNumberPart, VotedTrees, table_model
 from multicentre.validation.scoring.views.predictors import RowLaw
 from multicentre.validation.scoring.views.site import RowPart
+from support.event_sites import simulate_events
 
 LEAST = 10
 
@@ -117,52 +117,56 @@ def test_bins_that_do_not_rise_or_fit_are_refused(edges):
         part.count_scores(of_classes.Edges(np.array(edges, dtype=float)))
 
 
-def test_in_clear_no_bin_shows_few_records():
+def test_unmasked_bins_of_few_records_are_said_to_rest_on_so_few():
     data = table()
     part = part_of(data, model_of(data))
     located = part.locate_scores(Nothing())
     ranked = part.count_scores(of_classes.Edges(maths.even_edges(located.counts.astype(float))))
-    for counts in (located.counts, ranked.low, ranked.high):
-        assert counts.any()
-        assert ((counts == 0) | (counts >= LEAST)).all()
+    for answer in (located, ranked):
+        counts = answer.counts
+        assert counts.sum() == len(data)
+        assert answer.patients == counts[counts > 0].min() < LEAST
 
 
-def test_in_clear_a_column_in_which_one_patient_differs_tells_nothing():
+SUMS = ("count_right", "count_confusion", "sum_losses")
+OWN = ("accuracy", "f1", "neg_log_loss", "neg_brier_score", "roc_auc", "average_precision")
+
+
+def assert_tells_nothing(part):
+    """Assert that whatever is summed rests on too few patients, and that no score of the site's own is told."""
+    assert max(getattr(part, name)(Nothing()).patients for name in SUMS) < LEAST
+    assert not part.score_own(Wanted(OWN)).told.any()
+
+
+def test_unmasked_a_model_of_a_column_in_which_one_patient_differs_tells_nothing():
     data = table(rare=True)
     message = singling_out(model_of(table()))
-    part = part_of(data, message)
-    assert len(np.unique(part.chances[:, 1])) == 1
+    assert_tells_nothing(part_of(data, message))
     masked = part_of(data, message, masked=True)
     assert len(np.unique(masked.chances[:, 1])) == 2
-    masked.masked = False
-    assert len(np.unique(masked.chances[:, 1])) == 1
+    assert masked.count_right(Nothing()).patients == len(data)
 
 
-def test_in_clear_a_sum_of_losses_of_a_model_that_is_sure_of_nearly_everyone_is_refused():
+def test_unmasked_a_model_that_is_sure_of_nearly_everyone_tells_nothing_of_the_others():
     data = table(400)
     rng = np.random.default_rng(0)
     X = np.column_stack([rng.normal(size=(400, 2)), data.y.astype(float)])
     X[:3, 2] = 1 - X[:3, 2]
-    sure = mc.data.TableData(X, data.y)
-    part = part_of(sure, singling_out(model_of(table())))
-    assert part.sum_losses(Nothing()).patients < LEAST
+    part = part_of(mc.data.TableData(X, data.y), singling_out(model_of(table())))
+    assert_tells_nothing(part)
     assert part.count_right(Nothing()).patients == 3
-    told = part.score_own(Wanted(("accuracy", "neg_log_loss", "roc_auc")))
-    assert told.told.tolist() == [False, False, True]
-    assert 0 < told.values[2] < 1
-    assert told.values[:2].tolist() == [0.0, 0.0]
 
 
-def test_a_score_of_few_leaves_no_site_in_clear():
+def test_a_score_of_few_leaves_no_site_unmasked():
     data = table(400)
-    federation = federate(data)
+    federation = federate(data, secure_sum=False)
     message = model_of(data)
-    opened = begin_judging(federation, TableClassPart, message, "BoostedTrees")
+    opened = judge(federation, TableClassPart, message, "BoostedTrees", lambda handle: handle)
     right = int((np.argmax(message.chances(data.X), axis=1) == data.y).sum())
     assert min(right, 400 - right) >= LEAST
     assert opened.sum(TableClassPart.count_right, Nothing()).counts[0] == 2 * right
-    few = federate(data.take(np.arange(30)))
-    opened = begin_judging(few, TableClassPart, message, "BoostedTrees")
+    few = federate(data.take(np.arange(30)), secure_sum=False)
+    opened = judge(few, TableClassPart, message, "BoostedTrees", lambda handle: handle)
     with pytest.raises(DisclosureRefused):
         opened.sum(TableClassPart.count_right, Nothing())
 
@@ -222,7 +226,7 @@ def costs(seed=0):
 
 
 @pytest.mark.parametrize("outside", [1e25, 1e8])
-def test_in_clear_a_model_far_off_for_all_but_one_tells_no_number(outside):
+def test_unmasked_a_model_far_off_for_all_but_one_tells_no_number(outside):
     data = costs()
     part = part_of(data, boxed(data, 0.0, outside))
     assert part.sum_errors(of_numbers.About(10, 1.6)).patients < LEAST
@@ -242,18 +246,27 @@ def test_no_term_is_cut_off_so_that_all_others_would_be_known():
 
 @pytest.mark.parametrize(("low", "high"), [(-1e3, 2e4), (0.0, 1e4), (3e4, -10.0)])
 @pytest.mark.parametrize("row", [0, 11])
-def test_in_clear_the_sums_of_one_session_do_not_add_up_to_one_number(row, low, high):
+def test_sums_of_one_session_that_add_up_to_one_number_are_refused_unmasked(row, low, high):
     data, unit = costs(), 2.0**10
     message, about = boxed(data, high, low, row), of_numbers.About(10, float(data.y.mean() / unit))
-    whole = part_of(data, message).sum_numbers(of_numbers.InUnits(10)).total / FIXED * unit
+    part = part_of(data, message)
+    whole = part.sum_numbers(of_numbers.InUnits(10)).total / FIXED * unit
+    errors = part.sum_errors(about)
+    absolute = errors.absolute / FIXED * unit * np.sign(high - low)
+    assert (whole - (len(data) - 1) * low + high - absolute) / 2 == pytest.approx(data.y[row], abs=0.1)
+    assert errors.patients < LEAST
+    assert not part.score_own(Wanted(("neg_mean_absolute_error", "neg_mean_squared_error", "r2"))).told.any()
 
-    def read_one(masked):
-        errors = part_of(data, message, masked=masked).sum_errors(about)
-        absolute = errors.absolute / FIXED * unit * np.sign(high - low)
-        return (whole - (len(data) - 1) * low + high - absolute) / 2
 
-    assert read_one(True) == pytest.approx(data.y[row], abs=0.1)
-    assert abs(read_one(False) - data.y[row]) > 30
+@pytest.mark.parametrize("scale", [1e-9, 1e9])
+def test_a_model_of_one_record_is_found_out_in_any_unit(scale):
+    data = costs()
+    tiny = mc.data.TableData(data.X, data.y * scale, outcome="number")
+    part = part_of(tiny, boxed(tiny, 1e4 * scale, 0.0))
+    exponent = part.exponent
+    about = of_numbers.About(exponent, float(tiny.y.mean() / 2.0**exponent))
+    assert part.sum_errors(about).patients < LEAST
+    assert not part.score_own(Wanted(("neg_mean_absolute_error",))).told.any()
 
 
 def test_a_unit_or_a_centre_far_from_the_sites_own_numbers_is_refused():
@@ -268,7 +281,7 @@ def test_a_unit_or_a_centre_far_from_the_sites_own_numbers_is_refused():
             part_of(data, model_of(data)).sum_errors(of_numbers.About(10, centre))
 
 
-def test_in_clear_numbers_of_which_few_differ_are_not_summed():
+def test_unmasked_numbers_of_which_few_differ_are_not_summed():
     y = np.zeros(200)
     y[5] = 812.0
     data = mc.data.TableData(costs().X, y, outcome="number")
@@ -279,24 +292,17 @@ def test_in_clear_numbers_of_which_few_differ_are_not_summed():
 
 @pytest.mark.parametrize("inside", [2e-6, 2.0, 30.0])
 @pytest.mark.parametrize("row", [0, 1, 2, 3])
-def test_in_clear_a_model_the_same_for_all_but_one_tells_no_class(row, inside):
+def test_unmasked_a_model_the_same_for_all_but_one_tells_no_class(row, inside):
     data = table()
-    part = part_of(data, boxed(data, inside, 0.0, row))
-    assert part.sum_losses(Nothing()).patients < LEAST
-    told = part.score_own(Wanted(("roc_auc", "average_precision", "neg_log_loss", "neg_brier_score")))
-    assert told.values[0] == 0.5
-    assert told.values[1] == pytest.approx(data.y.mean())
-    assert told.told.tolist() == [True, True, False, False]
+    assert_tells_nothing(part_of(data, boxed(data, inside, 0.0, row)))
 
 
 @pytest.mark.parametrize("row", [0, 1, 2, 3])
-def test_in_clear_bins_do_not_tell_the_class_of_whom_they_set_apart(row):
+def test_unmasked_bins_that_set_one_record_apart_are_refused(row):
     data = table()
     part = part_of(data, boxed(data, 2.0, 0.0, row))
-    ranked = part.count_scores(of_classes.Edges(np.array([[-1.0, 1.0]])))
-    n_without, n_with = int((data.y == 0).sum()), int((data.y == 1).sum())
-    assert ranked.low.tolist() == [[[n_without, 0, 0], [n_with, 0, 0]]]
-    assert ranked.high.tolist() == [[[0, 0, n_without], [0, 0, n_with]]]
+    assert part.count_scores(of_classes.Edges(np.array([[-1.0, 1.0]]))).patients == 1
+    assert part.locate_scores(Nothing()).patients == 1
 
 
 def law_of(data, mean, deviation):
@@ -305,7 +311,7 @@ def law_of(data, mean, deviation):
     return RowLaw(("lab",), columns, np.array(deviation), **made)
 
 
-def test_in_clear_a_law_with_a_narrow_window_tells_no_entry():
+def test_unmasked_a_law_with_a_narrow_window_tells_no_entry():
     X = np.random.default_rng(0).normal(50, 9, size=(120, 2))
     data = mc.data.MultiViewData({"lab": X}, columns={"lab": ["x0", "x1"]})
     guess = float(np.round(X[:, 0].max()))
@@ -315,7 +321,7 @@ def test_in_clear_a_law_with_a_narrow_window_tells_no_entry():
     assert part.sum_errors(Nothing()).absolute.tolist() == [LARGEST_FIXED]
 
 
-def test_in_clear_errors_of_which_one_record_stands_out_are_not_told():
+def test_unmasked_errors_of_which_one_record_stands_out_are_not_told():
     X = np.full((120, 2), 50.0)
     X[3] = 61.0
     data = mc.data.MultiViewData({"lab": X}, columns={"lab": ["x0", "x1"]})
@@ -332,7 +338,7 @@ def test_what_no_finite_prediction_is_breaks_no_step_and_leaves_no_score_untold(
     data, numbers = table(), costs()
     part = part_of(data, model_of(data), masked=masked)
     part.predict_chances = lambda: np.column_stack(
-        [np.linspace(0.2, 0.8, 200), np.where(np.arange(200) == 9, np.nan, 0.5)]
+        [np.linspace(0.2, 0.8, 200), np.where(np.arange(200) == 9, np.nan, np.linspace(0.8, 0.2, 200))]
     )
     for ask in (part.count_right, part.count_confusion, part.sum_losses, part.locate_scores):
         ask(Nothing())

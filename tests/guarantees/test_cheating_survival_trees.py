@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from multicentre.data.survival import SurvivalData
-from multicentre.federation.errors import ConfigurationError, DisclosureRefused, MessageError
+from multicentre.federation.errors import ConfigurationError, MessageError
 from multicentre.federation.messages import Nothing
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.boost import messages as boosting
@@ -32,14 +32,14 @@ def draw(n=200, seed=0):
 DATA = draw()
 
 
-def part_of(kind, data=DATA, times=GRID, edges=((), ()), *, masked=False, least=LEAST):
+def part_of(kind, data=DATA, times=GRID, edges=((), ())):
     """Return a site part that has agreed to what a coordinator made up."""
     part = kind("lyon", data)
-    part.least_behind = least
+    part.least_behind = LEAST
     first = np.cumsum([0, *map(len, edges)]).astype(np.int64)
     n, zeros = float(len(data)), np.zeros(2)
     thresholds = np.concatenate([np.asarray(each, dtype=float) for each in edges])
-    part.agree(Agreed(data.columns, data.unit, 1, masked, n, n, np.asarray(times), zeros, zeros + 1, thresholds, first))
+    part.agree(Agreed(data.columns, data.unit, 1, n, n, np.asarray(times), zeros, zeros + 1, thresholds, first))
     return part
 
 
@@ -59,9 +59,13 @@ def ask(number, last=NO_TREE, tree=LEAF, wanted=(0,)):
     return sent.Level.of(number, tree, last, i4(*wanted))
 
 
-def begun(edges, *, validation=0.0, **options):
-    part = part_of(HazardSite, edges=edges, **options)
-    part.begin(sent.Beginning(np.full(len(GRID), -3.0), 0, 1.0, validation))
+EARLY = np.array([1.0, 200.0, 600.0])
+
+
+def begun(edges, *, validation=0.0):
+    """Return a part with three intervals, of which all reach the first and many the last."""
+    part = part_of(HazardSite, times=EARLY, edges=edges)
+    part.begin(sent.Beginning(np.full(len(EARLY), -3.0), 0, 1.0, validation))
     return part
 
 
@@ -76,112 +80,80 @@ def test_a_grid_that_would_show_days_is_refused_by_boosted_hazards():
         part.begin(sent.Beginning(np.zeros(3000), 0, 1.0, 0.0))
 
 
-def test_a_finished_tree_that_parts_off_one_patient_moves_nobodys_margin():
-    edges = ([HIGHEST[:2].mean()], [])
-    forged = stump(0, 0, 0.0, 2.0)
-    part = begun(edges)
-    before, after = part.sum_slopes(ask(0)), part.sum_slopes(ask(1, forged))
-    for name in ("slopes", "curvatures", "losses"):
-        assert np.array_equal(getattr(before, name), getattr(after, name))
-    exact = begun(edges, least=0)
-    before, after = exact.sum_slopes(ask(0)), exact.sum_slopes(ask(1, forged))
-    assert not np.array_equal(before.losses, after.losses)
+@pytest.mark.parametrize("n_few", [1, 9, 10])
+def test_a_bin_of_a_few_patients_stands_behind_every_sum(n_few):
+    part = begun(([HIGHEST[n_few - 1 : n_few + 1].mean()], []))
+    assert part.sum_slopes(ask(0)).patients == n_few
+    part.masked = True
+    assert part.sum_slopes(ask(0)).patients == len(DATA)
 
 
-def margins_shared(part):
-    """Return how many patients share each first margin."""
-    _, counts = np.unique(part._rows._margins[:, 0].round(9), return_counts=True)
-    return counts
+HIGH = np.sort(DATA.X[:, 1])[::-1]
+TWO = ([HIGHEST[29:31].mean()], [HIGH[29:31].mean()])
+BOTH = (DATA.X[:, 0] > TWO[0][0]) & (DATA.X[:, 1] > TWO[1][0])
 
 
-def test_two_finished_trees_that_differ_by_one_patient_leave_none_by_itself():
-    edges = ([HIGHEST[25:27].mean(), HIGHEST[24:26].mean()], [])
-    trees = stump(0, 0, 0.0, 2.0), stump(0, 1, 0.0, -2.0)
-    shares = {}
-    for least in (0, LEAST):
-        part = begun(edges, least=least)
-        for number, last in enumerate([NO_TREE, *trees]):
-            part.sum_slopes(ask(number, last))
-        shares[least] = margins_shared(part).min()
-    assert shares[0] == 1
-    assert shares[LEAST] >= LEAST
+def test_the_few_in_two_large_groups_at_once_stand_behind_a_finished_tree():
+    assert 0 < BOTH.sum() < LEAST
+    part = begun(TWO)
+    assert part.sum_slopes(ask(0)).patients == 30
+    tree = sent.Tree(i4(0, -1, 1, -1, -1), i4(0, 0, 0, 0, 0), i4(1, -1, 3, -1, -1), i4(2, -1, 4, -1, -1), np.zeros(5))
+    assert part.sum_slopes(ask(1, tree)).patients == BOTH.sum()
+    assert part.sum_slopes(ask(2, stump(0, 0, 0.0, 1.0))).patients == BOTH.sum()
 
 
-def test_the_few_in_two_large_groups_at_once_move_with_the_others_of_the_first():
-    highest = np.sort(DATA.X[:, 1])[::-1]
-    edges = ([HIGHEST[29:31].mean()], [highest[29:31].mean()])
-    both = (DATA.X[:, 0] > edges[0][0]) & (DATA.X[:, 1] > edges[1][0])
-    assert 0 < both.sum() < LEAST
-    value = np.array([0.0, 0.0, 0.0, 1.0, 2.0])
-    tree = sent.Tree(i4(0, -1, 1, -1, -1), i4(0, 0, 0, 0, 0), i4(1, -1, 3, -1, -1), i4(2, -1, 4, -1, -1), value)
-    moved = {}
-    for least in (0, LEAST):
-        part = begun(edges, least=least)
-        part.sum_slopes(ask(0))
-        part.sum_slopes(ask(1, tree))
-        margins, counts = np.unique(part._rows._margins[:, 0].round(9), return_counts=True)
-        moved[least] = dict(zip(margins.tolist(), counts.tolist(), strict=True))
-    assert moved[0] == {-3.0: 170, -2.0: 30 - both.sum(), -1.0: both.sum()}
-    assert moved[LEAST] == {-3.0: 170, -2.0: 30}
+@pytest.mark.parametrize("wanted", [(1,), (2,), (1, 2)])
+def test_a_leaf_that_is_not_asked_for_stands_behind_those_that_are(wanted):
+    """The sums of the other leaf are those of both, which were told before, less these."""
+    part = begun(TWO)
+    assert part.sum_slopes(ask(0)).patients == 30
+    assert part.sum_slopes(ask(0, tree=stump(0, 0, 0.0, 0.0), wanted=wanted)).patients == BOTH.sum()
 
 
 def full_tree(rng, n_cuts, depth=4):
-    """Return a full tree of random columns and cuts, no two leaves of one value."""
+    """Return a full tree of random columns and cuts."""
     n_inner = 2**depth - 1
     inner = np.arange(n_inner)
     ends = np.full(n_inner + 1, -1)
     parts = [rng.integers(2, size=n_inner), rng.integers(n_cuts, size=n_inner), 2 * inner + 1, 2 * inner + 2]
     nodes = [i4(*part, *ends) for part in parts]
-    value = np.append(np.zeros(n_inner), np.arange(1.0, n_inner + 2))
-    return sent.Tree(nodes[0], np.maximum(nodes[1], 0), *nodes[2:], value)
+    return sent.Tree(nodes[0], np.maximum(nodes[1], 0), *nodes[2:], np.zeros(2 * n_inner + 1))
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_however_deep_a_finished_tree_is_each_of_its_margins_is_that_of_many(seed):
-    rng, edges = np.random.default_rng(seed), [np.linspace(-2, 2, 17)] * 2
-    tree, fewest = full_tree(rng, 17), {}
-    for least in (0, LEAST):
-        part = begun(edges, least=least)
-        part.sum_slopes(ask(0))
-        part.sum_slopes(ask(1, tree))
-        fewest[least] = margins_shared(part).min()
-    assert fewest[0] < LEAST <= fewest[LEAST]
-    assert len(margins_shared(part)) > 1
+def leaf_sizes(tree, edges, rows):
+    """Return how many patients end in each leaf, one patient after the other."""
+    ends = []
+    for row in rows:
+        node = 0
+        while tree.column[node] >= 0:
+            column = tree.column[node]
+            below = np.searchsorted(edges[column], row[column]) <= tree.cut[node]
+            node = tree.left[node] if below else tree.right[node]
+        ends.append(node)
+    return np.unique(ends, return_counts=True)[1]
 
 
-def test_patients_held_out_and_the_others_are_joined_each_by_themselves():
-    edges = ([HIGHEST[23:25].mean()], [])
-    part = begun(edges, validation=0.3)
+@pytest.mark.parametrize("validation", [0.0, 0.3])
+@pytest.mark.parametrize("seed", range(3))
+def test_however_deep_a_finished_tree_is_its_smallest_leaf_counts(seed, validation):
+    rng, edges = np.random.default_rng(seed), [[-0.5, 0.0, 0.5]] * 2
+    part, tree = begun(edges, validation=validation), full_tree(rng, 3)
     part.sum_slopes(ask(0))
-    part.sum_slopes(ask(1, stump(0, 0, 0.0, 2.0)))
-    held = part._rows._held_out
-    moved = part._rows._margins[:, 0] > -2.0
-    assert 0 < (held & (DATA.X[:, 0] > edges[0][0])).sum() < LEAST
-    for group in (held, ~held):
-        n_moved = int((moved & group).sum())
-        assert n_moved == 0 or n_moved >= LEAST
-        assert not n_moved or n_moved <= int(group.sum()) - LEAST
-    assert moved.any()
+    part.sum_slopes(ask(1, tree))
+    counted = part._last >= 0
+    groups = [counted & part._rows._held_out, counted & ~part._rows._held_out]
+    sizes = np.concatenate([leaf_sizes(tree, edges, DATA.X[group]) for group in groups])
+    assert part._rows.fewest_in_leaf(part.memory.trees) == sizes.min()
 
 
-def test_intervals_end_for_many_at_once_in_clear():
-    part = begun(([], []))
-    last, happened = part._last, part.patients.happened
-    for counts in (np.bincount(last + 1), np.bincount(last[happened] + 1)):
-        assert counts[counts > 0].min() >= LEAST
-    answer = part.sum_slopes(ask(0))
-    hazard = 1 / (1 + np.exp(3.0))
-    at_risk = answer.curvatures[0, 2:] / 2**30 / (hazard * (1 - hazard))
-    ended = -np.diff(at_risk[at_risk > 0.5])
-    assert ended[ended > 0.5].min() >= LEAST - 0.01
-
-
-def test_an_agreement_for_masked_sums_is_not_answered_in_clear():
-    part = begun(([], []), masked=True)
-    with pytest.raises(DisclosureRefused, match="masked"):
-        part.sum_slopes(ask(0))
-    part.masked = True
-    assert part.sum_slopes(ask(0)).slopes.any()
+def test_the_fewest_who_reach_an_interval_count():
+    times = np.array([60.0, np.sort(DATA.time)[-8]])
+    part = part_of(HazardSite, times=times)
+    part.begin(sent.Beginning(np.full(2, -3.0), 0, 1.0, 0.0))
+    assert part.count_intervals(Nothing()).patients <= 10
+    few = part_of(HazardSite, times=np.array([60.0, 4e3, 5e3]))
+    few.begin(sent.Beginning(np.full(3, -3.0), 0, 1.0, 0.0))
+    assert few.sum_slopes(ask(0)).patients < LEAST
 
 
 def chain(depth):
@@ -200,10 +172,14 @@ def test_a_tree_too_deep_and_too_many_cells_are_refused(monkeypatch):
     assert part.sum_slopes(ask(0, tree=chain(12), wanted=(24,))).slopes.shape[0] == 1
     with pytest.raises(MessageError, match="12 splits"):
         part.sum_slopes(ask(0, tree=chain(13), wanted=(26,)))
-    monkeypatch.setattr("multicentre.survival.hazard.limits.MOST_CELLS", 2 * (2 + 1 + len(GRID)))
+    monkeypatch.setattr("multicentre.survival.hazard.limits.MOST_CELLS", 2 * (2 + 1 + len(EARLY)))
+    part.masked = True
     part.sum_slopes(ask(0, tree=chain(2), wanted=(3, 4)))
     with pytest.raises(MessageError, match="too many"):
         part.sum_slopes(ask(0, tree=chain(2), wanted=(2, 3, 4)))
+    part.masked = False
+    with pytest.raises(MessageError, match="too many"):
+        part.sum_slopes(ask(0, tree=chain(2), wanted=(3, 4)))
 
 
 def test_samples_of_too_many_trees_on_too_fine_a_grid_are_refused():
@@ -229,12 +205,11 @@ def drops(curves):
     return np.flatnonzero((np.diff(curves, axis=1, prepend=1.0) < 0).any(axis=0))
 
 
-@pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("sampling", ["uniform", "ibs"])
-def test_trees_show_no_days_however_narrow_the_grid(masked, sampling):
+def test_trees_show_no_days_however_narrow_the_grid(sampling):
     found = 0
     for times in NARROW:
-        part = part_of(ForestSite, SMALL, times, ([0.0], [0.0]), masked=masked)
+        part = part_of(ForestSite, SMALL, times, ([0.0], [0.0]))
         shown = set()
         for _ in range(2):
             trees = part.grow_trees(Order(10, 2, 15, 0, 2, sampling, True, 0, 10))
@@ -244,8 +219,8 @@ def test_trees_show_no_days_however_narrow_the_grid(masked, sampling):
     assert found > 0
 
 
-def boosted(times, masked, n_bins=1):
-    part = part_of(BoostSite, SMALL, times, ([0.0],) * 2 if n_bins > 1 else ([], []), masked=masked)
+def boosted(times, n_bins=1):
+    part = part_of(BoostSite, SMALL, times, ([0.0],) * 2 if n_bins > 1 else ([], []))
     part.begin(boosting.Begin(0, 0, 0, "rmst", np.ones(len(times))))
     return part
 
@@ -253,11 +228,10 @@ def boosted(times, masked, n_bins=1):
 FIT = (0.0, float("inf"), 0, 1, False, False, 0.1, False)
 
 
-@pytest.mark.parametrize("masked", [False, True])
-def test_hypotheses_show_no_days_however_narrow_the_grid(masked):
+def test_hypotheses_show_no_days_however_narrow_the_grid():
     found = 0
     for times in NARROW:
-        part = boosted(times, masked, n_bins=2)
+        part = boosted(times, n_bins=2)
         models = [
             part.fit_cox(boosting.FitCox(*FIT, 1.0, "breslow", 1)),
             part.fit_tree(boosting.FitTree(*FIT, 2, 15, 1, "all")),
@@ -269,13 +243,14 @@ def test_hypotheses_show_no_days_however_narrow_the_grid(masked):
     assert found > 0
 
 
+@pytest.mark.slow
 def test_networks_show_no_days_however_narrow_the_grid():
     pytest.importorskip("torch")
     training = np.array([0.0, 0.01, 0.0, 64, 2, 1, 0.0])
     ask_network = boosting.FitNetwork(*FIT, np.array([2]), "none", training)
     found = 0
     for times in NARROW:
-        network = boosted(times, True).fit_network(ask_network)
+        network = boosted(times).fit_network(ask_network)
         shown = [] if network.is_empty else drops(network.survival(SMALL.X))
         assert len(shown) <= most_drops(SMALL, times)
         found += len(shown)
@@ -286,7 +261,7 @@ def test_networks_show_no_days_however_narrow_the_grid():
     "wrong", [{"max_depth": 65}, {"min_leaf": 2**40}, {"min_events": 2**70}, {"n_columns": "9" * 30}]
 )
 def test_settings_of_a_tree_that_no_site_can_hold_are_refused(wrong):
-    part = boosted(GRID, False)
+    part = boosted(GRID)
     with pytest.raises(ConfigurationError):
         part.fit_tree(replace(boosting.FitTree(*FIT, 2, 15, 1, "all"), **wrong))
 
@@ -294,7 +269,7 @@ def test_settings_of_a_tree_that_no_site_can_hold_are_refused(wrong):
 def test_a_training_without_end_is_refused():
     training = np.array([0.0, 0.01, 0.0, 64, 1e18, 1, 0.0])
     with pytest.raises(ConfigurationError, match="too many"):
-        boosted(GRID, False).fit_network(boosting.FitNetwork(*FIT, np.array([2]), "none", training))
+        boosted(GRID).fit_network(boosting.FitNetwork(*FIT, np.array([2]), "none", training))
 
 
 @pytest.mark.parametrize("wrong", [{"min_leaf": 2**40}, {"min_events": 2**70}, {"n_columns": 2**40}])

@@ -15,7 +15,7 @@ from multicentre.federation.steps import Acknowledgement
 from multicentre.multiview.agreement import Description
 from multicentre.multiview.ppca.site import MvPPCASite
 from multicentre.privacy.secure_sum.messages import Advertisement, Masked
-from ppca_federations import SIZES, federate, law, small_sites
+from support.ppca_federations import SIZES, federate, law, small_sites
 
 METHODS = ("invariant", "hierarchical", "paper")
 SMALL = {"max_rounds": 4, "n_local_iterations": 3}
@@ -59,7 +59,7 @@ def partial():
 
 @by_method
 def test_no_array_of_a_single_site_reaches_the_coordinator(method, partial):
-    federation = federate(partial, secure_sum=True)
+    federation = federate(partial)
     federation._engine = tap = Wiretap(federation._engine)
     fit_over(federation, method)
     clear = [outcome for _, outcome in tap.heard if not isinstance(outcome, Advertisement | Masked)]
@@ -120,7 +120,7 @@ def test_a_view_that_too_few_patients_have_is_refused_too():
 @pytest.mark.parametrize(
     ("gap", "passes"),
     [
-        (np.s_[:9, :], True),  # nine patients lack the view: each value still rests on the others
+        (np.s_[:9, :], True),  # nine patients lack the view: under masks nobody sees by how much sums differ
         (np.s_[:31, 0], False),  # nine have an entry in the column
         (np.s_[:30, 0], True),
     ],
@@ -135,6 +135,19 @@ def test_each_column_rests_on_enough_entries_or_is_refused(gap, passes):
     else:
         with pytest.raises(DisclosureRefused, match=r"site-1.*fewer than 10"):
             run(sites)
+
+
+@pytest.mark.parametrize("n_missing", [9, 10])
+def test_unmasked_those_who_lack_a_column_are_enough_or_the_sums_are_refused(n_missing):
+    sites = small_sites()
+    views = {view: sites["site-1"].array(view).copy() for view in SIZES}
+    views["image"][:n_missing, 0] = np.nan
+    sites["site-1"] = MultiViewData(views)
+    if n_missing == 10:
+        run(sites, secure_sum=False)
+    else:
+        with pytest.raises(DisclosureRefused, match=r"site-1.*secure_sum=True"):
+            run(sites, secure_sum=False)
 
 
 def test_two_views_that_few_patients_have_together_are_refused():
@@ -192,7 +205,7 @@ def test_a_run_that_is_complete_asks_for_no_round_again(partial, tmp_path):
 @pytest.mark.parametrize("lost", ["site-0", "site-1", "site-2"])
 def test_a_lost_site_does_not_end_a_run_within_its_quorum(method, lost, partial):
     at = uninterrupted(method, False)[2] - SMALL["max_rounds"]
-    model, _ = run(partial, method, quorum=2, faults=Faults(lose={lost: at}))
+    model, _ = run(partial, method, quorum=2, secure_sum=False, faults=Faults(lose={lost: at}))
     assert len(model.federation) == 2
     assert np.isfinite(law(model)).all()
     assert model.n_patients_ == 80
@@ -202,7 +215,7 @@ def test_a_lost_site_does_not_end_a_run_within_its_quorum(method, lost, partial)
 def test_the_only_site_with_a_view_may_be_lost(method):
     sites = small_sites(lacking={1: "image", 2: "image"})
     at = uninterrupted(method, False)[2] - SMALL["max_rounds"]
-    model, _ = run(sites, method, quorum=2, faults=Faults(lose={"site-0": at}))
+    model, _ = run(sites, method, quorum=2, secure_sum=False, faults=Faults(lose={"site-0": at}))
     assert np.isfinite(law(model)).all()
 
 

@@ -13,9 +13,10 @@ from multicentre.privacy.secure_sum.messages import Masked, question_of
 from multicentre.privacy.secure_sum.ring import plan_grids, rounding, to_ring
 from multicentre.privacy.secure_sum.shares import combine_shares
 from multicentre.privacy.secure_sum.streams import add_streams, key_pair, own_mask, pair_mask, seed_of_sum
-from toy_method import FedMean, Guess, MeanSite, Residuals, federate
+from support.toy_method import FedMean, Guess, MeanSite, Residuals, federate
 
 D, N_SITES, N_SUMS, THRESHOLD = 400, 4, 30, 3
+M = D + 3  # the columns, two counts, and the zero by which the sum is known to be without masks
 SITES = tuple(f"site-{i}" for i in range(N_SITES))
 GRIDS = plan_grids(Residuals, N_SITES)
 
@@ -46,17 +47,17 @@ def transcript(n_sums=N_SUMS, **options):
 
 @pytest.fixture(scope="module")
 def clear():
-    return transcript()
+    return transcript(secure_sum=False)
 
 
 @pytest.fixture(scope="module")
 def every_site_needed():
-    return transcript(secure_sum=True)
+    return transcript()
 
 
 @pytest.fixture(scope="module")
 def recoverable():
-    return transcript(secure_sum=True, quorum=THRESHOLD)
+    return transcript(quorum=THRESHOLD)
 
 
 @pytest.fixture(params=["every_site_needed", "recoverable"])
@@ -67,17 +68,17 @@ def masked(request):
 def vectors(tap):
     """Return what was masked, shape (sums, sites, numbers)."""
     seen = [outcome.vector for step, _, outcome in tap.heard if step == "residuals"]
-    return np.array(seen).reshape(N_SUMS, N_SITES, D + 2)
+    return np.array(seen).reshape(N_SUMS, N_SITES, M)
 
 
 def truths(clear):
     """Return the ring numbers that the masked ones hide."""
     rows = [out for step, _, out in clear.heard if step == "residuals"]
-    found = np.empty((len(rows), D + 2), np.uint64)
+    found = np.empty((len(rows), M), np.uint64)
     for row, out in zip(found, rows, strict=True):
         to_ring(out.total, GRIDS["total"], row[:D])
-        row[D:] = [out.n, out.calls]
-    return found.reshape(N_SUMS, N_SITES, D + 2)
+        row[D:] = [out.n, out.calls, 0]
+    return found.reshape(N_SUMS, N_SITES, M)
 
 
 def assert_uniform(numbers):
@@ -108,8 +109,8 @@ def test_every_byte_of_the_masked_summands_is_uniform(masked):
 
 
 def test_masked_summands_are_not_correlated_with_the_clear_ones(masked, clear):
-    noise = vectors(masked).reshape(-1, D + 2)
-    truth = truths(clear).reshape(-1, D + 2)
+    noise = vectors(masked).reshape(-1, M)
+    truth = truths(clear).reshape(-1, M)
     pairs = zip(noise.view(np.int64).astype(float), truth.view(np.int64).astype(float), strict=True)
     correlation = [np.corrcoef(one[:D], other[:D])[0, 1] for one, other in pairs]
     assert np.max(np.abs(correlation)) < 6.0 / np.sqrt(D)
@@ -163,7 +164,7 @@ def test_with_all_seeds_single_summands_and_sums_of_some_still_look_like_noise(r
 
 @pytest.mark.parametrize(("phase", "step"), [("residuals", "unmask"), ("unmask", "recover_own")])
 def test_a_share_short_of_the_threshold_the_sum_over_a_loss_still_looks_like_noise(phase, step, clear):
-    tap = transcript(1, secure_sum=True, quorum=THRESHOLD, faults=Faults(lose={"site-3": phase}))
+    tap = transcript(1, quorum=THRESHOLD, faults=Faults(lose={"site-3": phase}))
     asks = {step: ask for step, _, ask in tap.told}
     terms, public = asks["advertise"], asks["share"]
     label = terms.label(0, "residuals", question_of(Guess(np.zeros(D), 0), None))

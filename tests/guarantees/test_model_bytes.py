@@ -12,7 +12,7 @@ from multicentre.federation.wire import encode
 from multicentre.survival.learners.tree import TreeSettings, fit_trees
 from multicentre.survival.models import KINDS, CoxModel, HazardModel, Mixture, Network, Recalibrated, Regridded
 from multicentre.survival.models.packing import MAGIC, pack, unpack
-from tree_patients import draw_data, lossless
+from support.tree_patients import draw_data, lossless
 
 N_COLUMNS = 5
 N_MUTATIONS = 10_000
@@ -89,6 +89,7 @@ def test_mutated_bytes_with_the_right_digest_make_a_model_or_do_not_load(kind):
     assert not all(loaded)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", sorted(SAMPLES))
 def test_mutated_numbers_with_the_right_digest_make_a_model_or_do_not_load(kind):
     rng = np.random.default_rng(3)

@@ -44,7 +44,7 @@ def _call_offences(node):
             yield "allow_pickle"
         if keyword.arg == "weights_only" and value is not True:
             yield "weights_only"
-    dotted = ast.unparse(node.func)
+    dotted = ast.unparse(node.func) if attribute == "load" else ""
     given = {keyword.arg for keyword in node.keywords}
     if dotted in {"np.load", "numpy.load"} and "allow_pickle" not in given:
         yield "np.load without allow_pickle=False"
@@ -52,9 +52,13 @@ def _call_offences(node):
         yield "torch.load without weights_only=True"
 
 
-@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE)))
-def test_no_module_loads_code_from_data(path):
-    assert list(offences(ast.parse(path.read_text(encoding="utf-8")))) == []
+def test_no_module_loads_code_from_data():
+    offences_by_file = {
+        str(path.relative_to(SOURCE)): list(offences(ast.parse(path.read_text(encoding="utf-8"))))
+        for path in sorted(SOURCE.rglob("*.py"))
+    }
+    assert offences_by_file
+    assert {path: names for path, names in offences_by_file.items() if names} == {}
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """What a private fit of phenotypes promises: its noise is there, it is paid for once, and an attack finds no more.
 
-Noise has no seed: tolerances of five standard errors fail by chance about once in a million runs.
+The noise itself is drawn from the system, and compared with its law to six standard errors: a false alarm has a
+probability of 2e-9 for each number that is compared, and below 1e-6 for all. Attacks and levels draw noise from a seed.
 """
 
 import itertools
@@ -11,7 +12,6 @@ import numpy as np
 import pytest
 
 import multicentre as mc
-from event_sites import simulate_events
 from multicentre.datasets import simulate_planted
 from multicentre.engines.faults import Faults
 from multicentre.federation.errors import NoiseWarning, QuorumLost, RefusedByPolicy
@@ -29,11 +29,12 @@ from multicentre.privacy.accounting import epsilon_of_gdp, epsilon_of_zcdp, rho_
 from multicentre.privacy.budget import total_spent
 from multicentre.privacy.ledger import read_ledger
 from multicentre.studies.audit import audit
+from support.event_sites import simulate_events
 
 DELTA = 1e-5
 BOLT_ON = {"mechanism": "bolt-on", "solver": "psgd", "public_site_size": 100}
 LITERAL = {"mechanism": "paper-literal", "solver": "observed", "paper_lipschitz": 1.0}
-HONEST = noising.gaussian_noise
+seeded = pytest.mark.usefixtures("seeded_noise")
 by_mechanism = pytest.mark.parametrize("mechanism", [{}, BOLT_ON], ids=["dp-als", "bolt-on"])
 secure_or_not = pytest.mark.parametrize("secure", [False, True], ids=["clear", "masked"])
 
@@ -65,7 +66,7 @@ def spent_at(tmp_path, site="site-0"):
 # --- noise -----------------------------------------------------------------------------------------------------------
 
 WIDE = simulate_events(60, (200, 250), rate=0.3, seed=4)
-AGREED = sent.Agreed(WIDE.tensor.codes, 0)
+AGREED = sent.Agreed(WIDE.tensor.codes)
 
 
 def asks_of_every_private_step():
@@ -75,7 +76,7 @@ def asks_of_every_private_step():
     products = sent.ClipProducts(drawn, "diagnosis", 3, 0.1, 0.1)
     passes = sent.PassPatients(drawn, "diagnosis", 3, n_passes=1, step=0.1, largest_product=0.1, seed=0)
     return {
-        "spread_codes": Universe({mode: tuple(codes) for mode, codes in listed.items()}, 0),
+        "spread_codes": Universe({mode: tuple(codes) for mode, codes in listed.items()}),
         "sum_clipped_cooccurrence": Nothing(),
         "sum_clipped_products": products,
         "pass_clipped_patients": passes,
@@ -85,6 +86,7 @@ def asks_of_every_private_step():
 ASKS = asks_of_every_private_step()
 
 
+@pytest.mark.slow
 @secure_or_not
 @pytest.mark.parametrize("name", ASKS)
 def test_every_release_carries_the_noise_of_the_plan(name, secure):
@@ -111,8 +113,8 @@ def test_every_release_carries_the_noise_of_the_plan(name, secure):
     for field, values in drawn.items():
         rest = np.stack(values)
         assert rest.size >= 30_000
-        assert rest.std() == pytest.approx(noise.multipliers[field] * spread, rel=0.03)
-        assert abs(rest.mean()) < 5 * rest.std() / math.sqrt(rest.size)
+        assert rest.std() == pytest.approx(noise.multipliers[field] * spread, rel=6 / math.sqrt(2 * rest.size))
+        assert abs(rest.mean()) < 6 * rest.std() / math.sqrt(rest.size)
         assert np.abs(np.corrcoef(rest.reshape(4, -1))[np.triu_indices(4, 1)]).max() < 6 / math.sqrt(rest[0].size)
 
 
@@ -168,9 +170,10 @@ def test_nothing_leaves_a_site_with_a_budget_without_noise_that_counts(events, p
         fit(events, federation, **parameters)
     assert spent_at(tmp_path) == 0
     released = [entry for entry in federation.ledgers["site-0"].entries if entry["event"] == "release"]
-    assert all(entry["step"] in ("describe", "agree") for entry in released)
+    assert all(entry["step"] in ("describe", "agree", "advertise") for entry in released)
 
 
+@pytest.mark.slow
 @by_mechanism
 @secure_or_not
 def test_a_fit_that_is_taken_up_asks_for_nothing_again(events, mechanism, secure, tmp_path):
@@ -247,6 +250,8 @@ def agrees(found, epsilon):
     assert abs(apart.d_prime - found.reach) <= 5 * apart.standard_error
 
 
+@pytest.mark.slow
+@seeded
 @by_mechanism
 def test_an_attack_finds_no_more_than_is_claimed(mechanism):
     found = audited(8.0, 100, **mechanism, **FROM_RANDOM)
@@ -254,6 +259,7 @@ def test_an_attack_finds_no_more_than_is_claimed(mechanism):
     agrees(found, 8.0)
 
 
+@seeded
 @pytest.mark.slow
 @by_mechanism
 @pytest.mark.parametrize("epsilon", [1.0, 2.0, 4.0, 8.0])
@@ -264,8 +270,11 @@ def test_an_attack_on_the_whole_fit_finds_no_more_than_is_claimed(epsilon, mecha
     agrees(found, epsilon)
 
 
+@pytest.mark.slow
+@seeded
 def test_a_sixth_of_the_noise_is_caught(monkeypatch):
-    monkeypatch.setattr(noising, "gaussian_noise", lambda shape, scale: HONEST(shape, scale / 6))
+    honest = noising.gaussian_noise
+    monkeypatch.setattr(noising, "gaussian_noise", lambda shape, scale: honest(shape, scale / 6))
     found = audited(2.0, 100, **FROM_RANDOM)
     assert found.verdict == "violated"
     assert found.scores.separation.d_prime > 4 * found.reach
@@ -285,12 +294,15 @@ def match_after(epsilon, n_patients, seed):
     return factor_match_score(simulated.truth.factors, model.factors_).score, auc
 
 
+@pytest.mark.slow
+@seeded
 def test_at_epsilon_1_two_thousand_patients_are_too_few_and_it_is_told():
     with pytest.warns(NoiseWarning, match="unusable"):
         score, _ = match_after(1.0, 2000, 0)
     assert score < 0.3
 
 
+@seeded
 @pytest.mark.slow
 @pytest.mark.filterwarnings("error::multicentre.federation.errors.NoiseWarning")
 @pytest.mark.parametrize(("epsilon", "least"), [(1.0, 0.83), (2.0, 0.86)])

@@ -40,6 +40,7 @@ def spent_on(multipliers):
     return sum((Spent(count * zcdp_of_gaussian(z)) for z, count in multipliers.items()), Spent())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", COMPOSITIONS)
 def test_gaussian_releases_cost_what_the_privacy_loss_distribution_says(name):
     oracle = composed(pld.PLDAccountant(), COMPOSITIONS[name])
@@ -60,6 +61,7 @@ def test_the_bound_of_zcdp_is_that_of_renyi_orders(name):
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [0.5, 1, 2, 4, 8])
 def test_a_budget_spent_in_one_release_is_worth_its_epsilon(epsilon):
     rho = rho_of_epsilon(epsilon, 1e-5)

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import pyttb
 
-from event_sites import simulate_events
 from multicentre.phenotyping.cp import CPALS, CPSGD
 from multicentre.phenotyping.kernels.factors import draw_scaled
+from support.event_sites import simulate_events
 
 pytestmark = pytest.mark.filterwarnings("ignore:CPSGD looks at entries above zero alone:UserWarning")
 

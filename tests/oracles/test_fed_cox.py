@@ -5,11 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import multicentre as mc
 from multicentre.survival.cox.estimator import FedCox
+from support.examples import examples
 
 OPEN = mc.Policy(min_patients=0, exact_times=True)
 # Written by tests/oracles/fed_cox_values.py, which names the packages and their versions.
@@ -142,7 +143,7 @@ def test_two_groups_have_the_closed_form_score_test():
 
 @pytest.mark.parametrize("times", ["grid", "exact"])
 @given(n_sites=st.integers(1, 6), seed=st.integers(0, 10_000))
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(8)
 def test_any_split_gives_the_same(times, n_sites, seed):
     data, _ = draw(ties=True)
     site = np.random.default_rng(seed).integers(n_sites, size=len(data))

@@ -6,12 +6,12 @@ from scipy.optimize import nnls
 from sklearn.cluster import KMeans
 
 import multicentre as mc
-from msgl_sites import GROUP, NAMES, VIEWS, fit, same_partition, split
 from multicentre.clustering import FedMSGL
 from multicentre.clustering.metrics import clustering_scores
 from multicentre.datasets import load_bbcsport, load_handwritten, load_sonar
 from multicentre.datasets.simulated_views import split_views
 from multicentre.federation.errors import DataError
+from support.msgl_sites import GROUP, NAMES, VIEWS, fit, same_partition, split
 
 MU = 5.0
 
@@ -105,6 +105,7 @@ def measure(load, n_clusters, *, seeds=(0,), **parameters):
     return np.mean([[one["acc"], one["purity"], one["nmi"]] for one in found], axis=0)
 
 
+@pytest.mark.slow
 def test_bbcsport_reaches_its_level():
     assert np.all(measure(load_bbcsport, 5) >= [0.98, 0.98, 0.94])
 

@@ -8,18 +8,30 @@ import warnings
 
 import numpy as np
 import pytest
+from scipy.optimize import minimize
 from scipy.stats import multivariate_normal
 from sklearn.exceptions import ConvergenceWarning
 
 import multicentre as mc
-import ppca_oracles
 from multicentre.data import MultiViewData
 from multicentre.datasets import cross_validation_splits, load_handwritten, simulate_sd, split_scenario
 from multicentre.datasets.labelled import LabelledMultiView
 from multicentre.federation.errors import DataError
 from multicentre.multiview.ppca.maths.model import Layout
 from multicentre.multiview.ppca.model_selection import select_n_components
-from ppca_federations import LIKELIHOOD, SIZES, covariance, federate, fit, law, mean, pooled, small_sites, split_sd
+from support import ppca_oracles
+from support.ppca_federations import (
+    LIKELIHOOD,
+    SIZES,
+    covariance,
+    federate,
+    fit,
+    law,
+    mean,
+    pooled,
+    small_sites,
+    split_sd,
+)
 
 SCENARIOS = [("IID", 3), ("IID", 6), ("G", 3), ("G", 6), ("K", 3), ("K", 6), ("G/K", 3), ("G/K", 6)]
 METHODS = ("invariant", "hierarchical", "paper")
@@ -102,11 +114,13 @@ def test_fifteen_rounds_come_within_a_tenth_of_a_nat(scenario, n_sites):
     assert first_near < 15
 
 
+@pytest.mark.slow
 @in_every_scenario
 def test_the_hierarchical_fit_stays_near_the_pooled_one_where_centres_do_not_differ(scenario, n_sites):
     assert held_out_score(scenario, n_sites, "hierarchical") > pooled_optimum()[0] - 0.35
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 @in_every_scenario
 def test_test_error_within_two_per_cent_of_one_centre(scenario, n_sites, method):
@@ -130,6 +144,7 @@ def test_a_missing_view_is_predicted_far_better_than_by_its_mean(scenario, n_sit
 # --- what must not matter -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_the_order_of_sites_does_not_matter(method):
     sites = small_sites(lacking={1: "image"})
@@ -137,6 +152,7 @@ def test_the_order_of_sites_does_not_matter(method):
     np.testing.assert_allclose(law(small_fit(turned, method)), law(small_fit(sites, method)), atol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["invariant", "hierarchical"])
 def test_the_order_of_columns_and_views_does_not_matter(method):
     sites = small_sites(lacking={2: "genes"})
@@ -188,6 +204,7 @@ def to_unit_interval(labelled):
     return LabelledMultiView(MultiViewData(views), labelled.labels, "SD", "", "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("shift", "scenario", "error", "accuracy"),
     [("paper", "IID", 0.0105, 1.0), ("paper", "G/K", 0.0110, 1.0), ("mild", "G/K", 0.016, 0.80)],
@@ -223,6 +240,7 @@ def heterogeneous_sites(seed, n_sites=6, n=60, sd_loadings=0.1, sd_mean=0.2):
     return sites
 
 
+@pytest.mark.slow
 def test_variances_between_centres_are_recovered_where_the_papers_alternation_collapses():
     sites = heterogeneous_sites(1)
     honest = quiet_fit(sites, 5, method="hierarchical", scale="none", max_rounds=25, n_local_iterations=5, ddof=1)
@@ -236,6 +254,7 @@ def test_variances_between_centres_are_recovered_where_the_papers_alternation_co
     assert max(view["loadings"] for view in collapsed.between_centres_.values()) < 0.02
 
 
+@pytest.mark.slow
 def test_waic_chooses_the_true_five_dimensions():
     sites, *_ = split_sd("IID", 3)
     with warnings.catch_warnings():
@@ -296,3 +315,88 @@ def test_pooling_is_what_it_says():
     model = fit(pooled(sites))
     assert model.n_patients_ == 120
     assert isinstance(model, mc.multiview.FedMvPPCA)
+
+
+# --- a column that one site holds constant, or not at all -----------------------------------------------------------
+
+
+def without_variation(kind):
+    """Return three sites, of which the second has a column that is constant or empty there."""
+    sites = small_sites(n=60)
+    image = sites["site-1"].array("image").copy()
+    image[:, 0] = 1.5 if kind == "constant" else np.nan
+    sites["site-1"] = MultiViewData({view: sites["site-1"].array(view) for view in SIZES} | {"image": image})
+    return sites
+
+
+def site_likelihood(rows, loadings, centre, noise, latent_mean, root):
+    """Log density of one site's rows under the shared law and its own case mix N(latent_mean, root root')."""
+    shown = ~np.isnan(rows[0])
+    axes = loadings[shown]
+    joint = axes @ root @ root.T @ axes.T + np.diag(noise[shown])
+    return multivariate_normal(centre[shown] + axes @ latent_mean, joint).logpdf(rows[:, shown]).sum()
+
+
+def best_likelihood(rows, shared, laws, *, all_free):
+    """Maximise the likelihood of all rows without EM, over the sites' case mixes alone or over everything."""
+    d, q, k = *shared["loadings"].shape, len(SIZES)
+    view_of = np.repeat(np.arange(k), list(SIZES.values()))
+    fixed = np.concatenate([shared["loadings"].ravel(), shared["mean"], np.log(shared["noise"])])
+
+    def negative(free):
+        own, common = free[: laws.size].reshape(laws.shape), free[laws.size :] if all_free else fixed
+        loadings, centre, noise = np.split(common, [d * q, d * q + d])
+        parts = [
+            site_likelihood(X, loadings.reshape(d, q), centre, np.exp(noise)[view_of], case[:q], case[q:].reshape(q, q))
+            for X, case in zip(rows, own, strict=True)
+        ]
+        return -sum(parts) / sum(map(len, rows))
+
+    start = np.concatenate([laws.ravel(), fixed]) if all_free else laws.ravel()
+    found = minimize(negative, start, method="BFGS", options={"gtol": 1e-7})
+    return -found.fun, found.x[: laws.size].reshape(laws.shape)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("secure", [False, True], ids=["unmasked", "masked"])
+@pytest.mark.parametrize("kind", ["constant", "empty"])
+def test_a_column_without_variation_at_one_site_leaves_the_maximum_of_the_likelihood_of_all_rows(kind, secure):
+    sites = without_variation(kind)
+    options = {"secure_sum": secure, "policy": mc.Policy(min_patients=0)}
+    model = fit(sites, 2, tol=1e-13, max_rounds=2000, options=options, **LIKELIHOOD)
+    scaled = [(site.stacked(tuple(SIZES), SIZES) - model._centre) / model._spread for site in sites.values()]
+    shared = {
+        "loadings": np.vstack(list(model.loadings_.values())) / model._spread[:, None],
+        "mean": (mean(model) - model._centre) / model._spread,
+        "noise": np.array([model.noise_variance_[view][0] for view in SIZES]) / model._spread[model.layout.starts] ** 2,
+    }
+    laws = np.tile(np.concatenate([np.zeros(2), np.eye(2).ravel()]), (3, 1))
+    ours, laws = best_likelihood(scaled, shared, laws, all_free=False)
+    best, _ = best_likelihood(scaled, shared, laws, all_free=True)
+    assert model.history_[-1]["log_likelihood"] == pytest.approx(ours, abs=1e-6)
+    assert best - ours < 1e-6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["constant", "empty"])
+@pytest.mark.parametrize("method", ["invariant", "hierarchical"])
+def test_masks_change_nothing_of_a_fit_with_a_column_without_variation_at_one_site(method, kind):
+    options = {"policy": mc.Policy(min_patients=0)}
+    masked, unmasked = (
+        quiet_fit(without_variation(kind), 2, method=method, options={**options, "secure_sum": secure})
+        for secure in (True, False)
+    )
+    np.testing.assert_allclose(law(masked), law(unmasked), atol=1e-6 if method == "invariant" else 1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("noise", ["isotropic", "diagonal"])
+@pytest.mark.parametrize("method", ["invariant", "hierarchical"])
+def test_a_column_that_one_site_lacks_is_that_of_the_other_sites(method, noise):
+    whole = quiet_fit(small_sites(n=60), 2, method=method, noise=noise)
+    found = quiet_fit(without_variation("empty"), 2, method=method, noise=noise)
+    place = SIZES["blood"]
+    spread = np.sqrt(np.diag(covariance(whole)))
+    away = np.abs(covariance(found) - covariance(whole)) / np.outer(spread, spread)
+    assert away[place].max() < 0.2
+    assert np.delete(np.delete(away, place, 0), place, 1).max() < 0.05

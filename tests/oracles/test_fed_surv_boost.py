@@ -7,7 +7,6 @@ from sklearn.ensemble import AdaBoostClassifier, AdaBoostRegressor
 from sklearn.model_selection import train_test_split
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
-from boosting_sites import federate, prescribe, simulate, split, tree_of_times
 from multicentre.data.survival import SurvivalData
 from multicentre.data.tabledata import TableData
 from multicentre.survival.agreement.patients import Patients
@@ -16,8 +15,10 @@ from multicentre.survival.boost.calibration import fit_columns
 from multicentre.survival.boost.site import BoostSite
 from multicentre.survival.learners.tree import TreeSettings, fit_trees
 from multicentre.survival.times.curves import restricted_mean
+from support.boosting_sites import federate, prescribe, simulate, split, tree_of_times
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 def test_one_site_is_scikit_learns_samme(seed):
     rng = np.random.default_rng(seed)
@@ -40,6 +41,7 @@ def uncensored(n=240):
     return SurvivalData(X, time, np.ones(n)), oracle.fit(X, time)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("secure", [False, True], ids=["clear", "masked"])
 def test_votes_and_weights_over_four_sites_are_those_of_adaboost_r2(secure, monkeypatch):
     data, oracle = uncensored()
@@ -59,7 +61,7 @@ def test_votes_and_weights_over_four_sites_are_those_of_adaboost_r2(secure, monk
 
 def plain_loop(data, agreed, n_rounds, rate, cap):
     """Boost pooled patients in a plain loop on plain weights, with the draws of the one site."""
-    part, patients = BoostSite("lyon", data), Patients(data, agreed, 0)
+    part, patients = BoostSite("lyon", data), Patients(data, agreed)
     own, tau = int(data.digest()[:16], 16), agreed.times[-1]
     weights, curves, votes = np.full(len(data), 1 / len(data)), [], []
     for number in range(1, n_rounds + 1):
@@ -87,6 +89,7 @@ def test_one_site_is_the_plain_loop_over_its_patients():
     np.testing.assert_allclose(fitted.predict_survival_function(data, return_array=True), curves, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["robust", "paper"])
 def test_the_order_of_the_sites_changes_nothing_that_sums_tell(mode):
     sites = split(simulate(), 4)
@@ -98,6 +101,7 @@ def test_the_order_of_the_sites_changes_nothing_that_sums_tell(mode):
     np.testing.assert_allclose(*curves, rtol=0, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_proportional_hazards_by_sums_are_those_of_the_pooled_patients():
     data = simulate(300)
     fits = [
@@ -122,6 +126,7 @@ def test_proportional_hazards_by_sums_are_those_of_the_pooled_patients():
 LEVELS = {AdaBoostF: 0.85, DistBoostF: 0.72, PreWeakF: 0.85}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", LEVELS)
 def test_digits_are_told_apart_over_four_sites(kind):
     X, y = load_digits(return_X_y=True)

@@ -115,6 +115,7 @@ def fit_pair(make, n_rounds, objective, missing, n=1500, seed=0, **parameters):
     return model, booster, rows, X, cuts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("missing", [False, True])
 def test_trees_are_those_of_the_pooled_records(missing):
     model, booster, rows, X, cuts = fit_pair(FedXGBClassifier, 50, "binary:logistic", missing, **PAPER)
@@ -129,7 +130,7 @@ def test_trees_are_those_of_the_pooled_records(missing):
 def test_two_hundred_trees_are_those_of_the_pooled_records(missing):
     X, log_odds, rng = draw(4000, 3, missing)
     y = outcomes(log_odds, rng, "binary:logistic")
-    with federate(X, y, 5, secure_sum=True) as federation:
+    with federate(X, y, 5) as federation:
         model = FedXGBClassifier(200, max_bin=128, **PAPER).fit(federation)
         found, n_cuts = find_cuts(federation.begin(BoostingSite), N_COLUMNS, 128, None)
     cuts = [own.tolist() for own in np.split(found, np.cumsum(n_cuts)[:-1])]
@@ -138,6 +139,7 @@ def test_two_hundred_trees_are_those_of_the_pooled_records(missing):
     assert np.abs(booster.predict(rows) - model.predict_proba(X)[:, 1]).max() < 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "parameters",
     [
@@ -178,10 +180,11 @@ def test_numbers_and_counts(objective, parameters):
     np.testing.assert_allclose(booster.predict(rows), model.predict(X), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_found_cuts_are_enough_for_identical_trees_and_part_every_value_of_a_column_of_few():
     X, log_odds, rng = draw(1500, 1, missing=True)
     y = outcomes(log_odds, rng, "binary:logistic")
-    with federate(X, y, secure_sum=True) as federation:
+    with federate(X, y) as federation:
         model = FedXGBClassifier(20, max_bin=64, **PAPER).fit(federation)
         found, n_cuts = find_cuts(federation.begin(BoostingSite), N_COLUMNS, 64, None)
     cuts = [own.tolist() for own in np.split(found, np.cumsum(n_cuts)[:-1])]
@@ -193,6 +196,7 @@ def test_found_cuts_are_enough_for_identical_trees_and_part_every_value_of_a_col
     assert_same_trees(model.ensemble_, cuts, booster)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", ["binary:logistic", "multi:softprob", "reg:squarederror", "count:poisson"])
 def test_an_exported_booster_predicts_the_same_on_raw_values(objective, tmp_path):
     X, log_odds, rng = draw(900, 2, missing=True)
@@ -213,6 +217,7 @@ def test_an_exported_booster_predicts_the_same_on_raw_values(objective, tmp_path
         np.testing.assert_allclose(contributions.sum(axis=1), margins[:500], atol=1e-4)
 
 
+@pytest.mark.slow
 def test_importances_are_those_of_the_booster():
     X, log_odds, rng = draw(900, 2, missing=True)
     model = FedXGBClassifier(15).fit(federate(X, outcomes(log_odds, rng, "binary:logistic")))
@@ -223,6 +228,7 @@ def test_importances_are_those_of_the_booster():
     np.testing.assert_allclose(model.feature_importances_.sum(), 1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", ["binary:logistic", "multi:softprob", "reg:squarederror", "count:poisson"])
 def test_watched_losses_and_the_kept_rounds_are_those_of_xgboost(objective):
     X, log_odds, rng = draw(1200, 4)
@@ -232,7 +238,7 @@ def test_watched_losses_and_the_kept_rounds_are_those_of_xgboost(objective):
     extra = {} if classes else {"objective": objective}
     make = FedXGBClassifier if classes else FedXGBRegressor
     model = make(60, cuts=cuts, early_stopping_rounds=4, **extra, **told)
-    watched = federate(X[800:], y[800:], 2, classes, secure_sum=True)
+    watched = federate(X[800:], y[800:], 2, classes)
     model.fit(federate(X[:800], y[:800], 3, classes), validation=watched)
     bins = [xgboost.DMatrix(to_bins(X[part], cuts), label=y[part]) for part in (slice(800), slice(800, None))]
     losses = {}

@@ -5,12 +5,12 @@ import pytest
 from scipy.stats import multivariate_normal
 from sklearn.decomposition import PCA
 
-import ppca_oracles as oracles
 from multicentre.multiview.ppca.maths.em import fit_local, random_start
 from multicentre.multiview.ppca.maths.invariant import site_log_likelihood
 from multicentre.multiview.ppca.maths.model import LatentLaw, Layout, Parameters
 from multicentre.multiview.ppca.maths.moments import reduce_rows
-from ppca_simulation import (
+from support import ppca_oracles as oracles
+from support.ppca_simulation import (
     LAYOUT,
     covariance_of,
     fit_invariant,
@@ -160,6 +160,7 @@ def test_diagonal_noise_reaches_the_likelihood_of_factor_analysis():
     assert trace[-1] == pytest.approx(reference, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_wide_data_are_reduced_exactly(monkeypatch):
     rng, layout = np.random.default_rng(3), Layout(("genes", "lipids"), (400, 90))
     rows = rng.normal(size=(25, 3)) @ rng.normal(size=(3, 490)) + 0.5 * rng.normal(size=(25, 490)) + 2

@@ -38,7 +38,7 @@ def test_likelihood_is_scipys_over_the_observed_entries(problem):
 
 
 def test_likelihood_of_complete_simulated_rows_is_scipys_to_a_millionth():
-    from ppca_predict_simulation import LAYOUT, fit_entries, simulate
+    from support.ppca_predict_simulation import LAYOUT, fit_entries, simulate
 
     rows = simulate(0, shift="paper", scale="none").rows
     parameters, path = fit_entries(rows, LAYOUT, 5, iterations=30)

@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 
 import multicentre as mc
-from ppca_federations import federate, law, pooled, small_sites
-from ppca_private import drawn, fit_privately, level
+from support.ppca_federations import federate, law, pooled, small_sites
+from support.ppca_private import drawn, fit_privately, level
+
+pytestmark = pytest.mark.usefixtures("seeded_noise")
 
 SEEDS = range(3)
 
@@ -21,6 +23,7 @@ PROTOTYPE = {
 }
 
 
+@pytest.mark.slow
 def test_at_epsilon_3_and_2000_patients_a_centre_little_is_lost():
     levels = np.array([level(2000, 3.0, seed) for seed in SEEDS])
     error, angle = levels[:, 0], levels[:, 1]
@@ -30,6 +33,7 @@ def test_at_epsilon_3_and_2000_patients_a_centre_little_is_lost():
     assert error.mean() < 1.05 * without
 
 
+@pytest.mark.slow
 def test_the_angle_is_foretold():
     levels = np.array([level(500, 3.0, seed) for seed in range(6)])
     assert levels[:, 2].mean() == pytest.approx(levels[:, 1].mean(), rel=0.35)

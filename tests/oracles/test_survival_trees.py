@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from multicentre.survival.learners.tree import TreeSettings, fit_trees
-from tree_patients import draw_data, lossless
+from support.tree_patients import draw_data, lossless
 
 ALL = TreeSettings(min_leaf=12, min_events=0, n_columns="all")
 

@@ -1,13 +1,18 @@
 """Labels of questions about people: every site has a hand in them, and each serves once."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 import multicentre as mc
+from multicentre import persons as drawing_labels
+from multicentre.alignment import align
 from multicentre.federation.errors import ConfigurationError, DataError, RefusedByPolicy
 from multicentre.federation.messages import Nothing
 from multicentre.persons import KeyedPart, Persons, Study, label_of
 from multicentre.privacy.pseudonyms import PseudonymKey, pseudonymise
+from multicentre.validation.keys import union
 
 
 def part(site="lyon", identifiers=("a", "b")):
@@ -83,3 +88,67 @@ def test_names_of_records_stand_in_for_the_one_column():
     assert named.identifiers("identifier") == ["r1", "r2"]
     with pytest.raises(DataError, match="no identifiers"):
         named.identifiers("birth_date")
+
+
+def test_a_sole_identifier_needs_no_name():
+    def with_columns(*names):
+        data = mc.data.TableData([[1.0], [2.0]], [0, 1])
+        return KeyedPart("lyon", data.with_identifier({name: [f"{name}1", None] for name in names}))
+
+    assert with_columns("born").identifiers("identifier") == ["born1", None]
+    assert with_columns("born").identifiers("born") == ["born1", None]
+    assert with_columns("born", "identifier").identifiers("identifier") == ["identifier1", None]
+    for several in (with_columns("born", "number"), with_columns("born", "name")):
+        with pytest.raises(DataError, match=r"no identifier 'identifier'.*person_key='born'"):
+            several.identifiers("identifier")
+    with pytest.raises(DataError, match="no identifier 'number'"):
+        with_columns("born").identifiers("number")
+
+
+def federation_of(columns):
+    """Return sites that share 20 people, each of whom a site knows by a column of a name of its own."""
+    random, sites = np.random.default_rng(0), {}
+    for first, (site, column) in enumerate(columns.items()):
+        people = [f"p{number}" for number in range(80 * first, 80 * first + 100)]
+        data = mc.data.TableData(random.normal(size=(100, 2)), np.arange(100) % 2)
+        sites[site] = data.with_identifier({column: people})
+    return mc.Federation.in_process(sites)
+
+
+def questions():
+    validation = mc.validation
+    return {
+        "duplicates": lambda federation, **key: (
+            validation.estimate_duplicate_rate(federation, buckets_per_record=512, **key).n_shared
+        ),
+        "folds": lambda federation, **key: (
+            validation.check_interfold(federation, validation.HashGroupKFold(2, **key).plan(federation)).n_violations
+        ),
+        "audit": lambda federation, **key: (
+            validation.check_interfold(federation, validation.FederatedKFold(2).plan(federation), **key).n_shared
+        ),
+        "sites": lambda federation, **key: (
+            validation.LeaveOneSiteOut(drop_shared=True, **key).plan(federation).counts.tolist()
+        ),
+        "alignment": lambda federation, **key: align(federation, **key).n_common,
+    }
+
+
+@pytest.mark.filterwarnings("ignore:.*not at all other sites:UserWarning", "ignore:a rate of 0:UserWarning")
+@pytest.mark.parametrize("question", questions().values(), ids=questions())
+def test_a_sole_identifier_is_found_without_its_name(question, monkeypatch):
+    """Estimates vary with what sites draw, so that is fixed; sessions still have labels of their own."""
+    federation = federation_of({"lyon": "born", "oslo": "born"})
+    answers = []
+    for key in ({}, {"person_key": "born"}):
+        drawn = SimpleNamespace(token_bytes=np.random.default_rng(0).bytes)
+        for module in (drawing_labels, union):
+            monkeypatch.setattr(module, "secrets", drawn)
+        answers.append(question(federation, **key))
+    assert answers[0] == pytest.approx(answers[1], abs=3.0)
+
+
+@pytest.mark.parametrize("question", questions().values(), ids=questions())
+def test_sole_identifiers_of_other_names_are_not_compared(question):
+    with pytest.raises(ConfigurationError, match="same identifier; got 'born' at lyon, 'number' at oslo"):
+        question(federation_of({"lyon": "born", "oslo": "number"}))

@@ -91,7 +91,8 @@ def align(
     ----------
     federation : Federation
     person_key : str, default "identifier"
-        Column of identifiers; the records' own names (``ids``) stand in where a site has no identifiers.
+        Column of identifiers; "identifier" stands for a sole column of any name, and for the records' own names
+        (``ids``) where a site has no identifiers.
     kind : {"identifier", "name", "date", "nhs-number", "nir", "combined"}, default "identifier"
         How they are normalised, see :func:`multicentre.privacy.normalisation.normalise`.
     date_order : {"iso", "ymd", "dmy", "mdy"} or mapping of str to these, default "iso"
@@ -123,8 +124,9 @@ def align(
     (25, {'lab': 5, 'radiology': 0})
     """
     told = Persons(**describe_persons(federation, person_key, kind, date_order, study))
-    opened = federation.begin(AlignmentPart, repr((told, incomplete)))
-    found = opened.once("aligned", _Found, lambda: _agree(opened, told, incomplete))
+    for attempt in federation.attempts(AlignmentPart, repr((told, incomplete))):
+        with attempt as opened:
+            found = _found(opened, told, incomplete)
     sites = [site for site in found.at_site if site in opened.sites]
     aligned = Alignment(
         opened.select((0,), sites),
@@ -139,8 +141,12 @@ def align(
     return aligned
 
 
+def _found(federation: Federation, told: Persons, incomplete: bool) -> _Found:
+    return federation.once("aligned", _Found, lambda: _agree(federation, told, incomplete))
+
+
 def _agree(federation: Federation, told: Persons, incomplete: bool) -> _Found:
-    agree_on_key(federation, AlignmentPart, told.study)
+    agree_on_key(federation, AlignmentPart, told.study, told.person_key)
     counted = federation.ask(AlignmentPart.count_records, told)
     named = {
         site: as_names(answer.pseudonyms)

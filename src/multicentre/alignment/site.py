@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.alignment import messages as sent
-from multicentre.federation.errors import ConfigurationError, DataError, RefusedByPolicy
+from multicentre.federation.errors import ConfigurationError, DataError, ProtocolRefused
 from multicentre.federation.messages import Message
 from multicentre.federation.steps import Acknowledgement, Common, step
 from multicentre.federation.wire import encode
@@ -97,7 +97,7 @@ class AlignmentPart(KeyedPart):
             raise ConfigurationError("the pseudonyms are not in ascending order", where=self.site)
         places = np.flatnonzero(np.isin(order, own))
         if not incomplete and len(places) < len(order):
-            raise RefusedByPolicy("patients who are not at this site are to be aligned", where=self.site)
+            raise ProtocolRefused("patients who are not at this site are to be aligned", where=self.site)
         self._check_crowd(len(places))
         digest = np.frombuffer(hashlib.sha256(encode(ask)).digest(), dtype=np.uint8).copy()
         found = rows[np.searchsorted(own, order[places])]
@@ -121,11 +121,11 @@ class AlignmentPart(KeyedPart):
         if held is None:
             raise ConfigurationError("no order was taken in", where=self.site, mend="Align the records anew.")
         if self.site not in ask.seals or len(ask.seals) < self.n_peers:
-            raise RefusedByPolicy("the seal of a site that takes part is missing", where=self.site)
+            raise ProtocolRefused("the seal of a site that takes part is missing", where=self.site)
         key = self._held_key()
         strangers = [site for site, seal in ask.seals.items() if not _same(seal, seal_of(key, site, held.order))]
         if strangers:
-            raise RefusedByPolicy(
+            raise ProtocolRefused(
                 "a site sealed another order, or with another key",
                 where=", ".join(strangers),
                 mend="Compare the sites' keys (PseudonymKey.fingerprint) and align anew.",

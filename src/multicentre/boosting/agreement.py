@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from multicentre.boosting import messages as sent
 from multicentre.boosting.site import BoostingSite
+from multicentre.data.schema import check_columns
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError, DataError, SchemaMismatch
 from multicentre.federation.messages import Nothing
@@ -33,12 +34,12 @@ def describe(federation: Federation) -> sent.Described:
     def ask() -> sent.Described:
         answers = federation.ask(BoostingSite.describe, Nothing())
         classes = max((answer.classes for answer in answers.values()), key=len)
-        columns = next(iter(answers.values())).columns
+        first, expected = next(iter(answers.items()))
         for site, answer in answers.items():
-            same = answer.classes == classes[: len(answer.classes)] and bool(answer.classes) == bool(classes)
-            if answer.columns != columns or not same:
-                raise SchemaMismatch("columns or classes differ from the others'", where=site, mend="Name them alike.")
-        return sent.Described(columns, classes)
+            check_columns(site, answer, first, expected)
+            if answer.classes != classes[: len(answer.classes)] or bool(answer.classes) != bool(classes):
+                raise SchemaMismatch("the classes differ from the others'", where=site, mend="Name them alike.")
+        return sent.Described(expected.columns, classes, levels=expected.levels)
 
     return federation.once("columns", sent.Described, ask)
 
@@ -55,7 +56,7 @@ def share_of_second(federation: Federation) -> float:
         "classes", sent.ClassCounts, lambda: federation.sum(BoostingSite.count_classes, sent.OfClasses(2))
     ).counts
     if not counts.all():
-        raise DataError("all records that were counted are of one class", where="y", mend="Add sites, or mask sums.")
+        raise DataError("all records are of one class", where="y", mend="Add sites that have both.")
     return float(counts[1] / counts.sum())
 
 

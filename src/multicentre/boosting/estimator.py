@@ -17,6 +17,7 @@ from multicentre.data.tabledata import TableData
 from multicentre.estimator import Figure
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError, DataError, SchemaMismatch
+from multicentre.missing import Missing
 
 Floats = NDArray[np.float64]
 
@@ -57,6 +58,8 @@ class FedXGBClassifier(FedXGB):
     cuts : list of lists of float, optional
         Cuts of every column, known beforehand; values below a cut are in the bins before it. By default they are found
         by secure sums, at quantiles of all records.
+    missing : {"native"}, default "native"
+        Each split learns the side that missing entries go to; ``missing_`` counts them.
 
     Attributes
     ----------
@@ -81,9 +84,9 @@ class FedXGBClassifier(FedXGB):
     over the records that fell there, of all sites together. A leaf of few records shows their outcomes.
     `min_child_weight` and `min_leaf_records` keep leaves large.
 
-    In clear, under a policy with a minimum of patients, each site joins neighbouring bins until each holds as many of
-    its records, and where a split parts off fewer, all of them go to the side of the more. The model is then an
-    approximation that depends on how records are split. Ask for masked sums (``secure_sum=True``) for the exact fit.
+    Deep trees part records to the last one. Unmasked, a site's policy therefore refuses the first sum of gradients
+    unless as many of its records as the policy's minimum share their bins and their outcome, whichever they are; counts
+    of classes and thresholds are refused before, where they are of fewer. Mask the sums (``secure_sum=True``).
 
     References
     ----------
@@ -96,7 +99,7 @@ class FedXGBClassifier(FedXGB):
     >>> X = rng.normal(size=(300, 3))
     >>> data = mc.data.TableData(X, (X[:, 0] + X[:, 1] ** 2 > 1).astype(int))
     >>> sites = {name: data.take(np.arange(start, 300, 3)) for start, name in enumerate(["lyon", "oslo", "turin"])}
-    >>> federation = mc.Federation.in_process(sites, secure_sum=True)
+    >>> federation = mc.Federation.in_process(sites)
     >>> model = FedXGBClassifier(n_estimators=20, max_depth=3).fit(federation)
     >>> bool((model.predict(X) == data.y).mean() > 0.95)
     True
@@ -124,6 +127,7 @@ class FedXGBClassifier(FedXGB):
         min_leaf_records: int = 0,
         early_stopping_rounds: int | None = None,
         cuts: Sequence[Sequence[float]] | None = None,
+        missing: Missing = "native",
     ) -> None:
         self.n_estimators = n_estimators
         self.max_depth = max_depth
@@ -138,6 +142,7 @@ class FedXGBClassifier(FedXGB):
         self.min_leaf_records = min_leaf_records
         self.early_stopping_rounds = early_stopping_rounds
         self.cuts = cuts
+        self.missing = missing
 
     def decision_function(self, X: Any) -> Floats:
         """Return log odds of the second of two classes, shape (n,), or a score for each of more, shape (n, k)."""
@@ -252,7 +257,7 @@ class FedXGBRegressor(FedXGB):
     >>> X = rng.normal(size=(300, 2))
     >>> data = mc.data.TableData(X, 20 + 5 * X[:, 0], outcome="number")
     >>> sites = {name: data.take(np.arange(start, 300, 3)) for start, name in enumerate(["lyon", "oslo", "turin"])}
-    >>> federation = mc.Federation.in_process(sites, secure_sum=True)
+    >>> federation = mc.Federation.in_process(sites)
     >>> model = FedXGBRegressor(n_estimators=30, max_depth=2).fit(federation)
     >>> model.score(data) > 0.99
     True
@@ -279,6 +284,7 @@ class FedXGBRegressor(FedXGB):
         min_leaf_records: int = 0,
         early_stopping_rounds: int | None = None,
         cuts: Sequence[Sequence[float]] | None = None,
+        missing: Missing = "native",
     ) -> None:
         self.n_estimators = n_estimators
         self.objective = objective
@@ -293,6 +299,7 @@ class FedXGBRegressor(FedXGB):
         self.min_leaf_records = min_leaf_records
         self.early_stopping_rounds = early_stopping_rounds
         self.cuts = cuts
+        self.missing = missing
 
     def predict(self, X: Any) -> Floats:
         """Return the expected outcome of each record, shape (n,).

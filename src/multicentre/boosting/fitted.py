@@ -24,6 +24,7 @@ from multicentre.exhibits import Bars, Exhibit, Lines
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.steps import SitePart
+from multicentre.missing import GAP_STEPS, HandlesMissing, Missing, handle_missing
 
 Floats = NDArray[np.float64]
 Singles = NDArray[np.float32]
@@ -32,7 +33,7 @@ N_SHOWN = 15
 MAX_DELTA_STEP = 0.7
 
 
-class FedXGB(FederatedEstimator):
+class FedXGB(HandlesMissing, FederatedEstimator):
     """Base of both: parameters, rounds and what follows from the trees."""
 
     site_part: ClassVar[type[SitePart]] = BoostingSite
@@ -48,6 +49,7 @@ class FedXGB(FederatedEstimator):
     base_score: float | None
     early_stopping_rounds: int | None
     cuts: Sequence[Sequence[float]] | None
+    missing: Missing
     _validation: Federation | None = None
 
     def fit(self, federation: Federation, y: None = None, *, validation: Federation | None = None) -> Self:
@@ -74,7 +76,7 @@ class FedXGB(FederatedEstimator):
                 "early stopping needs records to watch", where="validation", mend="Give fit a federation to watch."
             )
         check_parameters(self.get_params(deep=False))
-        self._validation = None if validation is None else validation.begin(self.site_part)
+        self._validation = validation
         try:
             return super().fit(federation)
         finally:
@@ -82,7 +84,7 @@ class FedXGB(FederatedEstimator):
 
     def asked_steps(self) -> frozenset[str]:
         """Return the names of the steps that a fit with these parameters may ask of a site."""
-        asked = {"describe", "begin", "sum_gradients", "sum_losses"} | self._steps_of_base()
+        asked = {"describe", "begin", "sum_gradients", "sum_losses"} | GAP_STEPS | self._steps_of_base()
         return frozenset(asked if self.cuts is not None else asked | {"count_below"})
 
     def predict_margin(self, X: Any) -> Singles:
@@ -172,23 +174,32 @@ class FedXGB(FederatedEstimator):
     def _fit(self, federation: Federation) -> None:
         traffic_before = sum(federation.traffic.bytes_from_sites.values())
         described = agreement.describe(federation)
+        self.missing_values_ = handle_missing(
+            federation, BoostingSite, described.columns, described.levels, self.missing
+        )
         told = self._start(federation, described)
         cuts, n_cuts = agreement.find_cuts(federation, len(described.columns), int(self.max_bin), self.cuts)
         start = sent.Start(
             cuts=cuts,
             n_cuts=n_cuts,
             columns=described.columns,
+            levels=described.levels,
             classes=described.classes,
-            masked=federation.protection == "masked",
             **told,
         )
         agreement.begin(federation, start)
         before_trees = sum(federation.traffic.bytes_from_sites.values())
-        grown, self.history_ = grow_trees(federation, start, self._plan(start), self._validation)
+        grown, self.history_ = grow_trees(federation, start, self._plan(start), self._watched(federation))
         self._set_losses(start, closing_loss(federation, start, grown))
         n_trees = (self.best_iteration_ + 1) * len(start.base)
         self.ensemble_ = _ensemble(start, grown.first(n_trees))
         self.traffic_ = _traffic(federation, traffic_before, before_trees, len(grown.roots))
+
+    def _watched(self, federation: Federation) -> Federation | None:
+        """Return a new session of the records to watch, without sites that the fit is made without."""
+        if self._validation is None:
+            return None
+        return self._validation.without(federation.left_out).begin(self.site_part)
 
     def _plan(self, start: sent.Start) -> Plan:
         penalty = Penalty(
@@ -215,7 +226,7 @@ class FedXGB(FederatedEstimator):
 
     def _rows(self, X: Any) -> Floats:
         check_is_fitted(self, "ensemble_")
-        return rows_for(X, self.columns_)
+        return rows_for(X, self.columns_, self.ensemble_.levels)
 
     def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         arrays: dict[str, Any] = {}
@@ -229,7 +240,7 @@ class FedXGB(FederatedEstimator):
     def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
         values: dict[str, Any] = {**facts, **arrays}
         told = {name: values[name] for name in Ensemble.declarations()}
-        told |= {name: tuple(told[name]) for name in ("columns", "classes")}
+        told |= {name: tuple(told[name]) for name in ("columns", "levels", "classes")}
         self.ensemble_ = Ensemble(**told).check()
         for name in ("best_iteration_", "evals_result_", "traffic_"):
             setattr(self, name, facts[name])
@@ -267,6 +278,7 @@ def _ensemble(start: sent.Start, grown: sent.Grown) -> Ensemble:
         grown.gain,
         grown.cover,
         grown.weight,
+        levels=start.levels,
     ).check()
 
 

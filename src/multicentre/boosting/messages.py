@@ -28,6 +28,7 @@ class Described(Release):
 
     columns: tuple[str, ...] = texts("names of the columns", public=True)
     classes: tuple[str, ...] = texts("names of the classes; none where numbers are predicted")
+    levels: tuple[str, ...] = texts("declared levels of the categories, as name=level", public=True, default=())
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class OfClasses(Message):
 class ClassCounts(Release):
     """Records by class."""
 
-    counts: Sums = array("records of every class", ("k",), dtype="i8", unit="records", bound=RECORDS)
+    counts: Sums = array("records of every class", ("k",), dtype="i8", unit="records", bound=RECORDS, counts=True)
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ class Start(Cuts):
     slope_exponent: int = count("exponent of two of the unit of slopes")
     curvature_exponent: int = count("exponent of two of the unit of curvatures")
     loss_exponent: int = count("exponent of two of the unit of losses")
-    masked: bool = flag("the sums of the fit are masked")
+    levels: tuple[str, ...] = texts("declared levels of the categories, as name=level", default=())
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,7 @@ from multicentre.boosting.maths import Penalty, Splits, find_splits, newton_step
 from multicentre.boosting.site import BoostingSite
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.rounds import History, Rounds
+from multicentre.federation.ties import first_least
 
 Sums = NDArray[np.int64]
 Places = list[tuple[int, int]]
@@ -118,13 +119,12 @@ class Growth:
     def _sum(self, frontier: Places) -> dict[tuple[int, int], Sums]:
         """Return the sums by cell of every leaf of the frontier.
 
-        Under a mask only the lighter of two siblings is asked for, and the other's sums are those of both less its own.
-        In clear a site joins the bins of each by itself, so that both are asked for. Sums in which a site was lost may
-        hold its records or not: both siblings are then asked for anew.
+        Only the lighter of two siblings is asked for; the other's sums are those of both less its own. Sums in which a
+        site was lost may hold its records or not: both siblings are then asked for again.
         """
         while True:
             before, wanted = self._federation.sites, frontier
-            if self._federation.protection == "masked" and self._sites == before:
+            if self._sites == before:
                 wanted = [place for place in frontier if self._is_lighter(*place)]
             found = self._ask(wanted)
             if self._federation.sites == before:
@@ -162,7 +162,7 @@ class Watched:
         self._federation, self._start = federation, start
         self._n_known = 0
         if federation is not None:
-            federation.ask(BoostingSite.begin, replace(start, masked=federation.protection == "masked"))
+            federation.ask(BoostingSite.begin, start)
 
     def loss(self, grown: sent.Grown) -> float | None:
         """Return the mean loss under the trees so far; None where nobody is watched."""
@@ -215,7 +215,7 @@ def mean_loss(losses: Sums, start: sent.Start) -> float:
 def best_round(history: History) -> int:
     """Return the place of the round after which the watched loss was least; the last where none was watched."""
     losses = _watched(history)
-    return int(np.argmin(losses)) if losses else len(history) - 1
+    return int(first_least(losses)) if losses else len(history) - 1
 
 
 def _watched(history: History) -> list[float]:
@@ -223,7 +223,7 @@ def _watched(history: History) -> list[float]:
 
 
 def _is_stale(losses: list[float], patience: int) -> bool:
-    return len(losses) - 1 - int(np.argmin(losses)) >= patience
+    return len(losses) - 1 - int(first_least(losses)) >= patience
 
 
 def _sibling(node: int) -> int:

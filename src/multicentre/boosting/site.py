@@ -1,8 +1,9 @@
 """Federated XGBoost beside the patients: all that a coordinator can ask of a site, and all that it answers.
 
 A site keeps the margins of its own records. What leaves are counts and sums over records, as terms of sums over sites.
-In clear, under a policy with a minimum of patients, cells of fewer records, or whose sums rest on fewer, are joined
-with their neighbours first. In each round the sums of one set of trees are told: those that grow are remembered.
+Unmasked, a policy with a minimum of patients refuses counts of fewer records, and the sums of the rounds unless as many
+records share their bins and their outcome. In each round the sums of one set of trees leave: those that grow are
+remembered.
 """
 
 from __future__ import annotations
@@ -18,18 +19,20 @@ from multicentre.boosting.limits import EXPONENTS, check_level, check_start, che
 from multicentre.boosting.records import Records
 from multicentre.boosting.trees import MOST_CLASSES, check_margins, single
 from multicentre.data.tabledata import TableData
-from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused, SchemaMismatch
+from multicentre.federation.errors import ConfigurationError, DataError, SchemaMismatch
 from multicentre.federation.messages import Message, Nothing
 from multicentre.federation.steps import Acknowledgement, step
+from multicentre.missing import Missing, TabularPart
 from multicentre.quantiles.site import CountingPart
 
 Sums = NDArray[np.int64]
 
 
-class BoostingSite(CountingPart):
+class BoostingSite(TabularPart, CountingPart):
     """The site part of federated XGBoost."""
 
     method: ClassVar[str] = "fed-xgb"
+    handles: ClassVar[tuple[Missing, ...]] = ("native",)
     holds: ClassVar[type] = TableData
     remembers: ClassVar[type[Message]] = sent.Memory
     finest: ClassVar[int] = 28
@@ -45,16 +48,17 @@ class BoostingSite(CountingPart):
 
     @step(releases=sent.Described, when="once")
     def describe(self, ask: Nothing) -> sent.Described:
-        """Name the columns and the classes, so that a site that differs can be named."""
-        single(self.data.X)
-        return sent.Described(self.data.columns, self.data.classes, patients=len(self.data))
+        """Name columns, levels of categories and classes, so that a site that differs can be named."""
+        data = self.data
+        single(data.X)
+        return sent.Described(data.columns, data.classes, levels=data.levels, patients=len(data))
 
     @step(releases=sent.ClassCounts, when="once", summed=True)
     def count_classes(self, ask: sent.OfClasses) -> sent.ClassCounts:
         """Count records by class, for the margin that all start from."""
         if self.data.outcome != "class" or not len(self.data.classes) <= ask.n_classes <= MOST_CLASSES:
             raise SchemaMismatch("the classes are others", where="classes", mend="Name the same at every site.")
-        counts = self._joined(np.bincount(self.data.y, minlength=ask.n_classes))
+        counts = np.bincount(self.data.y, minlength=ask.n_classes)
         return sent.ClassCounts(counts, patients=self._behind(counts))
 
     @step(releases=sent.Magnitudes, when="once", summed=True)
@@ -62,7 +66,7 @@ class BoostingSite(CountingPart):
         """Count records by the order of magnitude of their outcome, for the unit of the sums."""
         y = self._outcomes()
         exponents = np.clip(np.frexp(y[y != 0])[1] - sent.LOWEST_EXPONENT, 0, sent.N_EXPONENTS - 1)
-        counts = self._joined(np.bincount(exponents, minlength=sent.N_EXPONENTS))
+        counts = np.bincount(exponents, minlength=sent.N_EXPONENTS)
         return sent.Magnitudes(counts, patients=self._behind(counts))
 
     @step(releases=sent.Outcomes, when="once", summed=True)
@@ -79,7 +83,8 @@ class BoostingSite(CountingPart):
     @step(releases=Acknowledgement, when="once")
     def begin(self, ask: sent.Start) -> Acknowledgement:
         """Take in what was agreed, once; nothing leaves."""
-        if ask.columns != self.data.columns or ask.classes[: len(self.data.classes)] != self.data.classes:
+        same = (ask.columns, ask.levels) == (self.data.columns, self.data.levels)
+        if not same or ask.classes[: len(self.data.classes)] != self.data.classes:
             raise SchemaMismatch("columns or classes are not those agreed", where="begin", mend="Name them alike.")
         if (self.data.outcome == "class") != bool(ask.classes):
             raise SchemaMismatch("the outcome is of another kind", where="begin", mend="Use the other estimator.")
@@ -103,16 +108,15 @@ class BoostingSite(CountingPart):
         growing = ask.slice(n_finished)
         self._check_growth(len(self.memory.roots) // n_groups, growing)
         sums = records.sum_by_bin(growing, ask.wanted - ask.roots[n_finished])
-        behind = self._behind(sums[..., 2])
         kept = sums if ask.counted else np.ascontiguousarray(sums[..., :2])
-        return sent.Histograms(_in_range(kept), _in_range(records.losses), patients=behind)
+        return sent.Histograms(_in_range(kept), _in_range(records.losses), patients=self._behind_rounds(records))
 
     @step(releases=sent.Losses, when="every round", summed=True)
     def sum_losses(self, ask: sent.Finished) -> sent.Losses:
         """Sum the loss of the site's records under the trees so far, to watch it."""
         check_trees(ask, self.memory.n_bins, len(self.memory.base))
         records = self._caught_up(ask.since, ask.trees)
-        return sent.Losses(_in_range(records.losses), patients=len(self.data))
+        return sent.Losses(_in_range(records.losses), patients=self._behind_rounds(records))
 
     @property
     def memory(self) -> sent.Memory:
@@ -130,8 +134,6 @@ class BoostingSite(CountingPart):
     def _caught_up(self, since: int, news: sent.Trees) -> Records:
         """Return the records under as many trees as the coordinator has finished."""
         memory = self.memory
-        if memory.masked and not self.masked and self.least_behind > 1:
-            raise DisclosureRefused("the site agreed on masked sums", where="begin", mend="Begin a new fit.")
         n_known, start = len(memory.roots), since * len(memory.base)
         n_again = min(n_known - start, len(news.roots))
         if n_again < 0 or not _are_equal(memory.slice(start, start + n_again), news.slice(0, n_again)):
@@ -141,8 +143,7 @@ class BoostingSite(CountingPart):
         if n_again < len(news.roots):
             self.state = memory = self._with_trees(memory, news.slice(n_again))
         if self._records is None:
-            least = 1 if memory.masked else max(1, self.least_behind)
-            self._records = Records(single(self.data.X), self.data.y.astype(np.float32), memory, least)
+            self._records = Records(single(self.data.X), self.data.y.astype(np.float32), memory)
         self._records.catch_up(memory)
         return self._records
 
@@ -167,22 +168,13 @@ class BoostingSite(CountingPart):
             raise SchemaMismatch("the outcome is a class", where="y", mend='Say outcome="number".')
         return single(self.data.y).astype(np.float64)
 
-    def _joined(self, counts: Sums) -> Sums:
-        """Return counts as they may leave: in clear none of fewer records than the policy's minimum."""
-        from multicentre.boosting.kernels.joining import N_WEIGHTS, join_cells
-
-        if self.masked or self.least_behind <= 1:
-            return counts
-        cells = np.append(counts, 0)[None, :, None].astype(np.int64)
-        weights = np.zeros((1, cells.shape[1], N_WEIGHTS))
-        weights[..., 0] = cells[..., 0]
-        join_cells(cells, weights, np.array([0, cells.shape[1]]), self.least_behind)
-        joined = cells[0, :-1, 0]
-        return joined if joined.sum() >= self.least_behind else np.zeros_like(joined)
-
     def _behind(self, counts: Sums) -> int:
-        """Return on how many records the fewest of the cells rest; all of them under a mask, where only totals show."""
+        """Return how many records are in the smallest cell that has some; under a mask, all of them."""
         return len(self.data) if self.masked else int(counts[counts > 0].min(initial=len(self.data)))
+
+    def _behind_rounds(self, records: Records) -> int:
+        """Return on how many records sums of the rounds rest: the same in all rounds, so that the first is refused."""
+        return len(self.data) if self.masked else records.fewest
 
 
 def _in_range(sums: Sums) -> Sums:

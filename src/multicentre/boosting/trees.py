@@ -129,6 +129,7 @@ class Ensemble(Message):
     gain: Floats = array("by how much a split lowered the loss", ("m",), dtype="f4")
     cover: Floats = array("sum of the loss's curvatures", ("m",), dtype="f4")
     weight: Floats = array("Newton step of a node", ("m",), dtype="f4")
+    levels: tuple[str, ...] = texts("declared levels of the categories, as name=level", default=())
 
     def check(self, columns: tuple[str, ...] | None = None) -> Self:
         """Return the ensemble if it is safe to apply.

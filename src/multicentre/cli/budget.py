@@ -79,6 +79,6 @@ def _page(name: str, facts: dict[str, Any]) -> str:
     return (
         f"{name}: {facts['promise']}\n{table}\n"
         f"Spent: epsilon {rounded_up(facts['spent_epsilon'])} at delta {facts['delta']:g}. {left}\n"
-        "It counts this site's records alone, and lives in this file: moved, deleted or restored from an older copy, "
-        "it would forget."
+        "It counts what this site's releases cost one patient, with all records of the patient here. It lives in this "
+        "file: moved, deleted or restored from an older copy, it would forget."
     )

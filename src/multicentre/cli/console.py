@@ -102,6 +102,7 @@ def _ended(error: BaseException, message: str, status: int, as_json: bool) -> ty
         told: dict[str, Any] = {"message": message, "exit_code": status, "notes": notes}
         if isinstance(error, MulticentreError):
             told |= {"code": error.code, "what": error.what, "where": error.where, "mend": error.mend}
+            told["refusals"] = dict(error.refusals)
         show_json({"error": told})
     return typer.Exit(status)
 

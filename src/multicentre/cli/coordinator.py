@@ -41,7 +41,8 @@ def up(
     proxy: Annotated[
         ProxyKind,
         typer.Option(
-            help="nginx: started here. external: your own, with proxy/site.conf. none: sites on this machine alone."
+            help="nginx: started here. external: your own, with proxy/site.conf. none: for a trial; sites on this "
+            "machine alone, and every account on it can register sites and submit runs."
         ),
     ] = ProxyKind.nginx,
 ) -> None:

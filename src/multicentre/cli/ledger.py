@@ -147,7 +147,7 @@ def _known_heads(where: Path) -> dict[str, Head]:
 
 
 def _table(entries: list[Entry]) -> str:
-    rows = [["entry", "time", "method", "step", "what", "numbers", "patients", "left as"]]
+    rows = [["entry", "time", "method", "step", "what", "numbers", "records", "patients", "left as"]]
     for entry in entries:
         fields = entry.get("fields", [])
         rows.append(
@@ -158,7 +158,8 @@ def _table(entries: list[Entry]) -> str:
                 entry.get("step", "-"),
                 _what(entry),
                 str(sum(_size(field) for field in fields)),
-                _fewest(fields),
+                _fewest(fields, "records"),
+                _fewest(fields, "patients"),
                 _left_as(entry),
             ]
         )
@@ -188,6 +189,7 @@ def _size(field: dict[str, Any]) -> int:
     return size
 
 
-def _fewest(fields: list[dict[str, Any]]) -> str:
-    behind = [field["patients"] for field in fields if field["patients"]]
+def _fewest(fields: list[dict[str, Any]], counted: str) -> str:
+    """Return the fewest records or patients behind a field; ledgers of earlier versions hold no records."""
+    behind = [field[counted] for field in fields if field.get(counted)]
     return str(min(behind)) if behind else "-"

@@ -42,6 +42,9 @@ class Bars:
         """Print the loss above the bars."""
         self._progress.console.print(f"lost {site}: {reason}", markup=False, highlight=False)
 
+    def sites_left_out(self, reasons: Mapping[str, str]) -> None:
+        """Print nothing: a warning names the sites."""
+
     def site_awaited(self, site: str, reason: str) -> None:
         """Print above the bars who is waited for."""
         self._progress.console.print(f"waiting for {site}: {reason}", markup=False, highlight=False)
@@ -68,6 +71,9 @@ class Lines:
     def site_lost(self, site: str, reason: str) -> None:
         """Say which site was lost."""
         tell(f"lost {site}: {reason}")
+
+    def sites_left_out(self, reasons: Mapping[str, str]) -> None:
+        """Print nothing: a warning names the sites."""
 
     def site_awaited(self, site: str, reason: str) -> None:
         """Say who is waited for."""

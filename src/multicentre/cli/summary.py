@@ -35,7 +35,8 @@ def run_as_dict(folder: RunFolder, report: Path) -> dict[str, Any]:
 def describe_run(folder: RunFolder) -> str:
     """Return the comparison, and what left the sites, as two text tables."""
     comparison = _optional(folder, "comparison.json")
-    parts = [] if comparison is None else [describe_comparison(comparison)]
+    parts = describe_left_out(folder.facts) + ([folder.facts["missing"]] if folder.facts.get("missing") else [])
+    parts += [] if comparison is None else [describe_comparison(comparison)]
     validated = _optional(folder, "cross-validation.json")
     if validated is not None:
         parts.append(describe_validation(validated))
@@ -44,6 +45,17 @@ def describe_run(folder: RunFolder) -> str:
     if folder.facts.get("privacy"):
         parts.append(folder.facts["privacy"])
     return "\n\n".join(parts)
+
+
+def describe_left_out(facts: Mapping[str, Any]) -> list[str]:
+    """Return a line on the sites that the fit was made without, if there are any."""
+    from multicentre.federation.errors import describe_reasons
+
+    left_out = facts.get("left_out", {})
+    if not left_out:
+        return []
+    n_sites = len(facts["sites"])
+    return [f"Fitted without {len(left_out):,} of {n_sites:,} sites, which refuse ({describe_reasons(left_out)})"]
 
 
 def describe_comparison(comparison: Mapping[str, Any]) -> str:
@@ -75,24 +87,26 @@ def describe_validation(found: Mapping[str, Any]) -> str:
 
 
 def describe_releases(released: Sequence[Mapping[str, Any]]) -> str:
-    """Return what left the sites, one row a step."""
+    """Return what left the sites, one row a step; records are counted where a site cannot count patients."""
+    counts_records = any(row.get("records_min") and not row["patients_min"] for row in released)
+    counted = "records" if counts_records else "patients"
     steps: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for row in released:
         steps.setdefault((row["step"], row["protection"]), []).append(row)
-    table = [["step", "times", "numbers a site", "bytes a site", "fewest patients", "left as"]]
-    table += [[step, *_counts(rows), protection] for (step, protection), rows in steps.items()]
+    table = [["step", "times", "numbers a site", "bytes a site", f"fewest {counted}", "left as"]]
+    table += [[step, *_counts(rows, counted), protection] for (step, protection), rows in steps.items()]
     n_sites = len({row["site"] for row in released})
     n_bytes = sum(row["bytes"] for row in released)
     return "\n".join([f"What left the {n_sites} sites: {n_bytes:,} bytes, and no patient's row", align(table)])
 
 
-def _counts(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+def _counts(rows: Sequence[Mapping[str, Any]], counted: str) -> list[str]:
     sites = {row["site"] for row in rows}
     times = max(row["times"] for row in rows)
     numbers = sum(row["numbers"] for row in rows) / len(sites)
     n_bytes = sum(row["bytes"] for row in rows) / len(sites)
-    patients = [row["patients_min"] for row in rows if row["patients_min"] is not None]
-    return [str(times), f"{numbers:,.0f}", f"{n_bytes:,.0f}", str(min(patients)) if patients else "-"]
+    behind = [row[f"{counted}_min"] for row in rows if row[f"{counted}_min"] is not None]
+    return [str(times), f"{numbers:,.0f}", f"{n_bytes:,.0f}", str(min(behind)) if behind else "-"]
 
 
 def _number(value: float | None) -> str:

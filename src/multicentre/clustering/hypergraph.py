@@ -23,6 +23,7 @@ from scipy.sparse import csr_array, diags_array, hstack, issparse
 
 from multicentre.clustering.kernels.spectrum import Operator, leading_eigenvectors
 from multicentre.federation.errors import ConfigurationError, DataError
+from multicentre.federation.ties import first_largest
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -210,7 +211,7 @@ def choose_n_clusters(eigenvalues: ArrayLike, most: int) -> int:
     values = np.asarray(eigenvalues, dtype=np.float64)
     if values.ndim != 1 or len(values) < 3 or not np.isfinite(values).all() or most < 2:
         raise ConfigurationError("two clusters at least, and three eigenvalues, are needed", where="most")
-    return int(np.argmax(np.diff(values)[1:most])) + 2
+    return int(first_largest(np.diff(values)[1:most], size=np.abs(values).max())) + 2
 
 
 def fit_sizes(sizes: Sequence[int], n_samples: int) -> tuple[int, ...]:

@@ -1,5 +1,6 @@
 """What a site's data look like to a method: views, counts of events, times to an event; and how files are read."""
 
+from multicentre.data.concatenate import merge_sites
 from multicentre.data.events.columns import CodesReadAsNumbers
 from multicentre.data.events.readers import PatientEvents, read_eicu, read_mimic3, read_omop, read_synpuf
 from multicentre.data.events.rollup import roll_up, roll_up_to_prefix
@@ -10,12 +11,14 @@ from multicentre.data.identifiers import Identifiers, IdentifiersReadAsNumbers
 from multicentre.data.multiview import MultiViewData
 from multicentre.data.readers import read_multiview, read_table
 from multicentre.data.schema import MultiViewSchema, agree_schemas
+from multicentre.data.screening import DataWarning
 from multicentre.data.survival import SurvivalData
 from multicentre.data.tabledata import TableData
 
 __all__ = [
     "SYSTEMS",
     "CodesReadAsNumbers",
+    "DataWarning",
     "EventTensor",
     "Identifiers",
     "IdentifiersReadAsNumbers",
@@ -26,6 +29,7 @@ __all__ = [
     "TableData",
     "agree_schemas",
     "icd9_codes",
+    "merge_sites",
     "read_eicu",
     "read_mimic3",
     "read_multiview",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from numbers import Real
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from multicentre.data.cells import POINTS, Fault, have_decimal_commas, name_rows, raise_faults, reads_as_number
 from multicentre.data.schema import Kind
 from multicentre.federation.errors import DataError
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 Column = tuple[Kind, Floats]
+# An error names so many columns; the rest are counted, so that a message stays readable.
+MOST_NAMED = 5
 
 
 @dataclass(frozen=True)
@@ -103,9 +106,17 @@ def read_block(view: str, source: object, names: Sequence[str] | None = None) ->
     return block
 
 
-def place(view: str, column: str | None = None) -> str:
-    """Return how errors name a view or one of its columns."""
-    return f"view {view!r}" if column is None else f"view {view!r}, column {column!r}"
+def place(view: str, *columns: str) -> str:
+    """Return how errors name a view, or some of its columns.
+
+    Examples
+    --------
+    >>> place("blood", "iron", "zinc")
+    "view 'blood', columns 'iron', 'zinc'"
+    """
+    named = ", ".join(repr(column) for column in columns[:MOST_NAMED])
+    more = f" and {len(columns) - MOST_NAMED} more" if len(columns) > MOST_NAMED else ""
+    return f"view {view!r}" + (f", column{'s' if len(columns) > 1 else ''} {named}{more}" if columns else "")
 
 
 def plain_name(name: object) -> str:
@@ -122,8 +133,23 @@ def _read_frame(view: str, frame: Any) -> Block:
     names = _checked_names(view, frame.columns)
     _check_size(view, len(frame), len(names))
     read = _read_pandas if _is_frame("pandas", frame) else _read_polars
-    columns = [read(frame, j, place(view, name)) for j, name in enumerate(names)]
+    columns = _read_all(lambda j: read(frame, j, place(view, names[j])), len(names))
     return Block(names, tuple(kind for kind, _ in columns), np.column_stack([values for _, values in columns]))
+
+
+def _read_all(read: Callable[[int], Column], n_columns: int) -> list[Column]:
+    """Return all columns, or raise one error for all that cannot be used."""
+    columns: list[Column] = []
+    errors: list[DataError] = []
+    for j in range(n_columns):
+        try:
+            columns.append(read(j))
+        except DataError as error:
+            errors.append(error)
+    if len(errors) == 1:
+        raise errors[0]
+    raise_faults([Fault(error.placed, error.mend) for error in errors])
+    return columns
 
 
 def _read_pandas(frame: pd.DataFrame, j: int, where: str) -> Column:
@@ -173,7 +199,7 @@ def _read_array(view: str, array: NDArray[np.generic], names: Sequence[str] | No
         return Block(checked, (kind,) * d, np.array(array, dtype=np.float64))
     if array.dtype.kind in "mM":
         raise DataError("dates are not numbers", where=place(view), mend="Give days since a reference date.")
-    columns = [_read_cells(array[:, j].tolist(), place(view, name)) for j, name in enumerate(checked)]
+    columns = _read_all(lambda j: _read_cells(array[:, j].tolist(), place(view, checked[j])), d)
     return Block(checked, tuple(kind for kind, _ in columns), np.column_stack([values for _, values in columns]))
 
 
@@ -182,7 +208,11 @@ def _read_cells(cells: Sequence[object], where: str) -> Column:
     present = [cell for cell in cells if cell is not None]
     if any(isinstance(cell, complex | np.complexfloating) for cell in present):
         raise _complex(where)
-    strange = [cell for cell in present if not isinstance(cell, Real | Decimal | np.bool_)]
+    strange = {
+        row: cell
+        for row, cell in enumerate(cells)
+        if cell is not None and not isinstance(cell, Real | Decimal | np.bool_)
+    }
     if strange:
         raise _not_numeric(strange, len(cells), where)
     kind: Kind = "boolean" if present and all(isinstance(cell, bool | np.bool_) for cell in present) else "number"
@@ -196,29 +226,20 @@ def _as_float(cell: Any) -> float:
         return np.inf
 
 
-def _not_numeric(strange: Sequence[object], n_cells: int, where: str) -> DataError:
-    texts = [cell for cell in strange if isinstance(cell, str)]
-    if len(texts) == len(strange):
-        if all(map(_reads_as_number, texts)):
-            what = f"{len(texts)} of {n_cells} cells are numbers written as text"
-            return DataError(what, where=where, mend="Convert the column to numbers first.")
-        if all(_reads_as_number(text.replace(".", "").replace(",", ".")) or _reads_as_number(text) for text in texts):
-            what = f"{len(texts)} of {n_cells} cells are numbers written as text with a decimal comma"
-            return DataError(what, where=where, mend="Write decimal points (pandas: read_csv(..., decimal=',')).")
-    n_strange = len(strange) - sum(map(_reads_as_number, texts))
+def _not_numeric(strange: Mapping[int, object], n_cells: int, where: str) -> DataError:
+    """Return the error for cells that are no numbers, by row."""
+    rows = [row for row, cell in strange.items() if not (isinstance(cell, str) and reads_as_number(cell))]
+    if not rows:
+        what = f"{len(strange)} of {n_cells} cells are numbers written as text ({name_rows(list(strange))})"
+        return DataError(what, where=where, mend="Convert the column to numbers first.")
+    if have_decimal_commas(strange[row] for row in rows) and all(isinstance(cell, str) for cell in strange.values()):
+        what = f"{len(strange)} of {n_cells} cells are numbers written as text with a decimal comma ({name_rows(rows)})"
+        return DataError(what, where=where, mend=POINTS)
     return DataError(
-        f"{n_strange} of {n_cells} cells are not numbers",
+        f"{len(rows)} of {n_cells} cells are not numbers ({name_rows(rows)})",
         where=where,
         mend="Code categories and dates as numbers, leave missing entries empty, or leave the column out.",
     )
-
-
-def _reads_as_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _complex(where: str) -> DataError:
@@ -252,12 +273,5 @@ def _check_entries(view: str, block: Block) -> None:
             where=place(view, block.names[j]),
             mend="Mark entries that were not measured as missing.",
         )
-    empty = np.isnan(block.values).all(axis=0)
-    if empty.all():
+    if np.isnan(block.values).all():
         raise DataError("no patient has any entry", where=place(view), mend="Leave the view out of this site.")
-    for j in np.flatnonzero(empty)[:1]:
-        raise DataError(
-            "no patient has an entry in this column",
-            where=place(view, block.names[j]),
-            mend="Remove the column at every site, or leave the view out of this site.",
-        )

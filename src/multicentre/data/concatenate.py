@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from multicentre.data.kinds import kind_of
-from multicentre.federation.errors import DataError
+from multicentre.federation.errors import ConfigurationError, DataError
 
 T = TypeVar("T")
 
@@ -64,6 +65,81 @@ def concatenate(sites: Mapping[str, T]) -> T:
     _check_some(sites)
     stacked: T = kind_of(*sites.values()).stack(sites)
     return stacked
+
+
+def merge_sites(sites: Mapping[str, T], groups: Mapping[str, Sequence[str]]) -> dict[str, T]:
+    """Return the data of a simulation with several sites pooled into one, as small sites under one agent would be.
+
+    Parameters
+    ----------
+    sites : mapping from str to data
+        Data by site, all of one kind.
+    groups : mapping from str to sequence of str
+        Sites to pool, by the name of the site that they become. Sites in no group stay as they are.
+
+    Returns
+    -------
+    dict from str to data
+        A pooled site stands in the place of the first of its group. Its patients' ids are ``<site>/<id>``, so that they
+        stay distinct; identifiers of persons are unchanged, so that a person at two of the sites is still known as one.
+
+    Raises
+    ------
+    ConfigurationError
+        A group names no site, an unknown one, or one of another group, or has the name of another site; or the data
+        are of several kinds.
+    DataError
+        Two sites of a group do not fit together, or only some of them have ids, identifiers or outcomes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from multicentre.data import MultiViewData
+    >>> sites = {name: MultiViewData({"blood": np.ones((4, 1))}, ids="abcd") for name in ("lyon", "oslo", "porto")}
+    >>> merged = merge_sites(sites, groups={"small": ["lyon", "porto"]})
+    >>> list(merged), merged["small"].ids.tolist()[3:6]
+    (['small', 'oslo'], ['lyon/d', 'porto/a', 'porto/b'])
+    """
+    _check_groups(sites, groups)
+    pooled_as = {site: group for group, members in groups.items() for site in members}
+    merged = {}
+    for site, data in sites.items():
+        name = pooled_as.get(site, site)
+        if name not in merged:
+            merged[name] = _pooled({one: sites[one] for one in groups[name]}) if name in groups else data
+    return merged
+
+
+def _pooled(sites: Mapping[str, T]) -> T:
+    for name in ("ids", "identifier", "outcomes"):
+        without = [site for site, data in sites.items() if getattr(data, name, None) is None]
+        if 0 < len(without) < len(sites):
+            raise DataError(
+                f"every site of a group must have {name}, or none of them",
+                where=", ".join(without),
+                mend="Add what is missing, or leave these sites out of the group.",
+            )
+    identifiers = {site: getattr(data, "identifier", None) for site, data in sites.items()}
+    columns = {site: held.names for site, held in identifiers.items() if held is not None}
+    if len(set(columns.values())) > 1:
+        raise DataError("the sites of a group must have the same identifiers", where=", ".join(columns))
+    return concatenate(sites)
+
+
+def _check_groups(sites: Mapping[str, object], groups: Mapping[str, Sequence[str]]) -> None:
+    members = [site for group in groups.values() for site in group]
+    unknown = [site for site in members if site not in sites]
+    repeated = [site for site, times in Counter(members).items() if times > 1]
+    taken = [name for name, group in groups.items() if name in sites and name not in group]
+    empty = [name for name, group in groups.items() if not len(group)]
+    for names, problem in (
+        (unknown, "a group must name sites that there are"),
+        (repeated, "a site must be in one group, once"),
+        (taken, "a group must not have the name of a site outside it"),
+        (empty, "a group must name at least one site"),
+    ):
+        if names:
+            raise ConfigurationError(problem, where=f"groups, {', '.join(map(str, names))}")
 
 
 def _check_some(sites: Mapping[str, object]) -> None:

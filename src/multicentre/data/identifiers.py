@@ -74,14 +74,26 @@ class Identifiers:
         """Names of the columns that were given as numbers, whose zeros in front may be lost."""
         return self._numbered
 
+    def meant(self, name: str) -> str:
+        """Return the name of the column that a name stands for: "identifier", of which there is none, for a sole one.
+
+        Examples
+        --------
+        >>> Identifiers({"birth_date": ["1950-01-31"]}).meant("identifier")
+        'birth_date'
+        """
+        is_sole = name == IDENTIFIER and len(self.names) == 1
+        return self.names[0] if is_sole else name
+
     def column(self, name: str) -> list[str | None]:
-        """Return one column.
+        """Return one column; "identifier" stands for a sole column of any name.
 
         Raises
         ------
         DataError
             There is no such column.
         """
+        name = self.meant(name)
         if name not in self._columns:
             raise DataError(
                 f"no identifier is called {name!r}", where=IDENTIFIER, mend=f"There are {', '.join(self.names)}."

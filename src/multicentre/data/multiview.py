@@ -39,9 +39,9 @@ class MultiViewData(Identified):
     Raises
     ------
     DataError
-        A view has no rows, no columns or no entries; row counts differ; a column is named twice, is empty, or holds
-        something other than finite numbers; an identifier occurs twice or is missing. The message names the view, the
-        column and how many cells, never a cell.
+        A view has no rows, no columns or no entries; row counts differ; a column is named twice, or holds something
+        other than finite numbers; an identifier occurs twice or is missing. The message names the view, the column and
+        how many cells, never a cell.
 
     Examples
     --------
@@ -146,6 +146,11 @@ class MultiViewData(Identified):
         """Return which patients have at least one entry in `view`, shape (n,)."""
         return np.asarray(~np.isnan(self.array(view)).all(axis=1))
 
+    def partial_columns(self, view: str) -> tuple[str, ...]:
+        """Return the columns of `view` that a patient who has the view lacks."""
+        held = self.array(view)[self.patients_with(view)]
+        return tuple(name for name, values in zip(self.columns[view], held.T, strict=True) if np.isnan(values).any())
+
     def array(self, view: str) -> Floats:
         """Return the entries of `view`, shape (n, d_k), read-only.
 
@@ -236,6 +241,8 @@ class MultiViewData(Identified):
     def check_for_fit(self, min_patients: int = 2) -> None:
         """Check what a method that estimates variances needs of a whole site, and that a small subset may lack.
 
+        Columns may be constant or empty here: whether they are of use shows over all sites alone.
+
         Parameters
         ----------
         min_patients : int
@@ -244,7 +251,7 @@ class MultiViewData(Identified):
         Raises
         ------
         DataError
-            A view has too few patients, a column is empty or constant, or a patient has no entry at all.
+            A view has too few patients, or a patient has no entry at all.
         """
         for view, n_patients in self.n_patients_by_view.items():
             if n_patients < min_patients:
@@ -253,10 +260,26 @@ class MultiViewData(Identified):
                     where=place(view),
                     mend="Leave the view out of this site.",
                 )
-            _check_columns_vary(view, self._blocks[view])
         n_without = int((~np.any([self.patients_with(view) for view in self.views], axis=0)).sum())
         if n_without:
             raise DataError(f"{n_without} patients have no entry in any view", where="data", mend="Remove them.")
+
+    def check_whole_views(self) -> None:
+        """Check that every patient who has a view has all its columns, for methods that cannot do without one.
+
+        Raises
+        ------
+        DataError
+            Somebody has a view in part; the error names its columns.
+        """
+        for view in self.views:
+            if columns := self.partial_columns(view):
+                raise DataError(
+                    "some patient has the view in part, and this method has no answer to missing entries",
+                    where=place(view, *columns),
+                    mend="Impute at the site, leave the patient's whole row of the view empty, or leave the column out "
+                    "at every site.",
+                )
 
     def _check_views(self, views: Iterable[str]) -> None:
         for view in views:
@@ -347,13 +370,3 @@ def _checked_rows(rows: ArrayLike, n_patients: int) -> NDArray[np.int64]:
     if len(np.unique(given)) != len(given):
         raise DataError("a patient is chosen more than once", where="rows", mend="Give every row once.")
     return given.astype(np.int64)
-
-
-def _check_columns_vary(view: str, block: Block) -> None:
-    observed = ~np.isnan(block.values)
-    low = np.where(observed, block.values, np.inf).min(axis=0)
-    high = np.where(observed, block.values, -np.inf).max(axis=0)
-    for j in np.flatnonzero(low >= high)[:1]:
-        n_entries = int(observed[:, j].sum())
-        what = "the column has no entry" if n_entries == 0 else f"all {n_entries} entries of the column are equal"
-        raise DataError(what, where=place(view, block.names[j]), mend="Remove the column from the study at every site.")

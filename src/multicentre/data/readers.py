@@ -20,6 +20,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _SEPARATORS = {".csv": ",", ".csv.gz": ",", ".tsv": "\t", ".tsv.gz": "\t"}
+_STARTS = {
+    b"PK\x03\x04": ("an Excel workbook (.xlsx) or a zip archive", "Export the sheet as CSV (UTF-8)"),
+    b"\xd0\xcf\x11\xe0": ("an Excel workbook (.xls)", "Export the sheet as CSV (UTF-8)"),
+    b"\x1f\x8b": ("compressed with gzip", "Let its name end in .gz"),
+    b"PAR1": ("Parquet", "Let its name end in .parquet"),
+}
 _WORDS = {";": "semicolons", "\t": "tabs", "|": "bars", ",": "commas"}
 
 
@@ -40,17 +46,20 @@ def read_table(path: str | Path, text_columns: Sequence[str] = ()) -> pd.DataFra
     Raises
     ------
     DataError
-        The file is missing, empty, damaged or of an unknown kind, its rows differ in length, or its header leaves a
-        column without a name or names one twice.
+        The file is missing, empty, damaged or of an unknown kind or another than its name says, its rows differ in
+        length, or its header leaves a column without a name, names one twice, or has blanks around a name.
     MissingExtra
         A Parquet file is given and pyarrow is not installed.
     """
     file = Path(path)
+    if file.is_dir():
+        raise DataError("a file is needed; this is a folder", where=str(path), mend="Name the file in it.")
     if not file.is_file():
         raise DataError("the file does not exist", where=str(path), mend="Check the path.")
     suffix = _suffix(file)
     if file.stat().st_size == 0:
         raise DataError("the file is empty", where=str(path), mend="Export the table again.")
+    _check_start(file, suffix)
     frame = _read_parquet(file) if suffix == ".parquet" else _read_delimited(file, _SEPARATORS[suffix], text_columns)
     _check_header([str(name) for name in frame.columns], file)
     if len(frame) == 0:
@@ -110,6 +119,16 @@ def _suffix(file: Path) -> str:
             return suffix
     known = ", ".join([*_SEPARATORS, ".parquet"])
     raise DataError("the kind of file is not known", where=str(file), mend=f"Use a file that ends in one of {known}.")
+
+
+def _check_start(file: Path, suffix: str) -> None:
+    """Raise DataError where the first bytes are those of another kind of file than the name says."""
+    with file.open("rb") as stream:
+        first = stream.read(4)
+    for start, (kind, mend) in _STARTS.items():
+        own = (start == b"PAR1" and suffix == ".parquet") or (start == b"\x1f\x8b" and suffix.endswith(".gz"))
+        if first.startswith(start) and not own:
+            raise DataError(f"the file is {kind}, not what its name says", where=str(file), mend=f"{mend}.")
 
 
 def _read_parquet(file: Path) -> pd.DataFrame:
@@ -187,6 +206,12 @@ def _check_header(names: Sequence[str], file: Path) -> None:
                 f"column {j + 1} has no name",
                 where=str(file),
                 mend="Name every column; from R, write the file without row names.",
+            )
+        if name != name.strip():
+            raise DataError(
+                f"the name of column {j + 1}, {name!r}, begins or ends with a blank",
+                where=str(file),
+                mend="Remove the blank from the header.",
             )
         if name in names[:j]:
             raise DataError(

@@ -5,12 +5,44 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, Protocol, Self, get_args
 
 from multicentre.federation.errors import DataError, SchemaMismatch
 
 Kind = Literal["number", "boolean"]
 Version = tuple[tuple[str, ...], tuple[Kind, ...]]
+# More names in an error than a person compares by eye do not help.
+_N_SHOWN = 5
+
+
+class Columned(Protocol):
+    """A site's table, or what a site says of it."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns."""
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """Declared levels of the categories, ``name=level``."""
+
+
+def check_columns(site: str, data: Columned, first: str, expected: Columned) -> None:
+    """Check that a site has the columns of the first, in its order, and the same levels of every category.
+
+    Raises
+    ------
+    SchemaMismatch
+        It has others.
+    """
+    for what, own, others in (("columns", data.columns, expected.columns), ("levels", data.levels, expected.levels)):
+        if own != others:
+            differing = sorted(set(own) ^ set(others))
+            raise SchemaMismatch(
+                f"the {what} differ from those of {first}: {', '.join(differing[:_N_SHOWN]) or 'their order'}",
+                where=site,
+                mend="Give every site the same columns in one order, and the same levels of every category.",
+            )
 
 
 @dataclass(frozen=True)
@@ -154,7 +186,8 @@ def _agree_view(view: str, schemas: Mapping[str, MultiViewSchema]) -> Version:
     raise SchemaMismatch(
         f"columns differ from those of {n_agree} of {len(versions)} sites ({'; '.join(clauses)})",
         where=f"{'site' if len(differing) == 1 else 'sites'} {', '.join(differing[:5])}, view {view!r}",
-        mend="Give the view the same columns, in the same order and of the same kinds, at every site that has it.",
+        mend="Give the view the same columns, in the same order and of the same kinds, at every site that has it. A "
+        "column without an entry is of numbers unless its type is that of truth values.",
     )
 
 

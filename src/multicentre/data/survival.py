@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from multicentre.data.events.checking import checked_ids
-from multicentre.data.identifiers import Identified
-from multicentre.data.outcomes import checked_events, checked_times
-from multicentre.data.table import check_present, checked_columns, encode_frame
-from multicentre.federation.errors import DataError
+from multicentre.data.outcomes import EVENT_CODES, TIMES, checked_events, checked_times
+from multicentre.data.screening import warn_of_codes, warn_of_events
+from multicentre.data.table import encode_table
+from multicentre.data.tabular import Tabular
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 
 
-class SurvivalData(Identified):
+class SurvivalData(Tabular):
     """Right-censored times of one site's patients.
 
     Parameters
@@ -39,12 +38,20 @@ class SurvivalData(Identified):
         Names of the columns; a frame's own, or x0, x1, ... otherwise.
     unit : str, default ""
         Unit of the times ("days"); sites must name the same one.
+    levels : sequence of str
+        Declared levels, ``name=level``, of categories whose columns are in `X`; those that are no column are
+        references. :meth:`from_frame` sets them.
 
     Raises
     ------
     DataError
         A time is negative, missing or infinite, an event is not a whole number from 0, lengths differ, or there is no
         patient. The message says how many, never which.
+
+    Warns
+    -----
+    DataWarning
+        Events are 1 and 2 and never 0, a column has no entry, or a code such as 999 seems to stand for missing ones.
 
     Examples
     --------
@@ -55,7 +62,8 @@ class SurvivalData(Identified):
     [12.0, 30.0]
     """
 
-    __slots__ = ("_X", "_columns", "_event", "_ids", "_time", "_unit")
+    __slots__ = ("_event", "_time", "_unit")
+    _outcome_slots: ClassVar[tuple[str, ...]] = ("_time", "_event")
 
     def __init__(
         self,
@@ -66,15 +74,16 @@ class SurvivalData(Identified):
         *,
         columns: Sequence[str] | None = None,
         unit: str = "",
+        levels: Sequence[str] = (),
     ) -> None:
-        self._X, self._columns = checked_columns(X, columns)
-        n_patients = len(self._X)
-        self._time = checked_times(time, n_patients)
-        self._event = checked_events(event, n_patients)
-        self._ids = None if ids is None else checked_ids(ids, n_patients)
+        self._set_columns(X, columns, levels, ids)
+        self._time = checked_times(time, len(self._X))
+        self._event = checked_events(event, len(self._X))
         self._unit = str(unit)
-        for own in (self._X, self._time, self._event):
+        for own in (self._time, self._event):
             own.setflags(write=False)
+        warn_of_codes(self._time, "time")
+        warn_of_events(self._event)
 
     @classmethod
     def from_frame(
@@ -84,7 +93,8 @@ class SurvivalData(Identified):
         time: str,
         event: str,
         columns: Sequence[str] | None = None,
-        categories: Mapping[str, Sequence[object]] | None = None,
+        categories: Mapping[str, Sequence[object]] | Sequence[str] | None = None,
+        references: Mapping[str, object] | None = None,
         id_column: str | None = None,
         identifiers: Sequence[str] = (),
         unit: str = "",
@@ -99,8 +109,12 @@ class SurvivalData(Identified):
             Names of the columns with times and events.
         columns : sequence of str, optional
             Those to use; all others by default.
-        categories : mapping of str to sequence, optional
-            Levels of every column that holds categories, the same at all sites. A missing one has zeros throughout.
+        categories : mapping of str to sequence, or sequence of str, optional
+            Levels of every column that holds categories, the same at all sites. Where columns alone are named, their
+            levels are those of this table, with a warning. Pandas categoricals have their own levels. A missing level
+            is missing in all columns of its category.
+        references : mapping of str to level, optional
+            A level of a category that has no column: the others are compared with it.
         id_column : str, optional
             Column of names of the patients.
         identifiers : sequence of str
@@ -111,27 +125,43 @@ class SurvivalData(Identified):
         Raises
         ------
         DataError
-            A column is absent, holds texts without declared levels, or a level that was not declared.
+            Columns are absent, or hold something other than numbers or declared levels; all of them are named.
+        ConfigurationError
+            A reference is not a level of a category.
+
+        Warns
+        -----
+        DataWarning
+            As for :class:`SurvivalData`.
 
         Examples
         --------
         >>> import pandas as pd
         >>> frame = pd.DataFrame({"age": [61, 70], "sex": ["f", "m"], "t": [12.0, 30.0], "died": [1, 0]})
-        >>> SurvivalData.from_frame(frame, time="t", event="died", categories={"sex": ["f", "m"]}).columns
-        ('age', 'sex=f', 'sex=m')
+        >>> data = SurvivalData.from_frame(
+        ...     frame, time="t", event="died", categories={"sex": ["f", "m"]}, references={"sex": "f"}
+        ... )
+        >>> data.columns, data.levels
+        (('age', 'sex=m'), ('sex=f', 'sex=m'))
         """
-        left_out = [time, event, id_column, *identifiers]
-        check_present(frame, [name for name in left_out if name is not None])
-        chosen = [name for name in frame.columns if name not in left_out] if columns is None else list(columns)
-        values, names = encode_frame(frame, chosen, categories or {})
-        ids = None if id_column is None else frame[id_column].tolist()
-        data = cls(values, frame[time].to_numpy(), frame[event].to_numpy(), ids, columns=names, unit=unit)
+        encoded = encode_table(
+            frame,
+            aside=[time, event, *identifiers, *([] if id_column is None else [id_column])],
+            columns=columns,
+            categories=categories,
+            references=references,
+            outcomes={time: TIMES, event: EVENT_CODES},
+        )
+        data = cls(
+            encoded.values,
+            frame[time].to_numpy(dtype=np.float64, na_value=np.nan),
+            frame[event].to_numpy(dtype=np.float64, na_value=np.nan),
+            None if id_column is None else frame[id_column].tolist(),
+            columns=encoded.columns,
+            unit=unit,
+            levels=encoded.levels,
+        )
         return data.with_identifier(frame[list(identifiers)]) if identifiers else data
-
-    @property
-    def X(self) -> Floats:  # noqa: N802
-        """Columns at entry, shape (n, d); NaN where missing."""
-        return self._X
 
     @property
     def time(self) -> Floats:
@@ -151,61 +181,23 @@ class SurvivalData(Identified):
         return y
 
     @property
-    def columns(self) -> tuple[str, ...]:
-        """Names of the columns."""
-        return self._columns
-
-    @property
     def unit(self) -> str:
         """Unit of the times."""
         return self._unit
-
-    @property
-    def ids(self) -> NDArray[np.str_] | None:
-        """Identifiers of the patients, shape (n,), if any were given."""
-        return self._ids
 
     @property
     def parts(self) -> dict[str, int]:
         """Number of patients with an event, of any cause."""
         return {"an event": int((self._event > 0).sum())}
 
-    def take(self, rows: ArrayLike) -> Self:
-        """Return the patients at `rows`."""
-        chosen = np.asarray(rows)
-        ids = None if self._ids is None else self._ids[chosen].tolist()
-        taken = type(self)(
-            self._X[chosen], self._time[chosen], self._event[chosen], ids, columns=self._columns, unit=self._unit
-        )
-        return self._carried_to(taken, chosen)
-
-    def keep_columns(self, names: Iterable[str]) -> Self:
-        """Return the data with only the columns that a policy names; ``sex`` stands for all of ``sex=...``.
-
-        Raises
-        ------
-        DataError
-            None of the columns is named.
-        """
-        allowed = set(names)
-        kept = [place for place, name in enumerate(self._columns) if {name, name.partition("=")[0]} & allowed]
-        if not kept:
-            raise DataError("no column remains", where="columns", mend="Name some of the site's columns.")
-        chosen = [self._columns[place] for place in kept]
-        ids = None if self._ids is None else self._ids.tolist()
-        fewer = type(self)(self._X[:, kept], self._time, self._event, ids, columns=chosen, unit=self._unit)
-        return self._carried_to(fewer)
-
     def digest(self) -> str:
         """Return the SHA-256 of columns, times, events and identifiers, by which a resumed run knows its data."""
         ids = None if self._ids is None else self._ids.tolist()
-        digest = hashlib.sha256(repr((self._columns, self._unit, ids)).encode() + self._identifier_digest())
+        names = repr((self._columns, self._unit, ids)) + self._levels_digest()
+        digest = hashlib.sha256(names.encode() + self._identifier_digest())
         for array in (self._X, self._time, self._event):
             digest.update(np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()
-
-    def __len__(self) -> int:
-        return len(self._time)
 
     def __repr__(self) -> str:
         n_events, n_columns = int((self._event > 0).sum()), len(self._columns)

@@ -1,19 +1,51 @@
-"""Columns of numbers with names, from arrays or tables; categories become columns of zeros and ones."""
+"""Tables of patients as columns of numbers with names."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from multicentre.data.categories import (
+    Categories,
+    Levels,
+    check_references,
+    declare_levels,
+    families,
+    have_other_levels,
+    level_name,
+    level_names,
+    levels_left,
+    read_levels,
+)
+from multicentre.data.cells import Fault, raise_faults, read_numbers
 from multicentre.federation.errors import DataError
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """A table as numbers.
+
+    Attributes
+    ----------
+    values : array of shape (n, d)
+    columns : tuple of str
+        Names of the columns.
+    levels : tuple of str
+        Declared levels of the categories, ``name=level``; those that are no column are references.
+    """
+
+    values: Floats
+    columns: tuple[str, ...]
+    levels: tuple[str, ...]
 
 
 def is_frame(given: object) -> bool:
@@ -27,40 +59,49 @@ def is_frame(given: object) -> bool:
     return hasattr(given, "columns") and hasattr(given, "to_numpy")
 
 
-def rows_for(X: Any, columns: tuple[str, ...]) -> Floats:
+def rows_for(X: Any, columns: tuple[str, ...], levels: tuple[str, ...] = ()) -> Floats:
     """Return the numbers of a table in the columns that a model was fitted to, shape (n, d).
 
     Parameters
     ----------
     X : array of shape (n, d), pandas frame, or data with ``X`` and ``columns``
-        A frame may have more columns, in any order.
+        A frame may have more columns, in any order, and categories as they are or as columns of zeros and ones.
     columns : tuple of str
+    levels : tuple of str
+        Declared levels at the fit, ``name=level``.
 
     Raises
     ------
     DataError
-        The columns are not those.
+        The columns are not those, or a category has a level that was not declared.
 
     Examples
     --------
     >>> import pandas as pd
-    >>> rows_for(pd.DataFrame({"sex": [0.0], "age": [61.0]}), ("age", "sex")).tolist()
+    >>> rows_for(pd.DataFrame({"sex": ["f"], "age": [61.0]}), ("age", "sex=m"), ("sex=f", "sex=m")).tolist()
     [[61.0, 0.0]]
     """
-    if is_frame(X) and set(columns) <= set(X.columns):
-        values, names = checked_columns(X[list(columns)], None)
-    elif not is_frame(X) and hasattr(X, "columns"):
+    if is_frame(X):
+        return _rows_of_frame(X, columns, levels)
+    if hasattr(X, "columns"):
         values, names = X.X, X.columns
+        if have_other_levels(X.levels, levels):
+            raise DataError(
+                "the levels of the categories differ from those of the fit",
+                where="X",
+                mend="Declare the same levels, and the same references.",
+            )
     else:
         values, names = checked_columns(X, None)
-        names = columns if values.shape[1] == len(columns) and not is_frame(X) else names
+        names = columns if values.shape[1] == len(columns) else names
     if names != columns:
         raise DataError(
-            f"{len(names)} columns are given; the fit had {len(columns)}",
+            f"X must have the {len(columns)} columns of the fit; got {len(names)}"
+            + (" others" if len(names) == len(columns) else ""),
             where="X",
             mend=f"Give, in this order, {', '.join(columns[:8])}.",
         )
-    return values
+    return np.asarray(values, dtype=np.float64)
 
 
 def check_present(frame: pd.DataFrame, names: Sequence[str]) -> None:
@@ -69,11 +110,22 @@ def check_present(frame: pd.DataFrame, names: Sequence[str]) -> None:
     Raises
     ------
     DataError
-        Some are absent.
+        Some are absent or there several times, or the table is none of pandas.
     """
-    absent = [name for name in names if name not in frame.columns]
+    if not hasattr(frame, "iloc"):
+        raise DataError(
+            f"frame must be a pandas frame; got {type(frame).__module__.partition('.')[0]} {type(frame).__name__}",
+            where="frame",
+            mend="Convert it: frame.to_pandas().",
+        )
+    absent = list(dict.fromkeys(name for name in names if name not in frame.columns))
     if absent:
-        raise DataError(f"there is no such column: {', '.join(absent)}", where="frame", mend="Correct the name.")
+        blank = [column for column in frame.columns if str(column).strip() in map(str, absent)]
+        mend = f"Remove the blanks around {', '.join(map(repr, blank))}." if blank else "Correct the name."
+        raise DataError(f"there is no such column: {', '.join(map(str, absent))}", where="frame", mend=mend)
+    repeated = [str(name) for name in frame.columns[frame.columns.duplicated()].unique() if name in names]
+    if repeated:
+        raise DataError(f"several columns are called {', '.join(repeated)}", where="frame", mend="Rename all but one.")
 
 
 def checked_columns(X: Any, columns: Sequence[str] | None) -> tuple[Floats, tuple[str, ...]]:
@@ -99,7 +151,9 @@ def checked_columns(X: Any, columns: Sequence[str] | None) -> tuple[Floats, tupl
         names = tuple(f"x{place}" for place in range(values.shape[-1] if values.ndim == 2 else 0))
     if values.ndim != 2 or 0 in values.shape:
         raise DataError(
-            f"patients by columns are needed, shape {values.shape} was given", where="X", mend="Give one row a patient."
+            f"patients by columns are needed, shape {values.shape} was given",
+            where="X",
+            mend="Give one row per patient.",
         )
     if np.isinf(values).any():
         raise DataError("some entries are infinite", where="X", mend="Write NaN for what is missing.")
@@ -114,62 +168,89 @@ def checked_columns(X: Any, columns: Sequence[str] | None) -> tuple[Floats, tupl
     return np.array(values, order="C"), names
 
 
-def encode_frame(
-    frame: pd.DataFrame, chosen: Sequence[str], categories: Mapping[str, Sequence[object]]
-) -> tuple[Floats, tuple[str, ...]]:
-    """Return chosen columns of a table as numbers; a category has a column a level.
+def encode_table(
+    frame: pd.DataFrame,
+    *,
+    aside: Sequence[str],
+    columns: Sequence[str] | None = None,
+    categories: Categories | Sequence[str] | None = None,
+    references: Mapping[str, object] | None = None,
+    outcomes: Mapping[str, str] | None = None,
+) -> Encoded:
+    """Return the features of a site's table as numbers.
+
+    Parameters
+    ----------
+    frame : pandas frame
+    aside : sequence of str
+        Columns that are no features.
+    columns : sequence of str, optional
+        Features; by default all columns that are not aside.
+    categories : mapping of str to sequence, or sequence of str, optional
+        See :func:`multicentre.data.categories.declare_levels`.
+    references : mapping of str to level, optional
+        Levels without a column, by category.
+    outcomes : mapping of str to str, optional
+        Columns aside that are numbers, with the remedy for entries that are none.
 
     Raises
     ------
     DataError
-        A column is absent or holds texts without declared levels, or a level that was not declared.
+        Columns are absent, or cannot be used; all of them are named.
+    ConfigurationError
+        A reference is not a level of a category.
+    """
+    check_present(frame, aside)
+    chosen = [name for name in frame.columns if name not in aside] if columns is None else list(columns)
+    check_present(frame, [*chosen, *([categories] if isinstance(categories, str) else categories or ())])
+    levels = declare_levels(frame, chosen, categories)
+    check_references(levels, references or {})
+    values, names = encode_frame(frame, chosen, levels, outcomes)
+    dropped = {f"{name}={level_name(level)}" for name, level in (references or {}).items()}
+    kept = [place for place, name in enumerate(names) if name not in dropped]
+    left = tuple(names[place] for place in kept)
+    return Encoded(values[:, kept], left, levels_left(level_names(levels), left))
+
+
+def encode_frame(
+    frame: pd.DataFrame, chosen: Sequence[str], levels: Levels, outcomes: Mapping[str, str] | None = None
+) -> tuple[Floats, tuple[str, ...]]:
+    """Return chosen columns of a table as numbers; a category has a column per level.
+
+    Raises
+    ------
+    DataError
+        A column is absent or holds something other than numbers or declared levels; all such columns are named.
 
     Examples
     --------
     >>> import pandas as pd
-    >>> encode_frame(pd.DataFrame({"sex": ["f", None]}), ["sex"], {"sex": ["f", "m"]})
-    (array([[1., 0.],
-           [0., 0.]]), ('sex=f', 'sex=m'))
+    >>> encode_frame(pd.DataFrame({"sex": ["f", None]}), ["sex"], {"sex": ("f", "m")})
+    (array([[ 1.,  0.],
+           [nan, nan]]), ('sex=f', 'sex=m'))
     """
-    absent = [name for name in [*chosen, *categories] if name not in frame.columns]
-    if absent:
-        raise DataError(f"there is no such column: {', '.join(map(str, absent))}", where="X", mend="Correct the name.")
+    check_present(frame, chosen)
     blocks: list[Floats] = []
     names: list[str] = []
+    faults: list[Fault] = []
     for name in chosen:
-        column = frame[name]
-        if name in categories:
-            blocks += [_indicators(column, categories[name])]
-            names += [f"{name}={level}" for level in categories[name]]
-        else:
-            blocks += [_as_numbers(column)[:, None]]
-            names += [str(name)]
+        is_category = name in levels
+        block = read_levels(frame[name], levels[name]) if is_category else read_numbers(frame[name])
+        if isinstance(block, Fault):
+            faults.append(block)
+            continue
+        blocks.append(block if is_category else block[:, None])
+        names += level_names({name: levels[name]}) if is_category else [str(name)]
+    read = [read_numbers(frame[name], mend=mend) for name, mend in (outcomes or {}).items()]
+    raise_faults([*faults, *(fault for fault in read if isinstance(fault, Fault))])
     return np.hstack(blocks) if blocks else np.zeros((len(frame), 0)), tuple(names)
 
 
-def _indicators(column: pd.Series, levels: Sequence[object]) -> Floats:
-    unknown = int((column.notna() & ~column.isin(list(levels))).sum())
-    if unknown:
-        raise DataError(
-            f"{unknown} patients have a category that was not declared",
-            where=f"column {column.name!r}",
-            mend="Agree on the levels of the column between all sites, and declare all of them.",
-        )
-    return np.column_stack([column.isin([level]).to_numpy(dtype=np.float64) for level in levels])
-
-
-def _as_numbers(column: pd.Series) -> Floats:
-    if getattr(column.dtype, "kind", "O") in "mM":
-        raise DataError(
-            "the column holds dates or lengths of time",
-            where=f"column {column.name!r}",
-            mend="Give numbers, such as an age in years.",
-        )
-    try:
-        return column.to_numpy(dtype=np.float64, na_value=np.nan)
-    except (TypeError, ValueError):
-        raise DataError(
-            "the column holds texts",
-            where=f"column {column.name!r}",
-            mend="Declare its levels in `categories`, or leave it out.",
-        ) from None
+def _rows_of_frame(frame: pd.DataFrame, columns: tuple[str, ...], levels: tuple[str, ...]) -> Floats:
+    """Return the columns of a fit from a frame that has them, or the categories that they came from."""
+    of_category = {name: category for category, family in families(levels).items() for name in family}
+    sources = [name if name in frame.columns else of_category.get(name, name) for name in columns]
+    categories = {category: family for category, family in families(levels).items() if category in sources}
+    declared = {name: tuple(one.partition("=")[2] for one in family) for name, family in categories.items()}
+    values, names = encode_frame(frame, list(dict.fromkeys(sources)), declared)
+    return np.ascontiguousarray(values[:, [names.index(name) for name in columns]])

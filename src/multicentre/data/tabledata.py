@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from multicentre.data.events.checking import checked_ids
-from multicentre.data.identifiers import Identified
-from multicentre.data.table import check_present, checked_columns, encode_frame
+from multicentre.data.table import encode_table
+from multicentre.data.tabular import Tabular
 from multicentre.federation.errors import DataError
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ Floats = NDArray[np.float64]
 MOST_CLASSES = 1000
 
 
-class TableData(Identified):
+class TableData(Tabular):
     """Columns of numbers of one site's records, and the class or the number to predict of each.
 
     Parameters
@@ -42,12 +41,20 @@ class TableData(Identified):
         What `y` is.
     ids : sequence, optional
         A name of its own for every record, by which a site's memory of cohorts knows it; never leaves.
+    levels : sequence of str
+        Declared levels, ``name=level``, of categories whose columns are in `X`; those that are no column are
+        references. :meth:`from_frame` sets them.
 
     Raises
     ------
     DataError
         An outcome is missing, or a class unknown or no whole number from 0; lengths differ, or there is no record. The
         message says how many, never which.
+
+    Warns
+    -----
+    DataWarning
+        A column has no entry, or a code such as 999 seems to stand for missing entries.
 
     Notes
     -----
@@ -62,7 +69,8 @@ class TableData(Identified):
     ([0, 1], ('x0', 'x1'))
     """
 
-    __slots__ = ("_X", "_classes", "_columns", "_ids", "_y")
+    __slots__ = ("_classes", "_y")
+    _outcome_slots: ClassVar[tuple[str, ...]] = ("_y",)
 
     def __init__(
         self,
@@ -74,15 +82,13 @@ class TableData(Identified):
         classes: Sequence[str] | None = None,
         outcome: Literal["class", "number"] = "class",
         ids: Iterable[object] | None = None,
+        levels: Sequence[str] = (),
     ) -> None:
-        self._X, self._columns = checked_columns(X, columns)
-        n_records = len(self._X)
-        self._y, self._classes = _checked_outcome(y, n_records, classes, outcome)
-        self._ids = None if ids is None else checked_ids(ids, n_records)
+        self._set_columns(X, columns, levels, ids)
+        self._y, self._classes = _checked_outcome(y, len(self._X), classes, outcome)
         if identifier is not None:
             self._identifier = self.with_identifier(identifier).identifier
-        for own in (self._X, self._y):
-            own.setflags(write=False)
+        self._y.setflags(write=False)
 
     @classmethod
     def from_frame(
@@ -93,7 +99,8 @@ class TableData(Identified):
         kind: Literal["class", "number"] = "class",
         classes: Sequence[str] | None = None,
         columns: Sequence[str] | None = None,
-        categories: Mapping[str, Sequence[object]] | None = None,
+        categories: Mapping[str, Sequence[object]] | Sequence[str] | None = None,
+        references: Mapping[str, object] | None = None,
         identifiers: Sequence[str] = (),
         id_column: str | None = None,
     ) -> Self:
@@ -111,8 +118,12 @@ class TableData(Identified):
             Names of the classes, the same at all sites; needed where they are texts.
         columns : sequence of str, optional
             Those to predict from; all others by default.
-        categories : mapping of str to sequence, optional
-            Levels of every column that holds categories, the same at all sites. A missing one has zeros throughout.
+        categories : mapping of str to sequence, or sequence of str, optional
+            Levels of every column that holds categories, the same at all sites. Where columns alone are named, their
+            levels are those of this table, with a warning. Pandas categoricals have their own levels. A missing level
+            is missing in all columns of its category.
+        references : mapping of str to level, optional
+            A level of a category that has no column: the others are compared with it.
         identifiers : sequence of str
             Columns that say whom a record is about; they never leave the site and are not predicted from.
         id_column : str, optional
@@ -121,7 +132,14 @@ class TableData(Identified):
         Raises
         ------
         DataError
-            A column is absent, holds texts without declared levels, or a level that was not declared.
+            Columns are absent, or hold something other than numbers or declared levels; all of them are named.
+        ConfigurationError
+            A reference is not a level of a category.
+
+        Warns
+        -----
+        DataWarning
+            As for :class:`TableData`.
 
         Examples
         --------
@@ -131,24 +149,24 @@ class TableData(Identified):
         >>> data.columns, data.identifier
         (('age', 'sex=f', 'sex=m'), Identifiers(2 records; born))
         """
-        left_out = [outcome, *identifiers, *([] if id_column is None else [id_column])]
-        check_present(frame, left_out)
-        chosen = [name for name in frame.columns if name not in left_out] if columns is None else list(columns)
-        values, names = encode_frame(frame, chosen, categories or {})
+        encoded = encode_table(
+            frame,
+            aside=[outcome, *identifiers, *([] if id_column is None else [id_column])],
+            columns=columns,
+            categories=categories,
+            references=references,
+            outcomes={outcome: 'Leave kind="number" out for classes.'} if kind == "number" else None,
+        )
         return cls(
-            values,
+            encoded.values,
             frame[outcome].to_numpy(),
             frame[list(identifiers)] if identifiers else None,
-            columns=names,
+            columns=encoded.columns,
             classes=classes,
             outcome=kind,
             ids=None if id_column is None else frame[id_column].tolist(),
+            levels=encoded.levels,
         )
-
-    @property
-    def X(self) -> Floats:  # noqa: N802
-        """Columns, shape (n, d); NaN where missing."""
-        return self._X
 
     @property
     def y(self) -> NDArray[Any]:
@@ -166,60 +184,30 @@ class TableData(Identified):
         return self._classes
 
     @property
-    def columns(self) -> tuple[str, ...]:
-        """Names of the columns."""
-        return self._columns
-
-    @property
-    def ids(self) -> NDArray[np.str_] | None:
-        """Names of the records, shape (n,), if any were given."""
-        return self._ids
-
-    @property
     def parts(self) -> dict[str, int]:
-        """Number of records with an entry, by column."""
-        return dict(zip(self._columns, (~np.isnan(self._X)).sum(axis=0).tolist(), strict=True))
+        """Nothing: a record has all of its table."""
+        return {}
 
-    def take(self, rows: ArrayLike) -> Self:
-        """Return the records at `rows`; all classes stay."""
-        chosen = np.asarray(rows)
-        ids = None if self._ids is None else self._ids[chosen].tolist()
-        return self._carried_to(self._made(self._X[chosen], self._y[chosen], self._columns, ids), chosen)
-
-    def keep_columns(self, names: Iterable[str]) -> Self:
-        """Return the data with only the columns that a policy names; ``sex`` stands for all of ``sex=...``.
-
-        Raises
-        ------
-        DataError
-            None of the columns is named.
-        """
-        allowed = set(names)
-        kept = [place for place, name in enumerate(self._columns) if {name, name.partition("=")[0]} & allowed]
-        if not kept:
-            raise DataError("no column remains", where="columns", mend="Name some of the site's columns.")
-        ids = None if self._ids is None else self._ids.tolist()
-        chosen = [self._columns[place] for place in kept]
-        return self._carried_to(self._made(self._X[:, kept], self._y, chosen, ids))
+    @property
+    def counts(self) -> dict[str, dict[str, int]]:
+        """Records by class of the outcome, then as for every table."""
+        by_class = np.bincount(self._y, minlength=len(self._classes)).tolist() if self._classes else []
+        outcome = {"outcome (class)": dict(zip(self._classes, by_class, strict=True))} if self._classes else {}
+        return {**outcome, **super().counts}
 
     def digest(self) -> str:
         """Return the SHA-256 of columns, classes and identifiers, by which a resumed run knows its data."""
         ids = None if self._ids is None else self._ids.tolist()
-        digest = hashlib.sha256(repr((self._columns, self._classes, ids)).encode() + self._identifier_digest())
+        names = repr((self._columns, self._classes, ids)) + self._levels_digest()
+        digest = hashlib.sha256(names.encode() + self._identifier_digest())
         for array in (self._X, self._y):
             digest.update(np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()
-
-    def __len__(self) -> int:
-        return len(self._y)
 
     def __repr__(self) -> str:
         sizes = ((len(self), "record"), (len(self._columns), "column"))
         records, columns = (f"{number} {noun}{'' if number == 1 else 's'}" for number, noun in sizes)
         return f"TableData({records}; {columns}, {f'{len(self._classes)} classes' if self._classes else 'a number'})"
-
-    def _made(self, X: Floats, y: NDArray[Any], columns: Sequence[str], ids: list[str] | None) -> Self:
-        return type(self)(X, y, columns=columns, classes=self._classes or None, outcome=self.outcome, ids=ids)
 
 
 def _checked_outcome(

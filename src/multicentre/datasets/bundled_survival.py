@@ -64,8 +64,12 @@ def load_lifelines(name: Literal["rossi", "gbsg2", "lung"]) -> SurvivalData:
     frame = read_frame(SOURCES[name])
     aside = {layout.time, layout.event, *layout.left_out}
     columns = [column for column in frame.columns if column not in aside]
-    data = SurvivalData.from_frame(
-        frame, time=layout.time, event=layout.event, columns=columns, categories=layout.levels, unit=layout.unit
+    return SurvivalData.from_frame(
+        frame,
+        time=layout.time,
+        event=layout.event,
+        columns=columns,
+        categories=layout.levels,
+        references={category: levels[0] for category, levels in layout.levels.items()},
+        unit=layout.unit,
     )
-    references = {f"{category}={levels[0]}" for category, levels in layout.levels.items()}
-    return data.keep_columns(column for column in data.columns if column not in references)

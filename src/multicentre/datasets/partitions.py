@@ -329,9 +329,8 @@ def censor_by_site(
 
 
 def _censored(data: SurvivalData, end: float) -> SurvivalData:
-    ids = None if data.ids is None else data.ids.tolist()
-    event = np.where(data.time <= end, data.event, 0)
-    return SurvivalData(data.X, np.minimum(data.time, end), event, ids, columns=data.columns, unit=data.unit)
+    event = np.where(data.time <= end, data.event, 0).astype(data.event.dtype)
+    return data.with_arrays(time=np.minimum(data.time, end), event=event)
 
 
 def _sorted_by(data: SurvivalData, values: Floats, n_sites: int, seed: Seed) -> dict[str, SurvivalData]:

@@ -46,6 +46,7 @@ _SUPPORT2_LEVELS = {
     "sfdm2": ("<2 mo. follow-up", "Coma or Intub", "SIP>=30", "adl>=4 (>=5 if sur)", "no(M2 and SIP pres)"),
 }
 _SUPPORT2_WITH_GAPS = ("income", "race", "sfdm2")
+_NOT_RECORDED = "not recorded"
 _OTHER_SITES = "other hospitals"
 
 
@@ -94,8 +95,8 @@ def load_support2(folder: str | Path | None = None, *, leakage: Literal["drop", 
     """Load SUPPORT2: survival of seriously ill adults in hospital, in days.
 
     9105 patients of five hospitals that the public file does not tell apart; 6201 of them died. Missing numbers are
-    NaN. Of a category without gaps, all levels but the first have a column; of one with gaps (income, race, sfdm2)
-    all levels have one, and a gap has zeros.
+    NaN. All levels of a category but the first have a column; where categories have gaps (income, race, sfdm2), the
+    first level is "not recorded".
 
     Five columns that studies have used were filled in after the outcome was known, or with it: ``sfdm2`` has a level
     for those followed less than two months, all of whom died; ``slos`` is the length of the stay, which death ends;
@@ -147,11 +148,17 @@ def load_support2(folder: str | Path | None = None, *, leakage: Literal["drop", 
     left_out = SUPPORT2_LEAKS if leakage == "drop" else ()
     columns = [name for name in SUPPORT2_COLUMNS if name not in left_out]
     levels = {name: _SUPPORT2_LEVELS[name] for name in columns if name in _SUPPORT2_LEVELS}
-    data = SurvivalData.from_frame(
-        frame, time="d.time", event="death", columns=columns, categories=levels, id_column="sno", unit="days"
+    levels |= {name: (_NOT_RECORDED, *levels[name]) for name in _SUPPORT2_WITH_GAPS if name in levels}
+    return SurvivalData.from_frame(
+        frame.fillna(dict.fromkeys(_SUPPORT2_WITH_GAPS, _NOT_RECORDED)),
+        time="d.time",
+        event="death",
+        columns=columns,
+        categories=levels,
+        references={name: known[0] for name, known in levels.items()},
+        id_column="sno",
+        unit="days",
     )
-    references = {f"{name}={levels[name][0]}" for name in levels if name not in _SUPPORT2_WITH_GAPS}
-    return data.keep_columns(name for name in data.columns if name not in references)
 
 
 def load_tcga_brca(

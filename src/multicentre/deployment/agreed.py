@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from multicentre.federation.engine import Call
-from multicentre.federation.errors import ConfigurationError, RefusedByPolicy
+from multicentre.federation.errors import ConfigurationError, ProtocolRefused, RefusedByPolicy
 from multicentre.federation.noise import Noise, Plan, PlanReview, PlanShown
 from multicentre.federation.steps import SitePart
 from multicentre.federation.terms import Terms
 from multicentre.privacy.guard import Guard, facts_of_call
 from multicentre.privacy.ledger import Ledger
+from multicentre.privacy.people import People
 from multicentre.privacy.policy import Policy
 from multicentre.privacy.secure_sum.keys import MaskingKeys
 from multicentre.studies.asked import aligning_steps, fitting_steps, protection_of
@@ -42,7 +43,8 @@ class Agreed:
         Whether sums leave only masked.
     quorum : int
         So many sites must stand in every masked sum, that over some folds as well: two sums of which one lacks a site
-        would show that site's.
+        would show that site's. Where a study leaves refusing sites out and gives no number, two are enough, and the
+        site relies on the coordinator to leave none out that does not refuse.
     """
 
     steps: Mapping[type[SitePart], frozenset[str]]
@@ -101,7 +103,7 @@ class AgreedGuard(Guard):
     Parameters
     ----------
     agreed : Agreed
-    policy, ledger, ids, site
+    policy, ledger, people, site, n_records
         As for :class:`Guard`.
     stands : callable, optional
         Says whether approval and settings are still those of when this guard was made.
@@ -112,12 +114,13 @@ class AgreedGuard(Guard):
         agreed: Agreed,
         policy: Policy,
         ledger: Ledger,
-        ids: Iterable[object] = (),
+        people: People | None = None,
         *,
         site: str = "",
+        n_records: int | None = None,
         stands: Callable[[], bool] = lambda: True,
     ) -> None:
-        super().__init__(policy, ledger, ids, site=site)
+        super().__init__(policy, ledger, people, site=site, n_records=n_records)
         self.agreed = agreed
         self._stands = stands
 
@@ -126,15 +129,19 @@ class AgreedGuard(Guard):
 
         Raises
         ------
-        RefusedByPolicy
-            The study that was approved does not say so, or the policy stands against it; see :meth:`Guard.admit`.
+        ProtocolRefused
+            The study that was approved does not say so.
+        RefusedByPolicy, DisclosureRefused
+            The policy stands against it; see :meth:`Guard.admit`.
         """
         where, reason = self.agreed.objection(call)
+        kind: type[RefusedByPolicy] = ProtocolRefused
         if not self._stands():
             where, reason = "study", "the approval or the site's settings were changed since the run was opened"
+            kind = RefusedByPolicy
         if reason:
             self.ledger.append("refusal", {**facts_of_call(call), "reason": f"{where}: {reason}"})
-            raise RefusedByPolicy(reason, where=f"{call.step.name}, {where}", mend=_MEND)
+            raise kind(reason, where=f"{call.step.name}, {where}", mend=_MEND)
         super().admit(call)
 
     def review(self, plan: PlanShown) -> None:
@@ -142,13 +149,15 @@ class AgreedGuard(Guard):
 
         Raises
         ------
-        RefusedByPolicy
-            It has less noise, or more calls, than the study's; or see :meth:`Guard.review`.
+        ProtocolRefused
+            It has less noise, or more calls, than the study's.
+        RefusedByPolicy, DisclosureRefused
+            The policy stands against it; see :meth:`Guard.review`.
         """
         if not self.agreed.covers(plan):
             where, reason = "plan", "the plan of noise is not that of the study that was approved"
             self.ledger.append("refusal", {"method": plan.method[:_LONGEST_NAME], "step": where, "reason": reason})
-            raise RefusedByPolicy(reason, where=where, mend=_MEND)
+            raise ProtocolRefused(reason, where=where, mend=_MEND)
         super().review(plan)
 
 
@@ -169,14 +178,16 @@ def agreed_in(study: Study) -> Agreed:
         steps[estimator.aligned_by] = aligning_steps(estimator) | {"draw_nonce"}
     for part in _validating(study):
         steps[part] = part.steps()
-    if study.privacy.secure_sum:
+    if study.masked:
         steps[MaskingKeys] = MaskingKeys.steps()
     return Agreed(
         {part: frozenset(names) for part, names in steps.items()},
         estimator.site_part,
         estimator.privacy_plan(),
-        study.privacy.secure_sum,
-        Terms(quorum=study.run.quorum).needed(len(study.sites)),
+        study.masked,
+        Terms(quorum=study.run.quorum, refusing_sites=study.run.refusing_sites).needed_of_willing(
+            len(study.sites), masked=study.masked
+        ),
     )
 
 

@@ -19,7 +19,8 @@ QUIET = {
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
 }
-LOOPBACK = ("127.0.0.1", "localhost")
+LOOPBACK_NAMES = ("127.0.0.1", "localhost")
+_PATIENCE_S = 300.0  # flwr imports for seconds on an idle machine, for minutes on a busy one
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 
 
@@ -69,7 +70,7 @@ def _past_the_proxy() -> dict[str, str]:
         return {}
     given = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
     named = [one.strip() for one in given.split(",") if one.strip()]
-    every = ",".join([*named, *(one for one in LOOPBACK if one not in named)])
+    every = ",".join([*named, *(one for one in LOOPBACK_NAMES if one not in named)])
     return {"NO_PROXY": every, "no_proxy": every}
 
 
@@ -94,7 +95,7 @@ def program(name: str) -> str:
     return str(path)
 
 
-def ask(command: Command, patience_s: float = 60.0) -> dict[str, Any]:
+def ask(command: Command, patience_s: float = _PATIENCE_S) -> dict[str, Any]:
     """Run a ``flwr ... --format json`` command and return its answer, ``{"success": false, ...}`` included.
 
     Raises

@@ -23,6 +23,7 @@ from multicentre.deployment.authority import (
     write_certified,
     write_private,
 )
+from multicentre.deployment.commands import LOOPBACK_NAMES
 from multicentre.deployment.consortium import LOOPBACK, SETTINGS, Consortium, checked_host
 from multicentre.deployment.handbook import handbook
 from multicentre.deployment.proxy import write_proxy
@@ -100,7 +101,7 @@ class Founding:
     @property
     def listening(self) -> str:
         """Where the proxy listens."""
-        everywhere = LOOPBACK if self.host in (LOOPBACK, "localhost") else "0.0.0.0"
+        everywhere = LOOPBACK if self.host in LOOPBACK_NAMES else "0.0.0.0"
         return self.listen or f"{everywhere}:{self.port}"
 
 

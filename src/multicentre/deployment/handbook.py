@@ -22,6 +22,7 @@ _README = """\
     multicentre coordinator sign-app --folder .
     multicentre coordinator up --folder .                  # with an nginx of its own on {listen}
     multicentre coordinator up --folder . --proxy external # behind a proxy that you run, with proxy/site.conf
+    multicentre coordinator up --folder . --proxy none     # a trial with sites on this machine alone; read its warning
     multicentre coordinator add-site lyon.site.toml --folder .
     multicentre coordinator sites --folder .
     multicentre coordinator remove-site lyon --folder .    # its keys are never taken again

@@ -19,11 +19,18 @@ from multicentre.deployment.node_key import read_public_key
 from multicentre.deployment.seen import Seen
 from multicentre.deployment.site import Site, read_again
 from multicentre.engines.remote.packing import Opening
-from multicentre.federation.errors import ConfigurationError, DataError, MulticentreError, RefusedByPolicy
+from multicentre.federation.errors import (
+    ConfigurationError,
+    DataError,
+    MulticentreError,
+    ProtocolRefused,
+    RefusedByPolicy,
+)
 from multicentre.federation.runtime import SiteRuntime, WorkedOn
 from multicentre.federation.steps import SitePart
 from multicentre.federation.storage import Store
 from multicentre.privacy.ledger import Ledger, mend_ledger
+from multicentre.privacy.people import people_of
 from multicentre.privacy.policy import Policy
 from multicentre.privacy.pseudonyms import PseudonymKey
 from multicentre.studies.checks import check_study
@@ -127,13 +134,14 @@ class SiteHouse:
         columns, what the policy asks, and a keyed hash by which a run that is taken up again knows its data.
         """
         held = self._of(study)
-        policy = held.guard.policy
+        policy, people = held.guard.policy, held.guard.people
         key = self.site.vault_key.reveal()
         digest = hmac.new(key, f"data/v1/{study}/{held.data.digest()}".encode(), hashlib.sha256).hexdigest()
         return {
             **facts_of(policy),
+            "counted": people.counted,
             "schema": schema_of(held.data),
-            "patients": _shown(len(held.data), policy),
+            "patients": _shown(people.among().fewest(len(held.data)), policy),
             "data": digest,
         }
 
@@ -172,9 +180,15 @@ class SiteHouse:
         agreed, policy = agreed_in(study), site.policy_for(name)
         data, before = read_data(site, study), self._held.get(name)
         ledger = open_ledger(site, name) if before is None else before.guard.ledger
-        ids = () if data.ids is None else data.ids
+        people = people_of(data, site.name, one_row_per_patient=study.data.one_row_per_patient)
         guard = AgreedGuard(
-            agreed, policy, ledger, ids, site=site.name, stands=lambda: self._stands(name, approved) and rules.stands
+            agreed,
+            policy,
+            ledger,
+            people,
+            site=site.name,
+            n_records=len(data),
+            stands=lambda: self._stands(name, approved) and rules.stands,
         )
         allowed = open_site(site.name, data, guard).data
         hashes = None if key is None else PseudonymKey.read(key)
@@ -185,21 +199,21 @@ class SiteHouse:
 
     def _check_sites(self, opening: Opening, held: Held) -> None:
         if self.site.name not in opening.sites or len(set(opening.sites)) < len(opening.sites):
-            raise RefusedByPolicy("every site must be named once, this one too", where="sites")
+            raise ProtocolRefused("every site must be named once, this one too", where="sites")
         strangers = [site for site in opening.sites if site not in held.study.sites]
         if strangers:
-            raise RefusedByPolicy(
+            raise ProtocolRefused(
                 f"the site refuses, since the study that was approved there does not name {', '.join(strangers)}",
                 where=self.site.name,
             )
         if len(opening.sites) < held.agreed.quorum:
-            raise RefusedByPolicy(
+            raise ProtocolRefused(
                 f"the study needs {held.agreed.quorum} sites, and the run has {len(opening.sites)}",
                 where="run.quorum",
                 mend="Bring all sites of the study in, or agree on another quorum.",
             )
-        if opening.secure_sum != held.study.privacy.secure_sum:
-            raise RefusedByPolicy("the study that was approved says otherwise", where="privacy.secure_sum")
+        if opening.secure_sum != held.study.masked:
+            raise ProtocolRefused("the study that was approved says otherwise", where="privacy.secure_sum")
 
     def _peers(self, approvals: Approvals, opening: Opening) -> dict[str, bytes]:
         """Return whose masks are trusted: those of the sites on the roster that is pinned here, and no others."""
@@ -282,10 +296,14 @@ def schema_of(data: object) -> dict[str, Any]:
     if isinstance(data, EventTensor):
         return {"kind": "events", "modes": list(data.parts)}
     if isinstance(data, SurvivalData):
-        return {"kind": "survival", "columns": list(data.columns), "unit": data.unit}
+        return {"kind": "survival", **_columns(data), "unit": data.unit}
     if isinstance(data, TableData):
-        return {"kind": "table", "columns": list(data.columns), "outcome": data.outcome}
+        return {"kind": "table", **_columns(data), "outcome": data.outcome}
     return {"kind": type(data).__name__}
+
+
+def _columns(data: SurvivalData | TableData) -> dict[str, list[str]]:
+    return {"columns": list(data.columns), "levels": list(data.levels)}
 
 
 def _unsaid(error: MulticentreError, study: str) -> MulticentreError:

@@ -39,7 +39,7 @@ FENCED = (
     ("GET", "/"),
 )
 _REFUSALS = (403, 404)
-_PATIENCE_S = 10.0
+_PATIENCE_S = 60.0  # for each step of a connection; a port that is closed answers at once
 _LARGEST_ANSWER = 64 * 1024
 
 

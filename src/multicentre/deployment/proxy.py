@@ -143,6 +143,12 @@ def write_proxy(consortium: Consortium) -> None:
     write_atomically(alone_file(consortium), render_alone(consortium).encode())
 
 
+def find_nginx() -> str | None:
+    """Return the path of the installed nginx, None without one; an ordinary user's PATH often lacks its folder."""
+    folders = [os.environ.get("PATH", os.defpath), "/usr/sbin", "/usr/local/sbin"]
+    return shutil.which("nginx", path=os.pathsep.join(folders))
+
+
 def nginx_command(consortium: Consortium) -> Command:
     """Return how nginx is started by itself.
 
@@ -151,17 +157,16 @@ def nginx_command(consortium: Consortium) -> Command:
     ConfigurationError
         nginx is not installed.
     """
-    found = shutil.which(
-        "nginx", path=os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/usr/local/sbin"])
-    )
-    if found is None:
+    nginx = find_nginx()
+    if nginx is None:
         raise ConfigurationError(
             "nginx is not installed here",
             where="coordinator up --proxy nginx",
-            mend="Install it, or put proxy/site.conf into a proxy of your own and say --proxy external.",
+            mend="Install it; or use proxy/site.conf in your own proxy, with --proxy external; or, for a trial with "
+            "all sites on this machine, --proxy none.",
         )
     conf, log = alone_file(consortium), consortium.logs / "nginx.error.log"
-    return Command((found, "-c", str(conf), "-e", str(log)), {})
+    return Command((nginx, "-c", str(conf), "-e", str(log)), {})
 
 
 def _quoted(path: Path) -> str:

@@ -32,6 +32,7 @@ from multicentre.federation.errors import (
 )
 from multicentre.privacy.card import DisclosureCard
 from multicentre.privacy.ledger import Ledger, read_ledger
+from multicentre.privacy.people import ONE_RECORD, Crowd, people_of
 from multicentre.privacy.policy import Policy
 from multicentre.privacy.pseudonyms import PseudonymKey
 from multicentre.studies.cards import study_card
@@ -247,35 +248,44 @@ def _study(site: Site, approvals: Approvals, name: str, found: Examination, data
             f"this site's policy refuses it: {'; '.join(refused)}", where=name, mend="Change one of the two."
         )
     key = _pseudonym_key(study, agreed)
-    if study.privacy.secure_sum and approvals.roster() is None:
+    if study.masked and approvals.roster() is None:
         raise ConfigurationError("its sums are masked, and no roster is pinned", where=name, mend="Approve one.")
-    guard = AgreedGuard(agreed, site.policy_for(name), Ledger(), site=site.name)
     told = [_entries(site.ledger_of(name)), *([f"key of pseudonyms {key}"] if key else [])]
     if data:
-        told = [_patients(site, study, guard, found.cards[name]), *told]
-    return _with_roster(study, approvals.roster(), ", ".join(told), needed=data and study.privacy.secure_sum)
+        told = [_patients(site, study, agreed, found.cards[name]), *told]
+    return _with_roster(study, approvals.roster(), ", ".join(told), needed=data and study.masked)
 
 
-def _patients(site: Site, study: Study, guard: AgreedGuard, card: DisclosureCard) -> str:
+def _patients(site: Site, study: Study, agreed: Agreed, card: DisclosureCard) -> str:
     """Return how many patients can be read; raise where the policy cannot be kept with them."""
-    patients, policy = open_site(site.name, read_data(site, study), guard).data, guard.policy
-    if policy.min_difference and patients.ids is None:
+    policy, read = site.policy_for(study.name), read_data(site, study)
+    people = people_of(read, site.name, one_row_per_patient=study.data.one_row_per_patient)
+    patients = open_site(site.name, read, AgreedGuard(agreed, policy, Ledger(), people, site=site.name)).data
+    if policy.min_difference and not people.names_all:
         raise DataError(
-            "the policy compares cohorts (min_difference), and these patients have no identifiers",
+            "the policy compares cohorts (min_difference), and not every record of these patients has an identifier",
             where=study.name,
             mend="Have the study name data.id_column, or write min_difference = 0.",
         )
-    _check_enough(patients, policy, card, study.name)
-    return f"{len(patients)} patients can be read"
+    _check_enough(patients, people.among(), policy, card, study.name)
+    if card.noised and not people.are_hidden_by(agreed.fitted):
+        raise RefusedByPolicy(
+            f"its noise hides one record, and a patient may have up to {people.most_records} here",
+            where=study.name,
+            mend=ONE_RECORD,
+        )
+    n_patients = people.among().fewest(len(patients))
+    several = f"records of {n_patients} patients" if n_patients < len(patients) else people.counted
+    return f"{len(patients)} {several} can be read"
 
 
-def _check_enough(data: Any, policy: Policy, card: DisclosureCard, name: str) -> None:
+def _check_enough(data: Any, crowd: Crowd, policy: Policy, card: DisclosureCard, name: str) -> None:
     """Raise RefusedByPolicy where so few patients are here that the guard would hold back what the study asks."""
     if all(step in card.individual for step, _ in card.steps):
         return
     counts = {} if card.noised else getattr(data, "n_patients_by_view", {})
-    few = [f"its view {view} has" for view, count in counts.items() if 0 < count < policy.min_patients]
-    if 0 < len(data) < policy.min_patients:
+    few = [f"its view {view} has" for view, count in counts.items() if 0 < crowd.fewest(count) < policy.min_patients]
+    if 0 < crowd.fewest(len(data)) < policy.min_patients:
         few = ["its data have"]
     if few:
         raise RefusedByPolicy(

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Literal
 
 from multicentre.deployment.authority import RENEWED_BEFORE_DAYS, days_left
-from multicentre.deployment.commands import Command
-from multicentre.deployment.consortium import LOOPBACK, Consortium
+from multicentre.deployment.commands import LOOPBACK_NAMES, Command
+from multicentre.deployment.consortium import LOOPBACK, SETTINGS, Consortium
 from multicentre.deployment.founding import renew_certificate
 from multicentre.deployment.hub import Hub
 from multicentre.deployment.kept import Kept, check_free, command_line, end_leftovers, stop_all, write_record
@@ -27,10 +27,15 @@ from multicentre.federation.storage import held
 Proxy = Literal["nginx", "none", "external"]
 Tell = Callable[[str], None]
 STOPPED_WITHIN_S = 8.0
-_READY_WITHIN_S = 90.0
-_REACHED_WITHIN_S = 20.0
+# Processes that end are noticed at once; the limits stop those that hang, also on a machine that is very busy.
+_READY_WITHIN_S = 600.0
+_REACHED_WITHIN_S = 20.0  # a proxy starts in milliseconds, and one that an administrator runs is up already
 _PROBED_EVERY_S = 300.0
 _TICK_S = 0.2
+_NO_PROXY = (
+    "Warning: there is no proxy. Only this machine can connect, but every account on it can register sites and submit "
+    "runs. Use --proxy none for a trial, never with real hospitals, and never forward port {port} to other machines."
+)
 
 
 def superlink_command(consortium: Consortium) -> Command:
@@ -80,8 +85,9 @@ class Coordinator:
     ----------
     consortium : Consortium
     proxy : {"nginx", "none", "external"}
-        Start nginx beside the SuperLink; have no public address, for sites on this machine alone; or count on a proxy
-        that an administrator runs.
+        ``"nginx"`` starts nginx, and ``"external"`` relies on a proxy that an administrator runs. ``"none"`` opens no
+        port to other machines: sites must run on this machine, and every account on it can register sites and submit
+        runs.
     tell : callable
         Takes what a person should read.
     """
@@ -103,9 +109,10 @@ class Coordinator:
         Raises
         ------
         ConfigurationError
-            Another coordinator runs here, a port is taken, a process does not start, or the public address answers
-            what it must not.
+            Another coordinator runs here, a port is taken, a process does not start, the public address is the
+            SuperLink's own port, or the public address answers what it must not.
         """
+        _check_public_address(self._consortium)
         with self._alone(), self._signals():
             end_leftovers(self._record, [str(self._consortium.folder)])
             self._prepare()
@@ -148,6 +155,8 @@ class Coordinator:
             self._begin(self._nginx)
         self._await_reach()
         if not self._stopping.is_set():
+            if self._proxy == "none":
+                self._tell(_NO_PROXY.format(port=self._consortium.settings.loopback.superlink))
             self._tell(f"Ready: {self._place()}.")
 
     def _place(self) -> str:
@@ -177,7 +186,7 @@ class Coordinator:
             self._stopping.wait(_TICK_S)
 
     def _await_reach(self) -> None:
-        """Look from outside; without a proxy it is well that nothing answers."""
+        """Probe the public address; without a proxy, nothing has to answer there."""
         deadline = time.monotonic() + (0.0 if self._proxy == "none" else _REACHED_WITHIN_S)
         while not self._stopping.is_set():
             try:
@@ -253,6 +262,18 @@ class Coordinator:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+def _check_public_address(consortium: Consortium) -> None:
+    """Raise ConfigurationError if sites would connect to the SuperLink itself, which serves every route."""
+    settings = consortium.settings
+    if settings.host in LOOPBACK_NAMES and settings.port == settings.loopback.superlink:
+        raise ConfigurationError(
+            f"port must differ from loopback.superlink on this machine; got {settings.port} for both",
+            where=SETTINGS,
+            mend="Name another port. With --proxy none, sites on this machine connect to "
+            f"{consortium.superlink_address} whatever the port is.",
+        )
 
 
 def _check_private(path: Path) -> None:

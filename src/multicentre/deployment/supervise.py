@@ -20,7 +20,7 @@ from multicentre.federation.errors import ConfigurationError
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 2.0, 15.0
 STEADY_S = 60.0
 _LOOK_S = 0.2
-_READY_WITHIN_S = 60.0
+_READY_WITHIN_S = 300.0  # a service that ends is noticed at once; a busy machine needs minutes to start one
 _LARGEST_LOG = 10 * 2**20
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of Linux
 

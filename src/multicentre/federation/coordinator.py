@@ -4,31 +4,63 @@ from __future__ import annotations
 
 import itertools
 import math
+import warnings
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Generic, Protocol, Self, TypeVar
 
+from multicentre.federation.attempts import Attempt, LeftOut, can_leave_out
 from multicentre.federation.engine import Call, Engine, Lost, Mask, Outcome, Protection, Refused, Selection, Upkeep
 from multicentre.federation.errors import (
     ConfigurationError,
-    DisclosureRefused,
+    LeftOutWarning,
     MessageError,
     MulticentreError,
     QuorumLost,
-    RefusedByPolicy,
     SiteFailed,
+    describe_reasons,
+    group_equal,
     joined,
+    name_some,
+    reasons,
 )
 from multicentre.federation.messages import M, Message, Nothing, add_messages
-from multicentre.federation.noise import Plan, PlanReview, PlanShown
+from multicentre.federation.noise import Noise, Plan, PlanReview, PlanShown
 from multicentre.federation.progress import Listener, Silence
 from multicentre.federation.rounds import Rounds
 from multicentre.federation.steps import A, P, R, SitePart, Step
 from multicentre.federation.storage import Store
 from multicentre.federation.terms import Terms, Traffic
+from multicentre.federation.totals import check_cells, is_held
 from multicentre.federation.wire import size
+
+F = TypeVar("F", bound="Federation")
+V = TypeVar("V")
+Errors = Mapping[str, MulticentreError]
+_LEAVE_OUT = 'To fit without the sites that refuse, set refusing_sites="leave_out" (in a study file, under [run]).'
+
+
+class Answers(dict[str, V]):
+    """Sites' answers to a step, or what was made of them, by site.
+
+    Attributes
+    ----------
+    refused : dict of str to str
+        Sites whose policy or guard refused, and why; empty unless the step was asked with ``willing=True``.
+
+    Examples
+    --------
+    >>> found = Answers({"lyon": 0.7, "oslo": float("nan")}, {"oslo": "fewer than 10 patients stand behind the answer"})
+    >>> found["lyon"], found.refused["oslo"]
+    (0.7, 'fewer than 10 patients stand behind the answer')
+    """
+
+    def __init__(self, answers: Mapping[str, V], refused: Mapping[str, str]) -> None:
+        super().__init__(answers)
+        self.refused = dict(refused)
 
 
 class Summation(Protocol):
@@ -57,7 +89,7 @@ class PlainSummation:
         """Plain sums need nothing."""
 
     def total(self, federation: Federation, step: Step[Any, Any, R], ask: Message) -> R:
-        """Return the sum over the sites' answers, added in the order of the sites."""
+        """Return the sum over the sites' answers, added in the order of the sites' names."""
         answers = federation.collect(step, ask)
         return add_messages([answers[site] for site in answers])
 
@@ -66,10 +98,37 @@ class PlainSummation:
         return math.sqrt(len(federation.sites))
 
 
+class Try(Generic[F]):
+    """One attempt at a fit; made by :meth:`Federation.attempts`.
+
+    Attributes
+    ----------
+    left_out : dict of str to str
+        Sites that the next attempt is made without, and why; None where the attempt was not ended by refusals.
+    """
+
+    def __init__(self, opened: F) -> None:
+        self.left_out: dict[str, str] | None = None
+        self._opened = opened
+
+    def __enter__(self) -> F:
+        return self._opened
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        self._opened._attempt.restarts = False
+        if not isinstance(error, LeftOut) or error.attempt is not self._opened._attempt:
+            return False
+        self.left_out = error.reasons
+        return True
+
+
 class Federation:
     """The sites of a study as a coordinator sees them.
 
-    Most users make one with ``multicentre.Federation.in_process``.
+    Most users make one with ``multicentre.Federation.in_process``. Sites are asked, numbered and added in the order of
+    their names, so that a fit does not depend on the order in which they are listed.
 
     Parameters
     ----------
@@ -83,6 +142,8 @@ class Federation:
         Where checkpoints are kept; without it a run cannot be resumed.
     listener : Listener, optional
         Who is told of rounds and losses.
+    least_in_total : int, default 0
+        A sum that rests on fewer patients, or that is a table of patients with a smaller cell, is not revealed.
     """
 
     def __init__(
@@ -93,21 +154,26 @@ class Federation:
         summation: Summation | None = None,
         store: Store | None = None,
         listener: Listener | None = None,
+        least_in_total: int = 0,
     ) -> None:
         self.terms = terms or Terms()
+        self.least_in_total = least_in_total
         self.traffic = Traffic()
         self._engine = engine
         self._summation: Summation = summation or PlainSummation()
         self._store = store
         self._listener: Listener = listener or Silence()
-        self._roster = engine.sites
-        self._sites = engine.sites
+        # One order however the sites are listed: sums are rounded alike, and a site's place depends on its name alone.
+        self._roster = self._sites = tuple(sorted(engine.sites))
         self._selection: Selection | None = None
         self._session = "0"
         self._part: type[SitePart] | None = None
         self._divided: Federation | None = None
         self._parameters = ""
         self._plan: Plan | None = None
+        self._attempt = Attempt(self._session)
+        self._left_out: dict[str, str] = {}
+        self._handles_refusals = False
         self._called: Counter[str] = Counter()
         self._sequence = itertools.count()
         self._openings = itertools.count(1)
@@ -115,8 +181,13 @@ class Federation:
 
     @property
     def sites(self) -> tuple[str, ...]:
-        """Names of the sites that still take part."""
+        """Names of the sites that still take part, sorted."""
         return self._sites
+
+    @property
+    def left_out(self) -> dict[str, str]:
+        """Sites that the fit was made without because they refused, and why."""
+        return dict(self._left_out)
 
     @property
     def part(self) -> type[SitePart] | None:
@@ -176,10 +247,55 @@ class Federation:
         RefusedByPolicy
             The plan does not fit a site's budget.
         """
+        opened = self._opened(part, parameters, plan, restarts=False)
+        opened._review()
+        return opened
+
+    def attempts(
+        self, part: type[SitePart], parameters: str = "", *, plan: Plan | None = None, restarts: bool = True
+    ) -> Iterator[Try[Self]]:
+        """Yield attempts at one fit, each a context whose target is a handle as :meth:`begin` returns it.
+
+        With ``refusing_sites="leave_out"`` in the terms, sites that refuse before a sum with their summands was read
+        are treated as if they were not in the roster: the attempt ends, and another one over the other sites follows.
+        A site that refuses later counts as lost. The last attempt is the one whose block is carried out to its end.
+
+        Parameters
+        ----------
+        part, parameters, plan
+            As for :meth:`begin`.
+        restarts : bool, default True
+            False where the fit cannot be made without a site: a refusal then ends it, whatever the terms say.
+
+        Raises
+        ------
+        QuorumLost
+            Too few sites are left after those that refuse.
+        ConfigurationError, RefusedByPolicy
+            As for :meth:`begin`.
+        """
+        handle = self
+        while True:
+            opened = handle._opened(part, parameters, plan, restarts=restarts)
+            try:
+                opened._take_up_left_out()
+                opened._review()
+            except LeftOut as ended:
+                handle = handle.without(ended.reasons)
+                continue
+            attempt = Try(opened)
+            yield attempt
+            if attempt.left_out is None:
+                return
+            handle = handle.without(attempt.left_out)
+
+    def _opened(self, part: type[SitePart], parameters: str, plan: Plan | None, *, restarts: bool) -> Self:
         self._summation.prepare(part, len(self._roster), plan)
         opened = object.__new__(type(self))
         opened.__dict__.update(self.__dict__)
         opened._session = f"{self._session}.{next(self._openings)}"
+        store = self._store if self._leaves_out else None
+        opened._attempt = Attempt(opened._session, self._attempt, store, restarts=restarts)
         opened._part = part
         opened._parameters = parameters
         opened._sites = self._roster
@@ -188,9 +304,59 @@ class Federation:
         errand = Upkeep("forget", opened._session, part)
         weakref.finalize(opened, self._engine.upkeep, errand, self._engine.sites).atexit = False
         opened._plan, opened._called = plan, Counter()
-        if plan is not None:
-            opened.once("plan", Nothing, lambda: opened._show(plan, part))
         return opened
+
+    @property
+    def _leaves_out(self) -> bool:
+        return self.terms.refusing_sites == "leave_out"
+
+    def _take_up_left_out(self) -> None:
+        """Go on without the sites that an earlier process of the run left out of this fit."""
+        before = self._attempt.left_out_before(self._roster) if self._leaves_out else {}
+        if before:
+            raise LeftOut(self._attempt, before)
+
+    def _review(self) -> None:
+        """Show the sites the plan of noise, where there is one."""
+        plan, part = self._plan, self._part
+        if plan is not None and part is not None:
+            self.once("plan", Nothing, lambda: self._show(plan, part))
+
+    def _drop_refusing(self, refused: Mapping[str, str]) -> None:
+        warnings.warn(
+            f"the result is without {len(refused):,} of {len(self._roster):,} sites, which refuse "
+            f"({describe_reasons(refused)})",
+            LeftOutWarning,
+            stacklevel=2,
+        )
+        self._roster = tuple(site for site in self._roster if site not in refused)
+        self._sites = tuple(site for site in self._sites if site not in refused)
+        self._left_out = {**self._left_out, **refused}
+        self._listener.sites_left_out(refused)
+
+    def _leave_out_refusing(self, refusals: Errors) -> None:
+        """Go on without sites that refuse to take part at all, where the terms allow it.
+
+        Raises
+        ------
+        QuorumLost
+            Too few sites are left.
+        MulticentreError
+            The terms do not allow it, or a site has another reason than its policy or guard.
+        """
+        if not self._leaves_out or not can_leave_out(refusals):
+            raise self._joined(refusals, len(self._roster), restarts=True)
+        self._check_remaining(refusals)
+        self._drop_refusing(reasons(refusals))
+
+    @contextmanager
+    def handling_refusals(self) -> Iterator[None]:
+        """Have refusals raised within, whatever the terms say: the method has another way where a site refuses."""
+        self._handles_refusals = True
+        try:
+            yield
+        finally:
+            self._handles_refusals = False
 
     def select(self, folds: Sequence[int], sites: Sequence[str]) -> Self:
         """Return the federation of the records that this session's part put into some folds.
@@ -217,6 +383,20 @@ class Federation:
         chosen._divided = self
         return chosen
 
+    def without(self, refused: Mapping[str, str]) -> Self:
+        """Return the same federation without sites that refused, warn, and notify the listener.
+
+        Parameters
+        ----------
+        refused : mapping of str to str
+            Why each site refused; sites that do not take part are ignored.
+        """
+        chosen = object.__new__(type(self))
+        chosen.__dict__.update(self.__dict__)
+        if known := {site: reason for site, reason in refused.items() if site in self._roster}:
+            chosen._drop_refusing(known)
+        return chosen
+
     def is_about(self, other: Federation) -> bool:
         """Tell whether two handles are about the same records of the same sites' federation."""
         return self._engine is other._engine and self._selection == other._selection
@@ -228,9 +408,7 @@ class Federation:
         chosen._summation = PlainSummation()
         return chosen
 
-    def ask(
-        self, step: Step[P, A, R], ask: A, *, to: Sequence[str] | None = None, willing: bool = False
-    ) -> dict[str, R]:
+    def ask(self, step: Step[P, A, R], ask: A, *, to: Sequence[str] | None = None, willing: bool = False) -> Answers[R]:
         """Return each site's own answer to a step.
 
         Parameters
@@ -242,7 +420,8 @@ class Federation:
         to : sequence of str, optional
             Sites to ask; all by default.
         willing : bool, default False
-            A site whose policy or guard refuses is left out of the answer, and stays in the federation.
+            A site whose policy or guard refuses is left out of the answers, which hold its reason (``refused``), and
+            stays in the federation.
 
         Raises
         ------
@@ -251,7 +430,7 @@ class Federation:
         QuorumLost
             Fewer sites answered than the study's quorum.
         DataError, RefusedByPolicy, DisclosureRefused
-            A site refused; the message names it.
+            Sites refused; the message names them.
         """
         if step.summed:
             raise ConfigurationError(
@@ -266,12 +445,27 @@ class Federation:
         ------
         ConfigurationError
             The step is not declared as summed.
-        QuorumLost, DataError, RefusedByPolicy, DisclosureRefused
+        QuorumLost, DataError, RefusedByPolicy
             As for :meth:`ask`.
+        DisclosureRefused
+            A site refused, or the sum rests on fewer patients than the policy of a site wants behind a total.
         """
         if not step.summed:
             raise ConfigurationError("the step is not declared as summed", where=step.name, mend="Use federation.ask.")
-        return self._summation.total(self, step, ask)
+        sites = self._sites
+        total = self._summation.total(self, step, ask)
+        if self.holds_totals(step):
+            check_cells(total, self.least_in_total)
+        self._attempt.note_sum(sites)
+        return total
+
+    def holds_totals(self, step: Step[Any, Any, Any]) -> bool:
+        """Tell whether sums of a step are held against ``least_in_total``; noise takes its place."""
+        return self.least_in_total > 0 and is_held(step.releases) and self.noise_of(step) is None
+
+    def noise_of(self, step: Step[Any, Any, Any]) -> Noise | None:
+        """Return the noise that this fit plans for a step; None without differential privacy."""
+        return self._plan.noise_of(step, 0) if self._plan else None
 
     def rounds(self, n_rounds: int, kind: type[M], start: Callable[[], M], *, name: str = "rounds") -> Rounds[M]:
         """Return the loop of a method, taken up from its last checkpoint where there is one.
@@ -311,7 +505,7 @@ class Federation:
         mask: Mask | None = None,
         to: Sequence[str] | None = None,
         willing: bool = False,
-    ) -> dict[str, R]:
+    ) -> Answers[R]:
         """Carry one ask (or each site's own) to the sites and return what they answered, after the quorum rule.
 
         For summations; methods use :meth:`ask` and :meth:`sum`.
@@ -349,50 +543,95 @@ class Federation:
         return iter(self._sites)
 
     def __repr__(self) -> str:
-        return f"Federation({', '.join(self._sites)}; sums {self.protection}, quorum {self.terms.quorum})"
+        without = f"; without {', '.join(self._left_out)}" if self._left_out else ""
+        return f"Federation({', '.join(self._sites)}; sums {self.protection}, quorum {self.terms.quorum}{without})"
 
     def _sorted_out(
         self, step: Step[Any, Any, R], asks: Mapping[str, Message], outcomes: Mapping[str, Outcome], willing: bool
-    ) -> dict[str, R]:
+    ) -> Answers[R]:
         answers: dict[str, Any] = {}
         losses: dict[str, MulticentreError] = {}
         refusals: dict[str, MulticentreError] = {}
         for site in asks:
             outcome = outcomes[site]
             if isinstance(outcome, Refused) and not isinstance(outcome.error, SiteFailed):
-                if willing and isinstance(outcome.error, RefusedByPolicy | DisclosureRefused):
-                    continue
                 refusals[site] = outcome.error
             elif isinstance(outcome, Lost | Refused):
                 losses[site] = outcome.error
             else:
                 answers[site] = outcome
-        if refusals:
-            raise joined(refusals)
+        spared = {site: error for site, error in refusals.items() if willing and can_leave_out({site: error})}
+        if refusals := {site: error for site, error in refusals.items() if site not in spared}:
+            losses |= self._lost_by_refusing(refusals, len(asks))
         self.traffic.add(step.name, _sizes(asks), sum(size(answer) for answer in answers.values()))
         self._drop(losses)
-        return answers
+        return Answers(answers, reasons(spared))
+
+    def _lost_by_refusing(self, refusals: Errors, n_asked: int) -> Errors:
+        """Return the refusals of sites that count as lost.
+
+        Raises
+        ------
+        LeftOut
+            The fit is to be made again without sites of which no summand was read.
+        QuorumLost
+            Too few sites would be left for that.
+        MulticentreError
+            The fit cannot go on without the sites that refuse.
+        """
+        attempt = self._attempt
+        if not (self._leaves_out and attempt.restarts) or self._handles_refusals or not can_leave_out(refusals):
+            raise self._joined(refusals, n_asked, restarts=attempt.restarts)
+        unread = {site: error for site, error in refusals.items() if not attempt.holds(site)}
+        if not unread:
+            return refusals
+        self._check_remaining(unread)
+        attempt.note_left_out(reasons(unread))
+        raise LeftOut(attempt, reasons(unread))
 
     def _show(self, plan: Plan, part: type[SitePart]) -> Nothing:
         self.collect(PlanReview.review, PlanShown.of(plan, part))
         return Nothing()
 
-    def _drop(self, losses: Mapping[str, MulticentreError]) -> None:
+    def _drop(self, losses: Errors) -> None:
         if not losses:
             return
         self._sites = tuple(site for site in self._sites if site not in losses)
         for site, error in losses.items():
             self._listener.site_lost(site, str(error))
         if len(self._sites) < self.needed:
-            clauses = [error.at(site).placed for site, error in losses.items()]
-            clauses = clauses if len(losses) > 1 else [clauses[0].removeprefix(f"{', '.join(losses)}: ")]
-            mends = dict.fromkeys(error.mend for error in losses.values() if error.mend)
-            raise QuorumLost(
-                f"{len(self._sites)} of {len(self._roster)} sites answered, the study needs "
-                f"{self.needed}; " + "; ".join(clauses),
-                where=", ".join(losses),
-                mend=" ".join([*mends, "Bring the site back and resume the run, or lower the study's quorum."]),
-            )
+            mend = "Bring the site back and resume the run, or lower the study's quorum."
+            raise self._too_few(losses, len(self._sites), self.needed, mend)
+
+    def _check_remaining(self, refusals: Errors) -> None:
+        """Raise QuorumLost where too few sites are left without those that refuse."""
+        n_left, is_masked = len(self._roster) - len(refusals), self.protection == "masked"
+        needed = min(len(self._roster), self.terms.needed_of_willing(len(self._roster), masked=is_masked))
+        if n_left < needed:
+            mend = "Ask the stewards of the sites that refuse, or bring more sites in."
+            raise self._too_few(refusals, n_left, needed, mend)
+
+    def _too_few(self, errors: Errors, n_left: int, needed: int, mend: str) -> MulticentreError:
+        n_sites = len(self._roster) + len(self._left_out)
+        groups = [(name_some(sites), error.placed) for sites, error in group_equal(errors)]
+        clauses = [f"{names}: {reason}" if len(groups) > 1 else reason for names, reason in groups]
+        if self._left_out:
+            clauses.append(f"before that it was left without {describe_reasons(self._left_out)}")
+        mends = dict.fromkeys(error.mend for error in errors.values() if error.mend)
+        lost = QuorumLost(
+            f"{n_left} of {n_sites} sites answered, the study needs {needed}; " + "; ".join(clauses),
+            where=name_some(list(errors)),
+            mend=" ".join([*mends, mend]),
+        )
+        lost.refusals = reasons(errors)
+        return lost
+
+    def _joined(self, refusals: Errors, n_asked: int, *, restarts: bool) -> MulticentreError:
+        """Return sites' refusals as one error, with the terms that would let the fit go on where they are not set."""
+        error = joined(refusals, n_asked)
+        if restarts and not self._leaves_out and len(refusals) < n_asked and can_leave_out(refusals):
+            error.mend = f"{error.mend} {_LEAVE_OUT}".strip()
+        return error
 
     def _keep_sites(self, label: str, number: int) -> tuple[str, ...]:
         if self._part is not None:
@@ -416,7 +655,7 @@ class Federation:
         strangers = [name for name in names if name not in self._sites]
         if strangers:
             raise ConfigurationError(f"no such site takes part: {', '.join(strangers)}", where="to")
-        return tuple(dict.fromkeys(names))
+        return tuple(name for name in self._sites if name in set(names))
 
     def _check_quorum(self) -> None:
         needed = self.terms.needed(len(self._sites))

@@ -31,12 +31,15 @@ class Mask:
         So many sites must remain for the sum to be read.
     colluding : int
         So many sites may show the coordinator what they hold.
+    counted : bool
+        The number of patients behind each value travels along, under the same mask.
     """
 
     agreement: str
     number: int
     threshold: int
     colluding: int = 0
+    counted: bool = False
 
     @property
     def sharers(self) -> int:
@@ -227,6 +230,8 @@ def _mask(told: Mapping[str, Any]) -> Mask:
     mask = Mask(**told)
     whole = (mask.number, mask.threshold, mask.colluding)
     if type(mask.agreement) is not str or any(type(value) is not int for value in whole) or max(whole) >= 2**31:
+        raise TypeError
+    if type(mask.counted) is not bool:
         raise TypeError
     return mask
 

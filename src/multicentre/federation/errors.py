@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
+
+MOST_NAMED = 10  # a line on a screen holds about so many names
 
 
 class MulticentreError(Exception):
@@ -24,6 +26,8 @@ class MulticentreError(Exception):
         Stable identifier with an entry in ``docs/errors.md``.
     exit_code : int
         Exit status of the command line for this family of errors.
+    refusals : mapping of str to str
+        Reasons by site, of an error that stands for the errors of several sites.
     """
 
     code: ClassVar[str] = "MC000"
@@ -34,6 +38,7 @@ class MulticentreError(Exception):
         self.what = what
         self.where = where
         self.mend = mend
+        self.refusals: Mapping[str, str] = {}
 
     def __str__(self) -> str:
         remedy = f" {self.mend}" if self.mend else ""
@@ -53,25 +58,87 @@ class MulticentreError(Exception):
         where = self.where if said else ", ".join(filter(None, [place, self.where]))
         return type(self)(self.what, where=where, mend=self.mend)
 
+    def without(self, place: str) -> MulticentreError:
+        """Return the same error with `place` removed from the front of where it happened."""
+        where = "" if self.where == place else self.where.removeprefix(f"{place}, ")
+        return type(self)(self.what, where=where, mend=self.mend)
 
-def joined(refusals: Mapping[str, MulticentreError]) -> MulticentreError:
-    """Return the first of several sites' refusals, the others as its notes, which the command line prints.
+
+def joined(refusals: Mapping[str, MulticentreError], n_sites: int) -> MulticentreError:
+    """Return several sites' errors as one: equal errors once, errors with another reason as its notes.
+
+    The command line prints the notes. The attribute `refusals` holds each site's reason, also of sites that the message
+    only counts.
 
     Parameters
     ----------
     refusals : mapping from str to MulticentreError
         By site, at least one.
+    n_sites : int
+        Number of sites that were asked.
 
     Examples
     --------
-    >>> both = joined({"lyon": DataError("no rows", where="lyon"), "porto": RefusedByPolicy("not approved")})
+    >>> both = joined({"lyon": DataError("no rows", where="lyon"), "porto": RefusedByPolicy("not approved")}, 3)
     >>> str(both), both.__notes__
     ('lyon: no rows. [MC302]', ['porto: not approved. [MC401]'])
+    >>> str(joined({f"s{i:04}": RefusedByPolicy("not approved") for i in range(147)}, 1000))
+    'refused by 147 of 1,000 sites (s0000, s0001 and 145 more): not approved. [MC401]'
     """
-    (_, first), *others = refusals.items()
-    for site, error in others:
-        first.add_note(str(error.at(site)))
+    first, *others = [_of_sites(error, sites, n_sites) for sites, error in group_equal(refusals)]
+    for error in others:
+        first.add_note(str(error))
+    first.refusals = reasons(refusals)
     return first
+
+
+def group_equal(errors: Mapping[str, MulticentreError]) -> list[tuple[list[str], MulticentreError]]:
+    """Return groups of sites with equal errors, and the error of each group without the names of its sites."""
+    groups: dict[tuple[str, ...], tuple[list[str], MulticentreError]] = {}
+    for site, error in errors.items():
+        bare = error.without(site)
+        sites, _ = groups.setdefault((bare.code, bare.what, bare.where, bare.mend), ([], bare))
+        sites.append(site)
+    return list(groups.values())
+
+
+def reasons(errors: Mapping[str, MulticentreError]) -> dict[str, str]:
+    """Return what happened at each site, without its name, the remedy and the code."""
+    return {site: error.without(site).placed for site, error in errors.items()}
+
+
+def describe_reasons(found: Mapping[str, str]) -> str:
+    """Return reasons by site as a text, equal reasons once.
+
+    Examples
+    --------
+    >>> describe_reasons({"lyon": "not approved", "oslo": "too few patients", "porto": "not approved"})
+    'lyon, porto: not approved; oslo: too few patients'
+    """
+    sites_by_reason: dict[str, list[str]] = {}
+    for site, reason in found.items():
+        sites_by_reason.setdefault(reason, []).append(site)
+    return "; ".join(f"{name_some(sites)}: {reason}" for reason, sites in sites_by_reason.items())
+
+
+def name_some(sites: Sequence[str]) -> str:
+    """Return the names of sites as a text: all of a few, two of many and the number of the others.
+
+    Examples
+    --------
+    >>> name_some(["lyon", "porto"])
+    'lyon, porto'
+    """
+    if len(sites) <= MOST_NAMED:
+        return ", ".join(sites)
+    return f"{', '.join(sites[:2])} and {len(sites) - 2:,} more"
+
+
+def _of_sites(error: MulticentreError, sites: Sequence[str], n_sites: int) -> MulticentreError:
+    if len(sites) == 1:
+        return error.at(sites[0])
+    verb = "refused by" if isinstance(error, RefusedByPolicy | DisclosureRefused) else "at"
+    return error.at(f"{verb} {len(sites):,} of {n_sites:,} sites ({name_some(sites)})")
 
 
 def _rebuild(kind: type[MulticentreError], what: str, where: str, mend: str) -> MulticentreError:
@@ -109,6 +176,12 @@ class RefusedByPolicy(MulticentreError):
 
     code = "MC401"
     exit_code = 4
+
+
+class ProtocolRefused(RefusedByPolicy):
+    """A call departs from what the site agreed to; a study never goes on without a site that says so."""
+
+    code = "MC402"
 
 
 class DisclosureRefused(MulticentreError):
@@ -170,3 +243,7 @@ class DisclosureWarning(UserWarning):
 
 class NoiseWarning(UserWarning):
     """The noise of a private fit is so large that its result can hardly be told from it."""
+
+
+class LeftOutWarning(UserWarning):
+    """A result is over fewer sites than the study has, since some refused."""

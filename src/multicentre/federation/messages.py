@@ -67,6 +67,9 @@ class Declaration:
         The norm that `sensitivity` is measured in.
     public : bool
         The value is known without any patient's record (a column's name, say): differential privacy has nothing to add.
+    counts : bool
+        The field is a table of patients: each entry is the number of patients in one cell. Where the sites' policies
+        ask for a minimum (``min_patients_in_total``), a total with a smaller cell is refused.
     permission : str
         What a site's policy must say for the field to leave: the name of a switch that must be on, or
         ``<name>=<level>`` of a setting with levels.
@@ -84,6 +87,7 @@ class Declaration:
     sensitivity: float | None = None
     norm: Norm = "l2"
     public: bool = False
+    counts: bool = False
     permission: str = ""
 
     @property
@@ -111,6 +115,7 @@ def array(
     bound: float | None = None,
     sensitivity: float | None = None,
     norm: Norm = "l2",
+    counts: bool = False,
     permission: str = "",
 ) -> Any:
     """Declare an array field of the given shape."""
@@ -126,6 +131,7 @@ def array(
             bound=bound,
             sensitivity=sensitivity,
             norm=norm,
+            counts=counts,
             permission=permission,
         )
     )
@@ -188,9 +194,12 @@ def text(what: str) -> Any:
     return _declare(Declaration("text", what))
 
 
-def texts(what: str, *, keyed: bool = False, public: bool = False) -> Any:
-    """Declare a tuple of strings, or a mapping from names to such tuples."""
-    return _declare(Declaration("texts", what, keyed=keyed, public=public))
+def texts(what: str, *, keyed: bool = False, public: bool = False, default: tuple[str, ...] | None = None) -> Any:
+    """Declare a tuple of strings, or a mapping from names to such tuples; a field with a default is named when set."""
+    declaration = Declaration("texts", what, keyed=keyed, public=public)
+    if default is not None:
+        return dataclasses.field(default=default, kw_only=True, metadata={_DECLARATION: declaration})
+    return _declare(declaration)
 
 
 def _declare(declaration: Declaration) -> Any:
@@ -393,7 +402,8 @@ def _add(values: list[Any], where: str) -> Any:
         raise MessageError("the sites answered with different shapes", where=where)
     if values[0].dtype.kind in "iu":
         check_range(functools.reduce(operator.add, (value.astype(np.float64) for value in values)), values[0], where)
-    return functools.reduce(operator.add, values)
+    # NumPy adds arrays without dimensions to a scalar, which is not what the field declares.
+    return np.asarray(functools.reduce(operator.add, values))
 
 
 def check_range(total: NDArray[np.float64], like: NDArray[Any], where: str) -> None:

@@ -15,7 +15,7 @@ from multicentre.federation.steps import Acknowledgement, Release, SitePart, Ste
 
 Mechanism = Literal["gaussian", "laplace"]
 LEAST_HIDING = 0.5
-Unit = Literal["patient", "entry"]
+Unit = Literal["patient", "record", "entry"]
 
 
 @dataclass(frozen=True)

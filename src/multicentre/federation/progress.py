@@ -21,6 +21,9 @@ class Listener(Protocol):
     def site_lost(self, site: str, reason: str) -> None:
         """Hear that a site did not answer and takes no further part in the session."""
 
+    def sites_left_out(self, reasons: Mapping[str, str]) -> None:
+        """Receive the sites that a fit is made without, and why each refuses."""
+
     def site_awaited(self, site: str, reason: str) -> None:
         """Hear that a site has been out of reach for a while and is still waited for."""
 
@@ -38,6 +41,9 @@ class Silence:
         """Do nothing."""
 
     def site_lost(self, site: str, reason: str) -> None:
+        """Do nothing."""
+
+    def sites_left_out(self, reasons: Mapping[str, str]) -> None:
         """Do nothing."""
 
     def site_awaited(self, site: str, reason: str) -> None:

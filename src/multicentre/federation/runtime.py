@@ -54,6 +54,12 @@ class Gate(Protocol):
         Rows are the records that the answer is about; None for all.
         """
 
+    def patients_among(self, rows: Rows) -> int:
+        """Return how many patients the records at `rows` belong to; how many records where nobody knows."""
+
+    def persons(self, rows: Rows | None) -> Rows | None:
+        """Return a number for the person of each record at `rows`; None where nobody has two records."""
+
     def note_failure(self, call: Call, error: BaseException) -> BaseException:
         """Write down that a step broke, and return what the coordinator may be told of it."""
 
@@ -159,7 +165,7 @@ class SiteRuntime:
                 seal, keys = self._masking(call)
                 seal.check(call, keys)
             release = self._run(call)
-            return self._sealed(call, self._gate.release(call, release, self._chosen[call.session].rows))
+            return self._sealed(call, self._gate.release(call, release, self._rows_behind(call)))
         except MulticentreError as error:
             return Refused(error.at(self.name))
         except (Exception, SystemExit) as error:
@@ -242,6 +248,13 @@ class SiteRuntime:
             self._parts[key].common = chosen.common
         return self._parts[key]
 
+    def _rows_behind(self, call: Call) -> Rows | None:
+        """Return the records that an answer is about; None for all."""
+        chosen, used = self._chosen[call.session].rows, self._parts[call.session, call.step.part].used
+        if used is None or chosen is None:
+            return chosen if used is None else used
+        return chosen[used]
+
     def _choose(self, selection: Selection | None) -> _Chosen:
         """Return the records of a selection."""
         if selection is None:
@@ -271,18 +284,23 @@ class SiteRuntime:
         before = self._worked_on
         if chosen.common is None or chosen.rows is None:
             before.whole = True
-            differing = [len(self.data) - len(other) for other in before.aligned]
+            counts = [self._n_differing(other) for other in before.aligned]
         else:
-            differing = [len(np.setxor1d(chosen.rows, other)) for other in before.aligned]
-            differing += [len(self.data) - len(chosen.rows)] if before.whole else []
-        if any(0 < n_records < self._gate.least_behind for n_records in differing):
+            counts = [self._n_differing(chosen.rows, other) for other in before.aligned]
+            counts += [self._n_differing(chosen.rows)] if before.whole else []
+        if any(0 < n_patients < self._gate.least_behind for n_patients in counts):
             raise DisclosureRefused(
                 "these records differ by fewer than the policy's minimum from others that were worked on",
                 where=self.name,
                 mend="Work on the alignment that there is, or begin a new federation.",
             )
-        if chosen.common is not None and chosen.rows is not None and 0 not in differing:
+        if chosen.common is not None and chosen.rows is not None and 0 not in counts:
             before.aligned.append(chosen.rows)
+
+    def _n_differing(self, rows: Rows, others: Rows | None = None) -> int:
+        """Return how many patients have a record at `rows` and not at `others` (all without it), or the reverse."""
+        whole = np.arange(len(self.data)) if others is None else others
+        return self._gate.patients_among(np.setxor1d(rows, whole))
 
     def _new_part(self, kind: type[SitePart], rows: Rows | None) -> SitePart:
         if kind is PlanReview:
@@ -293,6 +311,8 @@ class SiteRuntime:
         part = kind(self.name, data if rows is None else _taken(data, rows))
         if kind.sees_identifiers:
             part.key = self._key
+        if kind.clips_persons:
+            part.persons = self._gate.persons(rows)
         return part
 
     def _sealed(self, call: Call, release: Release) -> Message:

@@ -26,8 +26,9 @@ class Release(Message):
     Parameters
     ----------
     patients : int or mapping of str to int
-        How many patients stand behind the fields: one number for all, or one by name (a view, or a field). It is
-        read by the guard and written to the ledger; it does not travel.
+        Number of the site's records behind the fields: one number for all, or one by name (a view, or a field). The
+        guard derives from it how many persons stand behind a field; both are written to the ledger. They
+        travel only under the mask of a sum, and only where a policy asks for a minimum in totals.
 
     Notes
     -----
@@ -46,7 +47,7 @@ class Release(Message):
         return cls.concerns_patients and not all(declaration.public for declaration in cls.declarations().values())
 
     def patients_behind(self, field: str, key: str) -> int | None:
-        """Return the number of patients behind a value, None when the release does not say."""
+        """Return the number of records behind a value, None when the release does not say."""
         if self.individual:
             return 1
         if isinstance(self.patients, Mapping):
@@ -236,7 +237,7 @@ class SitePart:
     masked : bool
         Whether the answer to the present call leaves as a masked summand; set likewise.
     least_behind : int
-        How many patients the site's policy wants behind a value, so that a part can join what rests on fewer.
+        How many patients the site's policy wants behind a value; models that leave a site as they are rest on as many.
     n_peers : int
         How many sites take part in the present call.
     within : str
@@ -246,6 +247,16 @@ class SitePart:
         The places of the part's records in the order that sites agreed on; None where records are not aligned.
     key : object
         The key of the study's pseudonyms, of a part that ``sees_identifiers``; None where the site has none.
+    used : array of int64, optional
+        Rows of the records that the part works on, where it left some of those it was given out; None for all.
+    persons : array of int64, shape (n,), optional
+        Number of the person of each record, of a part that ``clips_persons``; None where nobody has two records.
+
+    Notes
+    -----
+    The sensitivity that a release declares is that of one record. A part that says ``clips_persons = True`` bounds all
+    records of a person together, by `persons`; the guard refuses noised answers of any other part at a site where a
+    person has several records.
     """
 
     noised: bool = False
@@ -257,10 +268,13 @@ class SitePart:
     holds: ClassVar[type] = object
     holds_patients: ClassVar[bool] = True
     sees_identifiers: ClassVar[bool] = False
+    clips_persons: ClassVar[bool] = False
     remembers: ClassVar[type[Message]] = Nothing
     state: Message | None = None
     key: Any = None
+    persons: NDArray[np.int64] | None = None
     common: Common | None = None
+    used: NDArray[np.int64] | None = None
 
     def __init__(self, site: str, data: Any) -> None:
         if not isinstance(data, self.holds):

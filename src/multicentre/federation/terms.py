@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 from multicentre.federation.errors import ConfigurationError
 
 Quorum = Literal["all"] | int
+RefusingSites = Literal["stop", "leave_out"]
+REFUSING_SITES: tuple[str, ...] = get_args(RefusingSites)
 
 
 @dataclass
@@ -39,12 +41,19 @@ class Terms:
         Seconds that a site may take for one step; None waits for ever.
     sites_per_patient : int
         At how many sites one patient may have records; differential privacy adds up over them.
+    refusing_sites : {"stop", "leave_out"}
+        Whether a refusal by a site's policy or guard ends a fit, or the fit is made without the site. With
+        ``quorum="all"`` the latter means all sites that do not refuse.
+    counted : {"patients", "records"}
+        What minimum counts and noise are about: patients, or records where some site cannot tell whose they are.
     """
 
     study: str = "study"
     quorum: Quorum = "all"
     time_limit_s: float | None = None
     sites_per_patient: int = 1
+    refusing_sites: RefusingSites = "stop"
+    counted: Literal["patients", "records"] = "patients"
 
     def __post_init__(self) -> None:
         if self.quorum != "all" and type(self.quorum) is not int:
@@ -55,7 +64,21 @@ class Terms:
             raise ConfigurationError("a time limit must be above 0 seconds", where="time_limit_s")
         if type(self.sites_per_patient) is not int or self.sites_per_patient < 1:
             raise ConfigurationError("a whole number of at least 1 is needed", where="sites_per_patient")
+        if self.refusing_sites not in REFUSING_SITES:
+            raise ConfigurationError(
+                f"refusing_sites must be one of {', '.join(map(repr, REFUSING_SITES))}; got {self.refusing_sites!r}",
+                where="refusing_sites",
+            )
 
     def needed(self, n_sites: int) -> int:
         """Return how many of `n_sites` must answer."""
         return n_sites if self.quorum == "all" else int(self.quorum)
+
+    def needed_of_willing(self, n_sites: int, *, masked: bool) -> int:
+        """Return how many of `n_sites` must remain after those that refuse were left out.
+
+        With ``quorum="all"`` these are all that do not refuse; a masked sum needs two.
+        """
+        if self.refusing_sites == "leave_out" and self.quorum == "all":
+            return 2 if masked else 1
+        return self.needed(n_sites)

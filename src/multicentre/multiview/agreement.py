@@ -10,6 +10,8 @@ from typing import ClassVar, Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from multicentre.data.blocks import place
+from multicentre.data.fewest import fewest_different
 from multicentre.data.multiview import MultiViewData
 from multicentre.data.schema import Kind, MultiViewSchema, agree_schemas
 from multicentre.federation.coordinator import Federation
@@ -21,6 +23,11 @@ Floats = NDArray[np.float64]
 Scale = Literal["view", "feature", "none"]
 SCALES: tuple[Scale, ...] = ("view", "feature", "none")
 LEAST_SPREAD = 2.0**-500
+# A column whose spread is a smaller share of its mean is constant at a site: more than rounding of doubles makes of it.
+CONSTANT = 1e-12
+# Squares in the agreed unit, which is near the spread of a column, or near its value where it varies at no site.
+# Rounding of masked sums of 50 sites is below, a difference of a thousandth between sites above.
+LEAST_SQUARES = 1e-5
 BLOCK_ROWS = 2**15
 
 
@@ -64,10 +71,21 @@ class CentredMeasured(Centred):
 
 @dataclass(frozen=True)
 class Orders(Release):
-    """How widely one site's columns spread, to the nearest power of two; zeros for views that it lacks."""
+    """How large one site's columns are, to the nearest power of two; zeros for columns without an entry here."""
 
-    sites: Floats = array("1 for each column that the site has", ("d",), bound=1.0)
-    orders: Floats = array("exponent of the power of two nearest to the standard deviation", ("d",), bound=2.0**10)
+    sites: Floats = array("1 for each column that has an entry at the site", ("d",), bound=1.0)
+    varying: Floats = array("1 for each column that varies at the site", ("d",), bound=1.0)
+    orders: Floats = array(
+        "exponent of the power of two nearest to the standard deviation, of columns that vary", ("d",), bound=2.0**10
+    )
+    levels: Floats = array("exponent of the power of two nearest to the value, of the others", ("d",), bound=2.0**10)
+
+    @property
+    def units(self) -> Floats:
+        """Power of two near each column's spread, or near its size where it varies at no site, shape (d,)."""
+        spread = self.orders / np.maximum(self.varying, 1.0)
+        size = self.levels / np.maximum(self.sites, 1.0)
+        return np.asarray(2.0 ** np.rint(np.where(self.varying > 0.5, spread, size)))
 
 
 @dataclass(frozen=True)
@@ -107,13 +125,20 @@ class MultiViewPart(SitePart):
 
     @step(releases=Orders, when="once", summed=True)
     def column_orders(self, ask: Stacking) -> Orders:
-        """Tell the order of magnitude of every column's spread, for the units of the sums."""
+        """Tell the order of magnitude of each column's spread, or value if constant, for the units of the sums."""
         observed = self._count_entries(ask)
-        has, n = observed > 0, np.maximum(observed, 1.0)
+        n = np.maximum(observed, 1.0)
         mean = sum(np.nansum(rows, axis=0) for rows in self.blocks(ask)) / n
         variance = sum(np.nansum((rows - mean) ** 2, axis=0) for rows in self.blocks(ask)) / n
-        orders = np.rint(np.log2(np.maximum(np.sqrt(variance), LEAST_SPREAD)))
-        return Orders(has.astype(np.float64), np.where(has, orders, 0.0), patients=self.fewest)
+        size, spread = np.abs(mean), np.sqrt(variance)
+        varies = spread > CONSTANT * size
+        return Orders(
+            sites=(observed > 0).astype(np.float64),
+            varying=varies.astype(np.float64),
+            orders=np.where(varies, _exponents(spread), 0.0),
+            levels=np.where(varies | (size == 0), 0.0, _exponents(size)),
+            patients=self.behind,
+        )
 
     @step(releases=Totals, when="once", summed=True)
     def column_totals(self, ask: Measured) -> Totals:
@@ -124,19 +149,28 @@ class MultiViewPart(SitePart):
             total=np.asarray(sum(np.nansum(rows / ask.units, axis=0) for rows in self.blocks(ask))),
             sites=has_view,
             incomplete=int(self.data.has_missing_entries),
-            patients=self.fewest,
+            patients=self.behind,
         )
 
     @step(releases=Squares, when="once", summed=True)
     def column_squares(self, ask: CentredMeasured) -> Squares:
         """Sum the squares about the means over all sites, for the scales."""
         squares = sum(np.nansum(((rows - ask.centre) / ask.units) ** 2, axis=0) for rows in self.blocks(ask))
-        return Squares(np.asarray(squares), patients=self.fewest)
+        return Squares(np.asarray(squares), patients=self.behind)
 
     @cached_property
     def fewest(self) -> int:
         """The fewest patients that stand behind a value of a release."""
         return min((int(n) for n in self.crowds() if n), default=0)
+
+    @property
+    def behind(self) -> int:
+        """How many patients stand behind sums over columns: unmasked, those who stand out in one if they are fewer."""
+        return self.fewest if self.masked else min(self.fewest, self._fewest_different)
+
+    @cached_property
+    def _fewest_different(self) -> int:
+        return min(fewest_different(self.data.array(view)) for view in self.data.views)
 
     def crowds(self) -> Floats:
         """Return how many patients stand behind the values that leave: those with an entry, by column."""
@@ -232,39 +266,57 @@ def agree(federation: Federation, part: type[MultiViewPart]) -> Agreement:
     SchemaMismatch
         Two sites describe a view differently.
     DataError
-        A site's data cannot be fitted, or the only site with a view was lost.
+        A site's data cannot be fitted, the only site with a view was lost, or a column has no entry at any site or does
+        not vary over all of them.
     """
     schema = agree_on_views(federation, part)
     views, sizes = tuple(schema.views), dict(schema.sizes)
     orders = federation.sum(part.column_orders, Stacking(views, sizes))
-    _check_held(schema, orders.sites)
-    units = 2.0 ** np.rint(orders.orders / orders.sites)
-    totals = federation.sum(part.column_totals, Measured(views, sizes, units))
-    _check_held(schema, totals.observed)
-    centre = totals.total / totals.observed * units
-    squares = federation.sum(part.column_squares, CentredMeasured(views, sizes, centre, units)).squares
-    _check_held(schema, squares)
+    _check_entries(schema, orders.sites)
+    totals = federation.sum(part.column_totals, Measured(views, sizes, orders.units))
+    _check_entries(schema, totals.observed)
+    centre = totals.total / totals.observed * orders.units
+    squares = federation.sum(part.column_squares, CentredMeasured(views, sizes, centre, orders.units)).squares
+    _check_variation(schema, squares)
     return Agreement(
         views=tuple(schema.views),
         columns={view: tuple(schema.columns[view]) for view in schema.views},
         kinds={view: tuple(str(kind) for kind in schema.kinds[view]) for view in schema.views},
         centre=centre,
-        deviation=np.sqrt(squares / totals.observed) * units,
+        deviation=np.sqrt(squares / totals.observed) * orders.units,
         observed=totals.observed,
         sites=totals.sites,
         incomplete=totals.incomplete > 0,
     )
 
 
-def _check_held(schema: MultiViewSchema, counts: Floats) -> None:
-    columns = [view for view in schema.views for _ in schema.columns[view]]
-    for view, n in zip(columns, counts, strict=True):
-        if n < 0.5:
-            raise DataError(
-                "no site that still takes part has the view",
-                where=f"view {view!r}",
-                mend="Bring its site back, or leave the view out of the study.",
-            )
+def _exponents(sizes: Floats) -> Floats:
+    return np.asarray(np.rint(np.log2(np.maximum(sizes, LEAST_SPREAD))))
+
+
+def _check_entries(schema: MultiViewSchema, counts: Floats) -> None:
+    """Raise DataError where no site that takes part has an entry of a column."""
+    of_view = "no site that still takes part has the view"
+    _refuse_columns(schema, counts < 0.5, of_view, "no patient of any site has an entry of the column")
+
+
+def _check_variation(schema: MultiViewSchema, squares: Floats) -> None:
+    """Raise DataError where a column is the same for all patients of the sites that take part."""
+    of_view = "no site that still takes part has the view, or none of its columns varies over them"
+    _refuse_columns(schema, squares < LEAST_SQUARES, of_view, "the column does not vary over the patients of all sites")
+
+
+def _refuse_columns(schema: MultiViewSchema, useless: NDArray[np.bool_], of_view: str, of_column: str) -> None:
+    start = 0
+    for view in schema.views:
+        columns = schema.columns[view]
+        flags, start = useless[start : start + len(columns)], start + len(columns)
+        if flags.all():
+            mend = "Bring its site back, or leave the view out of the study."
+            raise DataError(of_view, where=place(view), mend=mend)
+        if flags.any():
+            named = [name for name, flag in zip(columns, flags, strict=True) if flag]
+            raise DataError(of_column, where=place(view, *named), mend="Leave the column out at every site.")
 
 
 def agree_on_views(federation: Federation, part: type[MultiViewPart]) -> MultiViewSchema:

@@ -15,6 +15,7 @@ from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError, DataError, SchemaMismatch
 from multicentre.federation.messages import Message, Nothing, array, count, number, texts
 from multicentre.federation.steps import Acknowledgement, Release, SitePart, step
+from multicentre.phenotyping.kernels.memberships import effective_members
 from multicentre.phenotyping.kernels.sparse import SparseTensor
 
 Floats = NDArray[np.float64]
@@ -46,17 +47,16 @@ class CodeNames(Release):
 
 @dataclass(frozen=True)
 class Universe(Message):
-    """Codes to count, and from how many patients on a count may leave."""
+    """Codes to count."""
 
     codes: dict[str, tuple[str, ...]] = texts("codes of every mode", keyed=True)
-    fewest: int = count("patients below which a count is left out", unit="patients")
 
 
 @dataclass(frozen=True)
 class CodeCounts(Release):
-    """Patients by code, modes one after the other; zero where there are few."""
+    """Patients by code, modes one after the other."""
 
-    patients_by_code: Floats = array("patients with the code", ("c",), unit="patients", bound=PATIENTS)
+    patients_by_code: Floats = array("patients with the code", ("c",), unit="patients", bound=PATIENTS, counts=True)
 
 
 @dataclass(frozen=True)
@@ -86,14 +86,13 @@ class TensorMemory(Message):
     """What a site remembers between rounds, at least."""
 
     codes: dict[str, tuple[str, ...]] = texts("agreed codes of every mode", keyed=True)
-    fewest: int = count("patients below which a code is left out at the site", unit="patients")
 
 
 class TensorPart(SitePart):
-    """What the site parts of factorisations share: they name and count codes, and hold the tensor over the agreed ones.
+    """Base of the site parts of factorisations: name and count codes, and hold the tensor over the agreed ones.
 
-    A code that fewer patients of the site have than agreed is left out at the site: no sum then rests on a handful of
-    patients.
+    Sums are exact, however few patients of the site have a code or a phenotype. Unmasked, the guard refuses those that
+    rest on fewer patients than the policy wants.
     """
 
     holds: ClassVar[type] = EventTensor
@@ -121,15 +120,21 @@ class TensorPart(SitePart):
 
     @step(releases=CodeCounts, when="once", summed=True)
     def count_codes(self, ask: Universe) -> CodeCounts:
-        """Count the patients of every code; a count below the agreed minimum is left out."""
+        """Count the patients of every code."""
         counts = self._patients_by_code(ask)
-        counts[counts < ask.fewest] = 0.0
-        return CodeCounts(counts, patients=fewest_behind(counts, len(self.data)))
+        everyone = len(self.data)
+        return CodeCounts(counts, patients=everyone if self.masked else fewest_behind(counts, everyone))
 
     @step(releases=Sizes, when="once", summed=True)
     def sum_sizes(self, ask: Nothing) -> Sizes:
         """Count patients and entries, and sum the entries and their squares, for the errors of a fit."""
         tensor = self.tensor
+        if not tensor.nnz:
+            raise DataError(
+                "no patient has an entry with the agreed codes",
+                where="codes",
+                mend="Compare the site's code systems and spelling with the list, or leave the site out.",
+            )
         total, squares = float(tensor.counts.sum()), float(tensor.norm_squared)
         return Sizes(float(len(self.data)), float(tensor.nnz), total, squares, patients=self.behind)
 
@@ -148,29 +153,16 @@ class TensorPart(SitePart):
 
     @property
     def tensor(self) -> SparseTensor:
-        """The site's counts over the agreed codes, those that too few patients have left out.
-
-        Raises
-        ------
-        DataError
-            None of the agreed codes occurs at the site, and no differential privacy is asked for.
-        """
+        """The site's counts over the agreed codes."""
         if self._tensor is None:
             aligned = self.data.align(self.memory.codes)
-            kept = _suppress_rare(aligned, self.memory.fewest)
-            if self.memory.fewest and not kept.any():
-                raise DataError(
-                    "no patient has an entry with the agreed codes",
-                    where="codes",
-                    mend="Compare the site's code systems and spelling with the list, or leave the site out.",
-                )
-            self._tensor = SparseTensor(aligned.coordinates[kept], aligned.counts[kept], aligned.shape)
+            self._tensor = SparseTensor(aligned.coordinates, aligned.counts, aligned.shape)
         return self._tensor
 
     @property
     def behind(self) -> int:
-        """The fewest patients that stand behind one code of a release; all patients where noise hides each of them."""
-        if self.noised:
+        """The fewest patients behind one code of a release; all of them under a mask, or where noise hides each."""
+        if self.noised or self.masked:
             return len(self.data)
         if self._behind is None:
             tensor = self.tensor
@@ -180,6 +172,10 @@ class TensorPart(SitePart):
             ]
             self._behind = fewest_behind(np.concatenate(counts), len(self.data))
         return self._behind
+
+    def behind_sums(self, memberships: Floats) -> int:
+        """Return the fewest patients behind one code or phenotype of a sum over memberships; all under a mask."""
+        return self.behind if self.masked else fewest_behind(effective_members(memberships), self.behind)
 
     def _patients_by_code(self, ask: Universe) -> Floats:
         counts = []
@@ -203,18 +199,6 @@ def fewest_behind(counts: NDArray[np.int64] | Floats, otherwise: int) -> int:
     3
     """
     return int(counts[counts > 0].min(initial=otherwise))
-
-
-def _suppress_rare(tensor: EventTensor, fewest: int) -> NDArray[np.bool_]:
-    """Return which entries remain when codes of fewer patients go, again until no code is rare."""
-    kept = np.ones(tensor.nnz, dtype=np.bool_)
-    while True:
-        before = int(kept.sum())
-        for axis, size in enumerate(tensor.shape[1:], start=1):
-            counts = _patients_by_position(tensor.coordinates[kept], axis, size)
-            kept &= (counts >= fewest)[tensor.coordinates[:, axis]]
-        if int(kept.sum()) == before:
-            return kept
 
 
 def agree_on_modes(federation: Federation, part: type[TensorPart]) -> tuple[str, ...]:
@@ -258,7 +242,7 @@ def agree_on_codes(
     n_codes : mapping from str to int, optional
         Keep so many codes of a mode, those of most patients.
     fewest : int, default 10
-        A count of fewer patients does not leave a site.
+        From how many of its patients on a site names a code.
     count : callable, optional
         How frequent the codes of a list are, shape (c,); by default the sum over sites of patients by code.
 
@@ -274,28 +258,10 @@ def agree_on_codes(
     if n_codes:
         _check_wanted(n_codes, modes)
         if any(n_codes.get(mode, len(known[mode])) < len(known[mode]) for mode in modes):
-            universe = Universe(known, fewest)
+            universe = Universe(known)
             counts = count(universe) if count else federation.sum(part.count_codes, universe).patients_by_code
             known = _most_frequent(known, counts, n_codes)
     return Vocabulary(known)
-
-
-def measure_tensor(federation: Federation, part: type[TensorPart]) -> Sizes:
-    """Return the sizes of the tensor over all sites.
-
-    Raises
-    ------
-    DataError
-        No patient of any site has an entry with the agreed codes.
-    """
-    sizes = federation.sum(part.sum_sizes, Nothing())
-    if sizes.n_entries < 0.5:
-        raise DataError(
-            "no patient of any site has an entry with the agreed codes",
-            where="codes",
-            mend="Compare the sites' code systems and spelling with the list.",
-        )
-    return sizes
 
 
 def steps_of_agreement(vocabulary: Codes | None, n_codes: Mapping[str, int] | None) -> frozenset[str]:
@@ -362,7 +328,7 @@ def prepare_tensor(part: TensorPart, memory: TensorMemory) -> Acknowledgement:
     Patients are not looked at: an acknowledgement that failed would tell of them without noise.
     """
     known = part.state
-    if known is not None and (known.codes, known.fewest) != (memory.codes, memory.fewest):
+    if known is not None and known.codes != memory.codes:
         raise ConfigurationError(
             "the site has agreed on other codes in this fit", where="agree", mend="Begin a new fit with the new list."
         )

@@ -10,6 +10,7 @@ from multicentre.federation.engine import Protection
 from multicentre.federation.messages import Declaration
 from multicentre.federation.noise import Noise, Plan
 from multicentre.federation.steps import SitePart, Step
+from multicentre.privacy.people import HOW_TO_NAME, Counted
 from multicentre.privacy.policy import Policy
 from multicentre.privacy.secure_sum.ring import sum_terms
 from multicentre.privacy.statement import guarantee_of_plan
@@ -23,6 +24,8 @@ _COLUMNS = {
     "span": "range, rounding of the sum",
     "noise": "noise",
 }
+
+_RECORDS = f"a site cannot tell which of its records are of one patient: what is counted are records. {HOW_TO_NAME}"
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,8 @@ class DisclosureCard:
         Whether a plan of noise was given.
     individual : tuple of str
         Steps that tell of single patients, whom no minimum protects: they leave by a policy's permission alone.
+    counted : {"patients", "records"}
+        What minimum and noise are about: patients, or records where a site cannot tell whose they are.
     """
 
     method: str
@@ -79,6 +84,7 @@ class DisclosureCard:
     warnings: tuple[str, ...]
     noised: bool = False
     individual: tuple[str, ...] = ()
+    counted: Counted = "patients"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the card as plain values, for JSON."""
@@ -96,6 +102,7 @@ class DisclosureCard:
             warnings=tuple(dict.fromkeys(warning for card in cards for warning in card.warnings)),
             noised=any(card.noised for card in cards),
             individual=tuple(dict.fromkeys(name for card in cards for name in card.individual)),
+            counted="records" if any(card.counted == "records" for card in cards) else "patients",
         )
 
     def __str__(self) -> str:
@@ -105,10 +112,11 @@ class DisclosureCard:
         table = ["  ".join(row).rstrip() for row in zip(*padded, strict=True)]
         meanings = [f"  {line.step}.{line.field}: {line.what}" for line in self.lines]
         notes = [f"Note: {warning}" for warning in self.warnings]
-        crowd = f"each value rests on at least {self.min_patients} patients"
+        crowd = f"each value rests on at least {self.min_patients} {self.counted}"
         if self.noised:
             crowd = (
-                f"what carries no noise rests on at least {self.min_patients} patients, noise hides each in the rest"
+                f"what carries no noise rests on at least {self.min_patients} {self.counted}, "
+                "noise hides each in the rest"
             )
         if self.individual:
             crowd += f", but for those of {', '.join(self.individual)}, which tell of single patients"
@@ -125,6 +133,7 @@ def disclosure_card(
     plan: Plan | None = None,
     sites_per_patient: int = 1,
     asked: Collection[str] | None = None,
+    counted: Counted = "patients",
 ) -> DisclosureCard:
     """Return the disclosure card of a method.
 
@@ -144,6 +153,8 @@ def disclosure_card(
         At how many sites one patient may have records.
     asked : collection of str, optional
         Names of the steps that will be asked; all that the part offers otherwise.
+    counted : {"patients", "records"}, default "patients"
+        Whether every site can tell which of its records are of one patient.
 
     Returns
     -------
@@ -160,17 +171,21 @@ def disclosure_card(
     """
     offered = [step for name, step in part.steps().items() if asked is None or name in asked]
     steps = [step for step in offered if step.releases.concerns_patients and _is_planned(step, plan)]
-    lines = [line for step in steps for line in _lines(step, protection, n_sites, plan)]
+    policy = policy or Policy()
+    least = 0 if plan else policy.min_patients_in_total  # noise takes its place
+    lines = [line for step in steps for line in _lines(step, protection, n_sites, plan, least, counted)]
+    notes = [*_warnings(protection, n_sites, least, counted), *([_RECORDS] if counted == "records" else [])]
     remembered = [declaration.what for declaration in part.remembers.declarations().values()]
     return DisclosureCard(
         method=part.method,
         lines=tuple(lines),
         steps=tuple((step.name, step.purpose) for step in steps),
         remembers="; ".join(["the patients' rows", *remembered]),
-        min_patients=(policy or Policy()).min_patients,
-        warnings=(*_warnings(protection, n_sites), _promise(plan, protection, sites_per_patient)),
+        min_patients=policy.min_patients,
+        warnings=(*notes, _promise(plan, protection, sites_per_patient, counted)),
         noised=plan is not None,
         individual=tuple(step.name for step in steps if step.releases.individual),
+        counted=counted,
     )
 
 
@@ -179,7 +194,14 @@ def _is_planned(step: Step[Any, Any, Any], plan: Plan | None) -> bool:
     return planned or not step.releases.tells_of_patients()
 
 
-def _lines(step: Step[Any, Any, Any], protection: Protection, n_sites: int | None, plan: Plan | None) -> list[Line]:
+def _lines(
+    step: Step[Any, Any, Any],
+    protection: Protection,
+    n_sites: int | None,
+    plan: Plan | None,
+    least: int,
+    counted: Counted,
+) -> list[Line]:
     noise = plan.noise_of(step, 0) if plan else None
     masked = step.summed and protection == "masked"
     spans = _spans(step, n_sites, noise) if masked else {}
@@ -189,18 +211,20 @@ def _lines(step: Step[Any, Any, Any], protection: Protection, n_sites: int | Non
             step.name,
             step.when,
             f"{name}[by name]" if declaration.keyed else name,
-            _meaning(declaration),
+            _meaning(declaration, least if step.summed else 0),
             declaration.dimensions,
             declaration.unit,
             _seen(step, protection),
             spans.get(name, ""),
-            _noise_of(name, declaration.sensitivity, noise, where),
+            _noise_of(name, declaration.sensitivity, noise, f"{where} (one {counted[:-1]}:"),
         )
         for name, declaration in step.releases.declarations().items()
     ]
 
 
-def _meaning(declaration: Declaration) -> str:
+def _meaning(declaration: Declaration, least: int) -> str:
+    if declaration.counts and least:
+        return f"{declaration.what} (revealed only if each cell of the total is 0 or at least {least})"
     if not declaration.permission:
         return declaration.what
     name, _, level = declaration.permission.partition("=")
@@ -219,7 +243,7 @@ def _spans(step: Step[Any, Any, Any], n_sites: int | None, noise: Noise | None) 
 def _noise_of(name: str, sensitivity: float | None, noise: Noise | None, where: str) -> str:
     if noise is None or sensitivity is None:
         return ""
-    return f"{noise.mechanism} {noise.multipliers[name] * sensitivity:.3g} {where} (one patient: {sensitivity:g})"
+    return f"{noise.mechanism} {noise.multipliers[name] * sensitivity:.3g} {where} {sensitivity:g})"
 
 
 def _seen(step: Step[Any, Any, Any], protection: Protection) -> str:
@@ -228,8 +252,8 @@ def _seen(step: Step[Any, Any, Any], protection: Protection) -> str:
     return "nobody; the sum alone" if protection == "masked" else "coordinator's process, which adds"
 
 
-def _warnings(protection: Protection, n_sites: int | None) -> list[str]:
-    warnings = []
+def _warnings(protection: Protection, n_sites: int | None, least: int, counted: Counted) -> list[str]:
+    warnings = [] if not least else [_of_totals(protection, least, counted)]
     if protection == "clear":
         warnings.append(
             "sums are taken by the coordinator's process: whoever controls it could read one site's summand. "
@@ -249,7 +273,16 @@ def _warnings(protection: Protection, n_sites: int | None) -> list[str]:
     return warnings
 
 
-def _promise(plan: Plan | None, protection: Protection, sites_per_patient: int) -> str:
+def _of_totals(protection: Protection, least: int, counted: Counted) -> str:
+    if protection == "clear":
+        return f"an unmasked summand leaves only with at least {least} {counted} behind it (min_patients_in_total)."
+    return (
+        f"a sum is revealed only if it rests on at least {least} {counted} of all sites (min_patients_in_total). The "
+        f"coordinator's process checks this; it receives the number of {counted} behind each value as a masked sum."
+    )
+
+
+def _promise(plan: Plan | None, protection: Protection, sites_per_patient: int, counted: Counted) -> str:
     if plan is None:
         return "no differential privacy: sums of many patients are exact."
-    return str(guarantee_of_plan(plan, protection, sites_per_patient))
+    return str(guarantee_of_plan(plan, protection, sites_per_patient, counted))

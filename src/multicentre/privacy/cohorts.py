@@ -1,6 +1,7 @@
 """A site's memory of the cohorts that it answered for, so that two answers cannot be taken from each other.
 
-A patient is remembered by eight bytes of a hash under a key that never leaves the site's folder.
+A record is remembered by eight bytes of a hash under a key that never leaves the site's folder. The upper six bytes are
+the same for all records of one patient, so that two cohorts differ by patients and not by records.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from multicentre.federation.errors import IntegrityError
 from multicentre.federation.storage import held, write_atomically
@@ -22,6 +23,8 @@ from multicentre.federation.storage import held, write_atomically
 Cohort = NDArray[np.uint64]
 _KEY, _INDEX, _LOCK = "key", "answered.json", "lock"
 _PATIENCE_S, _KEY_BYTES = 10.0, 32
+_PLACE_BITS = 16
+_LAST_PLACE = 2**_PLACE_BITS - 1
 
 
 class CohortMemory:
@@ -50,15 +53,28 @@ class CohortMemory:
             with self.alone():
                 pass
 
-    def fingerprints(self, ids: Iterable[object]) -> Cohort:
-        """Return the patients as sorted fingerprints, shape (n,)."""
+    def fingerprints(self, ids: Iterable[object], places: ArrayLike | None = None) -> Cohort:
+        """Return the records as sorted fingerprints, shape (n,).
+
+        Parameters
+        ----------
+        ids : iterable
+            The patient of each record.
+        places : array of int, optional
+            Place of each record among its patient's, counted from 0; without it every record is a patient's only one.
+        """
         found = [hmac.digest(self._secret, str(token).encode(), "sha256")[:8] for token in ids]
-        return np.unique(np.frombuffer(b"".join(found), dtype="<u8").astype(np.uint64))
+        patients = np.frombuffer(b"".join(found), dtype="<u8").astype(np.uint64)
+        if places is None:
+            return np.unique(patients)
+        place = np.minimum(places, _LAST_PLACE).astype(np.uint64)
+        later = (patients >> np.uint64(_PLACE_BITS) << np.uint64(_PLACE_BITS)) | place
+        return np.unique(np.where(place > 0, later, patients))
 
     def closest(self, step: str, cohort: Cohort) -> int | None:
         """Return by how many patients a cohort differs from the nearest one answered for; None when there is none."""
         known = [self._cohort(name) for name in self._answered.get(step, [])]
-        return min((len(np.setxor1d(cohort, other, assume_unique=True)) for other in known), default=None)
+        return min((_n_differing(cohort, other) for other in known), default=None)
 
     def remember(self, step: str, cohort: Cohort) -> None:
         """Note that a step was answered for a cohort; it is on the disk before this returns."""
@@ -106,6 +122,12 @@ class CohortMemory:
                 raise _unreadable(self._folder)
             self._cohorts[name] = np.frombuffer(kept, dtype=np.uint64)
         return self._cohorts[name]
+
+
+def _n_differing(one: Cohort, other: Cohort) -> int:
+    """Return how many patients have a record in one cohort that is not in the other."""
+    records = np.setxor1d(one, other, assume_unique=True)
+    return len(np.unique(records >> np.uint64(_PLACE_BITS)))
 
 
 def _unreadable(folder: Path) -> IntegrityError:

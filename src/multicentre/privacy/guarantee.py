@@ -16,10 +16,16 @@ Adjacency = Literal["add-remove", "replace-one"]
 UNIT: Unit = "patient"
 
 _DIGITS = 3
-_UNITS = {"patient": "one patient", "entry": "one entry (one value of one patient's record)"}
+_UNITS = {"patient": "one patient", "record": "one record", "entry": "one entry (one value of one patient's record)"}
+_REACH = {
+    "record": "; a patient with several records is less well hidden",
+    "entry": "; a guarantee of the same numbers for one patient implies this one",
+}
 _NEIGHBOURS = {
     ("patient", "add-remove"): "one has all records of one patient more (add or remove)",
     ("patient", "replace-one"): "all records of one patient are those of another (replace one)",
+    ("record", "add-remove"): "one has one record more (add or remove)",
+    ("record", "replace-one"): "one record is another one (replace one)",
     ("entry", "add-remove"): "one has one entry more (add or remove)",
     ("entry", "replace-one"): "one entry has another value (replace one)",
 }
@@ -34,8 +40,8 @@ class Guarantee:
     epsilon : float, >= 0
         Infinite where there is no noise.
     delta : float, in (0, 1)
-    unit : {"patient", "entry"}, default "patient"
-        Whose presence is hidden.
+    unit : {"patient", "record", "entry"}, default "patient"
+        Whose presence is hidden; one record where nobody can tell which records are of one patient.
     adjacency : {"add-remove", "replace-one"}, default "add-remove"
         How neighbouring data sets differ in one unit.
     sites_per_patient : int, >= 1, default 1
@@ -66,10 +72,9 @@ class Guarantee:
         numbers = f"(epsilon {rounded_up(self.epsilon)}, delta {rounded_up(self.delta)})-differential privacy"
         promise = numbers if math.isfinite(self.epsilon) else "No differential privacy (epsilon is infinite)"
         sites = "one site" if self.sites_per_patient == 1 else f"up to {self.sites_per_patient} sites"
-        implied = "; a guarantee of the same numbers for one patient implies this one" if self.unit == "entry" else ""
         return (
             f"{promise} for {_UNITS[self.unit]}: data sets are neighbours when "
-            f"{_NEIGHBOURS[self.unit, self.adjacency]}; each patient is at {sites}{implied}."
+            f"{_NEIGHBOURS[self.unit, self.adjacency]}; each patient is at {sites}{_REACH.get(self.unit, '')}."
         )
 
 

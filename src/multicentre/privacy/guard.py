@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,21 +18,33 @@ from multicentre.federation.engine import Call
 from multicentre.federation.errors import DataError, DisclosureRefused, MessageError, MulticentreError, RefusedByPolicy
 from multicentre.federation.messages import Declaration, place
 from multicentre.federation.noise import PlanReview, PlanShown
-from multicentre.federation.steps import Release
+from multicentre.federation.steps import R, Release
+from multicentre.federation.totals import is_held
 from multicentre.privacy.cohorts import Cohort, CohortMemory
 from multicentre.privacy.ledger import Ledger
 from multicentre.privacy.mechanisms import require_sampler
 from multicentre.privacy.payment import Payment
+from multicentre.privacy.people import HOW_TO_NAME, ONE_RECORD, Crowd, People
 from multicentre.privacy.policy import Policy
 
 _MEND = "Ask the site's steward whether its policy can be changed, or leave the site out."
+_SEVERAL = "Records of one patient, and records without an identifier, which may be anybody's, count as one patient."
 MOST_FAILURES = 3
 MOST_UNBUDGETED = 8.0
 _LOCKED = "Look at the site's log, mend the data or the study there, and begin a new federation."
-_TOO_FEW = (
-    "Leave out columns and views that few patients have, and patients who alone lack a view; small cells of tables are "
-    f"hidden by secure_sum=True. {_MEND}"
-)
+_TOO_FEW = f"Leave out columns and views that few patients have, and patients who alone lack a view. {_MEND}"
+_MASK = "Mask the sums (secure_sum=True), which hides small cells in the total."
+_POOL = "Pool small sites under one agent (docs/small-sites.md; in a simulation, mc.data.merge_sites)."
+
+
+class Behind(NamedTuple):
+    """Records behind a value, as the method counts them, and the fewest patients that can own them, where known."""
+
+    records: int | None
+    patients: int | None
+
+
+_NO_PATIENT = Behind(None, None)
 
 
 class Guard:
@@ -41,10 +54,12 @@ class Guard:
     ----------
     policy : Policy
     ledger : Ledger
-    ids : iterable, optional
-        The site's patients, for the memory of cohorts; stays at the site.
+    people : People, optional
+        Persons to whom the site's records belong; stays at the site. Without it nobody knows.
     site : str, optional
         Its name, for its log.
+    n_records : int, optional
+        Number of records of the site; without it the site is not refused as a whole.
 
     Raises
     ------
@@ -52,13 +67,22 @@ class Guard:
         The account of the policy's budget, or the memory of cohorts, is not intact.
     """
 
-    def __init__(self, policy: Policy, ledger: Ledger, ids: Iterable[object] = (), *, site: str = "") -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        ledger: Ledger,
+        people: People | None = None,
+        *,
+        site: str = "",
+        n_records: int | None = None,
+    ) -> None:
         self.policy = policy
         self.ledger = ledger
         self.memory = CohortMemory(_path(policy.cohorts) if policy.min_difference else None)
-        self._ids = np.array([str(one) for one in ids] if policy.min_difference else [], dtype=np.str_)
-        self.cohort = self.memory.fingerprints(self._ids)
+        self.people = people or People()
+        self.cohort = self._fingerprints(None)
         self.payment = Payment(policy)
+        self._has_few = 0 < self.people.among().fewest(n_records or 0) < policy.min_patients
         self._failures = 0
         self._unbudgeted: defaultdict[str, float] = defaultdict(float)
         self._log = logging.getLogger(f"multicentre.site.{site}")
@@ -75,6 +99,8 @@ class Guard:
         ------
         RefusedByPolicy
             The method is not allowed here, or the plan does not fit what is left of the budget.
+        DisclosureRefused
+            The site has fewer patients than the policy's minimum.
         MissingExtra
             The noise cannot be drawn here.
         """
@@ -82,6 +108,9 @@ class Guard:
         if self.policy.methods is not None and plan.method not in self.policy.methods:
             reason = f"the method {plan.method} is not allowed here"
             self._refuse(facts, RefusedByPolicy, reason, "methods")
+        self._check_size(facts)
+        if plan.steps:
+            self._check_unit(facts)
         require_sampler()
         with self._refusing(facts):
             self.payment.review(plan)
@@ -95,6 +124,9 @@ class Guard:
             The method is not on the policy's list, only masked sums may leave and this is not one, a privacy budget
             asks for noise and there is none, the noise costs more than is left, or a field needs a permission that the
             policy does not give.
+        DisclosureRefused
+            The site has fewer patients than the policy's minimum. That one fact about the site is reported under a
+            privacy budget too.
         """
         policy, facts = self.policy, facts_of_call(call)
         if self.payment.account is not None and self._failures >= MOST_FAILURES and call.step.part.holds_patients:
@@ -102,6 +134,8 @@ class Guard:
             self._refuse(facts, RefusedByPolicy, reason, "epsilon", mend=_LOCKED)
         if policy.methods is not None and call.step.method not in policy.methods and _concerns_patients(call):
             self._refuse(facts, RefusedByPolicy, f"the method {call.step.method} is not allowed here", "methods")
+        if call.step.part.holds_patients and not call.step.releases.individual:
+            self._check_size(facts)
         if policy.secure_sums_only and call.protection != "masked" and call.step.releases.tells_of_patients():
             self._refuse(facts, RefusedByPolicy, "only masked sums may leave this site", "secure_sums_only")
         self._check_permissions(call)
@@ -109,9 +143,19 @@ class Guard:
         if call.mask is not None and crowd < policy.min_sites_in_sum:
             reason = f"a sum of {crowd} sites is too small a crowd"
             self._refuse(facts, RefusedByPolicy, reason, "min_sites_in_sum")
+        self._check_total_is_held(call)
         if call.step.releases.tells_of_patients():
             with self._refusing(facts):
                 self.payment.admit(call)
+            self._check_persons(call)
+
+    def patients_among(self, rows: NDArray[np.int64]) -> int:
+        """Return how many patients the records at `rows` belong to; how many records where nobody knows."""
+        return self.people.among(rows).fewest(len(rows))
+
+    def persons(self, rows: NDArray[np.int64] | None) -> NDArray[np.int64] | None:
+        """Return a number for the person of each record at `rows`; None where nobody has two records."""
+        return self.people.owners(rows)
 
     def hides(self, call: Call) -> bool:
         """Tell whether the noise that the call asks for hides each patient.
@@ -153,14 +197,23 @@ class Guard:
             mend = f"{error.mend} {_MEND}" if error.mend else _MEND
             self._refuse_answer(call, f"the answer is not as declared ({error.what})", error.where, mend=mend)
         with self.memory.alone():
-            behind = self._examined(call, release, self._cohort_of(rows))
+            behind = self._examined(call, release, rows)
         with self._refusing(facts):
             noised = self.payment.add_noise(call, release)
-            paid = self.payment.pay(call, facts)
+            paid = self.payment.pay(call, facts, "patient" if self._counts_patients else "record")
         items = zip(noised.items(), behind, strict=True)
-        fields = [_described(call, name, key, value, patients) for (name, key, _, value), patients in items]
+        fields = [_described(call, name, key, value, counts) for (name, key, _, value), counts in items]
         self.ledger.append("release", {**facts, "fields": fields, **paid})
-        return noised
+        return self._with_persons(noised, rows)
+
+    def _with_persons(self, release: R, rows: NDArray[np.int64] | None) -> R:
+        """Return a release with persons in place of records, by which totals over sites are counted."""
+        crowd, said = self.people.among(rows), release.patients
+        if crowd.covered is None or not type(release).concerns_patients:
+            return release
+        if not isinstance(said, Mapping):
+            return dataclasses.replace(release, patients=crowd.fewest(said))
+        return dataclasses.replace(release, patients={name: crowd.fewest(n) for name, n in said.items()})
 
     def note_failure(self, call: Call, error: BaseException) -> BaseException:
         """Write to the ledger that a step broke, and return what the coordinator may be told of it.
@@ -201,38 +254,89 @@ class Guard:
             kind = DisclosureRefused if isinstance(error, MessageError) else RefusedByPolicy
             self._refuse(facts, kind, error.what, error.where, mend=error.mend)
 
-    def _cohort_of(self, rows: NDArray[np.int64] | None) -> Cohort:
-        if rows is None or not len(self._ids):
-            return self.cohort
-        return self.memory.fingerprints(self._ids[rows])
+    def _fingerprints(self, rows: NDArray[np.int64] | None) -> Cohort:
+        return self.memory.fingerprints(*(self.people.tokens(rows) if self.policy.min_difference else ((), ())))
 
-    def _examined(self, call: Call, release: Release, cohort: Cohort) -> list[int | None]:
-        """Return how many patients stand behind every value, and remember the cohort."""
-        if type(release).concerns_patients:
-            self._check_difference(call, cohort)
-        behind = [self._patients_behind(call, release, *item) for item in release.items()]
-        if type(release).concerns_patients:
-            self._remember(call, cohort)
+    def _examined(self, call: Call, release: Release, rows: NDArray[np.int64] | None) -> list[Behind]:
+        """Return how many records and patients stand behind every value, and remember the cohort."""
+        if not type(release).concerns_patients:
+            return [_NO_PATIENT for _ in release.items()]
+        cohort = self.cohort if rows is None else self._fingerprints(rows)
+        crowd = self.people.among(rows)
+        self._check_difference(call, cohort)
+        behind = [self._behind(call, release, crowd, *item) for item in release.items()]
+        self._remember(call, cohort)
         return behind
 
-    def _patients_behind(
-        self, call: Call, release: Release, field: str, key: str, declaration: Declaration, value: Any
-    ) -> int | None:
-        """Return how many patients stand behind a value, None for one that concerns no patient; refuse too few."""
-        if not type(release).concerns_patients:
-            return None
-        patients = release.patients_behind(field, key)
+    def _behind(
+        self, call: Call, release: Release, crowd: Crowd, field: str, key: str, declaration: Declaration, value: Any
+    ) -> Behind:
+        """Return how many records, and at least how many patients, stand behind a value; refuse too few."""
+        records = release.patients_behind(field, key)
         where = place(type(release), field, key)
-        if patients is None:
+        if records is None:
             self._refuse_answer(call, "the answer does not say how many patients it rests on", where)
-        if not _is_count(patients):
+        if not _is_count(records):
             self._refuse_answer(call, "the number of patients behind the answer is not a count", where)
-        if patients == 0 and _says_something(declaration, value):
+        if records == 0 and _says_something(declaration, value):
             self._refuse_answer(call, "a value is said to rest on no patient", where)
-        if 0 < patients < self.policy.min_patients and not type(release).individual:
-            reason = f"fewer than {self.policy.min_patients} patients stand behind the answer"
-            self._refuse_answer(call, reason, where, mend=_TOO_FEW)
-        return int(patients)
+        patients, least = crowd.fewest(int(records)), self._least_behind(call)
+        if 0 < patients < least and not type(release).individual:
+            reason = f"fewer than {least} patients stand behind the answer"
+            self._refuse_answer(call, reason, where, mend=_hint(call, several=patients < records))
+        return Behind(int(records), patients if self._counts_patients else None)
+
+    @property
+    def _counts_patients(self) -> bool:
+        return self.people.counted == "patients"
+
+    def _check_unit(self, facts: Mapping[str, Any]) -> None:
+        """Refuse to spend a budget, which is per patient, on records of which nobody knows whose they are."""
+        if self.payment.account is not None and not self._counts_patients:
+            reason = "the budget is per patient, and nothing tells which records are of one patient"
+            self._refuse(facts, RefusedByPolicy, reason, "epsilon", mend=HOW_TO_NAME)
+
+    def _check_persons(self, call: Call) -> None:
+        """Refuse noise that hides one record where a patient has several, unless the part bounds them together."""
+        if call.noise is None:
+            return
+        self._check_unit(facts_of_call(call))
+        if not self.people.are_hidden_by(call.step.part):
+            most = _rounded_up(self.people.most_records)
+            reason = f"the noise hides one record, and a patient may have up to {most:,} here"
+            self._refuse_answer(call, reason, "persons", mend=ONE_RECORD)
+
+    def _check_size(self, facts: Mapping[str, Any]) -> None:
+        if self._has_few:
+            reason = f"the site has fewer patients than its policy's minimum of {self.policy.min_patients}"
+            self.ledger.append("refusal", {**facts, "reason": reason})
+            several = self.people.most_records > 1 and self.payment.account is None
+            raise DisclosureRefused(reason, mend=f"{_SEVERAL} {_POOL}" if several else _POOL)
+
+    def _least_behind(self, call: Call) -> int:
+        """Return how many patients must stand behind an answer; an unmasked summand is held against both minima."""
+        bare = call.step.summed and call.mask is None
+        return max(self.policy.min_patients, self.policy.min_patients_in_total if bare else 0)
+
+    def _check_total_is_held(self, call: Call) -> None:
+        """Refuse a masked sum whose patients are not counted, and noise that hides nobody in place of counting."""
+        if not self.policy.min_patients_in_total or call.mask is None or not is_held(call.step.releases):
+            return
+        if call.noise is not None and not call.noise.hides_each:
+            reason = "noise takes the place of a minimum only where it hides each patient"
+        elif call.noise is None and not call.mask.counted:
+            reason = "the coordinator does not count the patients behind this sum"
+        else:
+            self._check_cells(call)
+            return
+        self._refuse(facts_of_call(call), RefusedByPolicy, reason, "min_patients_in_total")
+
+    def _check_cells(self, call: Call) -> None:
+        """Refuse a table whose cells count records where a patient has several: its total counts no patients."""
+        tables = [name for name, field in call.step.releases.declarations().items() if field.counts]
+        if call.noise is None and tables and self.people.most_records > 1:
+            reason = f"the cells of {', '.join(tables)} count records, and a patient may have several here"
+            self._refuse(facts_of_call(call), DisclosureRefused, reason, "min_patients_in_total", mend=ONE_RECORD)
 
     def _check_permissions(self, call: Call) -> None:
         for name, declaration in call.step.releases.declarations().items():
@@ -327,16 +431,33 @@ def facts_of_call(call: Call) -> dict[str, Any]:
         "protection": call.protection,
         "sites": len(call.peers),
         **({"records": str(call.selection)} if call.selection else {}),
+        **({"counted": True} if call.mask and call.mask.counted else {}),
     }
 
 
-def _described(call: Call, field: str, key: str, value: Any, patients: int | None) -> dict[str, Any]:
-    # A masked value does not leave as it is, and a hash of it would let a guess be checked.
-    raw = value.tobytes() if isinstance(value, np.ndarray) else repr(value).encode()
+def _hint(call: Call, *, several: bool) -> str:
+    """Return what helps against too few patients behind an answer, in the state that the call is in."""
+    can_mask = call.step.summed and call.protection == "clear" and len(call.peers) > 1
+    return " ".join([*([_SEVERAL] if several else []), *([_MASK] if can_mask else []), _TOO_FEW])
+
+
+def _rounded_up(count: int) -> int:
+    """Return the power of ten that is not below a count, which tells its order alone."""
+    return int(10 ** len(str(count - 1)))
+
+
+def _described(call: Call, field: str, key: str, value: Any, behind: Behind) -> dict[str, Any]:
+    is_array = isinstance(value, np.ndarray)
     return {
         "field": f"{field}[{key}]" if key else field,
-        "shape": list(value.shape) if isinstance(value, np.ndarray) else [],
-        "bytes": 8 if isinstance(value, int | float | np.number) else len(raw),
-        "patients": patients,
-        "sha256": None if call.protection == "masked" else hashlib.sha256(raw).hexdigest(),
+        "shape": list(value.shape) if is_array else [],
+        "bytes": value.nbytes if is_array else 8 if isinstance(value, int | float | np.number) else len(_raw(value)),
+        "records": behind.records,
+        "patients": behind.patients,
+        # A masked value does not leave as it is, and a hash of it would let a guess be checked.
+        "sha256": None if call.protection == "masked" else hashlib.sha256(_raw(value)).hexdigest(),
     }
+
+
+def _raw(value: Any) -> bytes:
+    return value.tobytes() if isinstance(value, np.ndarray) else repr(value).encode()

@@ -220,7 +220,7 @@ def verify_ledger(path: Path, head: Head | None = None) -> Head:
 def ledger_as_csv(entries: Iterable[Entry]) -> str:
     """Return one row a released field (or refusal), for a spreadsheet."""
     columns = ["entry", "time", "event", "study", "method", "step", "protection", "field", "shape", "bytes"]
-    columns += ["patients", "epsilon", "delta", "reason", "hash"]
+    columns += ["records", "patients", "epsilon", "delta", "reason", "hash"]
     page = io.StringIO()
     writer = csv.DictWriter(page, columns, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()

@@ -9,7 +9,7 @@ from typing import Any
 
 from multicentre.federation.engine import Call
 from multicentre.federation.errors import ConfigurationError, RefusedByPolicy
-from multicentre.federation.noise import PlanShown
+from multicentre.federation.noise import PlanShown, Unit
 from multicentre.federation.steps import Release
 from multicentre.privacy.accounting import Spent
 from multicentre.privacy.budget import Account, cost_of
@@ -84,8 +84,16 @@ class Payment:
         assert call.noise is not None
         return add_noise(release, call.noise, sharers=_sharers(call), finest=_finest(call))
 
-    def pay(self, call: Call, facts: Mapping[str, Any]) -> dict[str, Any]:
+    def pay(self, call: Call, facts: Mapping[str, Any], unit: Unit = "patient") -> dict[str, Any]:
         """Pay for a release, for good, and return what its ledger entry says of that.
+
+        Parameters
+        ----------
+        call : Call
+        facts : mapping
+            Facts of the call, for the account.
+        unit : {"patient", "record"}, default "patient"
+            Whose presence the noise hides.
 
         Raises
         ------
@@ -102,7 +110,7 @@ class Payment:
             "epsilon": cost.epsilon(delta),
             "delta": delta,
             "rho": cost.rho,
-            "unit": "patient",
+            "unit": unit,
             "neighbours": "add-remove",
             "noise": {"mechanism": call.noise.mechanism, **call.noise.multipliers},
         }

@@ -6,7 +6,7 @@ import dataclasses
 import difflib
 import math
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self, get_args
@@ -16,6 +16,7 @@ from multicentre.federation.errors import ConfigurationError
 LEAST_EPSILON = 1e-6
 Relations = Literal["none", "summed", "listed", "dense"]
 RELATIONS: tuple[str, ...] = get_args(Relations)
+_WHOLE = ("min_patients", "min_patients_in_total", "min_difference", "min_sites_in_sum", "colluding_sites")
 
 
 @dataclass(frozen=True)
@@ -27,12 +28,16 @@ class Policy:
     min_patients : int, default 10
         A value leaves only when at least this many patients stand behind it (or none at all: a view that the site
         does not have).
+    min_patients_in_total : int, default 0
+        The coordinator's process reveals a sum over sites only if at least this many patients of all sites stand behind
+        it, and a table of patients only if each of its cells is 0 or as large. 0 switches the check off. An unmasked
+        sum needs as many patients at this site alone.
     min_difference : int, default 0
         Two answers to the same step about different cohorts must differ by at least this many patients, or be about
         the same ones. 0 switches the memory off.
-    methods : tuple of str, optional
+    methods : list or tuple of str, optional
         Methods that may run here; None allows every installed one.
-    columns : tuple of str, optional
+    columns : list or tuple of str, optional
         Columns that may be used; None allows all that the site put in.
     secure_sums_only : bool, default False
         Nothing computed from patients leaves except as a masked summand of a sum.
@@ -67,9 +72,10 @@ class Policy:
     """
 
     min_patients: int = 10
+    min_patients_in_total: int = 0
     min_difference: int = 0
-    methods: tuple[str, ...] | None = None
-    columns: tuple[str, ...] | None = None
+    methods: Sequence[str] | None = None
+    columns: Sequence[str] | None = None
     secure_sums_only: bool = False
     exact_times: bool = False
     relations: Relations = "summed"
@@ -81,7 +87,7 @@ class Policy:
     cohorts: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ("min_patients", "min_difference", "min_sites_in_sum", "colluding_sites"):
+        for name in _WHOLE:
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 0:
                 raise ConfigurationError(
@@ -109,9 +115,7 @@ class Policy:
             if value is not None and not (isinstance(value, str) and value):
                 raise ConfigurationError("the name of a file or folder is needed", where=f"policy, {name}")
         for name in ("methods", "columns"):
-            value = getattr(self, name)
-            if value is not None and not (isinstance(value, tuple) and all(isinstance(entry, str) for entry in value)):
-                raise ConfigurationError("a tuple of names is needed", where=f"policy, {name}")
+            object.__setattr__(self, name, _names(getattr(self, name), name))
 
     def lacks(self, permission: str) -> str:
         """Return what the policy would have to say for a permission, empty where it says so.
@@ -177,10 +181,38 @@ class Policy:
         return dataclasses.replace(self, account=own[0], cohorts=own[1])
 
 
+def loosest_of(policies: Iterable[Policy]) -> Policy:
+    """Return the policy with the smallest `min_patients`, with the `min_patients_in_total` that holds for all sites.
+
+    Examples
+    --------
+    >>> loosest = loosest_of([Policy(min_patients=5), Policy(min_patients=20, min_patients_in_total=10)])
+    >>> loosest.min_patients, loosest.min_patients_in_total
+    (5, 10)
+    """
+    listed = list(policies)
+    loosest = min(listed, key=lambda policy: policy.min_patients, default=Policy())
+    return dataclasses.replace(loosest, min_patients_in_total=least_in_total(listed))
+
+
+def least_in_total(policies: Iterable[Policy]) -> int:
+    """Return the largest `min_patients_in_total`, which holds for the sums over all sites."""
+    return max((policy.min_patients_in_total for policy in policies), default=0)
+
+
 def _check_switches(policy: Policy) -> None:
     for name in ("secure_sums_only", "exact_times"):
         if not isinstance(getattr(policy, name), bool):
             raise ConfigurationError("true or false is needed", where=f"policy, {name}", mend=f"Write {name} = true.")
+
+
+def _names(given: object, term: str) -> tuple[str, ...] | None:
+    if given is None:
+        return None
+    if isinstance(given, list | tuple) and all(isinstance(entry, str) for entry in given):
+        return tuple(given)
+    what = f"{term} must be a list of names; got {type(given).__name__}"
+    raise ConfigurationError(what, where=f"policy, {term}", mend='Write ["age", "sex"], say.')
 
 
 def _of_site(shared: Path, site: str) -> str:

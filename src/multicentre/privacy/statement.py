@@ -11,16 +11,20 @@ from multicentre.privacy.accounting import Spent, worst_patient
 from multicentre.privacy.budget import cost_of
 from multicentre.privacy.guarantee import Guarantee
 from multicentre.privacy.ledger import Entry
+from multicentre.privacy.people import Counted
 
 
 def guarantee_of(federation: Federation) -> Guarantee | None:
     """Return the guarantee of a fit, given its handle; None without differential privacy."""
     if federation.plan is None:
         return None
-    return guarantee_of_plan(federation.plan, federation.protection, federation.terms.sites_per_patient)
+    terms = federation.terms
+    return guarantee_of_plan(federation.plan, federation.protection, terms.sites_per_patient, terms.counted)
 
 
-def guarantee_of_plan(plan: Plan, protection: Protection = "clear", sites_per_patient: int = 1) -> Guarantee:
+def guarantee_of_plan(
+    plan: Plan, protection: Protection = "clear", sites_per_patient: int = 1, counted: Counted = "patients"
+) -> Guarantee:
     """Return what a plan promises a patient of any site.
 
     Parameters
@@ -30,6 +34,8 @@ def guarantee_of_plan(plan: Plan, protection: Protection = "clear", sites_per_pa
         How summands leave.
     sites_per_patient : int, default 1
         At how many sites one patient may have records.
+    counted : {"patients", "records"}
+        Whether sites can tell which records are of one patient; a promise to a patient is otherwise one to a record.
 
     Notes
     -----
@@ -48,7 +54,8 @@ def guarantee_of_plan(plan: Plan, protection: Protection = "clear", sites_per_pa
     for planned in plan.releases:
         shared = planned.step.summed and protection == "masked"
         total = total + cost_of(planned.noise, planned.times).at_sites(sites_per_patient, shared=shared)
-    return Guarantee(total.epsilon(plan.delta), plan.delta, plan.unit, sites_per_patient=sites_per_patient)
+    unit = "record" if counted == "records" and plan.unit == "patient" else plan.unit
+    return Guarantee(total.epsilon(plan.delta), plan.delta, unit, sites_per_patient=sites_per_patient)
 
 
 def spent_in(ledgers: Mapping[str, Iterable[Entry]], sites_per_patient: int = 1) -> Spent:

@@ -4,6 +4,9 @@ A double's bits, read as a whole number, are in the order of the doubles but for
 shifted besides by the golden section of a binade, so that borders of cells are not round numbers: no integer, date or
 short decimal lies on one. A cell of level l holds the codes that share their first l x bits binary digits.
 
+Subnormal numbers (magnitudes below 2.2e-308) count as 0, as they do on processors and in libraries that flush them to
+0. No threshold is subnormal but the largest one, which parts 0 from the smallest positive number.
+
 .. [1] Herf (2001). Radix tricks.
 .. [2] Domingo-Ferrer, Mateo-Sanz (2002). Practical data-oriented microaggregation for statistical disclosure control.
    IEEE Transactions on Knowledge and Data Engineering 14(1), 189-201.
@@ -20,10 +23,13 @@ Integers = NDArray[np.int64]
 CODE_BITS = 64
 _SIGN = np.uint64(1 << 63)
 _SHIFT = np.uint64(0x9E3779B97F4A7)
+_ZERO = _SIGN + _SHIFT
+_TINY = float(np.finfo(np.float64).tiny)
+_LARGEST_SUBNORMAL = float(np.nextafter(_TINY, 0.0))
 
 
 def encode_doubles(values: Floats) -> Codes:
-    """Return a code of each value, in the order of the values; -0.0 has that of 0.0.
+    """Return a code of each value, in the order of the values; -0.0 and subnormal numbers have that of 0.0.
 
     Parameters
     ----------
@@ -34,9 +40,9 @@ def encode_doubles(values: Floats) -> Codes:
     --------
     >>> codes = encode_doubles(np.array([-2.5, -0.0, 0.0, 5e-324, 1e308]))
     >>> np.diff(codes.astype(object)).astype(bool).tolist(), decode_doubles(codes).tolist()
-    ([True, False, True, True], [-2.5, 0.0, 0.0, 5e-324, 1e+308])
+    ([True, False, False, True], [-2.5, 0.0, 0.0, 0.0, 1e+308])
     """
-    digits = np.ascontiguousarray(values + 0.0, dtype=np.float64).view(np.uint64)
+    digits = np.where(np.abs(values) < _TINY, 0.0, values).view(np.uint64)
     return np.where(digits & _SIGN, ~digits, digits | _SIGN) + _SHIFT
 
 
@@ -66,7 +72,10 @@ def coarsen(values: Floats, digits: int) -> Floats:
     codes = encode_doubles(np.where(known, values, 0.0))
     least = encode_doubles(np.full(1, -np.finfo(np.float64).max))
     first = (codes >> np.uint64(CODE_BITS - digits)) << np.uint64(CODE_BITS - digits)
-    return np.where(known & np.isfinite(values), decode_doubles(np.maximum(first, least)), values)
+    coarse = decode_doubles(np.maximum(first, least))
+    # Where a cell begins among the subnormal numbers, its first value is 0, or the least positive one if 0 lies before.
+    coarse = np.where(np.abs(coarse) < _TINY, np.where(first <= _ZERO, 0.0, _TINY), coarse)
+    return np.where(known & np.isfinite(values), coarse, values)
 
 
 def split_cells(prefix: Codes, level: int, bits: int) -> Codes:
@@ -110,63 +119,6 @@ def count_in_cells(codes: Codes, starts: Codes, level: int, bits: int) -> Intege
     return np.asarray(ends - below[:, :1], dtype=np.int64)
 
 
-def join_codes(codes: Codes, least: int) -> Codes:
-    """Move codes so that each place holds at least so many: microaggregation of one column [2]_.
-
-    Neighbouring values make a group as soon as it has `least` records; what remains at the end joins the last group.
-    A group goes to its commonest value where that alone has enough records, else to the roundest code in its range. At
-    any border fewer than 3 x least records change sides; which records are below does not depend on how they are asked.
-
-    Parameters
-    ----------
-    codes : array of uint64, shape (n,)
-        Sorted.
-    least : int
-        Below 2, nothing moves.
-
-    Returns
-    -------
-    array of uint64, shape (n,)
-        Sorted; shape (0,) for fewer than `least` codes in all.
-
-    Examples
-    --------
-    >>> decode_doubles(join_codes(encode_doubles(np.array([0.0] * 9 + [1.0] * 2)), 3)).tolist() == [0.0] * 11
-    True
-    >>> len(np.unique(join_codes(encode_doubles(np.arange(20.0)), 5)))
-    4
-    """
-    if least <= 1:
-        return codes
-    if len(codes) < least:
-        return codes[:0]
-    values, counts = np.unique(codes, return_counts=True)
-    last = _last_of_groups(np.cumsum(counts), least)
-    first = np.append(0, last[:-1] + 1)
-    common = last.copy()
-    last[-1] = len(values) - 1
-    place = np.where(counts[common] >= least, values[common], _roundest(values[first], values[last]))
-    return np.repeat(place, np.add.reduceat(counts, first))
-
-
-def _last_of_groups(up_to: Integers, least: int) -> Integers:
-    """Return the place of each group's last value, before what remains is joined to the last group."""
-    found: list[int] = []
-    before = 0
-    while up_to[-1] - before >= least:
-        found.append(int(np.searchsorted(up_to, before + least)))
-        before = int(up_to[found[-1]])
-    return np.array(found, dtype=np.int64)
-
-
-def _roundest(first: Codes, last: Codes) -> Codes:
-    """Return the code with the most trailing zeros above `first` and up to `last`; that of both where they are one."""
-    differing = first ^ last
-    for step in (1, 2, 4, 8, 16, 32):
-        differing |= differing >> np.uint64(step)
-    return last & ~(differing >> np.uint64(1))
-
-
 def between(first: Codes, last: Codes) -> Floats:
     """Return thresholds t, such that x <= t below the border, from the first and last border with no record between.
 
@@ -182,7 +134,14 @@ def between(first: Codes, last: Codes) -> Floats:
     low, high = decode_doubles(np.where(first < last, first, first - np.uint64(1))), decode_doubles(last)
     middle, quarter = low / 2 + high / 2, high / 4 - low / 4
     inside = np.clip(_shortest(middle, quarter), low, decode_doubles(last - np.uint64(1)))
-    return np.where(first < last, inside, low)
+    return _off_subnormal(np.where(first < last, inside, low), first, last)
+
+
+def _off_subnormal(thresholds: Floats, first: Codes, last: Codes) -> Floats:
+    """Return the thresholds such that 0 and all subnormal numbers are on the side of the borders on which 0 is."""
+    moved = np.where(np.abs(thresholds) < _TINY, 0.0, thresholds)
+    moved = np.where(first > _ZERO, np.maximum(moved, _LARGEST_SUBNORMAL), moved)
+    return np.where(last <= _ZERO, np.minimum(moved, -_TINY), moved)
 
 
 def _shortest(values: Floats, slack: Floats) -> Floats:

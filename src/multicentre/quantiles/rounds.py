@@ -32,7 +32,8 @@ def find_thresholds(
     """Return thresholds that cut each column in parts of as many records, over all sites.
 
     Part j holds the records with t[j - 1] < x <= t[j]. Tied records are in one part, so that there may be fewer parts;
-    records whose values agree in the part's `finest` digits count as tied;
+    records whose values agree in the part's `finest` digits count as tied, and subnormal values (magnitudes below
+    2.2e-308) with 0;
     a constant column and one without values have none. At most 64 / bits sums are taken, for all columns together; the
     smallest and the largest value stay unknown.
 
@@ -75,10 +76,9 @@ def find_thresholds(
 
     Notes
     -----
-    With masked sums, or policies without a minimum, the counts are exact. In clear, sites join records in groups of the
-    policy's minimum m: at a threshold fewer than 3 m records of a site are counted on the other side (about m / 2
-    typically), and a site with fewer than m values in a column is not counted there. A threshold never depends on how
-    records are split over sites where counts are exact. When a site is lost on the way, the search begins anew.
+    Counts are exact, so that a threshold does not depend on how records are split over sites. Unmasked, a site refuses
+    counts in which a cell that is not empty has fewer records than its policy's minimum, or in which fewer records lack
+    a value. When a site is lost on the way, the search begins again.
 
     What shows: counts over all sites in the cells that were split. A coordinator that strays from the search can follow
     n_parts ranks of the pooled values, four times in a fit, to `finest` digits, without learning whose they are; in
@@ -93,7 +93,7 @@ def find_thresholds(
     ...     def quantile_values(self):
     ...         return self.data
     >>> data = {f"site-{i}": np.random.default_rng(i).normal(60, 9, (200, 1)) for i in range(3)}
-    >>> federation = mc.Federation.in_process(data, secure_sum=True).begin(Ages)
+    >>> federation = mc.Federation.in_process(data).begin(Ages)
     >>> thresholds = find_thresholds(federation, Ages, n_columns=1, n_parts=4)[0]
     >>> np.bincount(np.searchsorted(thresholds, np.concatenate(list(data.values()))[:, 0])).tolist()
     [149, 151, 150, 150]
@@ -130,7 +130,7 @@ def cuts_for_bins(
     ...     def quantile_values(self):
     ...         return self.data
     >>> data = {f"site-{i}": np.repeat([[0.0], [1.0]], [30, 90], axis=0) for i in range(3)}
-    >>> federation = mc.Federation.in_process(data, secure_sum=True).begin(Sexes)
+    >>> federation = mc.Federation.in_process(data).begin(Sexes)
     >>> [cut.tolist() for cut in cuts_for_bins(federation, Sexes, n_columns=1)]
     [[0.5]]
     """

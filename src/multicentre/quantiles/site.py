@@ -1,8 +1,7 @@
-"""A search for thresholds beside the patients: a site counts its records by cell, and tells nothing else.
+"""A search for thresholds at a site: the site counts its records by cell, exactly, and sends nothing else.
 
-Under a mask the counts leave as they are: only the total over sites shows. In clear, where the policy asks for a
-minimum of patients, records of neighbouring values are joined in groups of so many before anything is counted, once and
-for all cells, so that however finely a coordinator asks no cell holds fewer.
+Under a mask only the total over sites shows. Unmasked the guard refuses counts in which a cell that is not empty holds
+fewer records than the policy's minimum.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from multicentre.federation.errors import ConfigurationError, DataError
 from multicentre.federation.steps import SitePart, step
 from multicentre.quantiles import messages as sent
 from multicentre.quantiles.limits import MOST_PARTS, MOST_STARTS, check_cells, check_fineness
-from multicentre.quantiles.maths import Codes, count_in_cells, encode_doubles, join_codes, split_cells
+from multicentre.quantiles.maths import Codes, count_in_cells, encode_doubles, split_cells
 
 
 class CountingPart(SitePart):
@@ -39,7 +38,7 @@ class CountingPart(SitePart):
     finest: ClassVar[int] = 24
     _before: sent.Cells | None = None
     _starts: int = 0
-    _sorted: tuple[int, int, list[Codes]] | None = None
+    _sorted: tuple[int, list[Codes]] | None = None
 
     def quantile_values(self) -> NDArray[np.float64]:
         """Return the columns to be cut, shape (n, m), one row a patient or record; NaN where missing."""
@@ -64,18 +63,17 @@ class CountingPart(SitePart):
         for column in np.unique(ask.column).tolist():
             here = ask.column == column
             below[here] = count_in_cells(columns[column], starts[here], ask.level, ask.bits)
-        counts = np.diff(below, axis=1, prepend=0)
+        missing = [n_records - len(columns[column]) for column in np.unique(ask.column).tolist()]
+        counts = np.concatenate([np.diff(below, axis=1, prepend=0).ravel(), missing])
         fewest = n_records if self.masked else int(counts[counts > 0].min(initial=n_records))
         return sent.CellCounts(below, patients=fewest)
 
     def _codes(self) -> tuple[int, list[Codes]]:
-        """Return how many records there are, and the sorted codes of each column as they may be counted."""
-        least = 0 if self.masked else self.least_behind
-        if self._sorted is None or self._sorted[0] != least:
+        """Return how many records there are, and the sorted codes of each column."""
+        if self._sorted is None:
             values = self.quantile_values()
             if np.isinf(values).any():
                 raise DataError("a value is infinite", where="count_below", mend="Write nothing where it is missing.")
             known = [column[~np.isnan(column)] for column in values.T]
-            codes = [join_codes(np.sort(encode_doubles(column)), least) for column in known]
-            self._sorted = least, len(values), codes
-        return self._sorted[1:]
+            self._sorted = len(values), [np.sort(encode_doubles(column)) for column in known]
+        return self._sorted

@@ -37,11 +37,13 @@ T = TypeVar("T")
 class Site(BaseModel):
     """A site of the run; counts are None where they were suppressed.
 
-    ``parts`` counts the patients with an entry in each part of the data: a view, a mode of events.
+    ``parts`` counts the records with an entry in each part of the data: a view, a mode of events. ``records`` is None
+    too where sites are machines of their own.
     """
 
     name: str
     patients: int | None
+    records: int | None = None
     parts: dict[str, int | None]
 
 
@@ -55,7 +57,13 @@ class Headline(BaseModel):
 
 
 class RunFacts(BaseModel):
-    """``run.json``; ``vertical`` where sites hold different views of the same patients."""
+    """``run.json``; ``vertical`` where sites hold different views of the same patients.
+
+    ``counted`` is "records" where a site cannot tell which of its records are of one patient.
+    ``columns`` counts the patients of all sites by column of a table: those of every level of a category or those with
+    a value (``known``), and those without (``missing``); None where a count is hidden.
+    ``counted`` is "records" where a site cannot tell which of its records are of one patient.
+    """
 
     study: str
     method: str
@@ -70,7 +78,9 @@ class RunFacts(BaseModel):
     simulated: bool
     vertical: bool = False
     patients_aligned: int | None = None
+    counted: Literal["patients", "records"] = "patients"
     sites: list[Site]
+    columns: dict[str, dict[str, int | None]] = {}
     min_patients: int
     quorum: int | str | None
     rounds: int
@@ -79,6 +89,8 @@ class RunFacts(BaseModel):
     bytes_to_sites: int
     lost: list[str] = []
     losses: dict[str, str] = {}
+    left_out: dict[str, str] = {}
+    missing: str = ""
     privacy: str | None = None
     message: str
     headline: list[Headline]
@@ -137,6 +149,7 @@ class Card(BaseModel):
     min_patients: int
     warnings: list[str]
     individual: list[str] = []
+    counted: Literal["patients", "records"] = "patients"
 
 
 class Released(BaseModel):
@@ -148,6 +161,7 @@ class Released(BaseModel):
     times: int
     numbers: int
     bytes: int
+    records_min: int | None = None
     patients_min: int | None
     protection: str
 

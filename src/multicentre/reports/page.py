@@ -12,11 +12,12 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from multicentre.exhibits import Exhibit, Lines, Section, Table
+from multicentre.federation.errors import describe_reasons
 from multicentre.federation.storage import write_atomically
 from multicentre.reports import formats, tables
 from multicentre.reports.alternatives import describe
 from multicentre.reports.figures import draw
-from multicentre.reports.folder import RunFacts, RunFolder, read_run
+from multicentre.reports.folder import RunFacts, RunFolder, Site, read_run
 from multicentre.reports.paging import fit_to_pages
 from multicentre.reports.svg import inline_svg
 
@@ -94,8 +95,11 @@ def _context(found: RunFolder) -> dict[str, Any]:
         "run": run,
         "study_text": found.study_text,
         "study_table": tables.study_table(found.study, vertical=run.vertical),
+        "left_out": describe_reasons(run.left_out),
+        "fitted_sites": _fitted_sites(run),
         "patients": _count_patients(run),
         "site_table": tables.site_table(run),
+        "column_table": tables.column_table(run) if run.columns else None,
         "exhibits": {section: _shown(_of_section(found, section), names) for section in _SECTIONS},
         "has_exhibits": found.exhibits is not None,
         "comparison": found.comparison,
@@ -114,13 +118,17 @@ def _context(found: RunFolder) -> dict[str, Any]:
     }
 
 
+def _fitted_sites(run: RunFacts) -> list[Site]:
+    return [site for site in run.sites if site.name not in run.left_out]
+
+
 def _count_patients(run: RunFacts) -> str:
     """Return how many patients a run is about, who may be at several sites."""
-    told = [site.patients for site in run.sites]
+    told = [site.patients for site in _fitted_sites(run)]
     if not run.simulated and not run.vertical and any(count is None for count in told):
-        return "patients whose number stays at the sites"
+        return f"{run.counted} whose number stays at the sites"
     if not run.vertical:
-        return f"{formats.format_total([site.patients for site in run.sites], run.min_patients)} patients"
+        return f"{formats.format_total(told, run.min_patients)} {run.counted}"
     if run.patients_aligned is None:
         return "different views of the same patients"
     return f"{formats.format_number(run.patients_aligned)} patients aligned over the sites"

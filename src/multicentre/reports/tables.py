@@ -13,6 +13,7 @@ from multicentre.reports.formats import NOTHING, format_bytes, format_column, fo
 
 LONG_WORD = 12
 HIDDEN = "hidden"
+KNOWN, MISSING = "known", "missing"
 NOT_VERTICAL = ("privacy.sites_per_patient", "run.holdout")
 
 
@@ -75,14 +76,33 @@ def site_table(run: RunFacts) -> Shown:
     least = run.min_patients if run.simulated else 0
     parts = list(dict.fromkeys(part for site in run.sites for part in site.parts))
     counts = [[site.patients, *(_part_count(site, part, least) for part in parts)] for site in run.sites]
+    columns = ["Site", run.counted.capitalize(), *(f"with {part}" for part in parts)]
+    shown, those = columns[1], "those"
+    if any(site.records not in (None, site.patients) for site in run.sites):
+        counts = [[row[0], site.records, *row[1:]] for site, row in zip(run.sites, counts, strict=True)]
+        columns.insert(2, "Records")
+        shown, those = "Patients and their records", "the records"
+    in_parts = f", and {those} with at least one entry in each part of the data" if parts else ""
+    caption = f"{shown} by site{in_parts}."
     rows = [[site.name, *_shown_counts(row, least)] for site, row in zip(run.sites, counts, strict=True)]
-    columns = ["Site", "Patients", *(f"with {part}" for part in parts)]
-    caption = "Patients by site, and those with at least one entry in each part of the data."
     if run.vertical:
         caption += " The same patients are at several sites: the counts do not add up to a number of patients."
         return Shown(caption, columns, rows, _after_first(columns))
     totals = [format_total(column, least) for column in zip(*counts, strict=True)]
     return Shown(caption, columns, [*rows, ["All", *totals]], _after_first(columns), total=True)
+
+
+def column_table(run: RunFacts) -> Shown:
+    """Return the patients of all sites by level of every category, or with a value, and those without."""
+    rows = [
+        [name, _levels_shown(cells, run.min_patients), _cell(cells.get(MISSING, 0), run.min_patients)]
+        for name, cells in run.columns.items()
+    ]
+    caption = (
+        f"Patients of all sites by column. Counts below {run.min_patients}, and those from which one could be worked "
+        "out, are hidden; sites with fewer patients are left out."
+    )
+    return Shown(caption, ["Column", "Patients with a value", "Missing"], rows, frozenset({2}))
 
 
 def study_table(study: Mapping[str, Any], *, vertical: bool = False) -> Shown:
@@ -147,27 +167,28 @@ def leaving_table(disclosure: Disclosure, min_patients: int) -> Shown:
     """Return what left each site, all fields together."""
     sites = [*disclosure.ledgers, *(entry.site for entry in disclosure.released)]
     sites += [entry.site for entry in disclosure.refused]
-    rows = []
+    rows, counted = [], disclosure.card.counted
     for site in dict.fromkeys(sites):
         left = [entry for entry in disclosure.released if entry.site == site]
         refusals = sum(entry.site == site for entry in disclosure.refused)
         totals = [sum(entry.times for entry in left), sum(entry.numbers for entry in left)]
         size = format_bytes(sum(entry.bytes for entry in left))
-        rows.append([site, *map(format_number, totals), size, _fewest(left, min_patients), str(refusals)])
-    columns = ["Site", "Releases", "Numbers", "Size", "Fewest patients", "Refusals"]
-    caption = "What left each site: released fields, the numbers in them, and the fewest patients behind one."
+        rows.append([site, *map(format_number, totals), size, _fewest(left, counted, min_patients), str(refusals)])
+    columns = ["Site", "Releases", "Numbers", "Size", f"Fewest {counted}", "Refusals"]
+    caption = f"What left each site: released fields, the numbers in them, and the fewest {counted} behind one."
     return Shown(caption, columns, rows, _after_first(columns))
 
 
 def released_table(disclosure: Disclosure, min_patients: int) -> Shown:
     """Return every released field, site by site."""
-    columns = ["Field", "Step", "Times", "Numbers", "Size", "Fewest patients", "Protection"]
+    counted = disclosure.card.counted
+    columns = ["Field", "Step", "Times", "Numbers", "Size", f"Fewest {counted}", "Protection"]
     rows = [
         [
             *(entry.field, entry.step),
             *map(format_number, (entry.times, entry.numbers)),
             format_bytes(entry.bytes),
-            _fewest([entry], min_patients),
+            _fewest([entry], counted, min_patients),
             entry.protection,
         ]
         for entry in disclosure.released
@@ -191,11 +212,21 @@ def ledger_table(disclosure: Disclosure) -> Shown:
 
 
 def _part_count(site: Site, part: str, least: int) -> int | None:
-    """Return the patients with a part of the data, None where they or those without it are few enough to be hidden."""
-    count = site.parts.get(part, 0)
-    if count is None or site.patients is None:
+    """Return the records with a part of the data, None where they or those without it are few enough to be hidden."""
+    count, everyone = site.parts.get(part, 0), site.patients if site.records is None else site.records
+    if count is None or everyone is None:
         return None
-    return None if 0 < count < least or 0 < site.patients - count < least else count
+    return None if 0 < count < least or 0 < everyone - count < least else count
+
+
+def _levels_shown(cells: Mapping[str, int | None], least: int) -> str:
+    """Return counts by level, or the one count of those whose number is known."""
+    present = {level: _cell(count, least) for level, count in cells.items() if level != MISSING}
+    return present[KNOWN] if list(present) == [KNOWN] else ", ".join(f"{name} {n}" for name, n in present.items())
+
+
+def _cell(count: int | None, least: int) -> str:
+    return HIDDEN if count is None or 0 < count < least else format_number(count)
 
 
 def _shown_counts(counts: Sequence[int | None], least: int) -> list[str]:
@@ -274,8 +305,9 @@ def _range(values: Sequence[float], cells: Sequence[str]) -> str:
     return f"{ordered[0][1]} to {ordered[-1][1]}"
 
 
-def _fewest(entries: Iterable[Released], min_patients: int) -> str:
-    counts = [entry.patients_min for entry in entries if entry.patients_min is not None]
+def _fewest(entries: Iterable[Released], counted: str, min_patients: int) -> str:
+    behind = [entry.patients_min if counted == "patients" else entry.records_min for entry in entries]
+    counts = [count for count in behind if count is not None]
     return format_count(min(counts), min_patients) if counts else NOTHING
 
 

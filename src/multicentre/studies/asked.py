@@ -50,7 +50,7 @@ class Asked:
 
 def protection_of(study: Study) -> Protection:
     """Return how the study's sums leave a site."""
-    return "masked" if study.privacy.secure_sum else "clear"
+    return "masked" if study.masked else "clear"
 
 
 def aligning_steps(estimator: FederatedEstimator) -> frozenset[str]:

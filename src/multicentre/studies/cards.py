@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from multicentre.data.identifiers import IDENTIFIER
 from multicentre.privacy.card import DisclosureCard, disclosure_card
+from multicentre.privacy.policy import loosest_of
 from multicentre.studies.asked import Asked, aligning_steps, fitting, fitting_steps, protection_of
 from multicentre.studies.methods import make_estimator
 from multicentre.studies.validating import validation_cards
@@ -75,14 +76,15 @@ def complete_card(card: DisclosureCard, study: Study, estimator: FederatedEstima
         The study's.
     """
     if estimator.aligned_by is None:
-        return card.joined(*validation_cards(study))
+        return card.joined(*validation_cards(study, card.counted))
     policies, protection = list(study.policies.values()), protection_of(study)
     aligning = disclosure_card(
         estimator.aligned_by,
         protection=protection,
         n_sites=len(study.sites),
-        policy=min(policies, key=lambda policy: policy.min_patients),
+        policy=loosest_of(policies),
         asked=aligning_steps(estimator),
+        counted=card.counted,
     )
     asked = list(fitting(estimator, protection))
     refused = {one.step.name: one.lacks(policies[0]) for one in asked if all(map(one.lacks, policies))}
@@ -170,7 +172,7 @@ def _acknowledged(study: Study, estimator: FederatedEstimator) -> str:
         for step in part.steps().values()
         if step.name in held and not step.releases.concerns_patients
     ]
-    sums = ", and the keys of masked sums (method secure-sum)" if study.privacy.secure_sum else ""
+    sums = ", and the keys of masked sums (method secure-sum)" if study.masked else ""
     return f"the ledger also holds keys and acknowledgements, which concern no patient: {', '.join(names)}{sums}."
 
 
@@ -209,9 +211,10 @@ def study_card(study: Study) -> DisclosureCard:
         estimator.site_part,
         protection=protection_of(study),
         n_sites=len(study.sites),
-        policy=min(study.policies.values(), key=lambda policy: policy.min_patients),
+        policy=loosest_of(study.policies.values()),
         plan=estimator.privacy_plan(),
         sites_per_patient=study.privacy.sites_per_patient,
         asked=estimator.asked_steps(),
+        counted=study.data.counted,
     )
     return complete_card(card, study, estimator)

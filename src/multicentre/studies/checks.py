@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from multicentre.data.categories import check_references
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.storage import check_site_name
 from multicentre.privacy.policy import unknown_key
@@ -142,12 +143,7 @@ def _check_one_table(study: Study, how: SurvivalTable | OutcomeTable, where: str
         for key in files:
             if key != ONE_FILE:
                 raise unknown_key(key, [ONE_FILE], f"sites.{site}")
-    levels = how.categories
-    for category, reference in how.references.items():
-        if category not in levels:
-            raise unknown_key(category, list(levels), f"{where}.references")
-        if reference not in levels[category]:
-            raise unknown_key(str(reference), list(map(str, levels[category])), f"{where}.references.{category}")
+    check_references(how.categories, how.references, f"{where}.references")
 
 
 def _check_aligned(study: Study) -> None:
@@ -209,10 +205,4 @@ def _check_terms(study: Study) -> None:
             f"a quorum of {study.run.quorum} cannot be met by {len(study.sites)} sites",
             where="run.quorum",
             mend='Use "all" or a number between 1 and the number of sites.',
-        )
-    if study.privacy.secure_sum and len(study.sites) == 1:
-        raise ConfigurationError(
-            "one site has nobody to mask its sums with",
-            where="privacy.secure_sum",
-            mend="Name another site, or leave masked sums out.",
         )

@@ -45,6 +45,5 @@ def demo_study(output: Path, seed: int, sites: list[str]) -> Study:
             },
             "parameters": {"n_components": 4, "scale": "feature"},
             "sites": {site: {} for site in sites},
-            "privacy": {"secure_sum": True},
         }
     )

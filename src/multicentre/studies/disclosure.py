@@ -20,7 +20,8 @@ def summarise_ledgers(ledgers: Mapping[str, Ledger]) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``released`` (times, values and bytes in all, fewest patients behind a value, protection), ``refused`` and
+        ``released`` (times, values and bytes in all, fewest records and patients behind a value, protection; no number
+        of patients where nobody can tell which records are of one patient), ``refused`` and
         ``ledgers`` (entries and hash of the last).
     """
     return {
@@ -39,7 +40,7 @@ def summarise_ledgers(ledgers: Mapping[str, Ledger]) -> dict[str, Any]:
 
 def concerns_patients(entry: Entry) -> bool:
     """Return whether a ledger's entry records something computed from patients, or that it was refused."""
-    return entry["event"] == "refusal" or any(field["patients"] is not None for field in entry.get("fields", ()))
+    return entry["event"] == "refusal" or any(_counts(field)[0] is not None for field in entry.get("fields", ()))
 
 
 def _released(site: str, entries: Iterable[Entry]) -> list[dict[str, Any]]:
@@ -48,16 +49,22 @@ def _released(site: str, entries: Iterable[Entry]) -> list[dict[str, Any]]:
         for field in entry.get("fields", ()):
             key = (entry["step"], field["field"], entry["protection"])
             fresh = {"site": site, "step": key[0], "field": key[1], "times": 0, "numbers": 0, "bytes": 0}
-            row = rows.setdefault(key, {**fresh, "patients_min": None, "protection": key[2]})
+            row = rows.setdefault(key, {**fresh, "records_min": None, "patients_min": None, "protection": key[2]})
             row["times"] += 1
             row["numbers"] += math.prod(field["shape"])
             row["bytes"] += field["bytes"]
-            row["patients_min"] = _fewest(row["patients_min"], field["patients"])
+            for counted, behind in zip(("records_min", "patients_min"), _counts(field), strict=True):
+                row[counted] = _fewest(row[counted], behind)
     return list(rows.values())
 
 
-def _fewest(so_far: int | None, patients: int | None) -> int | None:
+def _counts(field: Mapping[str, Any]) -> tuple[int | None, int | None]:
+    """Return records and patients behind a field; ledgers of earlier versions hold one number for both."""
+    return field.get("records", field["patients"]), field["patients"]
+
+
+def _fewest(so_far: int | None, count: int | None) -> int | None:
     """Return the smaller positive count; nobody stands behind the zeros of a view that the site lacks."""
-    if not patients:
+    if not count:
         return so_far
-    return patients if so_far is None else min(so_far, patients)
+    return count if so_far is None else min(so_far, count)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from multicentre.data.kinds import PatientData
+from multicentre.data.tabular import Tabular
 from multicentre.estimator import Figure
 from multicentre.federation.coordinator import Federation
+from multicentre.privacy.people import People, people_of
 from multicentre.privacy.policy import Policy
 from multicentre.studies.comparison import Comparison, named_figures
 from multicentre.studies.folder import RunFolder
@@ -27,13 +29,21 @@ def first_facts(study: Study, sites: Mapping[str, PatientData], policies: Mappin
     ----------
     study : Study
     sites : mapping from str to data
-        Data by site; counts below the site's minimum are left out.
+        Data by site; counts below the site's minimum are left out, and small sites of those by column.
     policies : mapping from str to Policy
         Policy by site.
+
+    Raises
+    ------
+    ConfigurationError
+        The study states that there is one row per patient, and an identifier repeats at a site.
     """
     least = max(policy.min_patients for policy in policies.values())
-    counts = [_counts(name, data, policies[name].min_patients) for name, data in sites.items()]
-    return _facts(study, IN_PROCESS, counts, least)
+    stated = study.data.one_row_per_patient
+    people = {name: people_of(data, name, one_row_per_patient=stated) for name, data in sites.items()}
+    counts = [_counts(name, data, people[name], policies[name].min_patients) for name, data in sites.items()]
+    large = [data for name, data in sites.items() if len(data) >= policies[name].min_patients]
+    return {**_facts(study, IN_PROCESS, counts, least), "columns": _count_columns(large, least)}
 
 
 def remote_facts(study: Study) -> dict[str, Any]:
@@ -53,11 +63,13 @@ def _facts(study: Study, engine: str, sites: list[dict[str, Any]], least: int) -
         "seconds": 0.0,
         "seed": study.about.seed,
         "engine": engine,
-        "protection": "masked" if study.privacy.secure_sum else "clear",
+        "protection": "masked" if study.masked else "clear",
         "simulated": True,
         "vertical": is_vertical(study),
         "patients_aligned": None,
         "sites": sites,
+        "counted": "patients",
+        "columns": {},
         "min_patients": least,
         "quorum": study.run.quorum,
         "rounds": 0,
@@ -66,20 +78,63 @@ def _facts(study: Study, engine: str, sites: list[dict[str, Any]], least: int) -
         "bytes_to_sites": 0,
         "lost": [],
         "losses": {},
+        "left_out": {},
+        "missing": "",
         "message": "",
         "headline": [],
     }
 
 
-def _counts(name: str, data: PatientData, least: int) -> dict[str, Any]:
-    """Return patients by part of the data; None where a count or its rest is below the site's minimum."""
-    n_patients = len(data)
+def _counts(name: str, data: PatientData, people: People, least: int) -> dict[str, Any]:
+    """Return patients, records, and records by part of the data; None where a count is below the site's minimum."""
+    n_records = len(data)
 
     def shown(count: int) -> int | None:
-        return None if 0 < count < least or 0 < n_patients - count < least else count
+        return None if 0 < count < least or 0 < n_records - count < least else count
 
+    n_patients = people.among().fewest(n_records)
     parts = {part: shown(count) for part, count in data.parts.items()}
-    return {"name": name, "patients": shown(n_patients), "parts": parts}
+    return {
+        "name": name,
+        "patients": None if 0 < n_patients < least else n_patients,
+        "records": shown(n_records),
+        "parts": parts,
+    }
+
+
+def hide_small(cells: Mapping[str, int], least: int) -> dict[str, int | None]:
+    """Return counts that add up to a known number, None for those from which a small one could be worked out.
+
+    Next to counts below `least` the smallest others are hidden, until two or more are and add up to `least`.
+
+    Examples
+    --------
+    >>> hide_small({"I": 50, "II": 45, "III": 5}, 10), hide_small({"I": 50, "II": 45}, 10)
+    ({'I': 50, 'II': None, 'III': None}, {'I': 50, 'II': 45})
+    """
+    ordered = sorted((count, name) for name, count in cells.items() if count)
+    n_hidden = sum(count < least for count, _ in ordered)
+    if n_hidden:
+        n_hidden = max(n_hidden, 2)
+        while n_hidden < len(ordered) and sum(count for count, _ in ordered[:n_hidden]) < least:
+            n_hidden += 1
+    hidden = {name for _, name in ordered[:n_hidden]}
+    return {name: None if name in hidden else count for name, count in cells.items()}
+
+
+def _count_columns(sites: Sequence[PatientData], least: int) -> dict[str, dict[str, int | None]]:
+    """Return the patients of all these sites by level, or with and without a value, of every column of a table."""
+    tables = [site.counts for site in sites if isinstance(site, Tabular)]
+    shared = [name for name in (tables[0] if tables else ()) if all(name in table for table in tables)]
+    return {name: hide_small(_added(table[name] for table in tables), least) for name in shared}
+
+
+def _added(tables: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    totals: dict[str, int] = {}
+    for table in tables:
+        for cell, count in table.items():
+            totals[cell] = totals.get(cell, 0) + count
+    return totals
 
 
 class Clock:

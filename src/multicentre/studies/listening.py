@@ -1,4 +1,4 @@
-"""Listeners: one that says which fit the rounds belong to, one that notes which sites were lost."""
+"""Listeners: one that says which fit the rounds belong to, one that notes which sites were lost or left out."""
 
 from __future__ import annotations
 
@@ -38,13 +38,17 @@ class Labelled:
         """Pass on that a site was lost, and in which fit."""
         self._listener.site_lost(site, f"{self._label}: {reason}")
 
+    def sites_left_out(self, reasons: Mapping[str, str]) -> None:
+        """Pass on without which sites a fit is made."""
+        self._listener.sites_left_out({site: f"{self._label}: {reason}" for site, reason in reasons.items()})
+
     def site_awaited(self, site: str, reason: str) -> None:
         """Pass on that a site is waited for."""
         self._listener.site_awaited(site, reason)
 
 
 class Noting:
-    """Passes on what it hears, and notes why sites were lost.
+    """Passes on what it hears, and notes why sites were lost or left out.
 
     Parameters
     ----------
@@ -55,11 +59,14 @@ class Noting:
     ----------
     losses : dict of str to str
         By site, in which fit it was last lost, since when and why.
+    left_out : dict of str to str
+        By site, which fit was last made without it because it refused, and why.
     """
 
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
         self.losses: dict[str, str] = {}
+        self.left_out: dict[str, str] = {}
 
     def rounds_began(self, name: str, n_rounds: int, done: int) -> None:
         """Pass on that a loop begins."""
@@ -77,6 +84,11 @@ class Noting:
         """Note that a site was lost, and pass it on."""
         self.losses[site] = reason
         self._listener.site_lost(site, reason)
+
+    def sites_left_out(self, reasons: Mapping[str, str]) -> None:
+        """Note without which sites a fit is made, and pass it on."""
+        self.left_out.update(reasons)
+        self._listener.sites_left_out(reasons)
 
     def site_awaited(self, site: str, reason: str) -> None:
         """Pass on that a site is waited for."""

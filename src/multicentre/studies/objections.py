@@ -13,6 +13,12 @@ if TYPE_CHECKING:
     from multicentre.studies.study import Study
 
 
+_WHOSE = (
+    "its privacy budget is per patient, and the study names neither id_column nor identifiers, nor states "
+    "one_row_per_patient = true"
+)
+
+
 class Objection(NamedTuple):
     """Why a policy refuses a study: the key that stands against it, and what it says."""
 
@@ -70,9 +76,9 @@ def find_objections(study: Study, estimator: FederatedEstimator, policy: Policy)
     >>> from multicentre.studies.study import Study
     >>> study = Study.from_mapping({"study": {"name": "x", "method": "fed-msgl"}, "sites": {"lab": {}, "ward": {}}})
     >>> find_objections(study, FedMSGL(3), Policy(min_sites_in_sum=3))
-    [Objection(key='relations', reason='it would have to say relations = "listed"')]
+    [Objection(key='min_sites_in_sum', reason='a masked sum needs 3 sites')]
     """
-    masked, parts = study.privacy.secure_sum, (estimator.aligned_by, estimator.site_part)
+    masked, parts = study.masked, (estimator.aligned_by, estimator.site_part)
     found = [
         Objection("methods", f"the method {part.method} is not allowed")
         for part in parts
@@ -80,6 +86,8 @@ def find_objections(study: Study, estimator: FederatedEstimator, policy: Policy)
     ]
     if policy.epsilon and estimator.privacy_plan() is None:
         found.append(Objection("epsilon", "it has a privacy budget, and the study adds no noise"))
+    elif policy.epsilon and study.data.counted == "records":
+        found.append(Objection("epsilon", _WHOSE))
     if policy.secure_sums_only and not masked:
         found.append(Objection("secure_sums_only", "only masked sums may leave"))
     elif policy.secure_sums_only and estimator.aligned_by is not None:

@@ -54,6 +54,7 @@ def read_survival_site(study: Study, name: str) -> SiteData:
             event=how.event,
             columns=columns,
             categories=how.categories,
+            references=how.references,
             id_column=study.data.id_column,
             identifiers=study.data.identifiers or (),
             unit=how.unit,
@@ -101,6 +102,7 @@ def read_table_site(study: Study, name: str) -> SiteData:
             classes=classes,
             columns=columns,
             categories=how.categories,
+            references=how.references,
             id_column=study.data.id_column,
             identifiers=study.data.identifiers or (),
         )
@@ -123,8 +125,7 @@ def _read_one_file(
     try:
         labels = None if about.label_column is None else _labels(table, about.label_column)
         data = read(table, list(how.columns or [column for column in table.columns if column not in aside]))
-        references = {f"{category}={level}" for category, level in how.references.items()}
-        return SiteData(data.keep_columns(column for column in data.columns if column not in references), labels)
+        return SiteData(data, labels)
     except DataError as error:
         raise error.at(str(path)) from None
 

@@ -11,9 +11,10 @@ from multicentre.assembly import Federation
 from multicentre.data.kinds import PatientData
 from multicentre.engines.remote.carrier import Carrier
 from multicentre.estimator import FederatedEstimator
-from multicentre.exhibits import Exhibit
+from multicentre.exhibits import Exhibit, Table
 from multicentre.federation.errors import ConfigurationError, IntegrityError, MulticentreError, QuorumLost
 from multicentre.federation.progress import Listener, Silence
+from multicentre.missing import HandlesMissing
 from multicentre.privacy.guarantee import rounded_up
 from multicentre.privacy.ledger import mend_ledger
 from multicentre.privacy.policy import Policy
@@ -50,6 +51,11 @@ class _Run:
     coordinator: str = ""
     folder: RunFolder = field(init=False)
     resumed: bool = False
+
+    @property
+    def fitted_sites(self) -> dict[str, SiteData]:
+        """Sites that the fit was not made without."""
+        return {name: site for name, site in self.sites.items() if name not in self.estimator.left_out_}
 
     @property
     def data(self) -> dict[str, PatientData]:
@@ -208,6 +214,7 @@ def _carried_out(run: _Run) -> RunFolder:
         federation = None
         try:
             federation = _federation(run)
+            run.folder.update(counted=federation.terms.counted)
             if run.connect is not None:
                 check_told(run.study, federation.told)
                 keep_told(run.folder, federation.told, resumed=run.resumed)
@@ -224,8 +231,10 @@ def _carried_out(run: _Run) -> RunFolder:
             status="finished",
             rounds=len(run.estimator.history_),
             privacy=_privacy(run, federation),
-            lost=[name for name in run.study.sites if name not in run.estimator.federation.sites],
+            lost=_lost(run),
             losses=_losses(run),
+            left_out=dict(run.estimator.left_out_),
+            missing=_missing_line(run.estimator),
             headline=choose_headline(run.estimator.figures, comparison),
             **clock.facts(federation),
         )
@@ -237,11 +246,12 @@ def _federation(run: _Run) -> Federation:
     if run.connect is not None:
         return Federation.over(
             run.connect(),
-            secure_sum=run.study.privacy.secure_sum,
+            secure_sum=run.study.masked,
             study=run.study.name,
             agreed=digest_of(run.study),
             quorum=terms.quorum,
             time_limit_s=terms.time_limit_s,
+            refusing_sites=terms.refusing_sites,
             patience_s=terms.patience_s,
             sites_per_patient=run.study.privacy.sites_per_patient,
             folder=run.folder.path,
@@ -250,24 +260,39 @@ def _federation(run: _Run) -> Federation:
     return Federation.in_process(
         run.data,
         policy=run.policies,
-        secure_sum=run.study.privacy.secure_sum,
+        secure_sum=run.study.masked,
         strict=terms.strict,
         study=run.study.name,
         quorum=terms.quorum,
         time_limit_s=terms.time_limit_s,
+        refusing_sites=terms.refusing_sites,
         sites_per_patient=run.study.privacy.sites_per_patient,
+        one_row_per_patient=run.study.data.one_row_per_patient,
         pseudonym_key=run.key,
         folder=run.folder.path,
         listener=Labelled(run.listener, "fit"),
     )
 
 
+def _missing_line(estimator: FederatedEstimator) -> str:
+    return estimator.missing_line_ if isinstance(estimator, HandlesMissing) else ""
+
+
+def _missing_shown(estimator: FederatedEstimator) -> list[Exhibit]:
+    """Return the missing values of a fit as a table, where there are any."""
+    if not isinstance(estimator, HandlesMissing) or not estimator.missing_values_.n_incomplete:
+        return []
+    rows: list[list[str | float | None]] = estimator.missing_.to_numpy(object).tolist()
+    return [Table("Missing values", estimator.missing_line_, "data", ["column", "missing", "share"], rows)]
+
+
 def _finish(run: _Run, federation: Federation) -> Comparison | None:
     """Write what a fitted model gives, cross-validate where the study asks for it, and compare."""
     _save_model(run)
     run.folder.write_history(run.estimator.history_)
-    labels = {name: site.labels or () for name, site in run.sites.items()}
-    exhibits = [*_alignment_shown(run), *run.estimator.exhibits(run.data, labels)]
+    labels = {name: site.labels or () for name, site in run.fitted_sites.items()}
+    data = {name: site.data for name, site in run.fitted_sites.items()}
+    exhibits = [*_alignment_shown(run), *_missing_shown(run.estimator), *run.estimator.exhibits(data, labels)]
     if run.study.validation is not None:
         found = cross_validated(run.study, federation)
         run.folder.write("cross-validation.json", facts_of(found))
@@ -310,7 +335,7 @@ def _compared(run: _Run) -> Comparison:
     try:
         return compare(
             run.estimator,
-            run.sites,
+            run.fitted_sites,
             holdout=run.study.run.holdout,
             seed=run.study.about.seed,
             listener_for=lambda who: Labelled(run.listener, f"compare: {who}"),
@@ -333,10 +358,17 @@ def _note_end(run: _Run, error: BaseException, federation: Federation | None, cl
         _write_disclosure(run, federation)
     message = "interrupted" if isinstance(error, KeyboardInterrupt) else _message(error)
     status = "interrupted" if resumable else "failed"
-    run.folder.update(status=status, message=message, losses=_losses(run), **clock.facts(federation))
+    left_out = {**run.folder.facts.get("left_out", {}), **run.listener.left_out}
+    facts = {"losses": _losses(run), "left_out": left_out, **clock.facts(federation)}
+    run.folder.update(status=status, message=message, **facts)
     error.add_note(f"The run is kept in {run.folder.path}")
     if resumable:
         error.add_note(_how_to_resume(run))
+
+
+def _lost(run: _Run) -> list[str]:
+    fitted = run.estimator.federation
+    return [name for name in run.study.sites if name not in fitted.sites and name not in fitted.left_out]
 
 
 def _losses(run: _Run) -> dict[str, str]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from multicentre.data import TableData, read_multiview
+from multicentre.data import DataWarning, TableData, read_multiview
 from multicentre.data.concatenate import check_together
 from multicentre.data.kinds import PatientData
 from multicentre.federation.errors import ConfigurationError, DataError, MulticentreError
@@ -55,7 +57,8 @@ def read_sites(study: Study) -> dict[str, SiteData]:
     sites: dict[str, SiteData] = {}
     for name in study.sites:
         try:
-            sites[name] = read(study, name)
+            with _warnings_of(name):
+                sites[name] = read(study, name)
         except MulticentreError as error:
             raise error.at(name) from None
     if is_vertical(study):
@@ -63,6 +66,16 @@ def read_sites(study: Study) -> dict[str, SiteData]:
     else:
         check_together({name: site.data for name, site in sites.items()})
     return sites
+
+
+@contextmanager
+def _warnings_of(site: str) -> Iterator[None]:
+    """Put the site's name before what is warned of while its data are read."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", DataWarning)
+        yield
+    for each in caught:
+        warnings.warn_explicit(f"{site}: {each.message}", each.category, each.filename, each.lineno)
 
 
 def is_vertical(study: Study) -> bool:

@@ -93,6 +93,11 @@ class Study(Table):
         return self.about.method
 
     @property
+    def masked(self) -> bool:
+        """Whether sums over sites are masked; a single site has no other to mask its answers with."""
+        return self.privacy.secure_sum and len(self.sites) > 1
+
+    @property
     def policies(self) -> dict[str, Policy]:
         """The policy of every site; files are read anew, for a policy belongs to its site.
 

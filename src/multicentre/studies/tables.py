@@ -12,8 +12,10 @@ from pydantic_core import PydanticCustomError
 from multicentre.data.events.windows import Anchor
 from multicentre.engines.remote.engine import PATIENCE_S
 from multicentre.federation.errors import ConfigurationError
+from multicentre.federation.terms import RefusingSites
 from multicentre.privacy.normalisation import DateOrder
 from multicentre.privacy.normalisation import Kind as IdentifierKind
+from multicentre.privacy.people import Counted
 from multicentre.privacy.policy import Policy
 
 
@@ -132,7 +134,10 @@ class OutcomeTable(Table):
 
 
 class DataTable(Table):
-    """``[data]``: how the sites' files are to be read."""
+    """``[data]``: how the sites' files are to be read, and how a site knows the patient of a row.
+
+    ``one_row_per_patient`` states that every row of a site is of another patient, where no column names them.
+    """
 
     id_column: str | None = None
     label_column: str | None = None
@@ -141,6 +146,13 @@ class DataTable(Table):
     survival: SurvivalTable | None = None
     table: OutcomeTable | None = None
     identifiers: Names | None = None
+    one_row_per_patient: bool = False
+
+    @property
+    def counted(self) -> Counted:
+        """What sites can count: patients, or records where nothing tells which of them are of one patient."""
+        named = self.id_column or self.identifiers or self.one_row_per_patient or self.events
+        return "patients" if named else "records"
 
 
 class PrivacyTable(Table):
@@ -150,7 +162,7 @@ class PrivacyTable(Table):
     under which folds are made from identifiers.
     """
 
-    secure_sum: bool = False
+    secure_sum: bool = True
     sites_per_patient: int = Field(default=1, ge=1)
     pseudonym_key: File | None = None
     policy: PolicySource | None = None
@@ -183,6 +195,7 @@ class RunTable(Table):
     quorum: Literal["all"] | Annotated[int, Field(ge=1)] = "all"
     time_limit_s: float | None = Field(default=None, gt=0)
     patience_s: float = Field(default=PATIENCE_S, ge=0)
+    refusing_sites: RefusingSites = "stop"
     strict: bool = False
     compare: bool = True
     holdout: float = Field(default=0.25, gt=0, lt=1)

@@ -13,6 +13,8 @@ from multicentre.federation.coordinator import Federation
 from multicentre.federation.engine import Protection
 from multicentre.federation.errors import ConfigurationError
 from multicentre.privacy.card import DisclosureCard, disclosure_card
+from multicentre.privacy.people import Counted
+from multicentre.privacy.policy import loosest_of
 from multicentre.studies.methods import make_estimator
 from multicentre.studies.study import Study
 
@@ -47,18 +49,27 @@ def cross_validated(study: Study, federation: Federation) -> CVResult:
     )
 
 
-def validation_cards(study: Study) -> list[DisclosureCard]:
-    """Return what the folds, and the scores, of a study's cross-validation would let out of a site."""
+def validation_cards(study: Study, counted: Counted) -> list[DisclosureCard]:
+    """Return what the folds, and the scores, of a study's cross-validation would let out of a site.
+
+    Parameters
+    ----------
+    study : Study
+    counted : {"patients", "records"}
+        What sites can count.
+    """
     from multicentre.validation.scoring.scores import find_evaluator
 
     if study.validation is None:
         return []
-    loosest = min(study.policies.values(), key=lambda policy: policy.min_patients)
+    loosest = loosest_of(study.policies.values())
     splitter = make_splitter(study, study.validation)
     parts = (splitter.site_part, find_evaluator(make_estimator(study)).part)
-    protection: Protection = "masked" if study.privacy.secure_sum else "clear"
+    protection: Protection = "masked" if study.masked else "clear"
     n_sites = len(study.sites)
-    folds, scores = (disclosure_card(part, protection=protection, n_sites=n_sites, policy=loosest) for part in parts)
+    folds, scores = (
+        disclosure_card(part, protection=protection, n_sites=n_sites, policy=loosest, counted=counted) for part in parts
+    )
     return [replace(folds, warnings=(*folds.warnings, *_notes(study, study.validation, splitter))), scores]
 
 
@@ -130,10 +141,12 @@ def facts_of(result: CVResult) -> dict[str, Any]:
         "duplicate_safe": result["plans"][0].duplicate_safe,
         "folds": [plan.counts.tolist() for plan in result["plans"]],
         "records_in_no_fold": [plan.n_excluded for plan in result["plans"]],
+        "records_left_out": [plan.n_left_out for plan in result["plans"]],
         "records": np.asarray(result["n_test"]).tolist(),
         "scores": folds,
         "sites": list(result["sites"]),
         "site_scores": sites,
+        "left_out": result["left_out"],
         "summary": result.summary().to_dict(orient="index"),
     }
 
@@ -142,6 +155,8 @@ def show_cross_validation(result: CVResult) -> list[Exhibit]:
     """Return a table of scores with their spread over the folds."""
     plan = result["plans"][0]
     safe = SAFE if plan.duplicate_safe else "Duplicated patients may flatter them."
+    if n_without := sum(bool(sites) for sites in result["left_out"]):
+        safe = f"{safe} {n_without} fits are without sites that refuse."
     rows: list[list[str | float | None]] = [
         [str(name), float(row["mean"]), float(row["standard_error"]), float(row["min"]), float(row["max"])]
         for name, row in result.summary().iterrows()
@@ -149,7 +164,7 @@ def show_cross_validation(result: CVResult) -> list[Exhibit]:
     return [
         Table(
             f"Scores on held-out folds, {len(result['n_test'])} of {plan.strategy}",
-            f"Greater is better. {safe}",
+            f"Greater is better. {safe} {result.exclusions}".strip(),
             "comparison",
             ("score", "mean", "standard error", "worst fold", "best fold"),
             rows,

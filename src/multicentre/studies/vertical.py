@@ -187,7 +187,9 @@ def _fitted(estimator: AlignedClusterer, data: Mapping[str, MultiViewData], list
     unbound = Policy(min_patients=1, relations="dense")
     with (
         warnings.catch_warnings(),
-        Federation.in_process(data, policy=unbound, study="comparison", listener=listener) as federation,
+        Federation.in_process(
+            data, policy=unbound, secure_sum=False, study="comparison", listener=listener
+        ) as federation,
     ):
         warnings.simplefilter("ignore", DisclosureWarning)
         return cast(AlignedClusterer, clone(estimator)).fit(federation)

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from multicentre.data.survival import SurvivalData
-from multicentre.data.table import checked_columns, is_frame
+from multicentre.data.table import rows_for
+from multicentre.data.tabular import add_indicators
 from multicentre.estimator import Arrays, FederatedEstimator, Figure
-from multicentre.federation.errors import DataError
+from multicentre.federation.coordinator import Federation
 from multicentre.federation.wire import decode, encode
+from multicentre.missing import HandlesMissing, Missing
 from multicentre.survival.agreement.messages import Agreed
+from multicentre.survival.agreement.rounds import Needs, agree
+from multicentre.survival.agreement.site import SurvivalPart
 from multicentre.survival.models import KINDS
 from multicentre.survival.models.base import SurvivalModel
 from multicentre.survival.models.packing import pack, unpack
@@ -23,13 +28,10 @@ from multicentre.survival.scores.concordance import concordance_index
 from multicentre.survival.times.curves import at_times, cumulative_hazard, time_to_share
 from multicentre.survival.times.step import StepFunction
 
-if TYPE_CHECKING:
-    pass
-
 Floats = NDArray[np.float64]
 
 
-class SurvivalEstimator(FederatedEstimator):
+class SurvivalEstimator(HandlesMissing, FederatedEstimator):
     """Base of the survival methods.
 
     A subclass sets `model_` and `agreed_` when it is fitted.
@@ -52,6 +54,7 @@ class SurvivalEstimator(FederatedEstimator):
     }
     model_: SurvivalModel
     agreed_: Agreed
+    missing: Missing
 
     @property
     def times_(self) -> Floats:
@@ -69,13 +72,15 @@ class SurvivalEstimator(FederatedEstimator):
         Parameters
         ----------
         X : array of shape (n, d), pandas frame or SurvivalData
-            Columns as at the sites. A frame's are found by name. Gaps (NaN) are filled with the sites' mean.
+            Columns as at the sites. A frame's are found by name, and its categories are encoded as at the fit.
+            Missing entries (NaN) are filled with the sites' mean, as in the fit; after a fit to complete records
+            (``missing="complete"``) an incomplete one gets NaN.
 
         Returns
         -------
         array of shape (n,)
         """
-        return -self.model_.restricted_mean(self._rows(X))
+        return self._predicted(X, lambda rows: -self.model_.restricted_mean(rows))
 
     def predict_survival_function(self, X: Any, return_array: bool = False) -> Any:
         """Return each patient's survival curve.
@@ -90,11 +95,12 @@ class SurvivalEstimator(FederatedEstimator):
         -------
         array of StepFunction of shape (n,), or of float of shape (n, K)
         """
-        return self._as_asked(self.model_.survival(self._rows(X)), 1.0, return_array)
+        return self._as_asked(self._predicted(X, self.model_.survival), 1.0, return_array)
 
     def predict_cumulative_hazard_function(self, X: Any, return_array: bool = False) -> Any:
         """Return each patient's cumulative hazard, minus the logarithm of the survival curve; arguments likewise."""
-        return self._as_asked(cumulative_hazard(self.model_.survival(self._rows(X))), 0.0, return_array)
+        hazards = self._predicted(X, lambda rows: cumulative_hazard(self.model_.survival(rows)))
+        return self._as_asked(hazards, 0.0, return_array)
 
     def predict_time(self, X: Any, kind: Literal["median", "restricted_mean"] = "median") -> Floats:
         """Return a time for each patient, shape (n,).
@@ -106,14 +112,17 @@ class SurvivalEstimator(FederatedEstimator):
             The first time of the grid at which survival is at or below a half (the horizon where it never is), or the
             mean time survived up to the horizon.
         """
-        rows = self._rows(X)
         if kind == "median":
-            return time_to_share(self.model_.survival(rows), self.times_)
-        return self.model_.restricted_mean(rows)
+            return self._predicted(X, lambda rows: time_to_share(self.model_.survival(rows), self.times_))
+        return self._predicted(X, self.model_.restricted_mean)
 
     def score(self, data: SurvivalData, y: None = None) -> float:
-        """Return the concordance of the risks with the patients' times, from 0 to 1; 0.5 by chance."""
-        return concordance_index(data.time, self._happened(data), self.predict(data))
+        """Return the concordance of the risks with the patients' times, from 0 to 1; 0.5 by chance.
+
+        After a fit to complete records, incomplete ones are left out, with a warning.
+        """
+        scored = self.predictable(data)
+        return concordance_index(scored.time, self._happened(scored), self.predict(scored))
 
     def assess(
         self,
@@ -141,11 +150,11 @@ class SurvivalEstimator(FederatedEstimator):
         dict
             ``concordance`` and ``ibs``; the latter is left out where there are too few events for it.
         """
-        known = data if training is None else training
+        known, data = data if training is None else training, self.predictable(data)
         found = {"concordance": self.score(data)}
         times = brier_times(data.time, known.time, self._happened(known), self.times_[-1])
         if len(times) > 1:
-            curves = at_times(self.model_.survival(self._rows(data)), self.times_, times)
+            curves = at_times(self._predicted(data, self.model_.survival), self.times_, times)
             found["ibs"] = integrated_brier_score(
                 curves, times, data.time, self._happened(data), known.time, self._happened(known)
             )
@@ -154,27 +163,46 @@ class SurvivalEstimator(FederatedEstimator):
     def _happened(self, data: SurvivalData) -> NDArray[np.bool_]:
         return np.asarray(data.event == self.agreed_.cause, dtype=np.bool_)
 
-    def _rows(self, X: Any) -> Floats:
-        """Return columns in order, gaps filled."""
+    def _agree(self, federation: Federation, needs: Needs) -> Agreed:
+        """Agree on columns, grid and scales, with missing values handled as `missing` says."""
+        part = cast("type[SurvivalPart]", self.site_part)
+        agreed, self.missing_values_ = agree(federation, part, needs, self.missing)
+        return agreed
+
+    def _values(self, X: Any) -> Floats:
+        """Return the columns of the fit, shape (n, d); NaN where missing."""
         check_is_fitted(self, "model_")
-        if isinstance(X, SurvivalData):
-            values, names = X.X, X.columns
-        elif is_frame(X):
-            absent = [name for name in self.columns_ if name not in X.columns]
-            if absent:
-                what = f"there is no such column: {', '.join(absent[:5])}"
-                raise DataError(what, where="X", mend="Give the columns of the fit.")
-            values, names = checked_columns(X[list(self.columns_)], None)
-        else:
-            values, names = checked_columns(X, None)
-            names = self.columns_ if values.shape[1] == len(self.columns_) else names
-        if names != self.columns_:
-            raise DataError(
-                f"{len(names)} columns are given; the fit had {len(self.columns_)}",
-                where="X",
-                mend=f"Give, in this order, {', '.join(self.columns_[:8])}.",
-            )
+        found = self.missing_values_
+        own = self.columns_[: len(self.columns_) - len(found.indicators)]
+        values = rows_for(X, own, self.agreed_.levels)
+        marked = found.incomplete_columns if found.indicators else ()
+        return add_indicators(values, own, self.agreed_.levels, marked)
+
+    def filled(self, X: Any) -> Floats:
+        """Return columns in order, missing entries filled with the means of the fit."""
+        values = self._values(X)
         return np.where(np.isnan(values), self.agreed_.centre, values)
+
+    def _incomplete(self, X: Any) -> NDArray[np.bool_]:
+        """Return which patients have a missing entry that the model does not take, shape (n,)."""
+        incomplete = np.asarray(np.isnan(self._values(X)).any(axis=1))
+        return incomplete if self.missing_values_.missing == "complete" else np.zeros_like(incomplete)
+
+    def _predicted(self, X: Any, predict: Callable[[Floats], Floats]) -> Floats:
+        """Return predictions of rows, NaN for patients with a missing entry that the model does not take."""
+        found, incomplete = np.asarray(predict(self.filled(X)), dtype=np.float64), self._incomplete(X)
+        if incomplete.any():
+            _warn_of(int(incomplete.sum()), len(incomplete), "have missing values and get no prediction (NaN)")
+            found[incomplete] = np.nan
+        return found
+
+    def predictable(self, data: SurvivalData) -> SurvivalData:
+        """Return the patients who get a prediction."""
+        incomplete = self._incomplete(data)
+        if not incomplete.any():
+            return data
+        _warn_of(int(incomplete.sum()), len(data), "have missing values and are left out of the score")
+        return data.take(np.flatnonzero(~incomplete))
 
     def _as_asked(self, curves: Floats, start: float, as_array: bool) -> Any:
         if as_array:
@@ -191,3 +219,12 @@ class SurvivalEstimator(FederatedEstimator):
         self.agreed_ = decode(Agreed, arrays["agreed"].tobytes())
         self.agreed_.check(len(self.agreed_.columns))
         self.model_ = unpack(arrays["model"].tobytes(), KINDS, len(self.agreed_.columns))
+
+
+def _warn_of(n_incomplete: int, n_patients: int, what: str) -> None:
+    warnings.warn(
+        f"{n_incomplete} of {n_patients} patients {what}: the model was fitted to complete records. "
+        'Fit with missing="mean" or missing="indicator" to predict for them too.',
+        UserWarning,
+        stacklevel=4,
+    )

@@ -42,8 +42,10 @@ class CVResult(dict[str, Any]):
     ``train_<score>``, with `return_estimator` ``estimator``; and ``n_test`` (records of the fold), ``bound_<score>``
     (by how much counting in bins may put the score off), ``share_unknown`` (entries of codes that the training folds
     lack), ``privacy`` (what the fit promises a patient; None without noise). Besides, ``site_test_<score>`` (array of
-    shape (folds, sites), NaN where a site lets none out), ``sites`` (their names), ``plans`` (the plans of folds) and
-    ``communication`` (exchanges, and bytes to and from the sites).
+    shape (folds, sites), NaN where a site lets none out), ``sites`` (their names), ``site_refusals`` (by fold, the
+    reasons of sites that let none out), ``left_out`` (by fold, sites that the fit was made without since they refused,
+    and why), ``plans`` (the plans of folds) and ``communication`` (exchanges, and bytes to and from the sites).
+    :attr:`exclusions` says in words how many records are in no fold.
     """
 
     def summary(self) -> pd.DataFrame:
@@ -77,6 +79,11 @@ class CVResult(dict[str, Any]):
         """Names of the scores."""
         return tuple(name[5:] for name in self if name.startswith("test_"))
 
+    @property
+    def exclusions(self) -> str:
+        """Sentence on the records that neither train nor test any fold, one per plan that has some; empty for none."""
+        return " ".join(dict.fromkeys(plan.exclusions for plan in self["plans"] if plan.exclusions))
+
     def _share(self, n_known: int) -> float:
         """Return the squared standard error of the mean over the variance of the folds."""
         n_splits = self["plans"][0].n_splits
@@ -84,7 +91,8 @@ class CVResult(dict[str, Any]):
 
     def __repr__(self) -> str:
         means = ", ".join(f"{name} {mean:.4f}" for name, mean in self.summary()["mean"].items())
-        return f"CVResult({len(self['fit_time'])} folds of {self['plans'][0].strategy}; {means})"
+        told = f"CVResult({len(self['fit_time'])} folds of {self['plans'][0].strategy}; {means})"
+        return f"{told}. {self.exclusions}" if self.exclusions else told
 
 
 @dataclass(frozen=True)
@@ -99,15 +107,16 @@ class _Judge:
         values: dict[str, float] = {}
         own: dict[str, dict[str, float]] = {}
         facts: Mapping[str, float] = {}
+        refused: Mapping[str, str] = {}
         n_records = np.nan
         if self.evaluator is not None:
             names = tuple(dict.fromkeys(self.known.values()))
             found = self._scored(self.evaluator, model, federation, names, by_site=by_site)
             values = self._renamed(found.values)
             own = {site: self._renamed(each) for site, each in found.by_site.items()}
-            facts, n_records = found.facts, found.n_records
+            facts, n_records, refused = found.facts, found.n_records, found.refused
         values |= {name: float(scorer(model, federation)) for name, scorer in self.own.items()}
-        return Scores(values, n_records, own, facts)
+        return Scores(values, n_records, own, facts, refused)
 
     def _scored(
         self,
@@ -142,7 +151,7 @@ class _Judge:
                 own.setdefault(site, {}).update(values)
         joined = {name: value for each in found for name, value in each.values.items()}
         facts = {name: value for each in found for name, value in each.facts.items()}
-        return Scores(joined, found[0].n_records, own, facts)
+        return Scores(joined, found[0].n_records, own, facts, found[0].refused)
 
     def _renamed(self, values: Mapping[str, float]) -> dict[str, float]:
         """Return scores under the wanted names, and those of single views after them."""
@@ -262,7 +271,7 @@ def cross_validate(
     >>> import multicentre as mc
     >>> sites = {f"site-{seed}": mc.datasets.simulate_survival(200, 3, seed) for seed in range(3)}
     >>> sites = {name: data.with_identifier([f"{name}-{i}" for i in range(200)]) for name, data in sites.items()}
-    >>> federation = mc.Federation.in_process(sites, secure_sum=True)
+    >>> federation = mc.Federation.in_process(sites)
     >>> result = cross_validate(mc.survival.FedCox(n_times=20), federation, cv=3, scoring="concordance", by_site=False)
     >>> len(result["test_concordance"]), result["plans"][0].duplicate_safe
     (3, True)
@@ -311,7 +320,7 @@ def cross_val_score(
     >>> X = rng.normal(size=(600, 2))
     >>> data = mc.data.TableData(X, (X[:, 0] > 0).astype(int), [f"person-{row}" for row in range(600)])
     >>> sites = {name: data.take(np.arange(place, 600, 3)) for place, name in enumerate(["lyon", "oslo", "graz"])}
-    >>> federation = mc.Federation.in_process(sites, secure_sum=True)
+    >>> federation = mc.Federation.in_process(sites)
     >>> cross_val_score(mc.survival.AdaBoostF(3), federation, cv=3).shape
     (3,)
     """
@@ -451,6 +460,8 @@ def _result(
     for fact in dict.fromkeys(fact for fold in found for fact in fold.test.facts):
         result[fact] = np.array([fold.test.facts.get(fact, np.nan) for fold in found], dtype=np.float64)
     result["sites"] = tuple(sites)
+    result["site_refusals"] = [dict(fold.test.refused) for fold in found]
+    result["left_out"] = [dict(getattr(fold.model, "left_out_", {})) for fold in found]
     return result
 
 

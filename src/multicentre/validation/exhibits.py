@@ -43,7 +43,7 @@ def show_plan(plan: FoldPlan, classes: Sequence[str] | None = None) -> list[Exhi
     safety = "keeps" if plan.duplicate_safe else "does not keep"
     told = (
         f"Records of all sites by fold; {plan.strategy} {safety} all records of a person in one. Shares of a class "
-        f"differ by at most {plan.imbalance():.1f} percentage points; {plan.n_excluded} records are in no fold."
+        f"differ by at most {plan.imbalance():.1f} percentage points. {plan.exclusions or 'All records are in a fold.'}"
     )
     folds = [f"fold {fold}" for fold in range(plan.n_splits)]
     series = {name: column.tolist() for name, column in zip(names, table.T, strict=True)}
@@ -73,7 +73,7 @@ def show_strategies(
     --------
     >>> import multicentre as mc
     >>> data = {f"site-{seed}": mc.datasets.simulate_survival(150, 2, seed) for seed in range(2)}
-    >>> federation = mc.Federation.in_process(data, secure_sum=True)
+    >>> federation = mc.Federation.in_process(data)
     >>> cv = mc.validation.FederatedKFold(3)
     >>> found = mc.validation.cross_validate(
     ...     mc.survival.FedCox(n_times=20), federation, cv=cv, scoring="concordance", allow_leakage=True, by_site=False
@@ -198,7 +198,7 @@ def show_search(search: FederatedGridSearchCV) -> list[Exhibit]:
     --------
     >>> import multicentre as mc
     >>> data = {f"site-{seed}": mc.datasets.simulate_survival(150, 2, seed) for seed in range(2)}
-    >>> federation = mc.Federation.in_process(data, secure_sum=True)
+    >>> federation = mc.Federation.in_process(data)
     >>> cv = mc.validation.FederatedKFold(3)
     >>> search = FederatedGridSearchCV(mc.survival.FedCox(), {"n_times": [10, 20]}, cv=cv, allow_leakage=True)
     >>> show_search(search.fit(federation))[0].columns

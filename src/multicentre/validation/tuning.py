@@ -101,7 +101,7 @@ class FederatedGridSearchCV(FederatedEstimator):
     >>> import multicentre as mc
     >>> sites = {f"site-{seed}": mc.datasets.simulate_survival(150, 3, seed) for seed in range(3)}
     >>> sites = {name: data.with_identifier([f"{name}-{i}" for i in range(150)]) for name, data in sites.items()}
-    >>> federation = mc.Federation.in_process(sites, secure_sum=True)
+    >>> federation = mc.Federation.in_process(sites)
     >>> search = FederatedGridSearchCV(mc.survival.FedHazardBoost(max_depth=1), {"n_trees": [1, 40]}, cv=3)
     >>> search.fit(federation).best_params_
     {'n_trees': 40}
@@ -200,10 +200,11 @@ class FederatedGridSearchCV(FederatedEstimator):
         self.best_index_ = int(self.cv_results_["rank_test_score"].argmin())
         self.best_params_ = combinations[self.best_index_]
         self.best_score_ = float(self.cv_results_["mean_test_score"][self.best_index_])
-        self.history_, self.privacy_ = [], None
+        self.history_, self.privacy_, self.left_out_ = [], None, {}
         if self.refit:
             self.best_estimator_ = unfitted(candidates[self.best_index_]).fit(federation)
-            self.history_, self.privacy_ = self.best_estimator_.history_, self.best_estimator_.privacy_
+            best = self.best_estimator_
+            self.history_, self.privacy_, self.left_out_ = best.history_, best.privacy_, best.left_out_
 
     def _scored(self, candidate: FederatedEstimator, federation: Federation, plan: FoldPlan) -> CVResult:
         terms: dict[str, Any] = {"scoring": self.scorer_, "allow_leakage": self.allow_leakage, "by_site": False}

@@ -2,25 +2,35 @@
 
 import json
 import os
-import shutil
 import signal
 import subprocess
-import time
 import tomllib
+from pathlib import Path
 
 import pytest
 
-from coordinators import Running, add_site, call, found, make_card, make_key, processes_of, running, supernode, wait_for
 from multicentre.deployment.cards import SiteCard
+from multicentre.deployment.commands import Command, flower_settings, program
 from multicentre.deployment.probe import ask_health
 from multicentre.deployment.register import Register
 from multicentre.deployment.roster import Roster
+from support.coordinators import (
+    Running,
+    add_site,
+    call,
+    finished,
+    found,
+    make_card,
+    make_key,
+    running,
+    supernode,
+)
+from support.processes import addresses_listened_on, command_line, processes_of
+from support.proxies import NGINX, PROXY, needs_nginx
+from support.waiting import GENEROUS_S, wait_for
 
 pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(shutil.which("nginx", path="/usr/sbin:/usr/bin:/usr/local/bin") is None, reason="no nginx here"),
-]
+pytestmark = pytest.mark.slow
 NAMES = ("lyon", "bern", "turin")
 
 
@@ -54,9 +64,7 @@ def listed(consortium):
 
 def flwr(consortium, *arguments):
     command = consortium.command("flwr", *arguments)
-    ended = subprocess.run(
-        command.arguments, env=command.environment(), capture_output=True, text=True, timeout=120, check=False
-    )
+    ended = finished(command)
     return json.loads(ended.stdout[ended.stdout.index("{") :])
 
 
@@ -75,7 +83,7 @@ def test_up_prints_what_it_runs_with_tls_and_authentication(up, consortium):
 
 
 def test_a_second_coordinator_in_the_same_folder_is_refused(up, consortium):
-    ended = call("coordinator", "up", "--folder", consortium.folder)
+    ended = call("coordinator", "up", "--folder", consortium.folder, "--proxy", "none")
     assert ended.returncode == 3
     assert "this coordinator is up already" in ended.stderr
     assert f"kill {up._process.pid}," in ended.stderr
@@ -110,14 +118,14 @@ def test_what_another_site_has_is_refused(cards, consortium, tmp_path, shared):
 def test_a_stock_site_with_a_registered_key_comes_online(cards, consortium, tmp_path):
     folder, _ = cards
     with supernode(consortium, folder / "bern", tmp_path) as process:
-        wait_for(lambda: process.poll() is not None or listed(consortium)["bern"]["status"] == "online", 60)
+        wait_for(lambda: process.poll() is not None or listed(consortium)["bern"]["status"] == "online")
         assert process.poll() is None, (tmp_path / "supernode.log").read_text()
 
 
 def test_a_stock_site_with_a_key_that_nobody_registered_is_turned_away(up, consortium, tmp_path):
     make_key(tmp_path / "key")
     with supernode(consortium, tmp_path / "key", tmp_path) as process:
-        assert process.wait(90) != 0
+        assert process.wait(GENEROUS_S) != 0
     assert "activate" in (tmp_path / "supernode.log").read_text()
 
 
@@ -171,20 +179,18 @@ def test_signed_bundle_is_the_same_every_time(up, consortium):
 def test_killed_superlink_is_started_again_and_knows_its_sites(cards, up, consortium):
     before = set(listed(consortium))
     port = consortium.settings.loopback.superlink
-    (pid,) = [one for one in processes_of(consortium.folder) if b"flower-superlink" in command_line(one)]
+    (pid,) = [one for one in processes_of(consortium.folder) if "flower-superlink" in command_line(one)]
     os.kill(pid, signal.SIGKILL)
-    wait_for(lambda: not ask_health("127.0.0.1", port, consortium.own_ca), 30)
-    wait_for(lambda: ask_health("127.0.0.1", port, consortium.own_ca), 60)
-    assert "SuperLink ended with status" in up.printed
+    wait_for(lambda: "SuperLink ended with status" in up.printed)
+    wait_for(lambda: ask_health("127.0.0.1", port, consortium.own_ca))
     assert set(listed(consortium)) == before
 
 
 def test_stop_leaves_no_process_and_later_commands_say_so(tmp_path):
     consortium = found(tmp_path / "coordinator")
     with running(consortium) as started:
-        assert len(processes_of(consortium.folder)) >= 4
-        status, took_s = started.stop()
-        assert (status, took_s < 10) == (0, True), started.printed
+        assert len(processes_of(consortium.folder)) >= (4 if PROXY == "nginx" else 3)
+        assert started.stop() == 0, started.printed
         assert processes_of(consortium.folder) == []
     ended = add_site(consortium, make_card("lyon"), tmp_path)
     assert ended.returncode == 3
@@ -198,11 +204,11 @@ def test_what_a_killed_coordinator_left_behind_does_not_stop_the_next(tmp_path):
     try:
         first.wait_until_ready()
         os.kill(first._process.pid, signal.SIGKILL)
-        first._process.wait(10)
+        first._process.wait(GENEROUS_S)
         with running(consortium) as second:
             assert "Ready:" in second.printed
-            assert second.stop()[0] == 0
-        wait_for(lambda: processes_of(consortium.folder) == [], 10)
+            assert second.stop() == 0
+        wait_for(lambda: processes_of(consortium.folder) == [])
     finally:
         first.end()
 
@@ -224,35 +230,52 @@ def open_proxy(tmp_path):
                 location / {{ proxy_pass https://{consortium.superlink_address}; }}
             }}
         }}""")
-    command = [shutil.which("nginx", path="/usr/sbin:/usr/bin:/usr/local/bin"), "-c", str(tmp_path / "open.conf")]
+    command = [NGINX, "-c", str(tmp_path / "open.conf")]
     process = subprocess.Popen([*command, "-e", str(tmp_path / "open.log")], start_new_session=True)
     try:
         yield consortium
     finally:
         os.killpg(process.pid, signal.SIGTERM)
-        process.wait(10)
+        process.wait(GENEROUS_S)
 
 
+@needs_nginx
 def test_up_refuses_behind_a_proxy_that_passes_everything(open_proxy):
     started = Running(open_proxy, "external")
     try:
-        began = time.monotonic()
         assert started.wait() == 3, started.printed
-        assert time.monotonic() - began < 60
         for told in ("answers what it must refuse", "/v1/control/list-nodes (200)", "/health (200)", "proxy/site.conf"):
             assert told in started.printed
         assert "Ready" not in started.printed
-        nginx = [one for one in processes_of(open_proxy.folder) if b"nginx" not in command_line(one)]
-        assert nginx == []
+        assert [one for one in processes_of(open_proxy.folder) if "nginx" not in command_line(one)] == []
     finally:
         started.end()
 
 
+@pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="needs Linux")
 def test_up_without_a_proxy_serves_this_machine_alone(tmp_path):
     with running(found(tmp_path / "coordinator"), "none") as started:
         assert f"connect to {started.consortium.superlink_address}" in started.printed
         assert "nginx" not in started.printed
-        assert started.stop()[0] == 0
+        warning = next(line for line in started.printed.splitlines() if line.startswith("Warning: there is no proxy."))
+        assert "every account on it can register sites and submit runs" in warning
+        assert "never with real hospitals" in warning
+        listening = addresses_listened_on(processes_of(started.consortium.folder))
+        assert set(listening) == {("127.0.0.1", port) for port in vars(started.consortium.settings.loopback).values()}
+        assert started.stop() == 0
+
+
+def test_without_a_proxy_every_account_of_this_machine_can_submit_runs(tmp_path):
+    """The page says so: whoever changes this changes the page and the warning."""
+    consortium = found(tmp_path / "coordinator")
+    (tmp_path / "config.toml").write_text(
+        f'[superlink.out]\naddress = "{consortium.superlink_address}"\n'
+        f'root-certificates = "{consortium.public / "ca.crt"}"\n'
+    )
+    with running(consortium, "none"):
+        command = Command((program("flwr"), "list", "out", "--format", "json"), flower_settings(tmp_path))
+        ended = finished(command)
+    assert json.loads(ended.stdout)["success"] is True, ended.stdout
 
 
 def test_up_refuses_when_no_proxy_answers(tmp_path):
@@ -263,10 +286,3 @@ def test_up_refuses_when_no_proxy_answers(tmp_path):
         assert processes_of(started.consortium.folder) == []
     finally:
         started.end()
-
-
-def command_line(pid):
-    try:
-        return subprocess.run(["ps", "-o", "args=", "-p", str(pid)], capture_output=True, check=True).stdout
-    except subprocess.CalledProcessError:
-        return b""

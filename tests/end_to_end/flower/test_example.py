@@ -1,5 +1,6 @@
 """The example consortium does what the README says, and leaves nothing behind."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -8,22 +9,40 @@ import pytest
 
 pytest.importorskip("flwr", reason="the extra flower is not installed")
 
-from coordinators import processes_of
+from support.processes import addresses_listened_on, command_line, processes_of
+from support.proxies import NGINX, needs_nginx
+from support.waiting import GENEROUS_S
 
 SCRIPT = Path(__file__).parents[3] / "examples" / "consortium" / "consortium.py"
 pytestmark = pytest.mark.slow
 
 
-def run(command, folder):
-    told = [sys.executable, str(SCRIPT), command, "--folder", str(folder)]
-    return subprocess.run(told, capture_output=True, text=True, timeout=400, check=False)
+def path_of(proxy):
+    """Return a PATH on which nginx is, or is not."""
+    folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    if proxy == "nginx":
+        return os.pathsep.join([*folders, str(Path(NGINX).parent)])
+    return os.pathsep.join(folder for folder in folders if not (Path(folder) / "nginx").exists())
 
 
-def test_it_starts_runs_the_study_and_stops_with_one_command_each(tmp_path):
+def run(command, folder, proxy="none"):
+    arguments = [sys.executable, str(SCRIPT), command, "--folder", str(folder)]
+    environment = {**os.environ, "PATH": path_of(proxy)}
+    limit_s = 3 * GENEROUS_S  # up runs a dozen commands, one after the other
+    return subprocess.run(arguments, env=environment, capture_output=True, text=True, timeout=limit_s, check=False)
+
+
+@pytest.mark.parametrize("proxy", ["none", pytest.param("nginx", marks=needs_nginx)])
+def test_it_starts_runs_the_study_and_stops_with_one_command_each(tmp_path, proxy):
     folder = tmp_path / "consortium"
     try:
-        up = run("up", folder)
+        up = run("up", folder, proxy)
         assert up.returncode == 0, up.stdout + up.stderr
+        log = (folder / "coordinator.log").read_text()
+        assert ("there is no proxy" in up.stdout) == ("Warning: there is no proxy." in log) == (proxy == "none")
+        assert any("nginx" in command_line(pid) for pid in processes_of(folder)) == (proxy == "nginx")
+        if Path("/proc/net/tcp").exists():
+            assert {address for address, _ in addresses_listened_on(processes_of(folder))} == {"127.0.0.1"}
         assert "fit_shared" in up.stdout.rpartition("from its own ledger")[2]
         same, report, end = up.stdout.splitlines()[-3:]
         assert same == "The same numbers, bit by bit: yes"

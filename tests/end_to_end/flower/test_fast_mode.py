@@ -11,12 +11,13 @@ import pytest
 
 pytest.importorskip("flwr")
 
-from flower_fleet import BIN, Fleet, end, make_authority, make_key, wait_until
 from multicentre.engines.flower.bridge import Bridge
 from multicentre.engines.flower.handshake import run_config
 from multicentre.engines.flower.internal import self_test
 from multicentre.engines.remote.carrier import Unreachable
 from multicentre.federation.errors import ConfigurationError
+from support.flower_fleet import BIN, Fleet, end, make_authority, make_key
+from support.waiting import GENEROUS_S, wait_for
 
 pytestmark = [
     pytest.mark.slow,
@@ -25,7 +26,6 @@ pytestmark = [
 
 SITES = ("lyon", "nantes")
 SECRET = "patient 12345"
-REPLY_S = 60.0
 
 
 class Study:
@@ -49,12 +49,12 @@ class Study:
             environment=self.fleet.environment,
         )
 
-    def ask(self, letters, bridge: Bridge | None = None, wait_s: float = REPLY_S):
+    def ask(self, letters, bridge: Bridge | None = None, wait_s: float = GENEROUS_S):
         bridge = bridge or self.bridge
         bridge.send(letters)
         return self.collect(set(letters), bridge, wait_s)
 
-    def collect(self, sites: set[str], bridge: Bridge | None = None, wait_s: float = REPLY_S):
+    def collect(self, sites: set[str], bridge: Bridge | None = None, wait_s: float = GENEROUS_S):
         came: dict[str, object] = {}
         limit = time.monotonic() + wait_s
         while set(came) < sites:
@@ -66,10 +66,10 @@ class Study:
         end(self.agents[site])
         said = self.fleet.told(site).count("Connected")
         self.agents[site] = self.fleet.agent(site, self.approved, **extra)
-        wait_until(lambda: self.fleet.told(site).count("Connected") > said)
+        wait_for(lambda: self.fleet.told(site).count("Connected") > said)
 
     def wait_for(self, site: str, line: str) -> None:
-        wait_until(lambda: line in self.fleet.told(site))
+        wait_for(lambda: line in self.fleet.told(site))
 
     def close(self) -> None:
         try:
@@ -121,9 +121,9 @@ def test_text_of_an_exception_does_not_leave(study) -> None:
 
 def test_site_that_dies_at_a_letter_says_so_when_it_is_back(study) -> None:
     study.bridge.send({"lyon": b"die "})
-    study.agents["lyon"].wait(REPLY_S)
+    study.agents["lyon"].wait(GENEROUS_S)
     study.restart("lyon")
-    assert study.collect({"lyon"}, wait_s=25.0) == {"lyon": Unreachable("stopped")}
+    assert study.collect({"lyon"}) == {"lyon": Unreachable("stopped")}
     assert study.ask({"lyon": b"back"}) == {"lyon": b"back"}
 
 
@@ -135,11 +135,11 @@ def test_site_that_forgot_is_let_in_once_it_was_silent(study) -> None:
 
 
 def test_stop_ends_a_site_at_work(study) -> None:
-    study.bridge.send({"lyon": b"sleep 30"})
-    study.wait_for("lyon", "Connected")
-    time.sleep(2.0)
+    begun = study.fleet.told("lyon").count("At a letter.")
+    study.bridge.send({"lyon": b"sleep 3600"})
+    wait_for(lambda: study.fleet.told("lyon").count("At a letter.") > begun)
     study.agents["lyon"].send_signal(signal.SIGTERM)
-    assert study.agents["lyon"].wait(15.0) == 0
+    assert study.agents["lyon"].wait(GENEROUS_S) == 0
     assert study.collect({"lyon"}) == {"lyon": Unreachable("offline")}
     study.restart("lyon")
 
@@ -157,7 +157,7 @@ def test_bundle_that_is_not_approved_is_refused(study) -> None:
 def test_key_that_is_not_registered_is_an_error(study) -> None:
     make_key(study.fleet.folder / "stranger")
     agent = study.fleet.agent("stranger", study.approved, AGENT_PATIENCE_S="1")
-    assert agent.wait(REPLY_S) == ConfigurationError.exit_code
+    assert agent.wait(GENEROUS_S) == ConfigurationError.exit_code
     assert "does not know this site's key" in study.fleet.told("stranger")
 
 
@@ -165,7 +165,7 @@ def test_authority_of_another_study_is_an_error(study, tmp_path) -> None:
     make_authority(tmp_path)
     make_key(study.fleet.folder / "misled")
     agent = study.fleet.agent("misled", study.approved, authority=tmp_path / "ca.crt")
-    assert agent.wait(REPLY_S) == ConfigurationError.exit_code
+    assert agent.wait(GENEROUS_S) == ConfigurationError.exit_code
     assert "does not come from the study's authority" in study.fleet.told("misled")
 
 
@@ -179,20 +179,21 @@ def test_proxy_of_the_hospital_is_used(study) -> None:
 
 def test_200_megabytes_go_there_and_back(study) -> None:
     letter = b"turn " + os.urandom(200 * 2**20)
-    came = study.ask({"lyon": letter}, wait_s=300.0)
+    came = study.ask({"lyon": letter})
     assert came["lyon"] == letter[::-1]
 
 
 def test_superlink_that_is_killed_and_started_again_is_found_again(study) -> None:
+    begun = study.fleet.told("lyon").count("At a letter.")
     study.bridge.send({"lyon": b"sleep 6"})
-    time.sleep(3.0)
+    wait_for(lambda: study.fleet.told("lyon").count("At a letter.") > begun)
     study.fleet.kill()
     assert study.collect({"lyon"}) == {"lyon": Unreachable("lost")}
     study.fleet.start()
-    wait_until(lambda: all("can be reached again" in study.fleet.told(site) for site in SITES))
+    wait_for(lambda: all("can be reached again" in study.fleet.told(site) for site in SITES))
     letters = dict.fromkeys(SITES, b"after all")
-    limit = time.monotonic() + 180.0
-    while (came := study.ask(letters, wait_s=180.0)) != letters:
+    limit = time.monotonic() + GENEROUS_S
+    while (came := study.ask(letters)) != letters:
         assert time.monotonic() < limit, came
         time.sleep(1.0)
 

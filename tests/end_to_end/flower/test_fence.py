@@ -2,22 +2,19 @@
 
 import http.client
 import json
-import shutil
 import ssl
-import subprocess
 
 import pytest
 
-from coordinators import call, found, make_key, running
 from multicentre.deployment.commands import Command, flower_settings, program
 from multicentre.deployment.probe import FENCED
 from multicentre.deployment.proxy import FLEET_ROUTES
+from support.coordinators import call, finished, found, make_key, running
+from support.proxies import needs_nginx
+from support.waiting import GENEROUS_S
 
 pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(shutil.which("nginx", path="/usr/sbin:/usr/bin:/usr/local/bin") is None, reason="no nginx here"),
-]
+pytestmark = [pytest.mark.slow, needs_nginx]
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +27,7 @@ def consortium(tmp_path_factory):
 
 def ask_public(consortium, method, route):
     context = ssl.create_default_context(cafile=consortium.public / "ca.crt")
-    connection = http.client.HTTPSConnection("127.0.0.1", consortium.settings.port, timeout=20, context=context)
+    connection = http.client.HTTPSConnection("127.0.0.1", consortium.settings.port, timeout=GENEROUS_S, context=context)
     try:
         headers = {"Content-Type": "application/protobuf"}
         connection.request(method, route, body=b"" if method == "POST" else None, headers=headers)
@@ -62,9 +59,7 @@ def test_outsider_with_the_authority_registers_no_site_and_lists_no_run(consorti
     (tmp_path / "mine.pub").write_text(make_key())
     for arguments in (["supernode", "register", str(tmp_path / "mine.pub"), "out"], ["list", "out"]):
         command = Command((program("flwr"), *arguments, "--format", "json"), flower_settings(tmp_path))
-        ended = subprocess.run(
-            command.arguments, env=command.environment(), capture_output=True, text=True, timeout=60, check=False
-        )
+        ended = finished(command)
         assert json.loads(ended.stdout)["success"] is False
         assert "404" in ended.stdout
     listed = call("coordinator", "sites", "--folder", consortium.folder, "--json")

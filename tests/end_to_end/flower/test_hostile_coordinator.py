@@ -2,23 +2,20 @@
 
 import hashlib
 import json
-import shutil
 import subprocess
 from dataclasses import replace
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from coordinators import add_site, found, make_card, running, supernode, wait_for
 from multicentre.deployment.bundle import APP, APP_ID, Bundle, checked_content, sign_app, write_bundle
 from multicentre.deployment.release import ReleaseKey
 from multicentre.federation.errors import IntegrityError
+from support.coordinators import add_site, finished, found, make_card, running, supernode
+from support.waiting import GENEROUS_S, wait_for
 
 pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(shutil.which("nginx", path="/usr/sbin:/usr/bin:/usr/local/bin") is None, reason="no nginx here"),
-]
+pytestmark = pytest.mark.slow
 NOT_VERIFIED = 7
 
 SERVER = """
@@ -44,7 +41,9 @@ def main(grid, context):
             pending.discard(reply.metadata.reply_to_message_id)
             codes.append(reply.error.code if reply.has_error() else 0)
         time.sleep(0.2)
-    Path(str(context.run_config["out"])).write_text(json.dumps(codes))
+    out = Path(str(context.run_config["out"]))
+    out.with_suffix(".new").write_text(json.dumps(codes))
+    out.with_suffix(".new").replace(out)
 """
 CLIENT = """
 from pathlib import Path
@@ -110,7 +109,7 @@ def intruder(consortium, real, place):
     (app / "intruder" / "server.py").write_text(SERVER.format())
     (app / "intruder" / "client.py").write_text(CLIENT.format(mark=str(place / "PWNED")))
     command = consortium.command("flwr", "build", "--app", str(app))
-    subprocess.run(command.arguments, env=command.environment(), cwd=place, check=True, timeout=60)
+    subprocess.run(command.arguments, env=command.environment(), cwd=place, check=True, timeout=GENEROUS_S)
     (built,) = place.glob("*.fab")
     return app, Bundle(real.version, built.read_bytes())
 
@@ -121,12 +120,9 @@ def run_app(consortium, place, app):
     for old in (out, place / "PWNED"):
         old.unlink(missing_ok=True)
     command = consortium.command("flwr", "run", app, "consortium", "-c", f"out={json.dumps(str(out))}", "--format=json")
-    ended = subprocess.run(
-        command.arguments, env=command.environment(), cwd=place, capture_output=True, text=True, timeout=60, check=False
-    )
+    ended = finished(command, cwd=place)
     assert json.loads(ended.stdout)["success"] is True, ended.stdout
-    wait_for(out.exists, 120)
-    wait_for(out.read_text, 5)
+    wait_for(out.exists)
     return json.loads(out.read_text())
 
 

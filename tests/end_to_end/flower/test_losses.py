@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import signal
 import time
 from pathlib import Path
@@ -10,9 +9,20 @@ from types import SimpleNamespace
 
 import pytest
 
-from consortia import MARKER, SITES, Consortium, in_one_process, model_of, model_without, numbers_of, releases_in
-from coordinators import processes_of, wait_for
 from multicentre.federation.errors import QuorumLost
+from support.consortia import (
+    MARKER,
+    SITES,
+    Consortium,
+    in_one_process,
+    model_of,
+    model_without,
+    numbers_of,
+    releases_in,
+)
+from support.processes import processes_of
+from support.proxies import PROXY
+from support.waiting import wait_for
 
 pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 
@@ -23,9 +33,8 @@ pytestmark = [
     pytest.mark.skipif(self_test() is not None, reason="the installed flwr offers no fast mode"),
     pytest.mark.skipif(not Path("/proc/net/unix").exists(), reason="needs Linux"),
 ]
-PROXY = "nginx" if shutil.which("nginx", path="/usr/sbin:/usr/bin:/usr/local/bin") else "none"
 RELAYED = "turin"
-BREAKING = (str(Path(__file__).parents[2] / "breaking_site.py"),)
+BREAKING = (str(Path(__file__).parents[2] / "support" / "breaking_site.py"),)
 FIRST_ROUND = 8  # releases of a site once it has answered the first round of a fit; seven are asked before
 INTERRUPTED = 130
 
@@ -88,7 +97,7 @@ def killed(whole):
     every = whole.study("every-site", rounds=14, run="patience_s = 4.0")
     folds = '[validation]\nfolds = 2\nstrategy = "random"\nallow_leakage = true\nscores = ["neg_mean_absolute_error"]'
     anew = whole.study("begun-anew", rounds=4, run="quorum = 2", more=folds)
-    relayed = whole.short_study("relayed", ("lyon", RELAYED))
+    relayed = whole.short_study("relayed", ("lyon", "oslo", RELAYED))
     runs = {study: whole.run(study) for study in (relayed, two, every, anew)}
     for study, count in ((anew, 1), (two, FIRST_ROUND), (every, FIRST_ROUND)):
         whole.wait_for_releases(study, "porto", count, runs[study])
@@ -97,7 +106,7 @@ def killed(whole):
     porto.kill()
     whole.wait_for_releases(relayed, RELAYED, 1, runs[relayed])
     turin.stop()
-    wait_for(lambda: turin.at_its_desk > 1, 120.0)
+    wait_for(lambda: turin.at_its_desk > 1)
     os.kill(turin.supernode, signal.SIGKILL)
     turin.go_on()
     for study in (two, every):
@@ -222,7 +231,7 @@ def test_an_interrupted_run_is_taken_up_again_after_the_coordinator_was_down(who
     assert run.facts["status"] == "interrupted"
     assert all(site.process.runs for site in whole.sites.values())
     came_back = {name: whole.sites[name].process.printed.count("can be reached again") for name in SITES}
-    assert whole.up.stop()[0] == 0
+    assert whole.up.stop() == 0
     assert processes_of(whole.coordinator.folder) == []
     whole.restart()
     again = whole.resume(run)

@@ -7,23 +7,24 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
-from coordinators import call, found, processes_of, running, wait_for
 from multicentre.deployment.approvals import read_approvals
 from multicentre.deployment.site import read_site
-from real_sites import set_terms
-from studies_toy import STUDY, write_study
+from support.coordinators import call, found, running
+from support.processes import command_line, processes_of
+from support.proxies import address_of
+from support.real_sites import set_terms
+from support.studies_toy import STUDY, write_study
+from support.waiting import GENEROUS_S, wait_for
 
 pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(shutil.which("nginx", path="/usr/sbin:/usr/bin:/usr/local/bin") is None, reason="no nginx here"),
-]
-STUDY_HERE = STUDY.replace('"toy"', '"fed-mv-ppca"').replace("n_rounds = 6", "max_rounds = 5\nn_components = 1")
-CONNECTED_WITHIN_S = 150.0
+pytestmark = pytest.mark.slow
+UNMASKED = "\n[privacy]\nsecure_sum = false\n"
+STUDY_HERE = (
+    STUDY.replace('"toy"', '"fed-mv-ppca"').replace("n_rounds = 6", "max_rounds = 5\nn_components = 1") + UNMASKED
+)
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +41,7 @@ def lyon(consortium, tmp_path_factory):
     """A site that made its keys, was registered, and approved a study and the bundle."""
     root = tmp_path_factory.mktemp("h")
     folder = root / "lyon"
-    made = call("site", "keygen", "lyon", "--folder", folder, "--address", consortium.address, "--json")
+    made = call("site", "keygen", "lyon", "--folder", folder, "--address", address_of(consortium), "--json")
     assert made.returncode == 0, made.stderr
     card = json.loads(made.stdout)["card"]
     added = call("coordinator", "add-site", card, "--folder", consortium.folder)
@@ -80,7 +81,7 @@ def site_up(folder, *arguments):
 def stopped(process, folder):
     """Stop a site as its administrator would; return its status once nothing is left of it."""
     process.send_signal(signal.SIGTERM)
-    status = process.wait(30)
+    status = process.wait(GENEROUS_S)
     assert processes_of(folder) == []
     return status
 
@@ -95,7 +96,7 @@ def test_a_site_that_is_ready_has_no_fault(lyon):
 
 def test_the_fast_mode_connects_and_leaves_nothing_behind(consortium, lyon):
     with site_up(lyon) as (process, printed):
-        wait_for(lambda: "Connected" in printed() or process.poll() is not None, CONNECTED_WITHIN_S)
+        wait_for(lambda: "Connected" in printed() or process.poll() is not None)
         assert process.poll() is None, printed()
         assert status_of(consortium, "lyon") == "online"
         again = call("site", "up", "--folder", lyon)
@@ -112,15 +113,13 @@ def test_the_standard_mode_comes_back_after_its_supernode_was_killed(consortium,
         return log.read_text().count("SuperNode ID") if log.exists() else 0
 
     with site_up(lyon, "--mode", "standard") as (process, printed):
-        wait_for(lambda: connected() == 1 or process.poll() is not None, CONNECTED_WITHIN_S)
+        wait_for(lambda: connected() == 1 or process.poll() is not None)
         assert process.poll() is None, printed()
         assert "--trusted-entities" in printed()
         assert "--insecure --runtime-api-address 127.0.0.1:" in printed()  # between two processes of this machine
-        began = time.monotonic()
-        supernode = [pid for pid in processes_of(lyon) if _is_supernode(pid)]
+        supernode = [pid for pid in processes_of(lyon) if "flower-supernode" in command_line(pid)]
         os.kill(supernode[0], signal.SIGKILL)
-        wait_for(lambda: connected() == 2, CONNECTED_WITHIN_S)
-        assert time.monotonic() - began < CONNECTED_WITHIN_S
+        wait_for(lambda: connected() == 2 or process.poll() is not None)
         assert "flower-supernode ended" in printed()
         assert stopped(process, lyon) == 0
 
@@ -129,9 +128,9 @@ def test_a_release_key_that_is_taken_back_ends_what_trusted_it(consortium, lyon)
     (fingerprint,) = read_approvals(read_site(lyon).approved).release_keys
     try:
         with site_up(lyon, "--mode", "standard") as (process, printed):
-            wait_for(lambda: "flower-supernode" in printed() or process.poll() is not None, CONNECTED_WITHIN_S)
+            wait_for(lambda: "flower-supernode" in printed() or process.poll() is not None)
             assert call("site", "approve", "--revoke", fingerprint, "--folder", lyon).returncode == 0
-            wait_for(lambda: process.poll() is not None, CONNECTED_WITHIN_S)
+            wait_for(lambda: process.poll() is not None)
             assert process.returncode == 3
             assert "no release key is approved" in printed()
         assert not processes_of(lyon)
@@ -141,11 +140,11 @@ def test_a_release_key_that_is_taken_back_ends_what_trusted_it(consortium, lyon)
 
 def test_a_key_that_the_coordinator_does_not_know_is_told(consortium, tmp_path):
     folder = tmp_path / "nice"
-    call("site", "keygen", "nice", "--folder", folder, "--address", consortium.address)
+    call("site", "keygen", "nice", "--folder", folder, "--address", address_of(consortium))
     shutil.copy(consortium.public / "ca.crt", folder / "ca.crt")
     call("site", "approve", consortium.public / "release.pub", "--folder", folder, "--yes")
     with site_up(folder, "--mode", "standard") as (process, printed):
-        wait_for(lambda: "is started again" in printed(), CONNECTED_WITHIN_S)
+        wait_for(lambda: "is started again" in printed() or process.poll() is not None)
         assert "its key is not registered" in printed() or "does not know this site's key" in printed()
         assert stopped(process, folder) == 0
 
@@ -158,8 +157,3 @@ def test_a_site_does_not_go_up_over_plain_http(lyon):
         set_terms(lyon, 'address = "http://', 'address = "')
     assert ended.returncode == 3
     assert "https" in ended.stderr
-
-
-def _is_supernode(pid):
-    told = subprocess.run(["ps", "-o", "args=", "-p", str(pid)], capture_output=True, text=True, check=False).stdout
-    return "flower-supernode" in told

@@ -16,8 +16,8 @@ def simulated(n=200):
     return {f"site-{i}": mc.datasets.simulate_survival(n + 40 * i, seed=i, competing=True) for i in range(3)}
 
 
-def fit(sites, *arguments, policy=None, secure_sum=True, **options):
-    federation = mc.Federation.in_process(sites, policy=policy, secure_sum=secure_sum)
+def fit(sites, *arguments, policy=None, **options):
+    federation = mc.Federation.in_process(sites, policy=policy)
     return AalenJohansen(*arguments, **options).fit(federation)
 
 
@@ -34,13 +34,14 @@ def test_incidences_and_survival_add_to_one():
 
 def test_the_grid_is_that_of_all_causes():
     sites = simulated()
-    model = fit(sites, times="exact", policy=OPEN, secure_sum=False)
+    model = fit(sites, times="exact", policy=OPEN)
     every = np.concatenate([data.time[data.event > 0] for data in sites.values()])
     np.testing.assert_array_equal(model.times_, np.unique(every))
     totals = np.sum([[(data.event == cause).sum() for cause in (1, 2)] for data in sites.values()], axis=0)
     np.testing.assert_array_equal(model.events_.sum(axis=(0, 2)), totals)
 
 
+@pytest.mark.slow
 def test_the_variance_is_the_spread_over_samples():
     rng = np.random.default_rng(4)
     found, variances = [], {"delta": [], "aalen": []}
@@ -60,17 +61,10 @@ def test_the_variance_is_the_spread_over_samples():
         assert np.mean(values) == pytest.approx(np.var(found), rel=0.12)
 
 
-def test_clear_sums_are_close_to_masked_ones():
-    sites = simulated(300)
-    clear = fit(sites, n_times=16, secure_sum=False)
-    masked = fit(sites, times=clear.times_)
-    assert np.abs(clear.incidence_ - masked.incidence_).max() < 0.03
-
-
 def test_a_cause_that_is_not_named_ends_the_follow_up():
     sites = simulated()
-    one = fit(sites, causes=(2,), times="exact", policy=OPEN, secure_sum=False)
-    both = fit(sites, times="exact", policy=OPEN, secure_sum=False)
+    one = fit(sites, causes=(2,), times="exact", policy=OPEN)
+    both = fit(sites, times="exact", policy=OPEN)
     assert (one.incidence_[0, 0, 5:] > both.incidence_[0, 1, 5:]).any()
     np.testing.assert_allclose(one.cumulative_hazard_[0, 0], both.cumulative_hazard_[0, 1])
 

@@ -8,7 +8,8 @@ from multicentre.analytics import KaplanMeier
 from multicentre.analytics.kaplan_meier import maths
 from multicentre.exhibits import Curves, Table, read_exhibit
 from multicentre.federation.coordinator import Federation
-from multicentre.federation.errors import ConfigurationError, DataError, DisclosureWarning
+from multicentre.federation.errors import ConfigurationError, DataError
+from multicentre.missing import GAP_STEPS
 from multicentre.reports.alternatives import describe
 from multicentre.reports.figures import draw
 
@@ -24,7 +25,7 @@ def one_column(time, event, group=None):
     return mc.data.SurvivalData(np.asarray(group, float)[:, None], time, event, columns=["arm"])
 
 
-def fit(sites, *arguments, policy=None, secure_sum=False, **options):
+def fit(sites, *arguments, policy=None, secure_sum=True, **options):
     return KaplanMeier(*arguments, **options).fit(mc.Federation.in_process(sites, policy=policy, secure_sum=secure_sum))
 
 
@@ -67,7 +68,7 @@ def test_a_median_that_was_not_reached_is_nan():
 
 
 def test_differences_of_restricted_means():
-    model = fit(simulated(), "x2", secure_sum=True)
+    model = fit(simulated(), "x2")
     one, other = model.restricted_mean(20.0)["0"], model.restricted_mean(20.0)["1"]
     difference = model.rmst_difference("0", "1", 20.0)
     assert difference.value == pytest.approx(one.value - other.value)
@@ -99,7 +100,6 @@ def test_an_unknown_column_is_refused_before_anything_is_counted():
         fit(simulated(), "arm")
 
 
-@pytest.mark.filterwarnings("ignore::multicentre.federation.errors.DisclosureWarning")
 def test_odd_sites():
     rng = np.random.default_rng(0)
     time = rng.exponential(10.0, 60)
@@ -108,47 +108,24 @@ def test_odd_sites():
         "one group": one_column(time + 1, np.ones(60), np.ones(60)),
         "usual": one_column(time + 2, rng.integers(0, 2, 60), rng.integers(0, 2, 60)),
     }
-    for secure in (False, True):
-        model = fit(sites, "arm", secure_sum=secure, n_times=8)
-        assert sum(model.n_patients_.values()) + model.n_left_out_ == 180
-        assert (np.diff(model.survival_, axis=1) <= 1e-12).all()
-        assert ((model.survival_ >= 0) & (model.survival_ <= 1)).all()
+    model = fit(sites, "arm", n_times=8)
+    assert sum(model.n_patients_.values()) == 180
+    assert model.n_left_out_ == 0
+    assert (np.diff(model.survival_, axis=1) <= 1e-12).all()
+    assert ((model.survival_ >= 0) & (model.survival_ <= 1)).all()
     assert model.n_patients_["1"] > 60
 
 
 def test_no_event_anywhere_and_an_empty_group_are_named():
     with pytest.raises(DataError, match="has an event"):
-        fit({"a": one_column(np.arange(30.0), np.zeros(30))})
+        fit({"a": one_column(np.arange(30.0), np.zeros(30))}, policy=OPEN)
     with pytest.raises(DataError, match="is in 1"):
-        fit({"a": one_column(np.arange(30.0), np.ones(30))}, "arm")
+        fit({"a": one_column(np.arange(30.0), np.ones(30))}, "arm", policy=OPEN)
 
 
 def test_one_site_is_enough():
-    model = fit({"alone": mc.datasets.simulate_survival(200, seed=1)})
+    model = fit({"alone": mc.datasets.simulate_survival(200, seed=1)}, policy=OPEN)
     assert model.n_patients_ == {"all": 200}
-
-
-def test_those_whose_group_is_not_known_are_in_none():
-    rng = np.random.default_rng(1)
-    arm = rng.integers(0, 2, 300).astype(float)
-    arm[:30] = np.nan
-    with pytest.warns(DisclosureWarning, match="30 patients are left out"):
-        model = fit({"a": one_column(rng.exponential(5.0, 300), rng.integers(0, 2, 300), arm)}, "arm")
-    assert model.n_left_out_ == 30
-
-
-def test_small_groups_are_left_out_in_clear_and_counted_under_a_mask():
-    rng = np.random.default_rng(2)
-    sites = {
-        name: one_column(rng.exponential(5.0, 80), rng.integers(0, 2, 80), np.arange(80) < n)
-        for name, n in [("a", 5), ("b", 40), ("c", 40)]
-    }
-    with pytest.warns(DisclosureWarning, match="left out"):
-        clear = fit(sites, "arm")
-    masked = fit(sites, "arm", secure_sum=True)
-    assert clear.n_patients_["1"] == 80
-    assert masked.n_patients_["1"] == 85
-    assert masked.n_left_out_ == 0
 
 
 @pytest.mark.parametrize("times", [None, [5.0, 10.0, 20.0, 40.0]], ids=["quantiles", "given"])
@@ -165,7 +142,7 @@ def test_no_recorded_time_leaves_a_site(monkeypatch, secure, times):
 
     monkeypatch.setattr(Federation, "collect", listen)
     sites = simulated()
-    model = fit(sites, "x2", times=times, secure_sum=secure)
+    model = fit(sites, "x2", times=times, secure_sum=secure, policy=mc.Policy(min_patients=0))
     model.by_site()
     numbers = np.concatenate([np.ravel(np.asarray(v, float)) for v in seen if np.asarray(v).dtype.kind in "iuf"])
     recorded = np.concatenate([data.time for data in sites.values()])
@@ -175,32 +152,18 @@ def test_no_recorded_time_leaves_a_site(monkeypatch, secure, times):
     assert np.isin(told.times_, recorded).all()
 
 
-def test_curves_by_site_are_joined_answers_of_each():
+def test_curves_by_site_are_those_of_its_patients_at_recorded_times():
     sites = simulated()
-    model = fit(sites, secure_sum=True, n_times=16)
-    found = model.by_site()
-    assert list(found) == list(sites)
+    found = fit(sites, times="exact", policy=OPEN).by_site()
     for site, curves in found.items():
-        alone = fit({site: sites[site]}, times=model.times_.tolist(), policy=mc.Policy(min_patients=0))
-        assert np.abs(curves.survival - alone.survival_).mean() < 0.02
-        assert curves.table.n_patients[0] == len(sites[site])
-    exact = fit(sites, times="exact", policy=OPEN).by_site()
-    np.testing.assert_allclose(exact["site-0"].table.n_patients, len(sites["site-0"]))
-
-
-def test_a_clear_sum_is_close_to_a_masked_one():
-    sites = simulated(300)
-    clear = fit(sites)
-    masked = fit(sites, times=clear.times_, secure_sum=True)
-    assert 0 < np.abs(clear.survival_ - masked.survival_).max() < 0.02
-    assert np.abs(clear.survival_ - masked.survival_).mean() < 0.005
-    assert clear.median_["all"].value == pytest.approx(masked.median_["all"].value, rel=0.06)
-    assert clear.n_left_out_ == 0
+        alone = fit({site: sites[site]}, times="exact", policy=OPEN)
+        assert curves.table.n_patients.tolist() == [len(sites[site])]
+        np.testing.assert_allclose(curves.survival_at(alone.times_), alone.survival_, rtol=1e-12)
 
 
 def test_assessment_is_the_distance_to_the_curves_of_others():
     sites = simulated()
-    model = fit(sites, "x2", secure_sum=True)
+    model = fit(sites, "x2")
     pooled = mc.data.SurvivalData(
         np.concatenate([d.X for d in sites.values()]),
         np.concatenate([d.time for d in sites.values()]),
@@ -211,7 +174,7 @@ def test_assessment_is_the_distance_to_the_curves_of_others():
 
 
 def test_a_saved_model_is_the_same(tmp_path):
-    model = fit(simulated(), "x2", secure_sum=True, times=np.array([5.0, 10.0, 30.0]))
+    model = fit(simulated(), "x2", times=np.array([5.0, 10.0, 30.0]))
     model.save(tmp_path)
     back = KaplanMeier.load(tmp_path)
     np.testing.assert_array_equal(back.survival_, model.survival_)
@@ -220,18 +183,18 @@ def test_a_saved_model_is_the_same(tmp_path):
 
 
 def test_only_the_steps_that_were_named_are_asked():
-    federation = mc.Federation.in_process(simulated(), policy=OPEN)
+    federation = mc.Federation.in_process(simulated(), policy=OPEN, secure_sum=False)
     for options in ({}, {"times": "exact"}, {"times": [5.0, 20.0]}):
         model = KaplanMeier(**options)
         before = {site: len(ledger.entries) for site, ledger in federation.ledgers.items()}
         model.fit(federation).by_site()
         asked = {e["step"] for site, ledger in federation.ledgers.items() for e in ledger.entries[before[site] :]}
         assert asked <= model.asked_steps()
-        assert model.asked_steps() - asked <= {"describe", "agree"}
+        assert model.asked_steps() - asked <= {"describe", "agree"} | GAP_STEPS
 
 
 def test_what_is_shown():
-    model = fit(simulated(), "x2", secure_sum=True)
+    model = fit(simulated(), "x2")
     figure, table = model.exhibits({}, {})
     assert isinstance(figure, Curves)
     assert isinstance(table, Table)
@@ -248,7 +211,7 @@ def test_what_is_shown():
 
 
 def test_the_frame_has_a_row_for_each_group_and_time():
-    model = fit(simulated(), "x2", secure_sum=True, n_times=8)
+    model = fit(simulated(), "x2", n_times=8)
     frame = model.to_frame()
     assert len(frame) == 2 * len(model.times_)
     assert frame.loc[frame.group == "1", "survival"].to_numpy() == pytest.approx(model.survival_[1])

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import multicentre as mc
 from multicentre.analytics.kaplan_meier.site import KaplanMeierSite
-from multicentre.analytics.tables.counting import count_table, join_places, join_table
+from multicentre.analytics.tables.counting import count_table
 from multicentre.analytics.tables.groups import check_groups, find_groups, find_members
 from multicentre.analytics.tables.messages import ByGroup, TableMemory
 from multicentre.analytics.tables.risk import RiskTable
@@ -44,61 +44,6 @@ def test_those_who_leave_between_two_times_of_a_coarse_grid_count_half():
     assert table.at_risk.tolist() == [[4.5, 1.0]]
     assert table.censored.tolist() == [[2.0, 0.0]]
     assert table.count_at(np.array([0.0, 2.0, 3.0, 9.0])).tolist() == [[5.0, 2.0, 1.0, 1.0]]
-
-
-rows = st.lists(st.integers(0, 9) | st.integers(10, 80), min_size=1, max_size=40).map(np.array)
-
-
-@given(rows, st.integers(2, 20))
-def test_joined_numbers_rest_on_enough_patients_and_lose_none(row, least):
-    numbers, behind = join_places(row, least, np.ones(len(row), dtype=bool))
-    assert (numbers >= 0).all()
-    if row.sum() < least:
-        assert not numbers.any()
-        assert behind == []
-    else:
-        assert numbers.sum() == pytest.approx(row.sum())
-        assert sum(behind) == row.sum()
-        assert min(behind) >= least
-
-
-def test_where_patients_stand_within_a_joined_number_does_not_show():
-    one, other = (
-        join_places(np.array(row), 12, np.ones(6, bool))[0] for row in ([3, 0, 4, 0, 5, 1], [0, 6, 0, 2, 4, 1])
-    )
-    np.testing.assert_array_equal(one, other)
-
-
-@given(st.integers(0, 10**6), st.integers(2, 15))
-def test_numbers_at_risk_of_joined_tables_are_never_wrong(seed, least):
-    rng = np.random.default_rng(seed)
-    time, event, group = rng.exponential(5.0, 150), rng.integers(0, 3, 150), rng.integers(0, 2, 150)
-    grid = np.array([1.0, 2.0, 3.0, 5.0, 8.0, 12.0])
-    events, leaving, fewest = join_table(*count_table(time, event, group, grid, np.array([1, 2]), 2), least)
-    table = RiskTable(("a", "b"), grid, events, leaving, False)
-    assert fewest == 0 or fewest >= least
-    assert (table.at_risk - table.died >= -1e-9).all()
-    assert (np.diff(table.entering, axis=1) <= 1e-9).all()
-    sizes = np.bincount(group, minlength=2)
-    assert (table.n_patients <= sizes + 1e-9).all()
-    left_out = sizes - table.n_patients
-    assert ((np.abs(left_out - sizes) < 1e-9) | (left_out < least)).all()
-
-
-def test_a_group_with_few_events_is_left_out_and_nothing_else_is():
-    events, leaving = np.array([[[4, 5]], [[20, 3]]]), np.array([[30, 0, 0, 0, 30], [3, 0, 0, 0, 3]])
-    joined, left, fewest = join_table(events, leaving, 10)
-    assert not joined[0].any()
-    assert not left[0].any()
-    assert joined[1].tolist() == [[23.0, 0.0]]
-    assert not left[1].any()
-    assert fewest == 23
-
-
-def test_a_large_number_stays_where_it_is():
-    row = np.zeros(9, dtype=int)
-    row[[1, 7]] = 3, 60
-    assert join_places(row, 10, np.ones(9, bool))[0][7] == 63
 
 
 def test_groups_by_a_category():
@@ -163,7 +108,7 @@ def a_site(data, grid, masked=False, least=10):
     part = KaplanMeierSite("lyon", data)
     n_columns = len(data.columns)
     agreed = Agreed(
-        data.columns, "", 1, masked, 1e3, 1e2, grid, np.zeros(n_columns), np.ones(n_columns), np.zeros(0),
+        data.columns, "", 1, 1e3, 1e2, grid, np.zeros(n_columns), np.ones(n_columns), np.zeros(0),
         np.zeros(n_columns + 1, dtype=np.int64),
     )  # fmt: skip
     part.masked, part.least_behind = masked, least
@@ -189,23 +134,29 @@ def test_a_grid_as_fine_as_the_days_is_refused(step, masked):
 @pytest.mark.parametrize("secure", [False, True])
 def test_recorded_times_need_the_policys_permission(secure):
     sites = {name: DATA.take(np.arange(start, start + 100)) for start, name in zip((0, 100, 200), "abc", strict=True)}
-    federation = mc.Federation.in_process(sites, secure_sum=secure)
+    policy = mc.Policy() if secure else mc.Policy(min_patients=0)
+    federation = mc.Federation.in_process(sites, policy=policy, secure_sum=secure)
     for times in ("exact", DAYS):
         with pytest.raises(RefusedByPolicy, match="exact_times"):
             mc.analytics.KaplanMeier(times=times).fit(federation)
 
 
-@pytest.mark.parametrize("n_times", [5, 64, 256])
-def test_what_leaves_in_clear_shows_no_time_of_fewer_patients_than_the_policys(n_times):
-    grid = np.linspace(0.2, 50.0, n_times)
-    answer = a_site(DATA, grid).sum_table(everyone())
-    exact, _ = count_table(DATA.time, DATA.event, np.zeros(300, int), grid, np.array([1]), 1)
-    assert answer.patients >= 10
-    assert answer.events.sum() == pytest.approx(exact.sum())
-    if n_times == 256:
-        runs = np.split(answer.events[0, 0], np.flatnonzero(np.diff(answer.events[0, 0])) + 1)
-        assert all(run.sum() == pytest.approx(0) or run.sum() >= 10 - 1e-9 for run in runs)
-        assert ((exact[0, 0] > 0) & (exact[0, 0] < 10)).sum() > 50
+def test_an_unmasked_table_is_exact_and_rests_on_its_smallest_cell():
+    grid = np.linspace(0.2, 50.0, 5)
+    part, counts = a_site(DATA, grid), count_table(DATA.time, DATA.event, np.zeros(300, int), grid, np.array([1]), 1)
+    for table in (part.sum_table(everyone()), part.tell_table(everyone())):
+        np.testing.assert_array_equal(table.events, counts[0])
+        np.testing.assert_array_equal(table.leaving, counts[1])
+        assert table.patients == min(cell for each in counts for cell in each.ravel() if cell)
+    assert a_site(DATA, grid, masked=True).sum_table(everyone()).patients == 300
+
+
+@pytest.mark.parametrize("n_unknown", [0, 1, 40])
+def test_patients_in_no_group_are_a_cell_of_the_table(n_unknown):
+    arm = np.where(np.arange(90) < n_unknown, np.nan, np.arange(90) % 2)
+    data = mc.data.SurvivalData(arm[:, None], np.full(90, 5.0), np.ones(90), columns=["arm"])
+    ask = ByGroup(("arm", "arm"), np.array([0.0, 1.0]), np.array([1]))
+    assert a_site(data, np.array([5.0])).sum_table(ask).patients == min(filter(None, [n_unknown, 45 - n_unknown // 2]))
 
 
 def test_a_site_answers_for_one_grouping():

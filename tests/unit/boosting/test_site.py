@@ -1,4 +1,4 @@
-"""What a site refuses of a coordinator, and what it lets out in clear."""
+"""What a site refuses of a coordinator, and how many records stand behind its answers."""
 
 from dataclasses import replace
 
@@ -7,10 +7,8 @@ import pytest
 
 import multicentre as mc
 from multicentre.boosting import messages as sent
-from multicentre.boosting.records import Records
 from multicentre.boosting.site import BoostingSite
-from multicentre.boosting.trees import single
-from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused, MessageError, SchemaMismatch
+from multicentre.federation.errors import ConfigurationError, DataError, MessageError, SchemaMismatch
 from multicentre.federation.messages import Nothing
 from multicentre.federation.wire import decode, encode
 
@@ -30,15 +28,14 @@ DATA = mc.data.TableData(X, (X[:, 0] > 0.3).astype(int))
 NUMBERS = mc.data.TableData(X, 50 + X[:, 0], outcome="number")
 START = sent.Start(
     cuts=f4(-1, 0, 1, 0), n_cuts=i4(3, 1), objective="binary:logistic", columns=("x0", "x1"), classes=("0", "1"),
-    base=f4(0), positive=1.0, slope_exponent=-30, curvature_exponent=-30, loss_exponent=-30, masked=False,
+    base=f4(0), positive=1.0, slope_exponent=-30, curvature_exponent=-30, loss_exponent=-30,
 )  # fmt: skip
 LEAF = sent.Trees(i4(0), i4(-1), i4(0), np.zeros(1, dtype=np.uint8), f4(0))
 SPLIT = sent.Trees(i4(0), i4(0, -1, -1), i4(1, 0, 0), np.zeros(3, dtype=np.uint8), f4(0, -1, 1))
 
 
-def begun(data=DATA, start=START, least=0):
+def begun(data=DATA, start=START):
     part = BoostingSite("lyon", data)
-    part.least_behind = least
     part.begin(start)
     return part
 
@@ -171,42 +168,56 @@ def test_sums_are_those_of_the_records():
         assert answer.sums[row, first[2] - 1, 2] == np.isnan(X[here, 1]).sum()
 
 
-def test_in_clear_no_cell_holds_few_records_and_no_split_parts_off_few():
-    least = 10
-    part = begun(least=least)
-    answer = part.sum_gradients(level(SPLIT, wanted=(1, 2)))
-    counts = answer.sums[..., 2]
-    assert counts.sum() == 2 * len(DATA)
-    assert counts[counts > 0].min() >= least
-    assert answer.patients >= least
-    few = replace(SPLIT, cut=i4(-1, 0, 0), column=i4(1, -1, -1), default_left=np.array([1, 0, 0], dtype=np.uint8))
-    parted = begun(least=least).sum_gradients(level(few, wanted=(1, 2))).sums[..., 2]
-    assert parted.sum(axis=1).tolist() == [0, 2 * len(DATA)]
-    records = Records(single(X), DATA.y.astype(np.float32), START, least)
-    assert set(records.find_leaves(few)[0].tolist()) == {2}
-    assert set(Records(single(X), DATA.y.astype(np.float32), START, 1).find_leaves(few)[0].tolist()) == {1, 2}
+def grouped(size):
+    """Return records in groups of the same bins and outcome, the smallest of a given size."""
+    rows = np.array([[-2.0, 0.5], [-0.5, -1.0], [0.5, np.nan], [2.0, 0.5], [2.0, 0.5]])
+    place = np.repeat(np.arange(5), [30, 25, size, 20, 40])
+    return mc.data.TableData(rows[place], np.array([0, 0, 1, 1, 0])[place])
 
 
-def test_an_agreement_for_masked_sums_is_not_answered_in_clear():
-    part = begun(start=replace(START, masked=True), least=10)
-    with pytest.raises(DisclosureRefused):
-        part.sum_gradients(level())
+@pytest.mark.parametrize("size", [9, 10])
+def test_sums_of_every_round_rest_on_the_fewest_records_with_one_set_of_bins_and_one_outcome(size):
+    part = begun(grouped(size))
+    root = part.sum_gradients(level())
+    deeper = part.sum_gradients(level(SPLIT, wanted=(1, 2), done=SPLIT))
+    losses = part.sum_losses(sent.Finished(**SPLIT.fields, since=0))
+    assert root.patients == deeper.patients == losses.patients == size
     part.masked = True
-    assert (part.sum_gradients(level()).sums[..., 2] == 7).any()
+    assert part.sum_losses(sent.Finished(**SPLIT.fields, since=0)).patients == 115 + size
 
 
-def test_classes_of_few_are_joined_in_clear():
-    rare = mc.data.TableData(X, (np.arange(120) < 4).astype(int))
-    part = BoostingSite("lyon", rare)
+def test_records_of_two_outcomes_in_the_same_bins_are_two_groups():
+    data = grouped(10)
+    y = data.y.copy()
+    y[np.flatnonzero(data.X[:, 0] == -2.0)[:3]] = 1
+    assert begun(mc.data.TableData(data.X, y)).sum_gradients(level()).patients == 3
+
+
+def test_sums_are_the_same_under_a_mask_and_without():
+    part = begun()
     part.least_behind = 10
-    assert part.count_classes(sent.OfClasses(2)).counts.tolist() == [120, 0]
+    unmasked = part.sum_gradients(level(SPLIT, wanted=(1, 2)))
     part.masked = True
-    assert part.count_classes(sent.OfClasses(2)).counts.tolist() == [116, 4]
+    masked = part.sum_gradients(level(SPLIT, wanted=(1, 2)))
+    np.testing.assert_array_equal(unmasked.sums, masked.sums)
+    np.testing.assert_array_equal(unmasked.losses, masked.losses)
+    assert (unmasked.patients, masked.patients) == (1, 120)
+
+
+def test_classes_and_magnitudes_are_counted_as_they_are():
+    rare = BoostingSite("lyon", mc.data.TableData(X, (np.arange(120) < 4).astype(int)))
+    sizes = BoostingSite("lyon", mc.data.TableData(X, np.where(np.arange(120) < 4, 1e6, 1.0), outcome="number"))
+    for part, step, ask in ((rare, "count_classes", sent.OfClasses(2)), (sizes, "count_magnitudes", Nothing())):
+        part.least_behind = 10
+        answer = getattr(part, step)(ask)
+        assert sorted(answer.counts[answer.counts > 0].tolist()) == [4, 116]
+        assert answer.patients == 4
+        part.masked = True
+        assert getattr(part, step)(ask).patients == 120
 
 
 def test_outcomes_are_summed_in_one_unit_and_a_unit_that_few_reach_counts_for_few():
     part = BoostingSite("lyon", NUMBERS)
-    part.least_behind = 10
     assert part.sum_outcomes(sent.InUnits(-20)).total[1] == 120
     with pytest.raises(ConfigurationError, match="new"):
         part.sum_outcomes(sent.InUnits(-21))

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-import studies_toy
 from multicentre import __version__
 from multicentre.cli import app
 from multicentre.cli import progress as drawing
@@ -19,7 +18,8 @@ from multicentre.federation import errors
 from multicentre.privacy.ledger import Ledger
 from multicentre.studies import RunFolder
 from multicentre.studies.methods import METHODS
-from studies_toy import STUDY, TOY, Interrupts, write_study
+from support import studies_toy
+from support.studies_toy import STUDY, TOY, Interrupts, write_study
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +40,7 @@ def told(*arguments):
 
 @pytest.fixture
 def finished(tmp_path):
-    status, printed = told("run", write_study(tmp_path))
+    status, printed = told("run", write_study(tmp_path, STUDY + "\n[privacy]\nsecure_sum = false\n"))
     assert status == 0
     return Path(printed["folder"])
 
@@ -54,6 +54,7 @@ def test_version_help_and_usage():
     assert call("run", "--resume", "run", "--output", "x").exit_code == 2
 
 
+@pytest.mark.slow
 def test_every_command_speaks_json():
     names = ["demo", "run", "card", "audit", "budget", "secret new", "secret check", "report", "doctor", "reproduce"]
     names += ["ledger show", "ledger verify", "ledger mend", "ledger export", "datasets list", "datasets fetch"]
@@ -61,6 +62,7 @@ def test_every_command_speaks_json():
         assert "--json" in call(*name.split(), "--help").stdout, name
 
 
+@pytest.mark.slow
 def test_run_prints_tables_and_where_the_report_is(tmp_path):
     result = call("run", write_study(tmp_path), "--output", tmp_path / "elsewhere")
     assert result.exit_code == 0, result.output
@@ -73,6 +75,7 @@ def test_run_prints_tables_and_where_the_report_is(tmp_path):
     assert "rounds" not in result.stdout
 
 
+@pytest.mark.slow
 def test_run_json(finished):
     assert RunFolder.open(finished).facts["status"] == "finished"
 
@@ -93,6 +96,27 @@ def test_errors_have_their_exit_status(tmp_path, text, status, code):
     assert printed["error"]["code"] == code
 
 
+SMALL = "[privacy]\nsecure_sum = false\nsites = {oslo = {min_patients = 36}, porto = {min_patients = 36}}\n"
+
+
+def test_sites_that_refuse_are_all_in_the_json_and_named_once_in_the_message(tmp_path):
+    few = "the site has fewer patients than its policy's minimum of 36"
+    study = write_study(tmp_path, STUDY + SMALL)
+    status, printed = told("run", study)
+    assert (status, printed["error"]["refusals"]) == (5, {"oslo": few, "porto": few})
+    assert printed["error"]["message"].startswith(f"refused by 2 of 3 sites (oslo, porto): {few}. ")
+    assert "refusing_sites" in printed["error"]["mend"]
+
+
+@pytest.mark.filterwarnings("always::multicentre.federation.errors.LeftOutWarning")
+def test_a_run_without_sites_that_refuse_says_so(tmp_path):
+    terms = '[run]\nrefusing_sites = "leave_out"\n'
+    result = call("run", write_study(tmp_path, STUDY + SMALL + terms))
+    assert result.exit_code == 0
+    assert "Note: the result is without 2 of 3 sites, which refuse (oslo, porto: " in result.stderr
+    assert "Fitted without 2 of 3 sites, which refuse (oslo, porto: " in result.stdout
+
+
 def test_card_of_a_study_promises_what_holds_at_every_site(tmp_path):
     path = write_study(tmp_path, STUDY + "[privacy.sites.oslo]\nmin_patients = 20\n")
     _, printed = told("card", path)
@@ -110,6 +134,7 @@ def test_ledger_of_nothing(tmp_path):
     assert told("ledger", "show", tmp_path / "nowhere")[0] == 3
 
 
+@pytest.mark.slow
 def test_interrupt_tells_how_to_resume(tmp_path, monkeypatch):
     path = write_study(tmp_path)
     with monkeypatch.context() as patch:
@@ -136,6 +161,7 @@ def test_a_run_over_real_sites_is_taken_up_by_the_coordinator_that_it_began_at(t
     assert f"multicentre run --resume {folder} --coordinator {tmp_path / 'our-hub'}" in result.stderr
 
 
+@pytest.mark.slow
 def test_lost_sites_and_bugs(tmp_path, monkeypatch):
     def broken(*_, **__):
         raise ZeroDivisionError("a patient's value")
@@ -155,6 +181,7 @@ def test_lost_sites_and_bugs(tmp_path, monkeypatch):
     assert "a patient's value" in trace.read_text()
 
 
+@pytest.mark.slow
 def test_ledger_commands(finished, tmp_path):
     status, heads = told("ledger", "verify", finished)
     assert status == 0
@@ -192,20 +219,23 @@ def test_ledger_tells_releases_refusals_and_the_rest_apart(tmp_path):
     ledger.append("release", {**facts, "fields": []})
     ledger.append("refusal", {**facts, "reason": "too few patients"})
     ledger.append("mended", {"bytes": 3})
-    field = {"field": "sums[a]", "shape": [2, 3], "bytes": 48, "patients": 12, "sha256": ""}
-    ledger.append("release", {**facts, "fields": [field, {**field, "field": "sums[b]", "patients": 0}]})
-    done, refused, mended, released = call("ledger", "show", path).stdout.splitlines()[3:7]
+    field = {"field": "sums[a]", "shape": [2, 3], "bytes": 48, "records": 40, "patients": 12, "sha256": ""}
+    ledger.append("release", {**facts, "fields": [field, {**field, "field": "sums[b]", "records": 0, "patients": 0}]})
+    ledger.append("release", {**facts, "fields": [{**field, "patients": None}]})
+    done, refused, mended, released, unknown = call("ledger", "show", path).stdout.splitlines()[3:8]
     assert "REFUSED: too few patients" in refused
     assert not any("REFUSED" in line for line in (done, mended, released))
     assert "mended" in mended
-    assert released.split()[2:] == ["toy", "fit", "sums", "12", "12", "clear"]
+    assert released.split()[2:] == ["toy", "fit", "sums", "12", "40", "12", "clear"]
+    assert unknown.split()[2:] == ["toy", "fit", "sums", "6", "40", "-", "clear"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["changed", "cut"])
 def test_ledger_verify_notices(finished, damage):
     path = finished / "sites" / "oslo" / "ledger.jsonl"
     lines = path.read_text().splitlines(keepends=True)
-    changed = [lines[0].replace('"patients":30', '"patients":40'), *lines[1:]]
+    changed = [lines[0].replace('"records":30', '"records":40'), *lines[1:]]
     path.write_text("".join(changed if damage == "changed" else lines[:-1]))
     status, printed = told("ledger", "verify", finished)
     assert status == 8
@@ -222,7 +252,7 @@ def test_ledger_verify_notices(finished, damage):
 )
 def test_card_of_a_study_says_whose_policy_refuses_it(terms, reason, tmp_path):
     study = write_study(tmp_path)
-    study.write_text(study.read_text() + f"\n[privacy]\npolicy = {terms}\n")
+    study.write_text(study.read_text() + f"\n[privacy]\nsecure_sum = false\npolicy = {terms}\n")
     warnings = json.loads(call("card", study, "--json").stdout)["warnings"]
     assert sum(reason in warning for warning in warnings) == 3
 
@@ -238,6 +268,7 @@ def test_card_of_method_and_of_study(tmp_path):
     assert told("card", "fed-mv-pca")[0] == 3
 
 
+@pytest.mark.slow
 def test_report_is_written_anew(finished):
     (finished / "report.html").unlink()
     assert told("report", finished) == (0, {"report": str(finished / "report.html")})

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from multicentre.cli.progress import Bars, Lines
-from multicentre.cli.summary import describe_comparison, describe_releases
+from multicentre.cli.summary import describe_comparison, describe_left_out, describe_releases
 
 
 def test_lines_tell_the_rounds_of_this_process(capsys):
@@ -17,6 +17,7 @@ def test_lines_tell_the_rounds_of_this_process(capsys):
         lines.rounds_ended("fit", last)
     lines.site_awaited("lyon", "not connected")
     lines.site_lost("lyon", "no answer")
+    lines.sites_left_out({"oslo": "a warning says so"})
     printed = capsys.readouterr()
     assert printed.out == ""
     rounds = ["fit: rounds 1 to 3", "fit: rounds 4 to 5"]
@@ -36,8 +37,18 @@ def test_bars_follow_the_rounds():
         assert progress.tasks[0].finished
         bars.site_awaited("lyon", "not connected")
         bars.site_lost("lyon", "[bold] no answer")
+        bars.sites_left_out({"oslo": "a warning says so"})
     assert "waiting for lyon: not connected" in page.getvalue()
     assert "lost lyon: [bold] no answer" in page.getvalue()
+    assert "oslo" not in page.getvalue()
+
+
+def test_sites_left_out_are_one_line_with_equal_reasons_once():
+    facts = {"sites": [{}] * 1000, "left_out": {f"s{i:04}": "too few patients" for i in range(147)}}
+    assert describe_left_out(facts) == [
+        "Fitted without 147 of 1,000 sites, which refuse (s0000, s0001 and 145 more: too few patients)"
+    ]
+    assert describe_left_out({"sites": [{}], "left_out": {}}) == []
 
 
 def test_comparison_table_leaves_gaps_and_tells_why():
@@ -61,3 +72,14 @@ def test_releases_are_one_row_a_step():
     head, *_, last = describe_releases(released).splitlines()
     assert "2 sites: 960 bytes" in head
     assert last.split() == ["fit", "4", "70", "480", "11", "masked"]
+
+
+def test_records_are_shown_where_a_site_cannot_count_patients():
+    row = {"site": "lyon", "step": "fit", "protection": "masked", "times": 1, "numbers": 1, "bytes": 8, "field": "a"}
+    told = [{**row, "records_min": 40, "patients_min": None}, {**row, "records_min": 30, "patients_min": 12}]
+    lines = describe_releases(told).splitlines()
+    assert "fewest records" in lines[1]
+    assert lines[-1].split() == ["fit", "1", "2", "16", "30", "masked"]
+    lines = describe_releases(told[1:]).splitlines()
+    assert "fewest patients" in lines[1]
+    assert lines[-1].split()[-2] == "12"

@@ -5,12 +5,13 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from coordinators import found, make_card
 from multicentre.cli import app
 from multicentre.deployment.bundle import Bundle
 from multicentre.deployment.cards import write_card
 from multicentre.deployment.proposals import recognise
 from multicentre.deployment.register import Register
+from support.coordinators import found, make_card
+from support.waiting import GENEROUS_S
 
 
 def call(*arguments):
@@ -121,5 +122,6 @@ def test_help_imports_nothing_heavy(group):
         "heavy = {'cryptography', 'numpy', 'pydantic', 'flwr'}\n"
         "try: app()\nfinally: print(sorted(heavy & set(sys.modules)), file=sys.stderr)"
     )
-    told = subprocess.run([sys.executable, "-c", code, group], capture_output=True, text=True, check=True, timeout=60)
+    command = [sys.executable, "-c", code, group]
+    told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=GENEROUS_S)
     assert told.stderr.strip() == "[]"

@@ -11,7 +11,7 @@ from multicentre.deployment.roster import Roster
 from multicentre.deployment.site import read_site
 from multicentre.privacy.ledger import Ledger
 from multicentre.studies.methods import METHODS
-from studies_toy import TOY, write_study
+from support.studies_toy import TOY, write_study
 
 HASH = "ab" * 32
 

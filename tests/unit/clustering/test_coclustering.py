@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import optimize, sparse
@@ -17,6 +17,7 @@ from multicentre.clustering.coclustering import (
     project_both_ways,
     sample_components,
 )
+from support.examples import examples
 
 Floats = NDArray[np.float64]
 
@@ -136,7 +137,7 @@ def test_a_start_graph_gives_the_first_vectors_and_negative_affinities_are_allow
     assert np.isfinite(cocluster(shifted, 2).graph.data).all()
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(seed=st.integers(0, 10_000), noise=st.floats(0.0, 0.3))
 def test_order_of_samples_and_anchors_does_not_matter(seed: int, noise: float) -> None:
     affinity, _ = blocks([5, 7, 6], anchors=3, noise=noise, seed=seed)

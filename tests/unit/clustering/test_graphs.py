@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 from scipy import sparse
@@ -18,6 +18,7 @@ from multicentre.clustering.graphs import (
     spectral_embedding,
     unit_length_rows,
 )
+from support.examples import examples
 
 
 def samples(n=40, d=3, seed=0):
@@ -36,7 +37,7 @@ def project_by_bisection(v):
     return np.maximum(v - (low + high) / 2, 0)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(arrays(np.float64, array_shapes(min_dims=2, max_dims=2, max_side=8), elements=st.floats(-50, 50)))
 def test_rows_are_projected_as_by_bisection(V):
     P = project_rows(V)

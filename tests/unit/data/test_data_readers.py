@@ -16,7 +16,7 @@ def write(tmp_path):
     def writer(name, content):
         path = tmp_path / name
         data = content.encode() if isinstance(content, str) else content
-        path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+        path.write_bytes(gzip.compress(data, mtime=0) if name.endswith(".gz") else data)
         return path
 
     return writer
@@ -64,6 +64,11 @@ def test_a_byte_order_mark_is_no_part_of_the_header(write):
         ("t.csv", "id,x\n1,2,3\n4,5,6\n", "line 2 has 3 fields"),
         ("t.csv", "id,x,x\n1,2,3\n", "columns 2 and 3 have the same name 'x'"),
         ("t.csv", ",x\n1,2\n", "column 1 has no name"),
+        ("t.csv", "id, age\n1,2\n", "the name of column 2, ' age', begins or ends with a blank"),
+        ("t.csv", b"PK\x03\x04rest of a workbook", "an Excel workbook"),
+        ("t.csv", b"\xd0\xcf\x11\xe0rest of a workbook", "an Excel workbook"),
+        ("t.tsv", gzip.compress(b"x\n1\n", mtime=0), "compressed with gzip"),
+        ("t.csv", b"PAR1rest", "the file is Parquet"),
         ("t.csv", "id;x\n1;2,5\n", "parted by semicolons"),
         ("t.csv", "id\tx\n1\t2\n", "parted by tabs"),
         ("t.csv", "id|x\n1|2\n", "parted by bars"),
@@ -91,7 +96,7 @@ def test_an_absent_id_column_is_told_before_what_stands_in_the_others(write):
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(DataError, match="does not exist"):
         read_table(tmp_path / "t.csv")
-    with pytest.raises(DataError, match="does not exist"):
+    with pytest.raises(DataError, match="this is a folder"):
         read_table(tmp_path)
 
 

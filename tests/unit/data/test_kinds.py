@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from events_toy import random_events
 from multicentre.data import EventTensor, MultiViewData, SurvivalData
 from multicentre.data.concatenate import check_together, concatenate
 from multicentre.data.kinds import KINDS, kind_of
 from multicentre.data.records import add_record, amplify_record
 from multicentre.federation.errors import ConfigurationError, DataError, SchemaMismatch
+from support.events_toy import random_events
 
 
 def views(n=6, seed=0):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from multicentre.data import MultiViewData
 from multicentre.federation.errors import DataError
-from strategies import multi_views
+from support.strategies import multi_views
 
 nan = np.nan
 
@@ -203,7 +203,6 @@ BAD_COLUMNS = [
     (pd.to_datetime(["2020-01-01"] * 3), "3 of 3 cells are not numbers", "dates"),
     (pd.Categorical(["a", "b", "a"]), "3 of 3 cells are not numbers", "Code categories"),
     ([1 + 2j, 3, 4], "complex", "two columns"),
-    ([None, None, None], "no patient has an entry in this column", "Remove the column"),
 ]
 
 
@@ -269,15 +268,32 @@ def test_construction_refuses(views, options, what):
 
 def test_check_for_fit(data):
     MultiViewData({"v": np.array([[1.0, nan], [2.0, 3.0], [2.0, 5.0]])}).check_for_fit(3)
-    constant = MultiViewData({"v": np.array([[1.0, 7.0], [2.0, nan], [3.0, 7.0]])})
-    with pytest.raises(DataError, match=r"view 'v', column 'v_1': all 2 entries of the column are equal"):
-        constant.check_for_fit()
+    MultiViewData({"v": np.array([[1.0, 7.0], [2.0, nan], [3.0, 7.0]])}).check_for_fit()
     with pytest.raises(DataError, match=r"view 'blood': 2 patients have this view, at least 3"):
         data.check_for_fit(3)
-    with pytest.raises(DataError, match=r"column 'blood_0': the column has no entry"):
-        MultiViewData({"blood": np.array([[1.0, 1.0], [nan, 2.0], [nan, 3.0]])}).take([1, 2]).check_for_fit()
+    MultiViewData({"blood": np.array([[1.0, 1.0], [nan, 2.0], [nan, 3.0]])}).take([1, 2]).check_for_fit()
     with pytest.raises(DataError, match="1 patients have no entry in any view"):
         MultiViewData({"v": np.array([[1.0], [2.0], [nan]])}).check_for_fit()
+
+
+def test_a_column_may_be_empty_at_a_site():
+    frame = pd.DataFrame({"iron": [1.0, 2.0, 3.0], "zinc": [None, None, None]})
+    frame["anaemia"] = pd.array([None, None, None], dtype="boolean")
+    data = MultiViewData({"blood": frame})
+    assert np.isnan(data.array("blood")[:, 1:]).all()
+    assert data.kinds["blood"] == ("number", "number", "boolean")
+    with pytest.raises(DataError, match="no patient has any entry"):
+        MultiViewData({"blood": frame[["zinc"]]})
+
+
+def test_columns_that_a_patient_of_the_view_lacks_are_named():
+    lab = np.array([[1.0, nan, 3.0], [2.0, nan, nan], [nan, nan, nan]])
+    partial = MultiViewData({"lab": lab, "ward": np.ones((3, 1))})
+    assert partial.partial_columns("lab") == ("lab_1", "lab_2")
+    assert partial.partial_columns("ward") == ()
+    with pytest.raises(DataError, match=r"view 'lab', columns 'lab_1', 'lab_2': some patient has the view in part"):
+        partial.check_whole_views()
+    MultiViewData({"lab": lab[:, :1], "ward": np.ones((3, 1))}).check_whole_views()
 
 
 def test_importing_the_room_loads_no_frame_library():

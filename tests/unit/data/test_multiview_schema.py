@@ -6,7 +6,7 @@ from hypothesis import given
 
 from multicentre.data import MultiViewData, MultiViewSchema, agree_schemas
 from multicentre.federation.errors import DataError, SchemaMismatch
-from strategies import multi_views
+from support.strategies import multi_views
 
 
 def schema(**views):

@@ -1,11 +1,12 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from multicentre.datasets import draw_duplicated_truth, published_covariance, simulate_duplicated
 from multicentre.datasets.duplicated import COEFFICIENTS, DuplicatedTruth
 from multicentre.federation.errors import ConfigurationError
+from support.examples import examples
 
 
 @pytest.fixture(scope="module")
@@ -28,6 +29,7 @@ def test_a1_the_share_of_class_1_is_that_of_the_published_script():
     assert np.mean(shares) == pytest.approx(0.4667, abs=0.004)
 
 
+@pytest.mark.slow
 def test_a1_the_optimal_accuracy_is_that_of_the_published_covariance(simulated):
     assert simulated.truth.optimal_accuracy(1_000_000) == pytest.approx(0.882, abs=0.001)
 
@@ -45,7 +47,7 @@ def test_a2_there_are_as_many_duplicates_as_asked_for_and_none_twice_at_a_site(s
     assert len(np.unique(stacked(simulated)[2])) == 10_000
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(n=st.integers(1, 30), n_sites=st.integers(1, 4), share=st.floats(0, 1), seed=st.integers(0, 2**32 - 1))
 def test_a2_copies_are_exact_and_at_other_sites(n, n_sites, share, seed):
     simulated = simulate_duplicated(n, int(share * n * (n_sites - 1)), n_sites, seed=seed)

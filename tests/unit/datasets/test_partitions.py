@@ -4,10 +4,9 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from events_toy import random_events
 from multicentre.data import MultiViewData, SurvivalData
 from multicentre.datasets import (
     censor_by_site,
@@ -21,6 +20,8 @@ from multicentre.datasets import (
     split_sizes,
 )
 from multicentre.federation.errors import ConfigurationError, DataError
+from support.events_toy import random_events
+from support.examples import examples
 
 SPLITS = {
     "iid": split_iid,
@@ -37,7 +38,7 @@ def patients(n, seed=0):
 
 
 @pytest.mark.parametrize("split", SPLITS.values(), ids=SPLITS)
-@settings(max_examples=25)
+@examples(25)
 @given(n=st.integers(40, 90), n_sites=st.integers(1, 8), seed=st.integers(0, 50))
 def test_every_patient_is_in_exactly_one_site_of_a_size_that_will_do(split, n, n_sites, seed):
     data = patients(n, seed)

@@ -49,6 +49,7 @@ def test_metabric_has_the_patients_of_deepsurv():
         load_metabric(split="validation")
 
 
+@pytest.mark.slow
 @needs("support2")
 def test_acceptance_9_support_has_no_leaking_column_unless_asked_for():
     data = load_support2()

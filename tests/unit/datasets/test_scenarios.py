@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from multicentre.data import agree_schemas
 from multicentre.datasets import cross_validation_splits, simulate_sd, split_scenario
 from multicentre.federation.errors import ConfigurationError
-from strategies import labelled_views
+from support.strategies import labelled_views
 
 SCENARIOS = ("IID", "G", "K", "G/K")
 

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 from sklearn.metrics import roc_auc_score
@@ -8,6 +8,7 @@ from sklearn.metrics import roc_auc_score
 from multicentre.data import EventTensor
 from multicentre.datasets import LabelledEvents, planted, simulate_paper_tensor, simulate_planted
 from multicentre.federation.errors import ConfigurationError, DataError
+from support.examples import examples
 
 SMALL = {"procedure": 40, "diagnosis": 60}
 
@@ -104,7 +105,7 @@ def test_a_site_with_few_phenotypes_has_no_others():
     np.testing.assert_allclose(truth.memberships.sum(axis=1), 1.0)
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(st.integers(1, 8), st.integers(1, 30), st.integers(0, 1000), st.floats(0, 1))
 def test_presence_keeps_two_sites_for_the_shared_and_one_for_the_exclusive(n_sites, rank, seed, share):
     n_exclusive = 0 if n_sites == 1 else min(rank - 1, rank // 5)

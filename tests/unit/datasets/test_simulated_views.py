@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.cluster import SpectralClustering
 from sklearn.metrics import adjusted_rand_score
@@ -8,6 +8,7 @@ from sklearn.metrics import adjusted_rand_score
 from multicentre.data import MultiViewData
 from multicentre.datasets import lose_records, simulate_views, split_views
 from multicentre.federation.errors import ConfigurationError, DataError
+from support.examples import examples
 
 
 def test_views_are_what_the_truth_says_plus_noise():
@@ -95,7 +96,7 @@ def test_refuses_groups(groups, what):
         split_views(simulate_views(12), groups)
 
 
-@settings(deadline=None, max_examples=30)
+@examples(30)
 @given(st.integers(4, 40), st.integers(2, 5), st.floats(0.0, 0.9), st.integers(0, 1000))
 def test_sites_lose_their_share_and_nobody_is_lost_everywhere(n, n_sites, share, seed):
     sites = split_views(simulate_views(n, 2, (3,) * n_sites, seed=0))

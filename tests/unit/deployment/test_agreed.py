@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 import multicentre as mc
-from method_cases import CASES
 from multicentre.deployment.agreed import Agreed, AgreedGuard, agreed_in
 from multicentre.federation.engine import Call, Mask, Selection
-from multicentre.federation.errors import ConfigurationError, RefusedByPolicy
+from multicentre.federation.errors import ConfigurationError, ProtocolRefused, RefusedByPolicy
 from multicentre.federation.messages import Nothing
 from multicentre.federation.noise import Noise, PlanReview, PlanShown
 from multicentre.privacy.ledger import Ledger
@@ -18,9 +17,11 @@ from multicentre.privacy.secure_sum.keys import MaskingKeys
 from multicentre.studies.asked import aligning_steps, fitting_steps
 from multicentre.studies.methods import METHODS, Method, find_estimator, make_estimator
 from multicentre.studies.study import Study
-from survival_toy import FedPrivateMean, PrivateSite
+from support.method_cases import CASES
+from support.survival_toy import FedPrivateMean, PrivateSite
 
-PRIVATE = Method("survival_toy:FedPrivateMean", "multicentre.studies.one_file:read_survival_site")
+UNMASKED = {"secure_sum": False}
+PRIVATE = Method("support.survival_toy:FedPrivateMean", "multicentre.studies.one_file:read_survival_site")
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +42,7 @@ def call_of(step, ask=None, *, threshold=3, **more):
 
 @pytest.fixture
 def agreed():
-    return agreed_in(study_of(privacy={"secure_sum": True}))
+    return agreed_in(study_of())
 
 
 def planned():
@@ -79,11 +80,11 @@ def test_more_noise_is_welcome(agreed):
     assert agreed.objection(call_of(PrivateSite.sum_columns, masked=True, noise=noise)) == ("", "")
 
 
-def test_a_sum_in_clear_is_refused_where_sums_are_masked(agreed):
+def test_an_unmasked_sum_is_refused_where_sums_are_masked(agreed):
     found = agreed.objection(call_of(PrivateSite.sum_columns, noise=planned()))
     assert found[0] == "study, secure_sum"
-    clear = agreed_in(study_of())
-    assert clear.objection(call_of(PrivateSite.sum_columns, noise=planned())) == ("", "")
+    unmasked = agreed_in(study_of(privacy=UNMASKED))
+    assert unmasked.objection(call_of(PrivateSite.sum_columns, noise=planned())) == ("", "")
 
 
 def test_a_sum_that_fewer_sites_suffice_for_is_refused_over_some_records_too(agreed):
@@ -91,8 +92,18 @@ def test_a_sum_that_fewer_sites_suffice_for_is_refused_over_some_records_too(agr
     assert agreed.objection(few)[0] == "study, quorum"
     some = dataclasses.replace(few, selection=Selection("0.2", (1,)))
     assert agreed.objection(some)[0] == "study, quorum"
-    lenient = agreed_in(study_of(privacy={"secure_sum": True}, run={"quorum": 2}))
+    lenient = agreed_in(study_of(run={"quorum": 2}))
     assert lenient.objection(few) == ("", "")
+
+
+def test_sums_without_refusing_sites_are_approved_with_the_study_down_to_its_quorum():
+    def objection(threshold, **run):
+        call = call_of(PrivateSite.sum_columns, masked=True, threshold=threshold, noise=planned())
+        return agreed_in(study_of(run={"refusing_sites": "leave_out", **run})).objection(call)[0]
+
+    assert objection(2) == ""
+    assert objection(2, quorum=3) == "study, quorum"
+    assert objection(3, quorum=3) == ""
 
 
 def test_a_plan_with_less_noise_or_more_calls_is_not_the_studys(agreed):
@@ -119,7 +130,7 @@ def test_a_plan_that_is_not_the_studys_is_refused_and_written_down(agreed):
 
 
 def test_steps_that_no_card_names_are_refused(agreed):
-    other = agreed_in(study_of("kaplan-meier"))
+    other = agreed_in(study_of("kaplan-meier", privacy=UNMASKED))
     assert other.objection(call_of(PrivateSite.sum_columns))[0] == "study"
     with pytest.raises(ConfigurationError, match="does not use 'secure-sum'"):
         other.part("secure-sum")
@@ -128,8 +139,8 @@ def test_steps_that_no_card_names_are_refused(agreed):
 
 def test_the_guard_refuses_and_writes_it_down():
     ledger = Ledger()
-    guard = AgreedGuard(agreed_in(study_of()), Policy(), ledger, site="lyon")
-    with pytest.raises(RefusedByPolicy, match="less noise than the study plans"):
+    guard = AgreedGuard(agreed_in(study_of(privacy=UNMASKED)), Policy(), ledger, site="lyon")
+    with pytest.raises(ProtocolRefused, match="less noise than the study plans"):
         guard.admit(call_of(PrivateSite.sum_columns))
     (entry,) = ledger.entries
     assert (entry["event"], entry["step"]) == ("refusal", "sum_columns")

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinators import make_card, make_key
 from multicentre.deployment.cards import SiteCard, read_card, write_card
 from multicentre.federation.errors import ConfigurationError, IntegrityError, MulticentreError
+from support.coordinators import make_card, make_key
 
 CARD = make_card("São Paulo")
 

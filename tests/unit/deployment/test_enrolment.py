@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from coordinators import found, make_card
 from multicentre.deployment import enrolment
 from multicentre.deployment.enrolment import Enrolment
 from multicentre.deployment.register import Register
 from multicentre.deployment.roster import Roster
 from multicentre.federation.errors import ConfigurationError, IntegrityError
+from support.coordinators import found, make_card
 
 LYON, BERN = make_card("lyon"), make_card("bern")
 

@@ -1,11 +1,11 @@
 import pytest
 
-from coordinators import found, make_card
 from multicentre.deployment import site_check
 from multicentre.deployment.fingerprints import Fingerprints
 from multicentre.deployment.proposals import recognise
 from multicentre.deployment.roster import Roster
 from multicentre.federation.errors import ConfigurationError
+from support.coordinators import found, make_card
 
 
 @pytest.fixture

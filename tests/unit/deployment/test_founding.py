@@ -2,7 +2,6 @@ import tomllib
 
 import pytest
 
-from coordinators import found
 from multicentre.deployment import founding
 from multicentre.deployment.authority import certify_host, days_left, new_authority, write_certified
 from multicentre.deployment.consortium import Consortium
@@ -10,6 +9,7 @@ from multicentre.deployment.founding import Founding, found_consortium, renew_ce
 from multicentre.deployment.release import ReleaseKey
 from multicentre.deployment.roster import Roster
 from multicentre.federation.errors import ConfigurationError
+from support.coordinators import found
 
 
 def test_folder_holds_what_up_needs_and_keys_are_private(tmp_path):

@@ -5,11 +5,12 @@ import urllib.request
 
 import pytest
 
-from coordinators import free_ports
 from multicentre.deployment.bundle import APP_ID, Bundle
 from multicentre.deployment.hub import Hub
 from multicentre.deployment.release import ReleaseKey
 from multicentre.federation.errors import ConfigurationError
+from support.ports import free_ports
+from support.waiting import GENEROUS_S
 
 KEY = ReleaseKey.generate()
 OLD, NEW = (
@@ -30,7 +31,7 @@ def ask(port, question, route="/v1/hub/fetch-fab"):
     body = question if isinstance(question, bytes) else json.dumps(question).encode()
     request = urllib.request.Request(f"http://127.0.0.1:{port}{route}", body)
     try:
-        with urllib.request.urlopen(request, timeout=10) as response:
+        with urllib.request.urlopen(request, timeout=GENEROUS_S) as response:
             return response.status, json.loads(response.read())
     except urllib.error.HTTPError as error:
         with error:
@@ -41,7 +42,7 @@ def ask(port, question, route="/v1/hub/fetch-fab"):
 def test_bundle_is_found_with_its_signatures(port, version, expected):
     status, told = ask(port, {"app_id": APP_ID, "app_version": version, "flwr_version": "1.41.0"})
     assert (status, told["verifications"]) == (200, [one.as_flower() for one in expected.signatures])
-    with urllib.request.urlopen(told["fab_url"], timeout=10) as response:
+    with urllib.request.urlopen(told["fab_url"], timeout=GENEROUS_S) as response:
         assert hashlib.sha256(response.read()).hexdigest() == expected.sha256
 
 
@@ -57,7 +58,7 @@ def test_no_other_route_answers(port):
     assert ask(port, {"app_id": APP_ID}, "/v1/hub/fetch-zip")[0] == 404
     for route in ("/", "/v1/bundles/../../etc/passwd", "/v1/bundles/" + "0" * 64 + ".fab"):
         with pytest.raises(urllib.error.HTTPError) as caught:
-            urllib.request.urlopen(f"http://127.0.0.1:{port}{route}", timeout=10)
+            urllib.request.urlopen(f"http://127.0.0.1:{port}{route}", timeout=GENEROUS_S)
         caught.value.close()
         assert caught.value.code == 404
 

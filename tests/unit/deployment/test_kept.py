@@ -1,38 +1,30 @@
 import errno
 import os
 import socket
-import subprocess
 import sys
 import time
 
 import pytest
 
-from coordinators import free_ports, wait_for
 from multicentre.deployment import kept
 from multicentre.deployment.commands import Command
 from multicentre.deployment.kept import Kept, check_free, end_leftovers, stop_all, write_record
 from multicentre.federation.errors import ConfigurationError
+from support.ports import free_ports
+from support.processes import is_alive
+from support.waiting import GENEROUS_S, wait_for
 
 WITH_CHILD = """
 import subprocess, sys, time
-deaf = "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(60)"
+deaf = "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(3600)"
 child = subprocess.Popen([sys.executable, "-c", deaf])
 print(child.pid, flush=True)
-time.sleep(60)
+time.sleep(3600)
 """
 
 
 def python(code, *more):
     return Command((sys.executable, "-c", code, *more), {})
-
-
-def alive(pid):
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    told = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False).stdout
-    return bool(told.strip()) and not told.strip().startswith("Z")
 
 
 @pytest.fixture
@@ -51,19 +43,19 @@ def started(tmp_path):
 
 def test_stop_ends_what_a_process_started(started):
     one = started(python(WITH_CHILD))
-    wait_for(lambda: one.last_words().isdecimal(), 20)
+    wait_for(lambda: one.last_words().isdecimal())
     child = int(one.last_words())
-    assert alive(child)
+    assert is_alive(child)
     stop_all([one], 1.0)
     assert one.ended() is not None
-    wait_for(lambda: not alive(child), 5)
+    wait_for(lambda: not is_alive(child))
 
 
 def test_stop_waits_for_an_orderly_end(started):
-    code = "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(7)); print('x', flush=True); time.sleep(60)"
+    code = "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(7)); print('x', flush=True); signal.pause()"
     one = started(python(code))
-    wait_for(lambda: one.last_words() == "x", 20)
-    stop_all([one], 20.0)
+    wait_for(lambda: one.last_words() == "x")
+    stop_all([one], GENEROUS_S)
     assert one.ended() == 7
 
 
@@ -86,7 +78,7 @@ def test_ended_process_is_started_again_after_a_growing_pause(started, monkeypat
 
 
 def wait_for_end(one):
-    one._process.wait(20)
+    one._process.wait(GENEROUS_S)
 
 
 def test_process_that_stayed_up_is_started_again_at_once(started, monkeypatch):
@@ -102,7 +94,7 @@ def test_process_that_stayed_up_is_started_again_at_once(started, monkeypatch):
 
 
 def test_leftovers_are_ended_by_number_and_command_line(started, tmp_path):
-    mine, other = (started(python("import time; time.sleep(60)", mark)) for mark in ("/my/folder", "/another"))
+    mine, other = (started(python("import time; time.sleep(3600)", mark)) for mark in ("/my/folder", "/another"))
     write_record(tmp_path / "record", [mine, other])
     end_leftovers(tmp_path / "record", ["/my/folder"])
     wait_for_end(mine)

@@ -5,9 +5,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from coordinators import found, free_ports
 from multicentre.deployment.probe import FENCED, FLEET_ROUTE, Unreached, ask_health, probe
 from multicentre.federation.errors import ConfigurationError
+from support.coordinators import found
+from support.ports import free_ports
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +61,7 @@ def test_fleet_routes_alone_are_well(consortium):
 
 
 @pytest.mark.parametrize("route", [route for _, route in FENCED])
-@pytest.mark.parametrize("status", [200, 401, 405])
+@pytest.mark.parametrize("status", [200, *(pytest.param(status, marks=pytest.mark.slow) for status in (401, 405))])
 def test_any_other_answer_is_named(consortium, route, status):
     with answering(consortium, {FLEET_ROUTE: 401, route: status}), pytest.raises(ConfigurationError) as caught:
         look(consortium)

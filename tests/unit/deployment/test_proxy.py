@@ -4,12 +4,12 @@ import subprocess
 
 import pytest
 
-from coordinators import found
 from multicentre.deployment.founding import Founding, found_consortium
 from multicentre.deployment.proxy import FLEET_ROUTES, nginx_command, render_alone, render_site
 from multicentre.federation.errors import ConfigurationError
-
-NGINX = shutil.which("nginx", path="/usr/sbin:/usr/bin:/usr/local/bin")
+from support.coordinators import found
+from support.proxies import needs_nginx
+from support.waiting import GENEROUS_S
 
 
 def test_only_listed_routes_lead_to_the_superlink(tmp_path):
@@ -33,12 +33,12 @@ def test_routes_are_those_of_flower_but_registration():
     assert set(FLEET_ROUTES) <= known
 
 
-@pytest.mark.skipif(NGINX is None, reason="nginx is not installed")
+@needs_nginx
 @pytest.mark.parametrize("name", ["new", "new folder", "néw"])
 def test_nginx_takes_the_configuration(tmp_path, name):
     consortium = found(tmp_path / name)
     command = nginx_command(consortium)
-    ended = subprocess.run([*command.arguments, "-t"], capture_output=True, text=True, timeout=30, check=False)
+    ended = subprocess.run([*command.arguments, "-t"], capture_output=True, text=True, timeout=GENEROUS_S, check=False)
     assert ended.returncode == 0, ended.stderr
     assert "warn" not in ended.stderr
 

@@ -6,11 +6,11 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ed25519
 from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 
-from coordinators import found, make_key
 from multicentre.deployment import bundle
 from multicentre.deployment.bundle import Bundle, plain_version, read_bundles, write_bundle
 from multicentre.deployment.release import ReleaseKey, Signature, key_id_of, openssh_line, trusted_entities, verifies
 from multicentre.federation.errors import ConfigurationError
+from support.coordinators import found, make_key
 
 KEY = ReleaseKey.generate()
 CONTENT = b"a bundle"

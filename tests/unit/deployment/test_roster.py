@@ -2,9 +2,9 @@ import dataclasses
 
 import pytest
 
-from coordinators import make_card
 from multicentre.deployment.roster import Roster
 from multicentre.federation.errors import ConfigurationError, IntegrityError
+from support.coordinators import make_card
 
 LYON, BERN = make_card("lyon"), make_card("bern")
 

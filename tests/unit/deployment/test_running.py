@@ -1,8 +1,8 @@
 import pytest
 
-from coordinators import found
 from multicentre.deployment import running
 from multicentre.federation.errors import ConfigurationError
+from support.coordinators import found
 
 
 @pytest.fixture

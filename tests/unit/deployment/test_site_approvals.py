@@ -12,7 +12,7 @@ from multicentre.deployment.proposals import fingerprint_of, recognise
 from multicentre.deployment.roster import Roster
 from multicentre.federation.errors import ConfigurationError, IntegrityError
 from multicentre.studies.methods import METHODS
-from studies_toy import STUDY, TOY, write_study
+from support.studies_toy import STUDY, TOY, write_study
 
 HASH = "ab" * 32
 

@@ -20,6 +20,8 @@ from multicentre.federation.errors import (
     DataError,
     DisclosureRefused,
     IntegrityError,
+    LeftOutWarning,
+    QuorumLost,
     RefusedByPolicy,
 )
 from multicentre.privacy.ledger import read_ledger
@@ -29,12 +31,12 @@ from multicentre.studies.study import read_study
 from multicentre.studies.terms import digest_of
 from multicentre.validation import HashGroupKFold
 from multicentre.validation.folds.keyed import HashedFolds
-from real_sites import NAMES, Hospitals, approve_at, set_terms
-from studies_toy import STUDY, TOY, FedViewMeans, Guess, ViewMeansSite, write_study
-from survival_toy import STUDY as SURVIVAL
-from survival_toy import write_study as write_survival
+from support.real_sites import NAMES, Hospitals, approve_at, set_terms
+from support.studies_toy import STUDY, TOY, FedViewMeans, Guess, ViewMeansSite, write_study
+from support.survival_toy import STUDY as SURVIVAL
+from support.survival_toy import write_study as write_survival
 
-MASKED = STUDY + "\n[privacy]\nsecure_sum = true\n"
+UNMASKED = STUDY + "\n[privacy]\nsecure_sum = false\n"
 
 
 @pytest.fixture(autouse=True)
@@ -44,19 +46,19 @@ def _toy(monkeypatch):
 
 @pytest.fixture
 def hospitals(tmp_path):
-    return Hospitals(tmp_path / "sites", write_study(tmp_path))
+    return Hospitals(tmp_path / "sites", write_study(tmp_path, UNMASKED))
 
 
 @pytest.fixture
 def masked(tmp_path):
-    return Hospitals(tmp_path / "sites", write_study(tmp_path, MASKED))
+    return Hospitals(tmp_path / "sites", write_study(tmp_path))
 
 
 def entries_at(hospitals, name, study="Ward 7"):
     return list(read_ledger(read_site(hospitals.root / name).ledger_of(study)))
 
 
-@pytest.mark.parametrize("text", [STUDY, MASKED])
+@pytest.mark.parametrize("text", [STUDY, UNMASKED])
 def test_a_study_gives_the_numbers_that_it_gives_in_process(tmp_path, text):
     hospitals = Hospitals(tmp_path / "sites", write_study(tmp_path, text))
     study = read_study(hospitals.study_path)
@@ -118,7 +120,7 @@ def test_settings_that_were_changed_end_a_run_under_way_and_hold_for_the_next(ho
             FedViewMeans(n_rounds=2).fit(federation)
     with hospitals.federation() as federation:
         assert federation.told["lyon"]["patients"] is None
-        with pytest.raises(DisclosureRefused, match="fewer than 41 patients"):
+        with pytest.raises(DisclosureRefused, match=r"^lyon: the site has fewer patients than .* of 41"):
             FedViewMeans(n_rounds=2).fit(federation)
 
 
@@ -164,7 +166,8 @@ def test_a_study_that_nobody_approved_is_refused(tmp_path):
         ('label_column = "group"', 'label_column = "sex"'),
         ("[sites.porto]", "[sites.nice]"),
         ("seed = 5", "seed = 6"),
-        ("[data]", "[privacy]\nsecure_sum = true\n[data]"),
+        ("secure_sum = false", "secure_sum = true"),
+        ("[data]", '[run]\nrefusing_sites = "leave_out"\n[data]'),
     ],
 )
 def test_terms_other_than_those_approved_are_refused(hospitals, old, new):
@@ -261,28 +264,69 @@ def test_parts_that_the_study_does_not_need_are_not_offered(hospitals, method):
 
 def test_a_validated_study_offers_its_folds_and_its_scores_and_no_others(tmp_path):
     text = SURVIVAL.replace("toy-survival", "fed-cox") + "\n[validation]\nfolds = 2\n" + 'person_key = "identifier"\n'
+    text += "[privacy]\nsecure_sum = false\n"
     hospitals = Hospitals(tmp_path / "sites", write_survival(tmp_path, text))
     here = SiteHouse(read_site(hospitals.root / "lyon"))
     here.open(opening(read_study(hospitals.study_path)), None)
     assert here.offers("Breast cancer", "hashed-folds") is HashedFolds
     assert here.offers("Breast cancer", "survival-evaluation").holds_patients
     assert here.offers("Breast cancer", "plan").method == "plan"
-    for method in ("site-folds", "random-folds", "score-views", "duplicate-rate", "secure-sum", "fed-surf"):
+    for method in ("site-folds", "random-folds", "score-views", "duplicate-rate", "fed-surf"):
         with pytest.raises(ConfigurationError, match="does not use"):
             here.offers("Breast cancer", method)
 
 
 def test_the_studys_own_policy_counts_for_nothing(tmp_path):
     (tmp_path / "loose.toml").write_text("min_patients = 1\nmin_sites_in_sum = 1\n")
-    loose = '\n[privacy]\npolicy = "loose.toml"\n'
+    loose = '\n[privacy]\nsecure_sum = false\npolicy = "loose.toml"\n'
     hospitals = Hospitals(tmp_path / "sites", write_study(tmp_path, STUDY + loose))
     set_terms(hospitals.root / "lyon", "min_patients = 10", "min_patients = 41")
     with hospitals.federation() as federation:
         assert federation.told["lyon"]["min_patients"] == 41
         assert federation.told["lyon"]["patients"] is None
-        with pytest.raises(Exception, match="fewer than 41 patients"):
+        with pytest.raises(Exception, match=r"^lyon: the site has fewer patients than .* of 41"):
             FedViewMeans(n_rounds=1).fit(federation)
     assert [entry["event"] for entry in entries_at(hospitals, "lyon")] == ["refusal"]
+
+
+def accept_sums_of_two(hospitals):
+    for name in ("lyon", "oslo"):
+        set_terms(hospitals.root / name, "min_sites_in_sum = 3", "min_sites_in_sum = 2")
+
+
+def test_sites_whose_crowd_becomes_too_small_end_the_run_that_left_one_out(tmp_path):
+    terms = '\n[run]\nrefusing_sites = "leave_out"\n'
+    hospitals = Hospitals(tmp_path / "sites", write_study(tmp_path, STUDY + terms))
+    set_terms(hospitals.root / "porto", "min_patients = 10", "min_patients = 41")
+    with (
+        hospitals.federation(refusing_sites="leave_out") as federation,
+        pytest.warns(LeftOutWarning),
+        pytest.raises(QuorumLost, match=r"^lyon, oslo: 0 of 3 sites answered.*left without porto: the site has"),
+    ):
+        FedViewMeans(n_rounds=1).fit(federation)
+
+
+@pytest.mark.parametrize("secure", [False, True], ids=["unmasked", "masked"])
+def test_a_study_may_say_that_refusing_sites_are_left_out(tmp_path, secure):
+    terms = f'\n[privacy]\nsecure_sum = {str(secure).lower()}\n[run]\nrefusing_sites = "leave_out"\n'
+    hospitals = Hospitals(tmp_path / "sites", write_study(tmp_path, STUDY + terms))
+    set_terms(hospitals.root / "porto", "min_patients = 10", "min_patients = 41")
+    accept_sums_of_two(hospitals)
+    with hospitals.federation(refusing_sites="leave_out") as federation, pytest.warns(LeftOutWarning):
+        fitted = FedViewMeans(n_rounds=1).fit(federation)
+    assert fitted.left_out_ == {"porto": "the site has fewer patients than its policy's minimum of 41"}
+    assert [entry["event"] for entry in entries_at(hospitals, "porto") if entry["step"] == "residuals"] == ["refusal"]
+
+
+def test_a_site_that_did_not_approve_the_study_is_left_out_where_the_study_says_so(tmp_path):
+    terms = '\n[run]\nrefusing_sites = "leave_out"\n'
+    hospitals = Hospitals(tmp_path / "sites", write_study(tmp_path, STUDY + terms))
+    revoke(read_site(hospitals.root / "porto").approved, "Ward 7")
+    accept_sums_of_two(hospitals)
+    with pytest.warns(LeftOutWarning, match="porto: Ward 7: the study was not approved here"):
+        federation = hospitals.federation(refusing_sites="leave_out")
+    with federation:
+        assert FedViewMeans(n_rounds=1).fit(federation).federation.sites == ("lyon", "oslo")
 
 
 def test_the_coordinator_is_told_no_count_under_a_budget(hospitals):

@@ -11,7 +11,7 @@ from multicentre.deployment.node_key import read_public_key, write_node_key
 from multicentre.deployment.site import plain_name, read_site
 from multicentre.federation.errors import ConfigurationError
 from multicentre.privacy.policy import Policy
-from real_sites import set_terms
+from support.real_sites import set_terms
 
 
 @pytest.fixture

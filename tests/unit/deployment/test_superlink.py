@@ -1,15 +1,18 @@
 import os
 import socket
 import sqlite3
-from contextlib import closing
+from contextlib import closing, nullcontext
 
 import pytest
 
-from coordinators import found
 from multicentre.deployment import superlink
 from multicentre.deployment.commands import Command
+from multicentre.deployment.founding import Founding, found_consortium
+from multicentre.deployment.probe import Unreached
 from multicentre.deployment.superlink import Coordinator, superexec_command, superlink_command, wipe_freed
 from multicentre.federation.errors import ConfigurationError
+from support.coordinators import found
+from support.ports import free_ports
 
 
 @pytest.fixture
@@ -81,6 +84,41 @@ def test_taken_port_of_the_proxy_is_named_before_anything_starts(consortium, mon
         taken.listen()
         with pytest.raises(ConfigurationError, match=rf"coordinator\.toml, listen: the port {port} of {address}"):
             Coordinator(consortium, "nginx", lambda _: None).run()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+@pytest.mark.parametrize("proxy", ["none", "external", "nginx"])
+def test_public_address_that_is_the_superlinks_own_is_refused_before_anything_starts(
+    tmp_path, monkeypatch, host, proxy
+):
+    monkeypatch.setattr("multicentre.deployment.consortium.program", lambda name: name)
+    monkeypatch.setattr(superlink.Kept, "start", lambda _: pytest.fail("it was started"))
+    monkeypatch.setattr(superlink, "nginx_command", lambda _: Command(("nginx",), {}))
+    (port,) = free_ports(1)
+    consortium = found_consortium(tmp_path / "new", Founding(host, port, superlink_port=port))
+    with pytest.raises(ConfigurationError, match=r"port must differ from loopback\.superlink") as refused:
+        Coordinator(consortium, proxy, lambda _: None).run()
+    assert f"127.0.0.1:{port}" in refused.value.mend
+
+
+@pytest.mark.parametrize("answers", [True, False], ids=["control routes answer", "nothing answers"])
+def test_without_a_proxy_a_public_address_that_answers_control_routes_is_refused(consortium, monkeypatch, answers):
+    """Somebody forwards the SuperLink's port to other machines."""
+
+    def look(host, port, ca):
+        raise ConfigurationError("open") if answers else Unreached("closed")
+
+    told = []
+    coordinator = Coordinator(consortium, "none", told.append)
+    monkeypatch.setattr(superlink, "probe", look)
+    monkeypatch.setattr(coordinator, "_begin", lambda _: None)
+    monkeypatch.setattr(coordinator, "_await_health", lambda: None)
+    with pytest.raises(ConfigurationError, match="open") if answers else nullcontext():
+        coordinator._start()
+    said = "\n".join(told)
+    assert ("Ready:" in said) == (not answers)
+    assert ("Warning: there is no proxy." in said) == (not answers)
+    assert answers or f"never forward port {consortium.settings.loopback.superlink}" in said
 
 
 @pytest.mark.parametrize(("runs", "told"), [("multicentre coordinator up", True), ("another program", False)])

@@ -4,8 +4,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
-from pathlib import Path
 
 import pytest
 
@@ -13,18 +11,20 @@ from multicentre.deployment import supervise
 from multicentre.deployment.commands import Command
 from multicentre.deployment.supervise import Service, Supervisor
 from multicentre.federation.errors import ConfigurationError
+from support.processes import is_alive
+from support.waiting import GENEROUS_S, wait_for
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="process groups are POSIX's")
 
 # Writes its own number and its child's, then waits; the child does not heed SIGTERM.
 PARENT = """\
 import os, subprocess, sys, time
-deaf = "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(60)"
-child = subprocess.Popen([sys.executable, "-c", deaf])
-time.sleep(0.3)
+deaf = "import signal, time; signal.signal(15, signal.SIG_IGN); print('deaf', flush=True); time.sleep(3600)"
+child = subprocess.Popen([sys.executable, "-c", deaf], stdout=subprocess.PIPE)
+child.stdout.readline()
 with open(sys.argv[1], "a") as file:
     file.write(f"{os.getpid()} {child.pid}\\n")
-time.sleep(60)
+time.sleep(3600)
 """
 ENDS = "import sys; print('Exit Code: 305'); sys.exit(1)"
 
@@ -33,20 +33,10 @@ def service(code, *arguments, ready=lambda: True):
     return Service(Command((sys.executable, "-c", code, *map(str, arguments)), {}), ready)
 
 
-def alive(pid):
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    told = Path(f"/proc/{pid}/stat")
-    return not told.exists() or ") Z" not in told.read_text()
-
-
-def wait_until(holds, within_s=20.0):
-    deadline = time.monotonic() + within_s
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+def written(path):
+    """Return the numbers of the processes that a parent wrote in whole lines."""
+    whole = path.read_text().rpartition("\n")[0] if path.exists() else ""
+    return [[int(one) for one in line.split()] for line in whole.splitlines()]
 
 
 @pytest.fixture
@@ -61,7 +51,7 @@ def running(tmp_path):
         threads[-1].start()
         return told
 
-    begin.stop = lambda: (stop.set(), [thread.join(20) for thread in threads])
+    begin.stop = lambda: (stop.set(), [thread.join(GENEROUS_S) for thread in threads])
     try:
         yield begin
     finally:
@@ -71,26 +61,27 @@ def running(tmp_path):
 
 def test_nothing_is_left_behind_not_even_what_does_not_heed(tmp_path, running):
     running(service(PARENT, tmp_path / "pids"))
-    wait_until((tmp_path / "pids").exists)
-    wait_until(lambda: len((tmp_path / "pids").read_text().split()) == 2)
-    pids = [int(one) for one in (tmp_path / "pids").read_text().split()]
-    assert all(map(alive, pids))
+    wait_for(lambda: written(tmp_path / "pids"))
+    (pids,) = written(tmp_path / "pids")
+    assert all(map(is_alive, pids))
     running.stop()
-    wait_until(lambda: not any(map(alive, pids)))
+    wait_for(lambda: not any(map(is_alive, pids)))
 
 
+@pytest.mark.slow
 def test_when_one_ends_all_are_started_anew_and_the_steward_is_told_why(tmp_path, running, monkeypatch):
     monkeypatch.setattr(supervise, "FIRST_PAUSE_S", 0.1)
+    monkeypatch.setattr(supervise, "STEADY_S", float("inf"))  # the pause grows however long a slow machine takes
     pids, told = tmp_path / "pids", []
     running(
-        service(PARENT, pids, ready=lambda: pids.exists() and len(pids.read_text().splitlines()) > len(told)),
+        service(PARENT, pids, ready=lambda: len(written(pids)) > len(told)),
         service(ENDS),
         told=told,
         explain=lambda printed: "no connection" if "305" in printed else "",
     )
-    wait_until(lambda: pids.exists() and len(pids.read_text().splitlines()) >= 3)
-    first = [int(one) for one in pids.read_text().splitlines()[0].split()]
-    wait_until(lambda: not any(map(alive, first)))
+    wait_for(lambda: len(written(pids)) >= 3)
+    first = written(pids)[0]
+    wait_for(lambda: not any(map(is_alive, first)))
     assert "ended: no connection." in told[0]
     assert [line.rpartition(" in ")[2] for line in told[:2]] == ["0.1 s.", "0.2 s."]
 
@@ -109,13 +100,13 @@ def test_what_holds_no_longer_is_ended_at_once_and_arranged_anew(tmp_path, monke
     thread = threading.Thread(target=supervisor.run, args=(stop,))
     thread.start()
     try:
-        wait_until(lambda: (tmp_path / "first").exists())
+        wait_for(lambda: written(tmp_path / "first"))
         wanted[0] = "second"
-        wait_until(lambda: (tmp_path / "second").exists())
-        assert not any(alive(int(one)) for one in (tmp_path / "first").read_text().split())
+        wait_for(lambda: written(tmp_path / "second"))
+        assert not any(map(is_alive, written(tmp_path / "first")[0]))
     finally:
         stop.set()
-        thread.join(20)
+        thread.join(GENEROUS_S)
     assert arranged == ["first", "second"]
 
 
@@ -131,7 +122,7 @@ def test_pauses_last_long_enough_for_a_coordinator_to_forget():
 def test_what_ends_before_it_is_ready_does_not_start_the_next(tmp_path, running, monkeypatch):
     monkeypatch.setattr(supervise, "FIRST_PAUSE_S", 30.0)
     told = running(service(ENDS, ready=lambda: False), service(PARENT, tmp_path / "pids"))
-    wait_until(lambda: told)
+    wait_for(lambda: told)
     assert "holds the details" in told[0]
 
 
@@ -148,7 +139,7 @@ def test_a_log_that_has_grown_large_is_set_aside(tmp_path, running, monkeypatch)
     monkeypatch.setattr(supervise, "FIRST_PAUSE_S", 30.0)
     (tmp_path / "log").write_text("x" * 11)
     told = running(service(ENDS))
-    wait_until(lambda: told)
+    wait_for(lambda: told)
     assert (tmp_path / "log.old").read_text() == "x" * 11
     assert (tmp_path / "log").read_text() == "Exit Code: 305\n"
     assert (tmp_path / "log").stat().st_mode & 0o777 == 0o600
@@ -160,14 +151,14 @@ def test_what_a_killed_supervisor_started_ends_with_it(tmp_path):
         "import sys, threading; from pathlib import Path;"
         "from multicentre.deployment.commands import Command;"
         "from multicentre.deployment.supervise import Service, Supervisor;"
-        "code = 'import os, sys, time; open(sys.argv[1], \"w\").write(str(os.getpid())); time.sleep(60)';"
+        "code = 'import os, sys, time; open(sys.argv[1], \"w\").write(str(os.getpid())); time.sleep(3600)';"
         "command = Command((sys.executable, '-c', code, sys.argv[1]), {});"
         "Supervisor(lambda: [Service(command)], log=Path(sys.argv[1] + '.log'), told=print).run(threading.Event())"
     )
     process = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "pid")])
     try:
-        wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
+        wait_for(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
     finally:
         process.kill()
         process.wait()
-    wait_until(lambda: not alive(int((tmp_path / "pid").read_text())))
+    wait_for(lambda: not is_alive(int((tmp_path / "pid").read_text())))

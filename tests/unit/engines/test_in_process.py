@@ -10,10 +10,13 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
+from multicentre.engines import in_process
 from multicentre.federation.errors import DisclosureRefused, QuorumLost
 from multicentre.federation.messages import Message, count
 from multicentre.federation.steps import SitePart, step
-from toy_method import FedMean, Size, federate, toy_sites
+from support.held_answers import HeldAnswers
+from support.toy_method import FedMean, Size, federate, toy_sites
+from support.waiting import GENEROUS_S
 
 TESTS = str(Path(__file__).resolve().parents[2])
 
@@ -39,7 +42,7 @@ class SlowSite(SitePart):
         """Work, slowly."""
         self.log.append((self.site, ask.number, "began"))
         if self.site == "site-1" and ask.number == 0:
-            self.gate.wait(30.0)
+            self.gate.wait(GENEROUS_S)
         self.state = ask
         self.log.append((self.site, ask.number, "ended"))
         return Size(float(ask.number), patients=len(self.data))
@@ -52,6 +55,14 @@ def gate():
     SlowSite.gate.set()
 
 
+@pytest.fixture
+def held(gate, monkeypatch):
+    """Let a time limit pass once only the site that waits for the gate has not answered."""
+    monkeypatch.setattr(in_process, "SimpleQueue", HeldAnswers)
+    monkeypatch.setattr(HeldAnswers, "released", gate)
+
+
+@pytest.mark.usefixtures("held")
 def test_a_late_step_keeps_no_other_site_waiting_and_its_answer_is_dropped(gate):
     federation = federate(quorum=2, time_limit_s=0.15)
     first = federation.begin(SlowSite)
@@ -70,6 +81,7 @@ def test_a_late_step_keeps_no_other_site_waiting_and_its_answer_is_dropped(gate)
     assert begun == ["began", "ended"] * (len(begun) // 2)
 
 
+@pytest.mark.usefixtures("held")
 def test_a_late_step_writes_to_its_own_session_only(gate):
     federation = federate(quorum=2, time_limit_s=0.15)
     first = federation.begin(SlowSite)
@@ -85,10 +97,14 @@ def test_a_late_step_writes_to_its_own_session_only(gate):
 
 def run(script):
     done = subprocess.run(
-        [sys.executable, "-c", f"import sys; sys.path.insert(0, {TESTS!r})\nfrom toy_method import *\n{script}"],
+        [
+            sys.executable,
+            "-c",
+            f"import sys; sys.path.insert(0, {TESTS!r})\nfrom support.toy_method import *\n{script}",
+        ],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=GENEROUS_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -99,11 +115,15 @@ def run(script):
 def test_a_site_that_hangs_does_not_keep_the_process_from_ending():
     script = """
 import time
+from multicentre.engines import in_process
+from support.held_answers import HeldAnswers
+
+in_process.SimpleQueue = HeldAnswers
 
 class HangSite(MeanSite):
     @step(releases=Size)
     def size(self, ask: Guess) -> Size:
-        time.sleep(60.0 if self.site == "site-1" else 0.0)
+        time.sleep(3600.0 if self.site == "site-1" else 0.0)
         return MeanSite.size.run(self, ask)
 
 federation = federate(quorum=2, time_limit_s=1.0).begin(HangSite)
@@ -113,7 +133,7 @@ print(list(federation.ask(HangSite.size, Guess(np.zeros(3), 0))))
 
 
 def test_an_uncollected_handle_at_exit_is_quiet():
-    assert run("model = FedMean().fit(federate(time_limit_s=9.0)); print('done')") == "done"
+    assert run("model = FedMean().fit(federate(time_limit_s=600.0)); print('done')") == "done"
 
 
 @pytest.mark.parametrize("secure", [False, True])
@@ -139,6 +159,7 @@ def test_all_late_is_quorum_lost(gate):
         federate(only, time_limit_s=0.05).begin(SlowSite).ask(SlowSite.work, Turn(0))
 
 
+@pytest.mark.slow
 def test_hundreds_of_sites():
     sites = {f"site-{i:03d}": np.full((10, 3), float(i)) for i in range(300)}
     model = FedMean(6).fit(federate(sites))

@@ -6,10 +6,21 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from multicentre.federation.engine import Call, Mask, Selection, decode_call, encode_call
+from multicentre.federation.engine import (
+    Call,
+    Mask,
+    Selection,
+    decode_call,
+    decode_selection,
+    encode_call,
+    encode_selection,
+)
 from multicentre.federation.errors import ConfigurationError, MessageError
 from multicentre.federation.noise import Noise
-from toy_method import Guess, MeanSite
+from multicentre.federation.wire import encode
+from support.toy_method import Guess, MeanSite
+
+LARGEST_LINE = 2**20
 
 CALL = Call(
     "étude",
@@ -57,6 +68,18 @@ def test_a_call_survives_the_wire():
         ("mask", {"agreement": "first", "number": True, "threshold": 2}),
         ("mask", {"agreement": "first", "number": "2", "threshold": 2}),
         ("mask", {"agreement": "first", "number": 2, "threshold": 2, "code": 1}),
+        ("mask", {"agreement": "first", "number": 2**31, "threshold": 2}),
+        ("mask", {"agreement": "first", "number": 2, "threshold": 2**31}),
+        ("mask", {"agreement": "first", "number": 2, "threshold": 2, "colluding": 2**31}),
+        ("mask", {"agreement": "first", "number": 2, "threshold": 2, "colluding": 0.5}),
+        ("mask", {"agreement": 1, "number": 2, "threshold": 2}),
+        ("mask", {"agreement": "first", "number": 2, "threshold": 2, "counted": 1}),
+        ("session", "0.1\n"),
+        ("session", "x" * 257),
+        ("selection", [["0.1\n", [0]]]),
+        ("selection", [["x" * 257, [0]]]),
+        ("selection", [["0.1", [0]], ["0.1", [True]]]),
+        ("peers", ["a", 1]),
         ("noise", []),
         ("noise", {"mechanism": "gaussian"}),
         ("noise", {"mechanism": "none", "multipliers": {"total": 2.5}}),
@@ -83,6 +106,65 @@ def test_a_forged_call_is_refused(key, value):
     line[key] = value
     with pytest.raises(MessageError):
         decode_call(json.dumps(line).encode() + b"\n" + body, offers)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("mask", {"agreement": "", "number": 2**31 - 1, "threshold": 2**31 - 1, "colluding": 2**31 - 1}),
+        ("mask", {"agreement": "first", "number": 0, "threshold": 2}),
+        ("mask", {"agreement": "first", "number": 0, "threshold": 2, "counted": True}),
+        ("session", "x" * 256),
+        ("selection", [["0.1", [0]]] * 8),
+        ("selection", [["x" * 256, []]]),
+        ("noise", {"mechanism": "laplace", "multipliers": {}}),
+        ("peers", []),
+    ],
+)
+def test_a_call_at_the_limits_is_read(key, value):
+    head, _, body = encode_call(CALL).partition(b"\n")
+    line = json.loads(head)
+    line[key] = value
+    call = decode_call(json.dumps(line).encode() + b"\n" + body, offers)
+    assert json.loads(encode_call(call).partition(b"\n")[0]) == line | {
+        "mask": {"colluding": 0, "counted": False} | line["mask"] if line["mask"] else None
+    }
+
+
+@pytest.mark.parametrize(("excess", "fits"), [(0, True), (1, False)])
+def test_the_line_of_a_call_has_a_largest_size(excess, fits):
+    """A site reads no more than a mebibyte before it has checked anything."""
+    head, _, _ = encode_call(replace(CALL, study="")).partition(b"\n")
+    study = "x" * (LARGEST_LINE - len(head) + excess)
+    blob = encode_call(replace(CALL, study=study))
+    assert blob.index(b"\n") == LARGEST_LINE + excess
+    if fits:
+        assert decode_call(blob, offers).study == study
+    else:
+        with pytest.raises(MessageError, match="cannot be read"):
+            decode_call(blob, offers)
+
+
+def test_a_call_is_one_line_then_the_ask():
+    head, _, body = encode_call(CALL).partition(b"\n")
+    assert json.loads(head) == {
+        "study": "étude",
+        "session": "0.1",
+        "sequence": 3,
+        "method": "toy-mean",
+        "step": "residuals",
+        "peers": ["a", "b"],
+        "mask": {"agreement": "first", "number": 2, "threshold": 2, "colluding": 0, "counted": False},
+        "noise": {"mechanism": "gaussian", "multipliers": {"total": 2.5}},
+        "selection": [["0.1", [0, 3]], ["0.2.1", [1]]],
+    }
+    assert body == encode(CALL.ask)
+
+
+def test_a_selection_reads_from_the_inside_out_and_back():
+    assert str(CALL.selection) == "folds 1 of 0.2.1, within folds 0, 3 of 0.1"
+    assert decode_selection(encode_selection(CALL.selection)) == CALL.selection
+    assert decode_selection([]) is None
 
 
 @pytest.mark.parametrize("head", [b"", b"[]", b"null", b"3", b"[" * 200_000, b"\xff", b'{"study":1}'])

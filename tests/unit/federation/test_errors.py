@@ -6,7 +6,14 @@ import pickle
 import pytest
 
 from multicentre.federation import errors
-from multicentre.federation.errors import DataError, MulticentreError
+from multicentre.federation.errors import (
+    DataError,
+    DisclosureRefused,
+    MulticentreError,
+    RefusedByPolicy,
+    joined,
+    name_some,
+)
 
 KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, MulticentreError)]
 
@@ -27,6 +34,53 @@ def test_a_copy_is_the_same_error(kind, double):
     twin = double(error)
     assert type(twin) is kind
     assert str(twin) == str(error) == f"lyon, imaging: it broke. Repair it. [{kind.code}]"
+
+
+def test_refusals_of_several_sites_are_joined_each_with_its_place():
+    refusals = {"lyon": DataError("no rows", where="lyon"), "porto": RefusedByPolicy("not approved", mend="Ask.")}
+    both = joined(refusals, 5)
+    assert str(both) == "lyon: no rows. [MC302]"
+    assert both.__notes__ == ["porto: not approved. Ask. [MC401]"]
+    assert both.refusals == {"lyon": "no rows", "porto": "not approved"}
+    assert not hasattr(joined({"lyon": DataError("no rows")}, 5), "__notes__")
+
+
+def test_equal_refusals_are_said_once_and_other_reasons_are_notes():
+    few = {f"s{i:04}": DisclosureRefused("too few patients", where=f"s{i:04}, size", mend="Pool.") for i in range(147)}
+    error = joined({**few, "lyon": RefusedByPolicy("not approved"), "oslo": RefusedByPolicy("not approved")}, 1000)
+    assert str(error) == (
+        "refused by 147 of 1,000 sites (s0000, s0001 and 145 more), size: too few patients. Pool. [MC501]"
+    )
+    assert error.__notes__ == ["refused by 2 of 1,000 sites (lyon, oslo): not approved. [MC401]"]
+    assert len(error.refusals) == 149
+    assert error.refusals["s0146"] == "size: too few patients"
+
+
+def test_equal_faults_are_not_called_refusals():
+    assert str(joined({"a": DataError("no rows"), "b": DataError("no rows")}, 3)) == (
+        "at 2 of 3 sites (a, b): no rows. [MC302]"
+    )
+
+
+def test_errors_that_differ_in_kind_place_or_remedy_are_not_equal():
+    one = DisclosureRefused("too few", where="size", mend="Pool.")
+    for other in (
+        RefusedByPolicy("too few", where="size", mend="Pool."),
+        DisclosureRefused("too few", where="sum", mend="Pool."),
+        DisclosureRefused("too few", where="size", mend="Ask."),
+    ):
+        assert len(joined({"a": one, "b": other}, 2).__notes__) == 1
+
+
+def test_ten_sites_are_named_and_of_more_two():
+    names = [f"site-{i}" for i in range(11)]
+    assert name_some(names[:10]) == ", ".join(names[:10])
+    assert name_some(names) == "site-0, site-1 and 9 more"
+
+
+def test_an_error_is_an_exception_with_its_own_words():
+    assert DataError("it broke", where="lyon", mend="Repair it.").args == ("it broke",)
+    assert (DataError("it broke").where, DataError("it broke").mend) == ("", "")
 
 
 def test_a_place_is_put_in_front_once():

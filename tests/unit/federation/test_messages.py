@@ -11,6 +11,7 @@ from multicentre.federation.messages import (
     add_messages,
     array,
     arrays,
+    check_range,
     check_summable,
     count,
     flag,
@@ -30,6 +31,8 @@ class Sums(Message):
     n: int = count("x")
     loglik: float = number("x")
     ones: np.ndarray | None = array("x", ("d",), dtype="i4", optional=True)
+    pair: np.ndarray | None = array("x", (2,), optional=True)
+    large: np.ndarray | None = array("x", (), dtype="i8", optional=True)
 
 
 def sums(**changes):
@@ -45,6 +48,10 @@ BAD = {
     "a masked array": {"total": np.ma.masked_array([1.0, 2.0], [True, False])},
     "dimensions": {"total": np.ones((2, 1))},
     "letters that disagree": {"square": np.eye(3)},
+    "an array shorter than its letter": {"square": np.ones((1, 1))},
+    "an array longer than its letter": {"total": np.ones(3)},
+    "an array shorter than a fixed side": {"pair": np.ones(1)},
+    "an array longer than a fixed side": {"pair": np.ones(3)},
     "letters that disagree within": {"square": np.ones((2, 3))},
     "not a number": {"total": np.array([1.0, np.nan])},
     "infinity": {"total": np.array([np.inf, -np.inf])},
@@ -66,8 +73,17 @@ BAD = {
 
 @pytest.mark.parametrize("changes", BAD.values(), ids=BAD)
 def test_what_differs_from_the_declaration_is_refused(changes):
-    with pytest.raises(MessageError, match=rf"Sums\.{next(iter(changes))}"):
+    # The later field of two that disagree is the one that is named.
+    name = "square" if list(changes) == ["total"] and np.shape(changes["total"]) == (3,) else next(iter(changes))
+    with pytest.raises(MessageError, match=rf"Sums\.{name}"):
         sums(**changes).checked()
+
+
+def test_the_error_names_the_key_and_what_was_given():
+    with pytest.raises(MessageError, match=r"^Sums\.views\[b\]: .*dtype f8 is declared, <f4 was given"):
+        sums(views={"a": np.ones(3), "b": np.ones(3, "f4")}).checked()
+    with pytest.raises(MessageError, match=r"^Sums\.total: .*dtype f8 is declared, list was given"):
+        sums(total=[1.0, 2.0]).checked()
 
 
 def test_errors_hold_no_value():
@@ -119,6 +135,58 @@ def test_what_cannot_be_added_is_said_and_never_wrapped_around(changes, reason):
     first = sums(ones=np.ones(2, "i4"), total=np.full(2, 1.7e308))
     with pytest.raises(MessageError, match=reason):
         add_messages([first, sums(**({"ones": np.ones(2, "i4"), "total": np.ones(2)} | changes))])
+
+
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"views": {"a": np.ones(3), "b": np.ones(3)}}, r"^Sums\.views: .*different names"),
+        ({"views": {"a": np.ones(4)}}, r"^Sums\.views: .*different shapes"),
+        ({"total": np.ones(3), "square": np.eye(3)}, r"^Sums\.total: .*different shapes"),
+        ({"large": np.array(2**63 - 1)}, r"^Sums\.large: .*beyond what dtype i8"),
+    ],
+)
+def test_one_site_of_three_that_differs_is_enough(changes, reason, last):
+    usual, odd = sums(large=np.array(1)), sums(**{"large": np.array(1)} | changes)
+    with pytest.raises(MessageError, match=reason):
+        add_messages([usual, usual, odd] if last else [odd, usual, usual])
+
+
+def test_one_message_is_its_own_sum():
+    total = add_messages([sums(ones=np.array([1, -(2**31)], "i4"))])
+    assert (total.n, total.ones.tolist(), total.views["a"].tolist()) == (4, [1, -(2**31)], [1.0] * 3)
+
+
+@pytest.mark.parametrize("dtype", ["i4", "u1", "i8", "u8"])
+def test_a_sum_is_held_up_to_the_limits_of_its_type_and_not_beyond(dtype):
+    limits = np.iinfo(dtype)
+    like = np.zeros(2, dtype)
+    # A total of 64 bits is added in floating point. Just below 2**63 its neighbours are 1024 apart, below 2**64 2048.
+    spare = 2048 if limits.bits == 64 else 0
+    highest = np.nextafter(float(limits.max), 0.0) if spare else float(limits.max)
+    if dtype == "i8":
+        highest = np.nextafter(highest, 0.0)
+    check_range(np.array([highest, float(limits.min)]), like, "here")
+    for beyond in (np.nextafter(highest, np.inf), np.nextafter(float(limits.min), -np.inf)):
+        for total in ([beyond, 0.0], [0.0, beyond]):
+            with pytest.raises(MessageError, match=f"^here: a sum is beyond what dtype {dtype}"):
+                check_range(np.array(total), like, "here")
+
+
+def test_an_int64_sum_that_rounds_into_range_is_refused():
+    # Four summands of 2**61 + 255 are 1020 beyond 2**63, and their sum in floating point is 2**63 exactly.
+    with pytest.raises(MessageError, match=r"^Sums\.large: a sum is beyond what dtype i8"):
+        add_messages([sums(large=np.array(2**61 + 255))] * 4)
+    with pytest.raises(MessageError, match=r"^Sums\.large: a sum is beyond what dtype i8"):
+        add_messages([sums(large=np.array(2**62 + 200)), sums(large=np.array(2**62 - 100))])
+    held = add_messages([sums(large=np.array(2**62)), sums(large=np.array(2**62 - 4096))])
+    assert int(held.large) == 2**63 - 4096
+
+
+def test_arrays_without_dimensions_are_added():
+    total = add_messages([sums(large=np.array(3)), sums(large=np.array(-5))])
+    assert (total.large.shape, total.large.dtype, int(total.large)) == ((), np.int64, -2)
 
 
 @pytest.mark.parametrize(

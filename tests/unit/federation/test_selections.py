@@ -11,7 +11,7 @@ from multicentre.federation.engine import Call, Selection
 from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused
 from multicentre.federation.messages import Message, Nothing, array
 from multicentre.federation.steps import Acknowledgement, SitePart, step
-from toy_method import FedMean, federate
+from support.toy_method import FedMean, federate
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,18 @@
 """Steps know their part, their ask and their card; sites draw streams of their own."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import pytest
 
 import multicentre as mc
 from multicentre.federation.errors import ConfigurationError, MessageError
-from multicentre.federation.messages import Nothing, text
-from multicentre.federation.steps import Release, SitePart, step
+from multicentre.federation.messages import Nothing, number, text, texts
+from multicentre.federation.steps import Acknowledgement, Release, SitePart, step
 from multicentre.privacy.card import disclosure_card
-from toy_method import Guess, MeanSite, Residuals, Size, federate, toy_sites
-from toy_private import ClippedSite, PrivateMean
+from support.toy_method import Guess, MeanSite, Residuals, Size, federate, toy_sites
+from support.toy_private import ClippedSite, PrivateMean
 
 
 class ChildSite(MeanSite):
@@ -88,6 +89,73 @@ def test_a_summed_step_must_answer_with_numbers():
 
     with pytest.raises(MessageError, match="cannot be summed"):
         step(releases=Words, summed=True)
+
+
+def test_a_step_is_called_on_request_and_site_by_site_unless_declared_otherwise():
+    class Plain(SitePart):
+        @step(releases=Size)
+        def act(self, ask: Guess) -> Size:
+            """Act.
+
+            At length.
+            """
+
+    assert (Plain.act.when, Plain.act.summed, Plain.act.releases) == ("on request", False, Size)
+    assert (Plain.act.name, Plain.act.owner, Plain.act.purpose) == ("act", Plain, "Act.")
+    declared = step(releases=Residuals, when="once", summed=True)(lambda part, ask: None)
+    assert (declared.when, declared.summed, declared.releases, declared.purpose) == ("once", True, Residuals, "")
+
+
+def test_a_summed_step_declares_its_ranges_and_one_about_single_patients_its_permissions():
+    @dataclass(frozen=True)
+    class Boundless(Release):
+        amount: float = number("x")
+
+    @dataclass(frozen=True)
+    class Single(Release):
+        individual: ClassVar[bool] = True
+        amount: float = number("x")
+
+    assert step(releases=Boundless)
+    with pytest.raises(MessageError, match=r"Boundless\.amount: a summed field declares no range"):
+        step(releases=Boundless, summed=True)
+    with pytest.raises(MessageError, match=r"Single\.amount: .*needs a policy's permission"):
+        step(releases=Single)
+    assert Single(1.0, patients=400).patients_behind("amount", "") == 1
+
+
+def test_the_patients_behind_a_value_are_those_of_its_key_or_else_of_its_field():
+    size = Size(3.0, patients={"n": 30, "imaging": 12})
+    assert [size.patients_behind("n", key) for key in ("", "imaging", "other")] == [30, 12, 30]
+    assert size.patients_behind("other", "") is None
+    assert Size(3.0, patients=7).patients_behind("n", "imaging") == 7
+    assert Size(3.0).patients_behind("n", "") is None
+
+
+def test_a_release_costs_privacy_when_a_field_depends_on_patients():
+    @dataclass(frozen=True)
+    class Named(Release):
+        columns: tuple = texts("columns", public=True)
+
+    @dataclass(frozen=True)
+    class Mixed(Named):
+        amount: float = number("x")
+
+    assert Mixed.tells_of_patients()
+    assert not Named.tells_of_patients()
+    assert not Acknowledgement.tells_of_patients()
+
+
+def test_a_part_holds_what_it_was_given_and_nothing_else():
+    rows = np.ones((4, 3))
+    part = MeanSite("lyon", rows)
+    assert (part.site, part.data is rows) == ("lyon", True)
+    assert (part.folds, part.division, part.alignment, part.state, part.key, part.common) == (
+        None,
+        "",
+        None,
+        *[None] * 3,
+    )
 
 
 def test_streams_differ_by_site_seed_and_purpose_and_are_stable():

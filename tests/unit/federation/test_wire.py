@@ -6,13 +6,14 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from multicentre.federation.errors import MessageError
 from multicentre.federation.messages import DTYPES, Message, array, arrays, count, flag, number, text, texts
 from multicentre.federation.wire import MAGIC, decode, encode, size
+from support.examples import examples
 
 
 @dataclass(frozen=True)
@@ -107,14 +108,121 @@ def plain(**changes):
     return Full(**values | changes)
 
 
+@pytest.mark.slow
 @given(messages())
-@settings(max_examples=80, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@examples(80)
 def test_a_message_survives_the_wire(message):
     blob = encode(message)
     back = decode(Full, blob)
     assert all(same(getattr(message, field.name), getattr(back, field.name)) for field in fields(Full))
     assert encode(back) == blob
     assert len(blob) % 8 == 0
+
+
+@dataclass(frozen=True)
+class Golden(Message):
+    """A message whose bytes are written out below."""
+
+    values: np.ndarray = array("x", ("n",), dtype="i4")
+    views: dict = arrays("x", ("p",))
+    n: int = count("x")
+    words: dict = texts("x", keyed=True)
+
+
+def test_the_format_is_as_the_module_describes():
+    """Sites and coordinators of different versions read each other's messages."""
+    header = (
+        b'{"type": "Golden", "values": {"n": 7, "words": {"v": ["a"], "w": []}}, '
+        b'"arrays": [["values", "", "i4", [3]], ["views", "v", "f8", [1]]]}'
+    )
+    start = b"MC1\n" + len(header).to_bytes(4, "little") + header
+    start += bytes(-len(start) % 8)
+    ints = b"".join(value.to_bytes(4, "little", signed=True) for value in (1, -2, 3))
+    expected = start + ints + bytes(4) + struct.pack("<d", 0.5)
+    message = Golden(np.array([1, -2, 3], "i4"), {"v": np.array([0.5])}, 7, {"v": ("a",), "w": ()})
+    assert encode(message) == expected
+    back = decode(Golden, expected)
+    assert (back.values.tolist(), back.views["v"].tolist(), back.n, back.words) == ([1, -2, 3], [0.5], 7, message.words)
+
+
+def test_a_message_that_is_not_as_declared_is_not_sent():
+    with pytest.raises(MessageError, match=r"^Full\.f8: "):
+        encode(plain(f8=np.ones((2, 3), "f4")))
+
+
+@dataclass(frozen=True)
+class Wide(Message):
+    """One array and nothing else."""
+
+    rows: np.ndarray = array("x", ("n", "d"), dtype="u1")
+
+
+def _wide(shape, n_bytes=0):
+    header = json.dumps({"type": "Wide", "values": {}, "arrays": [["rows", "", "u1", shape]]}).encode()
+    start = MAGIC + struct.pack("<I", len(header)) + header
+    return start + bytes(-len(start) % 8) + bytes(n_bytes)
+
+
+@pytest.mark.parametrize("shape", [[0, 2**40 - 1], [2**20, 0], [0, 0]])
+def test_an_empty_array_may_have_a_long_side(shape):
+    assert decode(Wide, _wide(shape)).rows.shape == tuple(shape)
+
+
+@pytest.mark.parametrize("shape", [[0, 2**40], [2**20, 2**20], [2**39, 2]])
+def test_a_shape_that_no_memory_holds_is_refused_before_its_bytes_are_looked_for(shape):
+    with pytest.raises(MessageError, match="table is not as declared"):
+        decode(Wide, _wide(shape))
+
+
+def test_the_bytes_of_an_array_must_all_be_there():
+    assert decode(Wide, _wide([2, 4], 8)).rows.shape == (2, 4)
+    with pytest.raises(MessageError, match=r"^Wide\.rows: the message is truncated"):
+        decode(Wide, _wide([2, 4], 7))
+    header = b'{"type": "Wide", "values": {}, "arrays": []}'
+    with pytest.raises(MessageError, match=r"^Wide: the field 'rows' is missing"):
+        decode(Wide, MAGIC + struct.pack("<I", len(header)) + header + bytes(-(8 + len(header)) % 8))
+    for n_bytes in (16, 9):
+        with pytest.raises(MessageError, match="left over"):
+            decode(Wide, _wide([2, 4], n_bytes))
+
+
+@pytest.mark.parametrize(
+    ("forgery", "said"),
+    [
+        ("another type", "wire: a message of type Full is expected"),
+        ("scalar missing", "Full: the field 'whole' is missing"),
+        ("undeclared value", "Full: an undeclared field was sent"),
+        ("undeclared array", "Full: an undeclared field was sent"),
+        ("array of another length twice", "Full.u8: an array was sent twice"),
+        ("same name twice", "Full.views[imaging]: an array was sent twice"),
+        ("another dtype", "Full.f8: an array differs from its declaration"),
+        ("key for a field without names", "Full.f8[key]: an array differs from its declaration"),
+        ("array as a value", "Full.f8: an array is declared"),
+        ("counts without names", "Full.counts: a mapping from names is declared"),
+        ("header is not text", "wire: the header cannot be read"),
+        ("header repeats a key", "wire: the header cannot be read"),
+        ("value repeats a key", "wire: the header cannot be read"),
+        ("header is a list", "wire: the header is not as declared"),
+        ("values missing", "wire: the header is not as declared"),
+        ("entry too short", "wire: the array table is not as declared"),
+        ("entry is no list", "wire: the array table is not as declared"),
+        ("negative side", "wire: the array table is not as declared"),
+        ("key is a number", "wire: the array table is not as declared"),
+    ],
+)
+def test_the_error_says_what_was_forged_and_where(forgery, said):
+    with pytest.raises(MessageError) as caught:
+        decode(Full, forged(FORGERIES[forgery]))
+    assert caught.value.placed == said
+
+
+def test_bytes_of_another_format_are_told_from_truncated_ones():
+    for blob in (b"", b"MC1", b"MC2\n" + bytes(4), encode(plain())[1:]):
+        with pytest.raises(MessageError, match="not a message of this format"):
+            decode(Full, blob)
+    for blob in (MAGIC + struct.pack("<I", 1), encode(plain())[:40]):
+        with pytest.raises(MessageError, match="the message is truncated"):
+            decode(Full, blob)
 
 
 def test_every_dtype_is_covered():
@@ -128,6 +236,7 @@ def test_size_counts_values_only():
         n: int = count("x")
 
     assert size(Small(np.zeros(5, "f4"), 2)) == 5 * 4 + 8
+    assert size(Small(np.zeros((0,), "f4"), 2)) == 8
 
 
 def _attempt(blob):
@@ -162,7 +271,7 @@ def test_thousands_of_mutations_neither_crash_nor_load_something_undeclared():
 @given(st.binary(max_size=200))
 @example(b"")
 @example(MAGIC)
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_any_bytes_at_all_are_refused(blob):
     assert _attempt(blob) is None
     assert _attempt(MAGIC + struct.pack("<I", len(blob)) + blob) is None

@@ -10,6 +10,7 @@ import pytest
 
 from multicentre.federation.errors import ConfigurationError, IntegrityError, RefusedByPolicy
 from multicentre.federation.noise import Noise
+from multicentre.federation.storage import held
 from multicentre.privacy.accounting import Spent, rho_of_epsilon
 from multicentre.privacy.budget import Account, cost_of, total_spent
 from multicentre.privacy.ledger import mend_ledger, read_ledger, verify_ledger
@@ -72,6 +73,7 @@ def spend(path):
     return 1
 
 
+@pytest.mark.slow
 def test_processes_that_spend_at_once_never_overspend(tmp_path):
     path = tmp_path / "a.jsonl"
     with multiprocessing.get_context("spawn").Pool(2) as pool:
@@ -179,3 +181,225 @@ def test_nothing_is_written_when_it_does_not_fit(tmp_path):
     with pytest.raises(RefusedByPolicy):
         account.charge(Spent(1.0), FACTS)
     assert total_spent(read_ledger(tmp_path / "a.jsonl") if (tmp_path / "a.jsonl").exists() else []) == Spent()
+
+
+# The head beside an account
+
+
+def charged(path, *costs):
+    for cost in costs:
+        Account(1.0, DELTA, path).charge(cost, FACTS)
+
+
+def head_of(path):
+    return path.with_name(f"{path.name}.head")
+
+
+REMOVED = "entries were removed from the account's end, or the account from its folder"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"3",
+        b"null",
+        b"\xff\xfe",
+        b'{"entries": 1}',
+        b'{"hash": "x"}',
+        b'{"entries": 0, "hash": "x"}',
+        b'{"entries": "1", "hash": "x"}',
+        b'{"entries": -1, "hash": "x"}',
+    ],
+)
+def test_a_head_that_cannot_be_read_stops_the_account(tmp_path, content):
+    path = tmp_path / "a.jsonl"
+    charged(path, Spent(0.01))
+    head_of(path).write_bytes(content)
+    with pytest.raises(IntegrityError) as caught:
+        Account(1.0, DELTA, path)
+    assert (caught.value.what, caught.value.where) == (REMOVED, str(path.resolve()))
+    assert caught.value.mend == ("Bring it back from a copy together with its .head file: what was spent stays spent.")
+
+
+def test_an_account_that_was_written_again_with_smaller_amounts_is_refused(tmp_path):
+    dear, cheap = tmp_path / "dear.jsonl", tmp_path / "cheap.jsonl"
+    charged(dear, Spent(0.01), Spent(0.01))
+    charged(cheap, Spent(0.001), Spent(0.001))
+    dear.write_bytes(cheap.read_bytes())  # an intact chain of as many entries
+    with pytest.raises(IntegrityError, match="removed from the account's end"):
+        Account(1.0, DELTA, dear)
+
+
+def test_an_account_is_refused_when_it_is_removed_while_it_is_open(tmp_path):
+    path = tmp_path / "a.jsonl"
+    charged(path, Spent(0.01))
+    account = Account(1.0, DELTA, path)
+    path.unlink()
+    with pytest.raises(IntegrityError, match="removed"):
+        account.charge(Spent(0.01), FACTS)
+    assert not path.exists()
+
+
+def test_a_spending_is_on_the_disk_before_what_it_pays_for_leaves(tmp_path, monkeypatch):
+    path = tmp_path / "a.jsonl"
+    charged(path, Spent(0.001))
+    synced = []
+    monkeypatch.setattr(os, "fsync", lambda handle: synced.append(os.fstat(handle).st_ino))
+    charged(path, Spent(0.001))
+    assert synced[0] == path.stat().st_ino
+
+
+def test_an_account_stands_in_a_folder_that_is_made_for_it(tmp_path):
+    path = tmp_path / "deep" / "er" / "a.jsonl"
+    charged(path, Spent(0.01))
+    assert {one.name for one in path.parent.iterdir()} == {"a.jsonl", "a.jsonl.head", "a.jsonl.lock"}
+
+
+def test_an_account_in_use_is_waited_for_and_then_refused(tmp_path, monkeypatch):
+    path = tmp_path / "a.jsonl"
+    charged(path, Spent(0.001))
+    monkeypatch.setattr("multicentre.privacy.budget._PATIENCE_S", 0.05)
+    with held(path.with_name("a.jsonl.lock")), pytest.raises(ConfigurationError, match="another process is at work"):
+        charged(path, Spent(0.001))
+    charged(path, Spent(0.001))
+
+
+def test_an_account_that_cannot_be_written_says_that_nothing_was_released(tmp_path):
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises((IntegrityError, ConfigurationError)) as caught:
+        charged(tmp_path / "file" / "a.jsonl", Spent(0.01))
+    assert caught.value.where == str((tmp_path / "file" / "a.jsonl").resolve())
+    assert caught.value.what.startswith("the account cannot be written (")
+    assert caught.value.what.endswith("), and nothing was released")
+
+
+def test_a_path_that_no_system_holds_is_refused_by_its_key(tmp_path):
+    with pytest.raises(ConfigurationError) as caught:
+        Account(1.0, DELTA, tmp_path / "a\0b")
+    assert caught.value.where == "policy, account"
+    assert caught.value.what == "the account's path cannot be used"
+    assert caught.value.mend == "Name a file in a folder of the site's."
+
+
+# What an entry says
+
+
+def test_every_law_is_paid_from_its_own_entry(tmp_path):
+    path = tmp_path / "a.jsonl"
+    spent = (Spent(0.001), Spent(0.002, gaussian=False), Spent(0.003, gaussian=False, pure=0.077))
+    charged(path, *spent)
+    entries = Account(1.0, DELTA, path).entries()
+    assert [(entry["rho"], entry["gaussian"], entry["pure"]) for entry in entries] == [
+        (0.001, True, None),
+        (0.002, False, None),
+        (0.003, False, 0.077),
+    ]
+    assert {(entry["event"], entry["unit"], entry["step"]) for entry in entries} == {("spend", "patient", "x")}
+    assert [total_spent([entry]) for entry in entries] == list(spent)
+    assert total_spent(entries) == spent[0] + spent[1] + spent[2]
+
+
+def test_laplace_noise_stays_cheap_for_the_next_run(tmp_path):
+    path = tmp_path / "a.jsonl"
+    half = cost_of(Noise("laplace", {"a": 2.0}))
+    charged(path, half, half)  # epsilon 0.5 each; by zCDP alone the second would not fit
+    assert Account(1.0, DELTA, path).spent.epsilon(DELTA) == pytest.approx(1.0)
+
+
+def entry_of(**facts):
+    return {"event": "spend", "entry": 1, "rho": 0.1, "gaussian": True, "pure": None, **facts}
+
+
+@pytest.mark.parametrize("rho", [None, 1, True, "0.1", -1e-300, float("nan")])
+def test_an_entry_without_an_amount_is_refused(rho):
+    with pytest.raises(IntegrityError, match=r"^account: entry 1 does not say what was spent"):
+        total_spent([entry_of(rho=rho)])
+
+
+def test_an_entry_of_nothing_spent_is_one():
+    assert total_spent([entry_of(rho=0.0)]) == Spent()
+
+
+@pytest.mark.parametrize("gaussian", [False, None, 1, "true"])
+def test_noise_is_gaussian_where_the_entry_says_so_alone(gaussian):
+    assert not total_spent([entry_of(gaussian=gaussian)]).gaussian
+    assert total_spent([entry_of()]).gaussian
+
+
+@pytest.mark.parametrize("pure", [None, -1.0, "0.1", 1, float("nan")])
+def test_a_pure_epsilon_that_is_none_is_not_relied_on(pure):
+    assert total_spent([entry_of(pure=pure)]).pure == float("inf")
+    assert total_spent([entry_of(pure=0.5)]).pure == 0.5
+    assert total_spent([entry_of(pure=0.0)]).pure == 0.0
+
+
+def test_entries_that_spend_nothing_are_passed_over():
+    assert total_spent([{"event": "mended", "entry": 1, "rho": 9.0}, entry_of(entry=2)]) == Spent(0.1)
+
+
+# What is left
+
+
+def test_a_cost_of_the_whole_budget_fits_and_a_thousandth_more_does_not():
+    rho = rho_of_epsilon(1.0, DELTA)
+    Account(1.0, DELTA).check(Spent(rho))
+    Account(1.0, DELTA).check(Spent(rho * (1 + 1e-10)))  # the arithmetic of the last digits
+    with pytest.raises(RefusedByPolicy):
+        Account(1.0, DELTA).check(Spent(rho * 1.001))
+    with pytest.raises(RefusedByPolicy):
+        Account(1.0, DELTA).check(Spent(rho * (1 + 1e-6)))
+
+
+def test_what_is_left_is_the_largest_plan_that_fits():
+    account = Account(1.0, DELTA)
+    assert account.left() == pytest.approx(1.0)
+    account.charge(Spent(0.02), FACTS)
+    left = account.left()
+    assert 0.3 < left < 0.9
+    account.check(Spent(rho_of_epsilon(left * (1 - 1e-9), DELTA)))
+    with pytest.raises(RefusedByPolicy):
+        account.check(Spent(rho_of_epsilon(left * 1.001, DELTA)))
+    account.charge(Spent(rho_of_epsilon(left * (1 - 1e-9), DELTA)), FACTS)
+    assert account.left() < 0.01
+
+
+def test_nothing_is_left_of_a_budget_that_was_spent():
+    account = Account(1.0, DELTA)
+    account.charge(Spent(rho_of_epsilon(1.0, DELTA) * (1 + 1e-10)), FACTS)
+    assert account.left() == 0.0
+    with pytest.raises(RefusedByPolicy) as caught:
+        account.check(Spent(0.01))
+    assert caught.value.mend == "Nothing is left of the budget: ask the site's steward."
+    assert caught.value.where == "policy, epsilon"
+
+
+def test_a_refusal_says_by_how_much_laplace_noise_has_to_grow():
+    account = Account(1.0, DELTA)
+    account.charge(cost_of(Noise("laplace", {"a": 2.0})), FACTS)
+    dear = Noise("laplace", {"a": 0.5})
+    with pytest.raises(RefusedByPolicy) as caught:
+        account.check(cost_of(dear))
+    # 0.5 of pure epsilon is left, and the plan costs 2: four times the noise.
+    assert caught.value.mend.startswith(
+        "What is left fits the same releases with at least 4 times the noise, a plan of"
+    )
+    account.check(cost_of(Noise("laplace", {"a": 0.5 * 4.001})))
+    assert "releases of epsilon 2 at delta 1e-05 (unit: one patient, all records;" in caught.value.what
+
+
+def test_an_account_that_is_forgotten_keeps_its_entries_meanwhile():
+    account = Account(1.0, DELTA)
+    account.charge(Spent(0.01), FACTS)
+    (entry,) = account.entries()
+    assert FACTS.items() <= entry.items()
+    assert Account(1.0, DELTA).spent == Spent()
+
+
+def test_costs_of_gaussian_noise_have_no_pure_epsilon():
+    cost = cost_of(Noise("gaussian", {"a": 2.0, "b": 4.0}), 3)
+    assert (cost.gaussian, cost.pure) == (True, float("inf"))
+    assert cost_of(Noise("laplace", {"a": 2.0, "b": 4.0}), 3) == Spent(3 * (1 / 8 + 1 / 32), False, 3 * 0.75)
+    assert cost_of(Noise("gaussian", {"a": 2.0})) == cost_of(Noise("gaussian", {"a": 2.0}), 1)

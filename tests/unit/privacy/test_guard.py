@@ -1,5 +1,6 @@
 """The guard fails closed, and every refusal is in the ledger."""
 
+import dataclasses
 import os
 import re
 import stat
@@ -12,11 +13,13 @@ import pytest
 from multicentre.federation.engine import Call, Mask
 from multicentre.federation.errors import ConfigurationError, DisclosureRefused, IntegrityError, RefusedByPolicy
 from multicentre.federation.messages import Message, Nothing, array, arrays, count, number, text
+from multicentre.federation.noise import Noise
 from multicentre.federation.steps import Acknowledgement, Release, SitePart, step
 from multicentre.federation.storage import held
 from multicentre.privacy.cohorts import CohortMemory
-from multicentre.privacy.guard import Guard
+from multicentre.privacy.guard import Guard, check_ranges
 from multicentre.privacy.ledger import Ledger
+from multicentre.privacy.people import People
 from multicentre.privacy.policy import Policy
 
 
@@ -51,6 +54,13 @@ class Hello(Release):
 
 
 @dataclass(frozen=True)
+class Bounded(Release):
+    """Sums within a declared range."""
+
+    total: np.ndarray = array("sums", ("d",), bound=8.0, sensitivity=1.0)
+
+
+@dataclass(frozen=True)
 class Loose(Message):
     """A message that is no release."""
 
@@ -82,14 +92,20 @@ class Part(SitePart):
         """Answer with no release."""
         return None
 
+    @step(releases=Bounded, summed=True)
+    def bounded(self, ask: Nothing) -> Bounded:
+        """Add up within a range."""
+        return None
+
     @step(releases=Acknowledgement)
     def take(self, ask: Nothing) -> Acknowledgement:
         """Take something in."""
         return None
 
 
-def guard(ids=(), **policy):
-    return Guard(Policy(**policy), Ledger(), ids)
+def guard(ids=None, **policy):
+    people = People(one_each=True) if ids is None else People(map(str, ids))
+    return Guard(Policy(**policy), Ledger(), people)
 
 
 def call(which=Part.sums, protection="clear", peers=("a", "b", "c")):
@@ -251,6 +267,71 @@ def test_only_masked_sums_where_the_policy_says_so():
 def test_a_masked_sum_needs_a_crowd_of_different_sites(peers):
     assert "too small a crowd" in admission(guard(min_sites_in_sum=3), call(protection="masked", peers=peers))
     guard(min_sites_in_sum=3).admit(call(peers=peers))
+
+
+@pytest.mark.parametrize(("threshold", "admitted"), [(2, False), (3, True), (5, True)])
+def test_the_crowd_of_a_masked_sum_is_the_sites_it_can_be_read_with(threshold, admitted):
+    # Sites beyond the threshold may drop out: the sum is then over `threshold` sites, however many were asked.
+    asked = dataclasses.replace(call(peers=tuple("abcde")), mask=Mask("first", 0, threshold))
+    gate = guard(min_sites_in_sum=3)
+    if admitted:
+        gate.admit(asked)
+        assert gate.ledger.entries == ()
+    else:
+        assert f"a sum of {threshold} sites is too small a crowd" in admission(gate, asked)
+
+
+@pytest.mark.parametrize("value", [-8.0, 0.0, 8.0])
+def test_a_range_holds_its_two_ends(value):
+    check_ranges(Bounded(np.array([0.0, value]), patients=30))
+
+
+@pytest.mark.parametrize("value", [np.nextafter(-8.0, -9.0), np.nextafter(8.0, 9.0), -1e300, 1e300])
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_value_beyond_either_end_of_its_range_is_refused(value, place):
+    values = np.zeros(3)
+    values[place] = value
+    with pytest.raises(DisclosureRefused, match=r"^Bounded\.total: a value is beyond the declared range of 8"):
+        check_ranges(Bounded(values, patients=30))
+
+
+@pytest.mark.parametrize("value", [-9.0, 9.0])
+@pytest.mark.parametrize("protection", ["clear", "masked"])
+def test_ranges_hold_where_an_answer_is_masked(value, protection):
+    gate, asked = guard(), call(Part.bounded, protection)
+    release = Bounded(np.array([value]), patients=30)
+    if protection == "clear":
+        gate.release(asked, release)
+        return
+    with pytest.raises(DisclosureRefused, match=r"beyond the declared range"):
+        gate.release(asked, release)
+    assert gate.ledger.entries[-1]["event"] == "refusal"
+
+
+def hiding(multiplier, session="0.1", z=None):
+    noise = Noise("gaussian", {"total": multiplier} if z is None else {"total": multiplier, "n": z})
+    return dataclasses.replace(call(Part.bounded), noise=noise, session=session)
+
+
+@pytest.mark.parametrize(("multiplier", "hides"), [(0.05, False), (0.499, False), (0.5, True), (3.0, True)])
+def test_noise_below_half_of_a_patients_reach_hides_nobody(multiplier, hides):
+    assert guard().hides(hiding(multiplier)) is hides
+    assert guard().hides(hiding(5.0, z=multiplier)) is hides
+
+
+def test_without_a_budget_noise_hides_until_the_answers_of_a_fit_average_it_away():
+    gate = guard()
+    # Each answer has rho 1 / (2 * 0.5**2) = 2; MOST_UNBUDGETED is a rho of 8.
+    assert [gate.hides(hiding(0.5)) for _ in range(6)] == [True] * 4 + [False] * 2
+    assert gate.hides(hiding(0.5, session="0.2"))
+    assert not gate.hides(call())
+
+
+def test_with_a_budget_the_account_bounds_what_answers_tell_together():
+    gate = guard(epsilon=1.0)
+    assert all(gate.hides(hiding(0.5)) for _ in range(20))
+    assert gate.hides(hiding(0.05))
+    assert not gate.hides(call())
 
 
 def test_cohorts_that_differ_by_few_patients_are_refused():

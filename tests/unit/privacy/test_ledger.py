@@ -1,15 +1,21 @@
 """Every change of a ledger shows, and names the entry."""
 
 import csv
+import hashlib
 import io
+import json
+import os
+import stat
 import threading
+from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from multicentre.federation.errors import IntegrityError
 from multicentre.privacy.ledger import GENESIS, Head, Ledger, ledger_as_csv, mend_ledger, read_ledger, verify_ledger
+from support.examples import examples
 
 FIELD = {"field": "views[é]", "shape": [2, 3], "bytes": 48, "patients": 30, "sha256": "0" * 64}
 
@@ -33,6 +39,7 @@ def test_a_ledger_is_chained_from_the_start(tmp_path):
     assert Ledger().head == Head(0, GENESIS)
 
 
+@pytest.mark.slow
 def test_any_changed_byte_at_any_position_names_its_entry(tmp_path):
     path = tmp_path / "ledger.jsonl"
     for number in range(2):
@@ -171,6 +178,17 @@ def test_a_missing_ledger_cannot_be_verified(tmp_path):
         verify_ledger(tmp_path / "ledger.jsonl")
 
 
+def test_csv_has_the_columns_of_the_page_and_lines_of_its_own():
+    entry = Ledger().append(
+        "release", {"study": "s", "method": "m", "step": "x", "protection": "clear", "session": "0"}
+    )
+    head, row = ledger_as_csv([{**entry, "epsilon": 1.5, "delta": 1e-5}]).removesuffix("\n").split("\n")
+    assert head == (
+        "entry,time,event,study,method,step,protection,field,shape,bytes,records,patients,epsilon,delta,reason,hash"
+    )
+    assert row == f"1,{entry['time']},release,s,m,x,clear,,,,,,1.5,1e-05,,{entry['hash']}"
+
+
 def test_csv_has_one_row_a_field():
     ledger = filled(n_entries=1)
     ledger.append("refusal", {"study": "s", "reason": 'x: "few", too few'})
@@ -185,10 +203,102 @@ def test_csv_has_one_row_a_field():
         st.dictionaries(st.text("abé", min_size=1), st.text(st.characters(exclude_categories=("Cs",)))), max_size=4
     )
 )
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_any_text_survives(tmp_path_factory, facts):
     path = tmp_path_factory.mktemp("ledger") / "ledger.jsonl"
     ledger = Ledger(path)
     for fact in facts:
         ledger.append("release", {"facts": fact})
     assert Ledger(path).entries == ledger.entries
+
+
+def test_an_entry_holds_its_number_its_time_and_the_hash_of_all_else():
+    entry = Ledger().append("release", {"b": 1, "a": "é"})
+    assert list(entry) == ["entry", "time", "event", "b", "a", "previous", "hash"]
+    content = json.dumps({k: v for k, v in entry.items() if k != "hash"}, ensure_ascii=False, separators=(",", ":"))
+    assert entry["hash"] == hashlib.sha256(content.encode()).hexdigest()
+    assert (entry["entry"], entry["event"], entry["previous"]) == (1, "release", GENESIS)
+    moment = datetime.fromisoformat(entry["time"])
+    assert moment.utcoffset() == timedelta(0)
+    assert abs(datetime.now(UTC) - moment) < timedelta(hours=1)
+    assert len(entry["time"]) == len("2026-01-31T12:00:00.000+00:00")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="files have modes on POSIX systems only")
+def test_a_ledger_and_what_is_set_aside_are_for_the_owner(tmp_path):
+    path = tmp_path / "site" / "ledger.jsonl"
+    filled(path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    path.write_bytes(path.read_bytes() + b"torn")
+    mend_ledger(path)
+    modes = {stat.S_IMODE(one.stat().st_mode) for one in path.parent.iterdir()}
+    assert modes == {0o600}
+
+
+def test_a_durable_entry_is_on_the_disk_before_it_is_returned(tmp_path, monkeypatch):
+    synced = []
+    monkeypatch.setattr(os, "fsync", synced.append)
+    Ledger(tmp_path / "a.jsonl").append("release", {})
+    assert synced == []
+    Ledger(tmp_path / "b.jsonl", durable=True).append("release", {})
+    assert len(synced) == 1
+
+
+def test_a_piece_that_was_set_aside_is_described(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    filled(path)
+    path.write_bytes(path.read_bytes() + b'{"entry":4')
+    mend_ledger(path)
+    last = list(read_ledger(path))[-1]
+    assert (last["bytes"], last["sha256"]) == (10, hashlib.sha256(b'{"entry":4').hexdigest())
+
+
+def test_errors_of_a_ledger_name_its_file_and_a_remedy(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    with pytest.raises(IntegrityError) as caught:
+        verify_ledger(path)
+    assert (caught.value.where, caught.value.what) == (
+        str(path),
+        "the ledger cannot be read (No such file or directory)",
+    )
+    ledger = filled(path)
+    with pytest.raises(IntegrityError) as caught:
+        verify_ledger(path, Head(2, ledger.head.hash))
+    assert caught.value.mend == "Entries were removed from its end or added to it."
+    path.write_bytes(path.read_bytes() + b"x")
+    with pytest.raises(IntegrityError) as caught:
+        ledger.append("release", {})
+    assert (caught.value.where, caught.value.mend) == (str(path), "Let one federation at a time use the folder.")
+    path.write_bytes(b"{}\n")
+    with pytest.raises(IntegrityError) as caught:
+        verify_ledger(path)
+    assert (caught.value.where, caught.value.what) == (str(path), "entry 1 does not follow the entry before it")
+    assert caught.value.mend == "Compare it with a copy; what follows the entry cannot be relied on."
+
+
+def test_a_head_of_the_same_length_with_another_hash_is_another_ledger(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    head = filled(path).head
+    assert verify_ledger(path, head) == head
+    with pytest.raises(IntegrityError):
+        verify_ledger(path, Head(3, GENESIS))
+
+
+def test_a_ledger_that_cannot_be_written_says_so_and_does_not_grow(tmp_path, monkeypatch):
+    path = tmp_path / "ledger.jsonl"
+    ledger = filled(path)
+
+    def full(*arguments):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "open", full)
+    with pytest.raises(IntegrityError) as caught:
+        ledger.append("release", {})
+    assert caught.value.what == "the ledger cannot be written (No space left on device), and nothing was released"
+    assert (caught.value.where, caught.value.mend) == (
+        str(path),
+        "Free disk space, or make the file writable for its owner.",
+    )
+    monkeypatch.undo()
+    assert ledger.head.entries == 3
+    assert ledger.append("release", {})["entry"] == 4

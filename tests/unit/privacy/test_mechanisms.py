@@ -73,6 +73,7 @@ def drawn(name):
     return LAWS[name][0]()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LAWS)
 def test_noise_of_a_small_scale_follows_its_law(name):
     assert drawn(name).dtype == np.int64
@@ -100,6 +101,7 @@ def test_moments_and_shape_of_a_large_gaussian(scale):
     assert kstest(noise[:50_000] + np.random.default_rng(0).uniform(-0.5, 0.5, 50_000) / scale, norm.cdf).pvalue > 1e-9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [100.0, 2.0**20, 2.0**50])
 @pytest.mark.parametrize("share", [1, 4])
 def test_moments_and_shape_of_large_geometric_noise(scale, share):
@@ -112,6 +114,7 @@ def test_moments_and_shape_of_large_geometric_noise(scale, share):
     assert kstest(sum(parts)[:50_000] / scale, laplace.cdf).statistic < 0.5 / scale + 3.3 / math.sqrt(50_000)
 
 
+@pytest.mark.slow
 def test_exact_noise_has_the_scale_asked_for():
     pytest.importorskip("opendp")
     noise = np.concatenate([gaussian_noise((10, 100), 1e6).ravel() for _ in range(20)])

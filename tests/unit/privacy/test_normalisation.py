@@ -88,6 +88,7 @@ def test_leading_zeros_and_digits_stay():
     assert normalise_identifier("120a") == "120A"
 
 
+@pytest.mark.slow
 @given(latin)
 def test_names_and_identifiers_are_settled_after_once(text):
     for rule in (normalise_name, normalise_identifier):

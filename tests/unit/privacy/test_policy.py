@@ -1,9 +1,12 @@
 """A policy file is refused with the file, the key, and the nearest known key."""
 
+import dataclasses
+from pathlib import Path
+
 import pytest
 
 from multicentre.federation.errors import ConfigurationError
-from multicentre.privacy.policy import Policy
+from multicentre.privacy.policy import RELATIONS, Policy, unknown_key
 
 
 def test_a_policy_is_read(tmp_path):
@@ -27,9 +30,9 @@ def test_a_policy_is_read(tmp_path):
         ('min_patients = "20"', "min_patients: a whole number"),
         ("min_difference = nan", "min_difference: a whole number"),
         ("secure_sums_only = 1", "secure_sums_only: true or false"),
-        ('methods = "fed-mv-ppca"', "methods: a tuple of names"),
-        ("methods = 3", "methods: a tuple of names"),
-        ("columns = [1]", "columns: a tuple of names"),
+        ('methods = "fed-mv-ppca"', "methods: methods must be a list of names"),
+        ("methods = 3", "methods: methods must be a list of names"),
+        ("columns = [1]", "columns: columns must be a list of names"),
         ("min_patients = 1\nmin_patients = 2", "not valid TOML"),
         ("min_patients =", "not valid TOML"),
     ],
@@ -64,3 +67,133 @@ def test_what_a_policy_has_to_remember_lies_beside_its_file(tmp_path):
     assert (policy.account, policy.cohorts) == (str(tmp_path / "kept/a.jsonl"), str(tmp_path / "kept/c"))
     path.write_text("min_patients = 5\n")
     assert (Policy.read(path).account, Policy.read(path).cohorts) == (None, None)
+
+
+def test_the_default_policy_is_the_one_of_the_page():
+    assert dataclasses.asdict(Policy()) == {
+        "min_patients": 10,
+        "min_patients_in_total": 0,
+        "min_difference": 0,
+        "methods": None,
+        "columns": None,
+        "secure_sums_only": False,
+        "exact_times": False,
+        "relations": "summed",
+        "min_sites_in_sum": 2,
+        "colluding_sites": 0,
+        "epsilon": None,
+        "delta": 1e-5,
+        "account": None,
+        "cohorts": None,
+    }
+
+
+@pytest.mark.parametrize(
+    "name", ["min_patients", "min_patients_in_total", "min_difference", "min_sites_in_sum", "colluding_sites"]
+)
+def test_a_count_of_a_policy_is_a_whole_number_from_0_on(name):
+    assert getattr(Policy(**{name: 0}), name) == 0
+    for value in (-1, 1.0, True, "1", None):
+        with pytest.raises(ConfigurationError) as caught:
+            Policy(**{name: value})
+        error = caught.value
+        assert (error.where, error.what) == (f"policy, {name}", "a whole number of at least 0 is needed")
+        assert error.mend == f"Write, say, {name} = 10."
+
+
+@pytest.mark.parametrize("epsilon", [1e-6, 1, 1.0, 1e6])
+def test_an_epsilon_between_a_millionth_and_a_million_is_a_budget(epsilon):
+    assert Policy(epsilon=epsilon).epsilon == epsilon
+
+
+@pytest.mark.parametrize("epsilon", [0, 0.99e-6, -1.0, 1.01e6, float("inf"), float("nan"), True, "1", [1.0]])
+def test_any_other_epsilon_is_refused(epsilon):
+    with pytest.raises(ConfigurationError, match=r"^policy, epsilon: a number above 0 \(at most a million\) is needed"):
+        Policy(epsilon=epsilon)
+
+
+@pytest.mark.parametrize("delta", [0, 1, 0.0, 1.0, -1e-5, 2.0, float("nan"), True, "1e-5", None])
+def test_a_delta_is_between_0_and_1(delta):
+    with pytest.raises(ConfigurationError, match=r"^policy, delta: a number between 0 and 1 is needed.*1e-5"):
+        Policy(delta=delta)
+
+
+@pytest.mark.parametrize("name", ["secure_sums_only", "exact_times"])
+@pytest.mark.parametrize("value", [1, 0, "true", None])
+def test_a_switch_is_true_or_false_and_nothing_else(name, value):
+    with pytest.raises(ConfigurationError, match=rf"^policy, {name}: true or false is needed. Write {name} = true"):
+        Policy(**{name: value})
+    assert getattr(Policy(**{name: True}), name) is True
+
+
+@pytest.mark.parametrize("name", ["account", "cohorts"])
+@pytest.mark.parametrize("value", ["", 3, b"a", True])
+def test_a_place_is_a_name(name, value):
+    with pytest.raises(ConfigurationError, match=rf"^policy, {name}: the name of a file or folder is needed"):
+        Policy(**{name: value})
+
+
+@pytest.mark.parametrize("name", ["methods", "columns"])
+@pytest.mark.parametrize("value", ["a", ["a", 1], ("a", 1), {"a"}])
+def test_a_list_of_a_policy_holds_names(name, value):
+    with pytest.raises(ConfigurationError, match=rf"^policy, {name}: {name} must be a list of names; got"):
+        Policy(**{name: value})
+
+
+@pytest.mark.parametrize("name", ["methods", "columns"])
+def test_a_list_of_a_policy_is_kept_as_a_tuple(name):
+    assert getattr(Policy(**{name: ()}), name) == ()
+    listed = Policy(**{name: ["a", "b"]})
+    assert listed == Policy(**{name: ("a", "b")})
+    assert hash(listed) == hash(Policy(**{name: ("a", "b")}))
+
+
+def test_each_level_of_relations_allows_those_before_it_and_none_after():
+    assert RELATIONS == ("none", "summed", "listed", "dense")
+    for held, level in enumerate(RELATIONS):
+        lacking = [Policy(relations=level).lacks(f"relations={asked}") for asked in RELATIONS]
+        assert lacking == ["" if i <= held else f'relations = "{asked}"' for i, asked in enumerate(RELATIONS)]
+    with pytest.raises(
+        ConfigurationError, match=r"^policy, relations: no such level. Write one of none, summed, listed"
+    ):
+        Policy(relations="some")
+
+
+def test_a_switch_is_lacking_unless_it_is_on():
+    assert Policy(exact_times=True).lacks("exact_times") == ""
+    assert Policy(secure_sums_only=True).lacks("exact_times") == "exact_times = true"
+
+
+def test_a_policy_from_a_table_takes_lists_as_tuples():
+    assert Policy.from_mapping({"methods": ["a", "b"], "columns": []}) == Policy(methods=("a", "b"), columns=())
+    with pytest.raises(ConfigurationError, match=r"^policy: the key 'epsilom' is not known. Did you mean 'epsilon'\?"):
+        Policy.from_mapping({"epsilom": 1.0})
+
+
+def test_an_unknown_key_names_the_nearest_one_or_all():
+    assert str(unknown_key("colour", ["color", "size"], "plot")).startswith(
+        "plot: the key 'colour' is not known. Did you mean 'color'?"
+    )
+    assert "Known keys: color, size." in str(unknown_key("zzz", ["color", "size"], "plot"))
+
+
+def test_sites_that_share_a_policy_have_an_account_and_a_memory_each():
+    shared = Policy(epsilon=1.0, account="/data/study.account.jsonl", cohorts="/data/study.cohorts", min_difference=5)
+    lyon, nice = shared.of_site("lyon"), shared.of_site("nice")
+    assert (lyon.account, lyon.cohorts) == ("/data/study.account.lyon.jsonl", "/data/study.lyon.cohorts")
+    assert nice.account != lyon.account
+    assert nice.cohorts != lyon.cohorts
+    assert dataclasses.replace(lyon, account=shared.account, cohorts=shared.cohorts) == shared
+    assert Policy().of_site("lyon") == Policy()
+
+
+def test_an_absolute_place_stays_where_it_is(tmp_path):
+    policy = Policy(account="/data/a.jsonl", cohorts="/data/c").beside(tmp_path / "lyon.toml")
+    assert (policy.account, policy.cohorts) == ("/data/a.jsonl", "/data/c")
+
+
+def test_places_are_absolute_even_where_the_policy_file_is_not(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    policy = Policy(epsilon=1.0).beside(Path("lyon.toml"))
+    assert policy.account == str(tmp_path / "lyon.account.jsonl")
+    assert policy.cohorts is None

@@ -12,26 +12,27 @@ from multicentre.quantiles.maths import (
     count_in_cells,
     decode_doubles,
     encode_doubles,
-    join_codes,
     split_cells,
     up_to_float32,
 )
 
 DOUBLES = arrays(np.float64, st.integers(1, 40), elements=st.floats(allow_nan=False, allow_infinity=False))
+TINY = np.finfo(np.float64).tiny
 SINGLES = st.floats(allow_nan=False, allow_infinity=False, width=32)
 
 
 @given(DOUBLES)
 def test_codes_are_in_the_order_of_the_values_and_lead_back(values: np.ndarray) -> None:
-    codes = encode_doubles(values)
-    assert (codes[:, None] < codes).tolist() == (values[:, None] < values).tolist()
-    assert (decode_doubles(codes) == values).all()
+    codes, settled = encode_doubles(values), np.where(np.abs(values) < TINY, 0.0, values)
+    assert (codes[:, None] < codes).tolist() == (settled[:, None] < settled).tolist()
+    assert (decode_doubles(codes) == settled).all()
 
 
 @given(DOUBLES, st.integers(13, 48), st.integers(0, 39))
 def test_coarse_values_are_on_the_same_side_of_every_border_and_tell_nothing_within(
     values: np.ndarray, digits: int, one: int
 ) -> None:
+    values = np.where(np.abs(values) < TINY, 0.0, values)
     coarse, shift = coarsen(values, digits), np.uint64(64 - digits)
     cell, least = encode_doubles(values) >> shift, encode_doubles(np.array([-np.finfo(float).max])) >> shift
     assert ((encode_doubles(coarse) >> shift) == cell).all()
@@ -42,10 +43,30 @@ def test_coarse_values_are_on_the_same_side_of_every_border_and_tell_nothing_wit
     assert np.isnan(coarsen(np.full(2, np.nan), digits)).all()
 
 
-def test_signed_zeros_have_one_code_and_subnormals_their_own() -> None:
-    minus, plus, least, most = encode_doubles(np.array([-0.0, 0.0, 5e-324, np.finfo(float).max]))
-    assert minus == plus == least - 1
-    assert most < encode_doubles(np.array([np.inf]))[0]
+def test_signed_zeros_and_subnormals_have_one_code() -> None:
+    zeros = encode_doubles(np.array([-np.nextafter(TINY, 0), -5e-324, -0.0, 0.0, 5e-324, np.nextafter(TINY, 0)]))
+    below, above, most, infinite = encode_doubles(np.array([-TINY, TINY, np.finfo(float).max, np.inf]))
+    assert len(np.unique(zeros)) == 1
+    assert below < zeros[0] < above < most < infinite
+
+
+NEAR_ZERO = np.array(
+    [-1.0, -TINY, -np.nextafter(TINY, 0), -5e-324, -0.0, 0.0, 5e-324, np.nextafter(TINY, 0), TINY, 1.0]
+)
+
+
+@given(st.sampled_from(NEAR_ZERO), st.sampled_from(NEAR_ZERO), st.integers(0, 2**52), st.integers(0, 2**52))
+def test_every_subnormal_is_on_the_side_of_a_threshold_on_which_0_is(
+    one: float, other: float, after: int, before: int
+) -> None:
+    low, high = np.unique(encode_doubles(np.array([one, other])))[[0, -1]]
+    if low < high:
+        first = min(low + np.uint64(1 + after), high)
+        last = max(high - np.uint64(before), first)
+        (threshold,) = between(np.array([first]), np.array([last]))
+        codes = encode_doubles(NEAR_ZERO)
+        outside = (codes <= low) | (codes >= high)
+        assert (NEAR_ZERO[outside] <= threshold).tolist() == (codes[outside] <= low).tolist()
 
 
 def test_no_round_number_lies_on_the_border_of_a_coarse_cell() -> None:
@@ -69,29 +90,6 @@ def test_counts_in_cells_are_those_of_a_direct_comparison(values: np.ndarray, bi
     low = prefix << (64 - level * bits)
     expected = [sum(low <= code < low + (k + 1) * width for code in codes.tolist()) for k in range(2**bits)]
     assert count_in_cells(codes, starts, level, bits)[0].tolist() == expected
-
-
-@given(arrays(np.float64, st.integers(1, 60), elements=st.integers(0, 25).map(float)), st.integers(2, 9))
-def test_joined_groups_hold_enough_and_move_few_over_any_border(values: np.ndarray, least: int) -> None:
-    codes = np.sort(encode_doubles(values))
-    joined = join_codes(codes, least)
-    assert len(joined) == (len(codes) if len(codes) >= least else 0)
-    if len(joined):
-        assert np.unique(joined, return_counts=True)[1].min() >= least
-        borders = np.unique(np.concatenate([codes, joined]))
-        moved = np.searchsorted(codes, borders) - np.searchsorted(joined, borders)
-        assert np.abs(moved).max() < 3 * least
-
-
-def test_few_records_go_to_the_common_value_beside_them() -> None:
-    values = np.repeat([0.0, 1.0, 2.0], [3, 40, 4])
-    assert decode_doubles(np.unique(join_codes(encode_doubles(values), 5))).tolist() == [1.0]
-
-
-def test_a_group_s_place_does_not_depend_on_its_exact_values() -> None:
-    one, other = (join_codes(encode_doubles(np.array([1.1, 3.0, 5.0, top])), 4) for top in (100.0, 101.25))
-    assert len(np.unique(one)) == 1
-    assert (one == other).all()
 
 
 @given(SINGLES, SINGLES)

@@ -49,6 +49,7 @@ def test_numbers_at_risk_stand_below_and_few_are_not_told():
     assert {"at risk", "arm 0", "120", "33", "90", "few"} <= set(words)
 
 
+@pytest.mark.slow
 def test_steps_and_lines_are_drawn_otherwise():
     assert draw(shown(steps=True)) != draw(shown(steps=False))
     assert draw(shown()) == draw(shown())

@@ -2,7 +2,7 @@ import pytest
 
 from multicentre.federation.errors import ConfigurationError
 from multicentre.reports.folder import NEEDED, read_run
-from report_samples import make_run, write_json, write_run
+from support.report_samples import make_run, write_json, write_run
 
 
 @pytest.fixture

@@ -26,6 +26,7 @@ def test_rows_and_their_numbers_are_written():
         assert text in texts
 
 
+@pytest.mark.slow
 def test_what_was_put_together_is_drawn_otherwise():
     own, pooled = (draw(forest([0.5, 2.0], [0.25, 1.0], [1.0, 4.0], n_pooled=number)) for number in (0, 1))
     assert own.count("#D55E00".lower()) == 0

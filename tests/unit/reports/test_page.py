@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 
 from multicentre.reports import render_report, write_report
-from report_samples import SITES, make_comparison, make_disclosure, make_run, write_json, write_run
+from support.report_samples import SITES, make_comparison, make_disclosure, make_run, write_json, write_run
 
 VOID = {"meta", "link", "br", "hr", "img", "input", "wbr", "col", "area", "base", "embed", "source", "track"}
 HOSTILE = "<script>alert('x')</script>&\"$x$_"
@@ -135,6 +135,7 @@ def test_the_best_of_a_row_is_marked_by_a_sign(page):
     assert marked == ["0.4869", "0.9130"]
 
 
+@pytest.mark.slow
 def test_small_counts_never_appear(tmp_path):
     folder = write_run(tmp_path)
     (folder / "exhibits.json").unlink()
@@ -168,6 +169,7 @@ def test_a_view_that_few_patients_lack_is_hidden_and_not_called_small(bare):
     ]
 
 
+@pytest.mark.slow
 def test_names_are_shown_as_text_wherever_they_come_from(tmp_path):
     names = (HOSTILE, *SITES[1:])
     folder = write_run(tmp_path, sites=names)
@@ -193,6 +195,7 @@ def test_names_are_shown_as_text_wherever_they_come_from(tmp_path):
     assert all(ElementTree.fromstring(svg) is not None for svg in svgs(page))
 
 
+@pytest.mark.slow
 def test_the_same_folder_gives_the_same_bytes(folder, page, monkeypatch):
     import matplotlib
 
@@ -211,6 +214,7 @@ def test_missing_optional_parts_are_said_to_be_missing(bare):
     assert "neither a history of its rounds nor exhibits" in page
 
 
+@pytest.mark.slow
 def test_without_exhibits_the_history_shows_convergence(tmp_path):
     copy = write_run(tmp_path)
     (copy / "exhibits.json").unlink()
@@ -245,11 +249,61 @@ def test_lost_sites_are_named_at_the_top_with_what_is_known_of_the_loss(bare):
     assert losses["oslo"] not in header
 
 
+def test_sites_that_the_fit_was_made_without_are_named_at_the_top_and_not_counted(bare):
+    facts = make_run()
+    names = [site["name"] for site in facts["sites"]]
+    write_json(bare, "run.json", facts | {"left_out": dict.fromkeys(names[:2], "too few <patients>")})
+    page = render_report(bare)
+    header = page.partition("</header>")[0]
+    assert f"Without 2 of {len(names)} sites, which refuse." in header
+    assert f"{names[0]}, {names[1]}: too few &lt;patients&gt;. Nothing of these sites is in the result." in header
+    assert f"{len(names) - 2} of {len(names)} sites" in header
+    assert f"over {len(names) - 2} sites" in page
+    assert "Without" not in render_report_of(bare, facts)
+
+
+def render_report_of(folder, facts):
+    """Return the header of a report of other facts."""
+    write_json(folder, "run.json", facts)
+    return render_report(folder).partition("</header>")[0]
+
+
 def test_the_promise_is_the_card_s_and_counts_are_hidden_by_the_strictest_policy(bare):
     write_json(bare, "run.json", make_run() | {"min_patients": 25})
     page = render_report(bare)
     assert "only if at least 10 patients stood behind it" in page
     assert "One below 25 is shown" in page
+
+
+def test_records_are_called_records_where_nobody_knows_whose_they_are(bare):
+    told = make_disclosure()
+    released = [row | {"records_min": 40, "patients_min": None} for row in told["released"]]
+    write_json(bare, "disclosure.json", told | {"card": told["card"] | {"counted": "records"}, "released": released})
+    run = make_run() | {"counted": "records"}
+    run["sites"] = [{"name": "lyon", "patients": 120, "records": 120, "parts": {}}]
+    write_json(bare, "run.json", run)
+    page = render_report(bare)
+    assert "only if at least 10 records stood behind it" in page
+    assert "120 records" in page.partition("</header>")[0]
+    assert "Fewest records" in page
+    assert "Fewest patients" not in page
+    assert ">40<" in page
+
+
+def test_persons_with_several_records_are_counted_next_to_their_records(bare):
+    run = make_run()
+    run["sites"] = [
+        {"name": "lyon", "patients": 24, "records": 240, "parts": {"blood": 235}},
+        {"name": "nice", "patients": 80, "records": 80, "parts": {"blood": 60}},
+    ]
+    write_json(bare, "run.json", run)
+    page = render_report(bare)
+    assert "Patients and their records by site" in page
+    assert re.findall(r'<td class="number">([^<]+)</td>', page)[:9] == [
+        *("24", "240", "hidden"),
+        *("80", "80", "60"),
+        *("104", "320", "≥60"),
+    ]
 
 
 def test_a_note_on_several_figures_is_printed_once(bare):

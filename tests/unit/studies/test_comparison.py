@@ -10,7 +10,7 @@ from multicentre.data.concatenate import concatenate
 from multicentre.federation.errors import DataError, SchemaMismatch
 from multicentre.studies.comparison import compare, split_rows
 from multicentre.studies.sites import SiteData
-from studies_toy import FedViewMeans
+from support.studies_toy import FedViewMeans
 
 
 def site(n, location, views=("a", "b"), seed=0):

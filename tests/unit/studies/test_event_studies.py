@@ -4,8 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import events_toy
-from events_toy import CODES, TOY, FedCodeShares, clip, count_codes, random_events, write_study
+from multicentre.data import TableData
 from multicentre.data.concatenate import concatenate
 from multicentre.data.events.columns import CodesReadAsNumbers
 from multicentre.federation.errors import ConfigurationError, DataError, SchemaMismatch
@@ -17,6 +16,8 @@ from multicentre.studies.facts import first_facts
 from multicentre.studies.methods import METHODS
 from multicentre.studies.sites import SiteData, read_multiview_site, read_sites
 from multicentre.studies.study import Study, read_study
+from support import events_toy
+from support.events_toy import CODES, TOY, FedCodeShares, clip, count_codes, random_events, write_study
 
 
 @pytest.fixture(autouse=True)
@@ -158,11 +159,23 @@ def test_facts_hide_small_counts_of_modes():
     sites["oslo"] = sites["oslo"].take(np.arange(30)).align(sites["oslo"].codes | {"mode-1": ("m1:00", "m1:01")})
     study = Study.from_mapping({"study": {"name": "x", "method": "toy-events"}, "sites": {site: {} for site in sites}})
     facts = first_facts(study, sites, dict.fromkeys(sites, Policy(min_patients=5)))["sites"]
-    assert facts[0] == {"name": "lyon", "patients": 12, "parts": {"mode-0": 12, "mode-1": 12}}
+    assert facts[0] == {"name": "lyon", "patients": 12, "records": 12, "parts": {"mode-0": 12, "mode-1": 12}}
     behind = len(np.unique(sites["oslo"].coordinates[:, 0]))
     assert 5 <= behind <= 25
     assert facts[1]["parts"] == {"mode-0": behind, "mode-1": behind}
-    assert facts[2] == {"name": "porto", "patients": None, "parts": {"mode-0": None, "mode-1": None}}
+    assert facts[2] == {"name": "porto", "patients": None, "records": None, "parts": {"mode-0": None, "mode-1": None}}
+
+
+def test_facts_tell_persons_next_to_their_records():
+    data = TableData(np.zeros((60, 1)), np.zeros(60), identifier=[f"p{row % 12}" for row in range(60)])
+    study = Study.from_mapping({"study": {"name": "x", "method": "toy-events"}, "sites": {"lyon": {}}})
+    (facts,) = first_facts(study, {"lyon": data}, {"lyon": Policy()})["sites"]
+    assert (facts["patients"], facts["records"]) == (12, 60)
+    (facts,) = first_facts(study, {"lyon": data}, {"lyon": Policy(min_patients=13)})["sites"]
+    assert (facts["patients"], facts["records"]) == (None, 60)
+    stated = study.model_copy(update={"data": study.data.model_copy(update={"one_row_per_patient": True})})
+    with pytest.raises(ConfigurationError, match="one_row_per_patient must be false"):
+        first_facts(stated, {"lyon": data}, {"lyon": Policy()})
 
 
 def test_comparison_asks_every_fit_about_the_same_patients_and_codes(tmp_path):
@@ -204,6 +217,7 @@ def test_comparison_of_sites_with_other_modes_is_refused():
 CODES_OF_TWO_MODES = random_events().codes
 
 
+@pytest.mark.slow
 def test_audit_of_a_clipped_sum_is_consistent_and_its_canary_reaches_the_clip():
     sites = {"lyon": random_events(20), "oslo": random_events(20, seed=1)}
     found = audit(FedCodeShares(CODES_OF_TWO_MODES, epsilon=2.0), sites, runs=30)

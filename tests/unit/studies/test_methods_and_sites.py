@@ -7,7 +7,7 @@ from multicentre.federation.errors import ConfigurationError, DataError, Missing
 from multicentre.studies.methods import METHODS, Method, find_estimator, find_reader, make_estimator
 from multicentre.studies.sites import read_sites
 from multicentre.studies.study import Study, read_study
-from studies_toy import STUDY, TOY, FedViewMeans, write_study
+from support.studies_toy import STUDY, TOY, FedViewMeans, write_study
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +37,7 @@ def test_unknown_names_are_refused_with_the_nearest():
 
 def test_method_that_is_not_installed(monkeypatch):
     monkeypatch.setitem(METHODS, "gone", Method("multicentre.nothing:Gone", TOY.reader))
-    monkeypatch.setitem(METHODS, "hollow", Method("studies_toy:Gone", TOY.reader))
+    monkeypatch.setitem(METHODS, "hollow", Method("support.studies_toy:Gone", TOY.reader))
     for name in ("gone", "hollow"):
         with pytest.raises(ConfigurationError, match="not part of this installation") as caught:
             find_estimator(name)

@@ -12,8 +12,8 @@ from multicentre.engines.remote.engine import RemoteEngine
 from multicentre.federation.errors import ConfigurationError, IntegrityError, RefusedByPolicy, SchemaMismatch
 from multicentre.reports import write_report
 from multicentre.studies import read_study, resume_run, run_study
-from real_sites import NAMES, Hospitals
-from remote_sites import ByHand
+from support.real_sites import NAMES, Hospitals
+from support.remote_sites import ByHand
 
 pytestmark = pytest.mark.filterwarnings("ignore:the rounds ended at max_rounds")
 STUDY = """
@@ -88,6 +88,7 @@ def models(folder):
         return {name: values.tobytes() for name, values in members.items()}
 
 
+@pytest.mark.slow
 def test_the_run_folder_holds_the_model_of_one_process_and_no_row(study, connect, tmp_path):
     chosen = read_study(study)
     remote = run_study(chosen.sent_to(tmp_path / "remote"), connect=connect)
@@ -102,6 +103,7 @@ def test_the_run_folder_holds_the_model_of_one_process_and_no_row(study, connect
     assert "Simulated federation" not in page
 
 
+@pytest.mark.slow
 def test_a_run_that_is_taken_up_has_the_same_bits(study, connect, tmp_path, interrupted, monkeypatch):
     chosen = read_study(study)
     with pytest.raises(KeyboardInterrupt) as broken:
@@ -120,6 +122,7 @@ def test_a_run_is_taken_up_where_it_began(study, connect, tmp_path, interrupted)
         resume_run(folder)
 
 
+@pytest.mark.slow
 def test_other_data_are_not_taken_up(study, hospitals, connect, tmp_path, interrupted, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         run_study(read_study(study).sent_to(tmp_path / "remote"), connect=connect)

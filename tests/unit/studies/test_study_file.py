@@ -107,7 +107,6 @@ def test_unknown_key_names_the_nearest(content, place, mend):
         (changed("data", views={"a": []}), "data.views.a"),
         (changed("privacy", policy=3), "privacy.policy"),
         (changed("privacy", policy={"min_patients": -1}), "privacy.policy, policy, min_patients"),
-        ({**SMALL, "sites": {"lyon": {}}, "privacy": {"secure_sum": True}}, "privacy.secure_sum"),
         (of_events("data", events={}), "data.events.modes"),
         (with_events(modes={"procedure": "icd9cm-proc"}), "data.events.modes"),
         (with_events(modes={"procedure": [], "diagnosis": "icd9cm-dx"}), "data.events.modes.procedure"),
@@ -265,3 +264,17 @@ def test_documented_study_is_valid_and_all_keys_are_documented():
     for kind in (About, DataTable, EventsTable, OutcomeTable, SurvivalTable, PrivacyTable, ValidationTable, RunTable):
         assert all(f"| `{key}` |" in page for key in kind.model_fields), kind
     assert all(f"`{field.name}`" in page for field in dataclasses.fields(Policy))
+
+
+@pytest.mark.parametrize(
+    ("data", "counted"),
+    [
+        ({}, "records"),
+        ({"id_column": "patient"}, "patients"),
+        ({"identifiers": ["card"]}, "patients"),
+        ({"one_row_per_patient": True}, "patients"),
+        ({"events": {"modes": {"procedure": "proc", "diagnosis": "dx"}}}, "patients"),
+    ],
+)
+def test_a_study_counts_patients_where_it_says_whose_a_row_is(data, counted):
+    assert DataTable.model_validate(data).counted == counted

@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from multicentre.data import SurvivalData
+from multicentre.data import DataWarning, SurvivalData
 from multicentre.data.concatenate import concatenate
 from multicentre.datasets import simulate_survival, split_by_time, split_iid
-from multicentre.federation.errors import ConfigurationError, DataError, SchemaMismatch
+from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused, SchemaMismatch
 from multicentre.privacy.policy import Policy
 from multicentre.studies.audit import audit
 from multicentre.studies.comparison import compare, split_rows
@@ -18,7 +18,7 @@ from multicentre.studies.one_file import read_survival_site
 from multicentre.studies.runner import run_study
 from multicentre.studies.sites import SiteData, read_multiview_site, read_sites
 from multicentre.studies.study import Study, read_study
-from survival_toy import STUDY, TOY, FedMeanDifference, FedPrivateMean, write_study
+from support.survival_toy import STUDY, TOY, FedMeanDifference, FedPrivateMean, write_study
 
 NAMES = {
     *("fed-cox", "fed-hazard-boost", "fed-rsf", "fed-surv-boost", "fed-surf", "fed-deep-surv"),
@@ -59,7 +59,7 @@ def test_methods_on_times_to_an_event_can_be_named():
 def test_columns_levels_and_identifiers_are_read_as_they_are_written(tmp_path):
     (site,) = read_sites(study_of(tmp_path)).values()
     assert site.data.columns == ("age", "stage=I", "stage=II", "centre=a", "centre=b")
-    assert site.data.X.tolist() == [[61, 1, 0, 1, 0], [70, 0, 0, 0, 1], [55, 0, 1, 1, 0]]
+    np.testing.assert_array_equal(site.data.X, [[61, 1, 0, 1, 0], [70, np.nan, np.nan, 0, 1], [55, 0, 1, 1, 0]])
     assert site.data.ids.tolist() == ["007", "7", "x"]
     assert (site.data.time.tolist(), site.data.event.tolist(), site.data.unit) == ([12.5, 30, 0], [1, 0, 2], "months")
     assert site.labels == ("1", "0", "2")
@@ -68,6 +68,7 @@ def test_columns_levels_and_identifiers_are_read_as_they_are_written(tmp_path):
 def test_a_reference_has_no_column(tmp_path):
     (site,) = read_sites(study_of(tmp_path, references={"centre": "b"})).values()
     assert site.data.columns == ("age", "stage=I", "stage=II", "centre=a")
+    assert site.data.levels == ("stage=I", "stage=II", "centre=a", "centre=b")
     assert site.data.X[:, -1].tolist() == [1, 0, 1]
 
 
@@ -117,15 +118,15 @@ def test_parquet_is_read_alike(tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "what", "place"),
     [
-        ("61,I,", "61,secret77,", "1 patients have a category that was not declared", "column 'stage'"),
-        ("007,61", "007,secret77", "the column holds texts", "column 'age'"),
+        ("61,I,", "61,secret77,", "1 of 3 entries of 'stage' is a level that was not declared (row 1)", ""),
+        ("007,61", "007,secret77", "1 of 3 entries of 'age' is not a number (row 1)", ""),
         ("12.5,1", "-77.77,1", "0 of 3 times are missing or infinite, 1 negative", "time"),
         ("12.5,1", ",1", "1 of 3 times are missing or infinite", "time"),
-        ("12.5,1", "secret77,1", "not all entries are numbers", "time"),
+        ("12.5,1", "secret77,1", "1 of 3 entries of 'time' is not a number (row 1)", ""),
         ("12.5,1", "12.5,77.77", "1 of 3 events are missing or not a whole number", "event"),
         ("12.5,1", "12.5,", "1 of 3 events are missing or not a whole number", "event"),
         ("time,event", "weeks,event", "no such column: time", "frame"),
-        ("age,stage", "age,grade", "no such column: stage", "X"),
+        ("age,stage", "age,grade", "no such column: stage", "frame"),
         ("\n7,70", "\n007,70", "1 ids repeat an earlier one", "ids"),
     ],
 )
@@ -133,7 +134,7 @@ def test_errors_name_site_file_and_column_and_no_value(tmp_path, old, new, what,
     with pytest.raises(DataError) as caught:
         read_sites(study_of(tmp_path, PATIENTS.replace(old, new)))
     assert what in caught.value.what
-    assert caught.value.where == f"lyon, {tmp_path / 'patients.csv'}, {place}"
+    assert caught.value.where == f"lyon, {tmp_path / 'patients.csv'}" + (f", {place}" if place else "")
     assert "77" not in str(caught.value).replace(str(tmp_path), "")
 
 
@@ -175,13 +176,21 @@ def test_a_study_survives_its_own_writing(tmp_path):
     assert read_study(tmp_path / "frozen.toml") == study
 
 
+def test_what_looks_wrong_is_warned_of_with_the_site(tmp_path):
+    rows = "".join(f"p{number},{60 + number},I,a,{number},{number % 2}\n" for number in range(20))
+    rows += "".join(f"q{number},999,I,a,{number},1\n" for number in range(3))
+    with pytest.warns(DataWarning, match="^lyon: 3 of 23 entries of 'age' are 999"):
+        (site,) = read_sites(study_of(tmp_path, "who,age,stage,centre,time,event\n" + rows)).values()
+    assert site.data.X[-1, 0] == 999
+
+
 def test_a_site_with_another_level_or_column_is_named(tmp_path):
     path = write_study(tmp_path)
     oslo = tmp_path / "oslo.csv"
     oslo.write_text(oslo.read_text().replace(",II,", ",III,", 4))
-    with pytest.raises(DataError, match="4 patients have a category") as caught:
+    with pytest.raises(DataError, match="4 of 80 entries of 'grade' are levels") as caught:
         read_sites(read_study(path))
-    assert caught.value.where == f"oslo, {oslo}, column 'grade'"
+    assert caught.value.where == f"oslo, {oslo}"
     path.write_text(STUDY.replace('columns = ["age", "grade", "size"]\n', ""))
     write_study(tmp_path, path.read_text())
     oslo.write_text(oslo.read_text().replace("size", "tumour_size").replace("free text", "1"))
@@ -194,8 +203,8 @@ def test_a_site_with_another_level_or_column_is_named(tmp_path):
 
 @pytest.mark.parametrize("masked", [False, True])
 def test_a_study_runs_from_files_to_its_folder(tmp_path, masked):
-    path = write_study(tmp_path, STUDY + f"\n[privacy]\nsecure_sum = {str(masked).lower()}\n")
-    folder = run_study(read_study(path))
+    terms = "" if masked else "\n[privacy]\nsecure_sum = false\npolicy = {min_patients = 0}\n"
+    folder = run_study(read_study(write_study(tmp_path, STUDY + terms)))
     assert folder.facts["status"] == "finished"
     assert {row["patients"] for row in folder.facts["sites"]} == {80}
     comparison = json.loads((folder.path / "comparison.json").read_text())
@@ -235,9 +244,12 @@ def run_in_memory(tmp_path, sites, **tables):
     return run_study(study, sites={name: SiteData(data) for name, data in sites.items()})
 
 
-def test_a_single_site_can_run(tmp_path):
-    folder = run_in_memory(tmp_path, {"lyon": simulate_survival(120, 3, 0)})
+def test_a_single_site_can_run_where_its_policy_lets_small_cells_leave(tmp_path):
+    sites = {"lyon": simulate_survival(120, 3, 0)}
+    folder = run_in_memory(tmp_path, sites, privacy={"policy": {"min_patients": 0}})
     assert folder.facts["status"] == "finished"
+    with pytest.raises(DisclosureRefused, match="fewer than 10"):
+        run_in_memory(tmp_path, sites)
 
 
 def test_sites_whose_units_differ_by_name_are_refused(tmp_path):

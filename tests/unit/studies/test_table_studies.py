@@ -51,8 +51,8 @@ def test_a_number_to_predict_and_a_reference(tmp_path):
         ({"outcome": "secret"}, DataError, "no such column: secret"),
         ({"classes": ["no", "maybe"]}, DataError, "1 of 3 patients have a class"),
         ({"categories": {"pain": [1]}}, DataError, "pain"),
-        ({"references": {"age": 1}}, ConfigurationError, "not known"),
-        ({"references": {"pain": 3}}, ConfigurationError, "not known"),
+        ({"references": {"age": 1}}, ConfigurationError, "'age' is none"),
+        ({"references": {"pain": 3}}, ConfigurationError, "must be a level of 'pain'; got '3'"),
         ({"kind": "time"}, ConfigurationError, "kind"),
     ],
 )

@@ -31,13 +31,13 @@ def study_of(folder, **validation):
         "parameters": {"n_estimators": 2, "max_depth": 2},
         "data": {"table": {"outcome": "ill"}, "identifiers": ["born"]},
         "sites": {site: {"file": f"{site}.csv"} for site in ("lyon", "oslo", "rome")},
-        "privacy": {"secure_sum": True},
         "run": {"compare": False},
         "validation": {"folds": 3, "kind": "date", "date_orders": {"lyon": "dmy"}, "scores": ["accuracy"]} | validation,
     }
     return Study.from_mapping(content, folder=folder)
 
 
+@pytest.mark.slow
 def test_a_run_writes_scores_of_duplicate_safe_folds(tmp_path):
     key = PseudonymKey.generate()
     key.write(tmp_path / "study.key")
@@ -74,8 +74,8 @@ def test_each_strategy_has_its_splitter(tmp_path):
         assert type(splitter).__name__ == name
         assert getattr(splitter, "person_key", "born") == "born"
         assert splitter.duplicate_safe != study.validation.allow_leakage
-        assert len(validation_cards(study)) == 2
-    assert validation_cards(study.model_copy(update={"validation": None})) == []
+        assert len(validation_cards(study, "patients")) == 2
+    assert validation_cards(study.model_copy(update={"validation": None}), "patients") == []
 
 
 @pytest.mark.parametrize(
@@ -96,10 +96,10 @@ def test_what_does_not_fit_is_refused(tmp_path, terms, said):
 
 
 def test_the_card_says_what_a_cross_validation_changes(tmp_path):
-    notes = " ".join(validation_cards(study_of(tmp_path, repeats=2))[0].warnings)
+    notes = " ".join(validation_cards(study_of(tmp_path, repeats=2), "patients")[0].warnings)
     for told in ("2 times 3 folds", "'born' is read and hashed", "study's name", "is off here", "by_site"):
         assert told in notes
-    notes = " ".join(validation_cards(study_of(tmp_path, strategy="site", by_site=False))[0].warnings)
+    notes = " ".join(validation_cards(study_of(tmp_path, strategy="site", by_site=False), "patients")[0].warnings)
     assert "a fold for each site" in notes
     assert "which of its people are at another site" in notes
     assert "by_site" not in notes

@@ -23,7 +23,7 @@ from multicentre.studies.objections import check_policies, find_objections
 from multicentre.studies.sites import SiteData, is_vertical, read_sites
 from multicentre.studies.study import Study, read_study
 from multicentre.studies.vertical import compare_views, join_views, show_alignment
-from vertical_studies import STUDY, write_departments
+from support.vertical_studies import STUDY, write_departments
 
 VERTICAL = ("fed-msgl", "fed-mvl")
 MEMORY = {"lab": {}, "radiology": {}, "ward": {}}
@@ -53,7 +53,7 @@ def departments():
 @pytest.fixture(scope="module")
 def fitted(departments):
     data = {name: site.data for name, site in departments.items()}
-    return FedMSGL(2).fit(mc.Federation.in_process(data, secure_sum=True))
+    return FedMSGL(2).fit(mc.Federation.in_process(data))
 
 
 def test_methods_say_by_what_records_are_aligned():
@@ -102,7 +102,7 @@ def test_identifiers_are_read_as_text_and_name_the_person(tmp_path):
         assert all("born" not in columns for columns in site.data.columns.values())
     assert make_estimator(study).person_key == "born"
     data = {name: site.data for name, site in sites.items()}
-    model = make_estimator(study).fit(mc.Federation.in_process(data, secure_sum=True))
+    model = make_estimator(study).fit(mc.Federation.in_process(data))
     assert model.alignment_counts_["at_site"] == {"lab": 90, "radiology": 89, "ward": 88}
 
 
@@ -163,7 +163,7 @@ def test_files_of_aligned_patients_need_a_column_that_identifies_them(tmp_path):
 
 
 def test_card_of_masked_sums_says_what_the_coordinator_sees():
-    card = card_of(study_of({"n_clusters": 3}, privacy={"secure_sum": True}))
+    card = card_of(study_of({"n_clusters": 3}))
     steps = [name for name, _ in card.steps]
     assert card.method == "alignment, fed-msgl"
     assert [name for name in steps if name != "code"] == [
@@ -193,13 +193,13 @@ def test_card_of_masked_sums_says_what_the_coordinator_sees():
 def test_card_warns_of_two_sites_of_rounds_and_of_the_union():
     two = {"lab": {}, "ward": {}}
     parameters = {"n_rounds": 3, "incomplete": True, "person_key": "born"}
-    told = "\n".join(card_of(study_of(parameters, sites=two, privacy={"secure_sum": True})).warnings)
+    told = "\n".join(card_of(study_of(parameters, sites=two)).warnings)
     assert "with two sites that sum hides little" in told
     assert "refine sends every site, of all patients of all sites: what views share so far" in told
     assert "every site gets the pseudonyms of all patients" in told
     assert "patients are at all others" not in told
     assert "the identifier 'born' is read" in told
-    key = {"secure_sum": True, "pseudonym_key": "key.toml"}
+    key = {"pseudonym_key": "key.toml"}
     assert "under the key of pseudonyms" in "\n".join(card_of(study_of(privacy=key)).warnings)
 
 
@@ -218,7 +218,7 @@ def test_card_warns_of_two_sites_of_rounds_and_of_the_union():
     ],
 )
 def test_card_in_clear_follows_the_policies(relations, shown, absent, words):
-    study = study_of(privacy={"policy": {"relations": relations}})
+    study = study_of(privacy={"secure_sum": False, "policy": {"relations": relations}})
     card = card_of(study)
     steps = {name for name, _ in card.steps}
     assert shown <= steps
@@ -229,24 +229,24 @@ def test_card_in_clear_follows_the_policies(relations, shown, absent, words):
 
 
 def test_one_site_that_allows_a_step_keeps_it_on_the_card():
-    study = study_of(privacy={"sites": {"ward": {"relations": "listed"}}})
+    study = study_of(privacy={"secure_sum": False, "sites": {"ward": {"relations": "listed"}}})
     assert "list_relations" in dict(card_of(study).steps)
 
 
 def test_the_card_asks_for_one_way_to_agree_on_an_order():
-    masked = {"secure_sum": True}
     for incomplete, asked, other in ((False, "agree", "agree_incomplete"), (True, "agree_incomplete", "agree")):
-        steps = dict(card_of(study_of({"incomplete": incomplete}, privacy=masked)).steps)
+        steps = dict(card_of(study_of({"incomplete": incomplete})).steps)
         assert asked in steps
         assert other not in steps
         assert ("count_shared" in steps) == incomplete
 
 
+@pytest.mark.slow
 def test_the_card_lists_what_a_run_asks(departments):
     for parameters in ({}, {"incomplete": True}, {"n_rounds": 2}, {"landmarks": 20}):
         parameters = {"n_clusters": 2, "landmarks": None, **parameters}
         listed = {"relations": "listed" if "incomplete" in parameters else "summed"}
-        for privacy in ({"secure_sum": True, "policy": listed}, {"policy": {"relations": "dense"}}):
+        for privacy in ({"policy": listed}, {"secure_sum": False, "policy": {"relations": "dense"}}):
             study = study_of(parameters, sites={name: {} for name in departments}, privacy=privacy)
             data = {name: site.data for name, site in departments.items()}
             with warnings.catch_warnings():
@@ -257,7 +257,7 @@ def test_the_card_lists_what_a_run_asks(departments):
                 entry["step"]
                 for ledger in federation.ledgers.values()
                 for entry in ledger.entries
-                if any(field["patients"] is not None for field in entry["fields"])
+                if any(field["records"] is not None for field in entry["fields"])
             }
             unasked = set() if study.privacy.secure_sum else {"count_shared"}
             assert {name for name, _ in card_of(study).steps} - unasked == asked, parameters
@@ -269,7 +269,6 @@ def test_card_of_factors_tells_its_own_terms():
             "study": {"name": "x", "method": "fed-mvl"},
             "parameters": {"n_clusters": 3},
             "sites": MEMORY,
-            "privacy": {"secure_sum": True},
         }
     )
     told = "\n".join(card_of(study).warnings)
@@ -280,7 +279,7 @@ def test_card_of_factors_tells_its_own_terms():
 
 def test_objections_are_those_of_the_guard():
     estimator = FedMSGL(3)
-    clear, masked = study_of(), study_of(privacy={"secure_sum": True})
+    clear, masked = study_of(privacy={"secure_sum": False}), study_of()
 
     def objections(study, estimator=estimator, **terms):
         return [(found.key, found.reason) for found in find_objections(study, estimator, mc.Policy(**terms))]
@@ -303,7 +302,10 @@ def test_a_run_that_a_policy_refuses_asks_nothing(departments, tmp_path):
     content = {
         "study": {"name": "x", "method": "fed-msgl", "output": "runs"},
         "sites": {name: {} for name in departments},
-        "privacy": {"sites": {"view_2": {"methods": ["alignment"]}, "view_3": {"relations": "none"}}},
+        "privacy": {
+            "secure_sum": False,
+            "sites": {"view_2": {"methods": ["alignment"]}, "view_3": {"relations": "none"}},
+        },
     }
     study = Study.from_mapping(content, folder=tmp_path)
     with pytest.raises(RefusedByPolicy, match='would have to say relations = "listed"') as caught:
@@ -317,7 +319,7 @@ def test_a_run_that_a_policy_refuses_asks_nothing(departments, tmp_path):
         'view_3, policy, relations: it would have to say relations = "listed"',
     ]
     assert not (tmp_path / "runs").exists()
-    check_policies(study_of(privacy={"secure_sum": True}), FedMSGL(3))
+    check_policies(study_of(), FedMSGL(3))
     with pytest.raises(RefusedByPolicy) as caught:
         check_policies(study_of(), FedMSGL(3, incomplete=True))
     assert "secure_sum" not in caught.value.mend
@@ -376,6 +378,7 @@ def test_without_labels_fits_are_compared_with_the_pooled_one(departments, fitte
     assert (rows["patients_held_out"], rows["patients_of_all_fits"]) == (None, len(fitted.labels_))
 
 
+@pytest.mark.slow
 def test_fits_that_cannot_be_made_are_noted(departments, fitted):
     tiny = MultiViewData({"bad": np.array([[1.0], [4.0], [2.0]])}, ids=departments["view_1"].data.ids[:3])
     found = compare_views(FedMSGL(30), {**departments, "tiny": SiteData(tiny)}, fitted=fitted)
@@ -414,7 +417,7 @@ def test_alignment_is_told_in_counts(fitted, departments):
 def test_patients_are_found_under_the_key_of_the_study(departments, tmp_path):
     key = PseudonymKey.generate()
     data = {name: site.data for name, site in departments.items()}
-    model = FedMSGL(2).fit(mc.Federation.in_process(data, secure_sum=True, pseudonym_key=key))
+    model = FedMSGL(2).fit(mc.Federation.in_process(data, pseudonym_key=key))
     ids = data["view_1"].ids
     with pytest.warns(UserWarning, match="none of these records took part"):
         assert (model.labels_for(ids) == -1).all()
@@ -437,7 +440,7 @@ def test_run_under_a_key_of_its_own_finds_its_patients(departments, tmp_path):
         "study": {"name": "x", "method": "fed-msgl", "output": "runs"},
         "parameters": {"n_clusters": 2},
         "sites": {name: {} for name in departments},
-        "privacy": {"secure_sum": True, "pseudonym_key": "key.toml"},
+        "privacy": {"pseudonym_key": "key.toml"},
     }
     folder = run_study(Study.from_mapping(content, folder=tmp_path), sites=departments)
     assert is_vertical(folder.study)

@@ -11,12 +11,18 @@ from sklearn.metrics import accuracy_score, log_loss
 from sklearn.model_selection import cross_val_score as sklearn_cross_val_score
 
 import multicentre as mc
-from event_sites import simulate_events
 from multicentre.boosting import FedXGBClassifier
 from multicentre.engines.faults import Faults
-from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused, RefusedByPolicy
+from multicentre.federation.errors import (
+    ConfigurationError,
+    DataError,
+    DisclosureRefused,
+    LeftOutWarning,
+    RefusedByPolicy,
+)
 from multicentre.validation import FederatedKFold, HashGroupKFold, cross_val_score, cross_validate
 from multicentre.validation.cross_validation import CVResult, unfitted
+from support.event_sites import simulate_events
 
 SITES = ("lyon", "oslo", "graz")
 EXACT = mc.Policy(min_patients=0)
@@ -61,6 +67,7 @@ def folds_of(federation, plan):
     return pooled
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("secure", [False, True], ids=["clear", "masked"])
 @pytest.mark.parametrize("missing", [0.0, 0.1])
 def test_every_fold_is_that_of_pooled_records(missing, secure):
@@ -80,6 +87,7 @@ def test_every_fold_is_that_of_pooled_records(missing, secure):
         assert result["test_neg_log_loss"][fold] == pytest.approx(-log_loss(data.y[held], chances), abs=1e-6)
 
 
+@pytest.mark.slow
 def test_scikit_learn_finds_the_same_with_the_same_splitter_on_arrays():
     data = table()
     found = cross_val_score(boosted(), federate(data), cv=HashGroupKFold(3))
@@ -178,6 +186,7 @@ def test_nothing_of_a_held_out_record_is_in_a_fit(what):
     assert results[0][f"test_{scored}"][fold] != results[1][f"test_{scored}"][fold]
 
 
+@pytest.mark.slow
 def test_strategies_that_leak_are_refused_before_a_site_is_asked():
     federation = federate()
     with pytest.raises(ConfigurationError, match="FederatedKFold lets records of one person"):
@@ -216,13 +225,14 @@ def test_unfit_arguments_are_named_before_a_site_is_asked(options):
         assert not federation.traffic.calls
 
 
+@pytest.mark.slow
 def test_keys_are_those_of_scikit_learn_and_more():
     result = cross_validate(
         boosted(), federate(), cv=3, scoring=["roc_auc"], return_train_score=True, return_estimator=True
     )
     assert {"fit_time", "score_time", "test_roc_auc", "train_roc_auc", "estimator"} <= set(result)
     assert result["site_test_roc_auc"].shape == (3, 3)
-    assert result["sites"] == SITES
+    assert result["sites"] == tuple(sorted(SITES))
     assert result["n_test"].sum() == 600
     assert (result["train_roc_auc"] > result["test_roc_auc"]).all()
     assert (result["bound_roc_auc"] < 0.03).all()
@@ -234,6 +244,7 @@ def test_keys_are_those_of_scikit_learn_and_more():
     assert "3 folds of HashGroupKFold; roc_auc 0." in repr(result)
 
 
+@pytest.mark.slow
 def test_functions_of_a_model_and_its_held_out_records_may_score():
     seen = []
 
@@ -250,11 +261,12 @@ def test_functions_of_a_model_and_its_held_out_records_may_score():
     assert both.scores == ("right", "size")
     assert both["test_right"] == pytest.approx(cross_val_score(boosted(), federation, cv=plan, scoring="accuracy"))
     assert np.isnan(both["site_test_size"]).all()
-    survival = mc.Federation.in_process(survival_sites(), secure_sum=True)
+    survival = mc.Federation.in_process(survival_sites())
     options = {"cv": FederatedKFold(2), "allow_leakage": True, "scoring": lambda model, held: 1.0}
     assert cross_val_score(mc.analytics.KaplanMeier(), survival, **options).tolist() == [1, 1]
 
 
+@pytest.mark.slow
 def test_inner_folds_divide_the_training_records_alone():
     federation = federate()
     outer = HashGroupKFold(3).plan(federation)
@@ -276,6 +288,7 @@ class Refusing(mc.survival.AdaBoostF):
         return super().fit(federation, y)
 
 
+@pytest.mark.slow
 def test_a_fold_whose_data_are_refused_has_the_error_score():
     Refusing.fits = 0
     with pytest.warns(FitFailedWarning, match="fold 0 has no score"):
@@ -298,18 +311,60 @@ def test_what_a_policy_refuses_is_raised():
     with pytest.raises(RefusedByPolicy, match="ada-boost-f"):
         cross_validate(mc.survival.AdaBoostF(2), federate(policy=mc.Policy(methods=("hashed-folds",))), cv=3)
     with pytest.raises(DisclosureRefused):
-        cross_validate(mc.survival.AdaBoostF(2), federate(policy=mc.Policy(min_patients=60)), cv=3)
+        cross_validate(mc.survival.AdaBoostF(2), federate(policy=mc.Policy(min_patients=60), secure_sum=False), cv=3)
 
 
+LEAVE_OUT = {"refusing_sites": "leave_out"}
+
+
+def test_a_small_site_is_in_no_fold_and_scores_are_those_without_it():
+    sites, few = split(table()), "the site has fewer patients than its policy's minimum of 10"
+    small = {"riga": sites["lyon"].take(np.arange(6))}
+    ada = mc.survival.AdaBoostF(2)
+    with pytest.warns(LeftOutWarning, match="without 1 of 4 sites"):
+        found = cross_validate(ada, mc.Federation.in_process({**sites, **small}, **LEAVE_OUT), cv=3)
+    expected = cross_validate(ada, mc.Federation.in_process(sites), cv=3)
+    assert found["test_accuracy"].tolist() == expected["test_accuracy"].tolist()
+    assert found["left_out"] == [{"riga": few}] * 3
+    assert found["sites"].index("riga") == 3
+    assert np.isnan(found["site_test_accuracy"][:, 3]).all()
+    assert expected["left_out"] == [{}] * 3
+
+
+def test_folds_that_a_site_has_are_fitted_without_it_where_it_refuses_the_method():
+    allowed = mc.Policy(min_patients=0, methods=("hashed-folds", "score-classes"))
+    policy = {name: allowed if name == "graz" else EXACT for name in SITES}
+    with pytest.warns(LeftOutWarning, match="graz: .*ada-boost-f is not allowed here"):
+        found = cross_validate(mc.survival.AdaBoostF(2), federate(policy=policy, **LEAVE_OUT), cv=2)
+    assert [list(sites) for sites in found["left_out"]] == [["graz"]] * 2
+    assert np.isfinite(found["site_test_accuracy"]).all()
+    assert np.isfinite(found["test_accuracy"]).all()
+
+
+def test_a_site_that_refuses_its_own_scores_costs_no_other_sites_and_says_why():
+    sites = {name: mc.datasets.simulate_survival(120, 2, seed) for seed, name in enumerate(SITES)}
+    policy = {name: mc.Policy(min_patients=0, secure_sums_only=name == "graz") for name in SITES}
+    sites = {name: data.with_identifier([f"{name}-{row}" for row in range(120)]) for name, data in sites.items()}
+    federation = mc.Federation.in_process(sites, policy=policy)
+    found = cross_validate(mc.survival.FedCox(n_times=20), federation, cv=2, scoring="concordance")
+    place = found["sites"].index("graz")
+    assert np.isnan(found["site_test_concordance"][:, place]).all()
+    assert np.isfinite(np.delete(found["site_test_concordance"], place, axis=1)).all()
+    assert [list(each) for each in found["site_refusals"]] == [["graz"]] * 2
+    assert "only masked sums may leave this site" in found["site_refusals"][0]["graz"]
+
+
+@pytest.mark.slow
 def test_a_site_that_tells_nothing_of_its_own_has_no_own_score():
     policies = {name: mc.Policy(methods=None, secure_sums_only=False, min_patients=0) for name in SITES}
-    result = cross_validate(boosted(), federate(policy=policies, secure_sum=True), cv=3)
+    result = cross_validate(boosted(), federate(policy=policies), cv=3)
     assert np.isfinite(result["site_test_accuracy"]).all()
     without = cross_validate(boosted(), federate(), cv=3, by_site=False)
     assert np.isnan(without["site_test_accuracy"]).all()
     assert without["communication"]["exchanges"] < result["communication"]["exchanges"]
 
 
+@pytest.mark.slow
 def test_early_stopping_watches_a_part_of_the_training_folds():
     result = cross_validate(
         boosted(n_estimators=60, learning_rate=0.8, early_stopping_rounds=3),
@@ -323,9 +378,10 @@ def test_early_stopping_watches_a_part_of_the_training_folds():
         cross_validate(boosted(early_stopping_rounds=3), federate(), cv=3)
 
 
+@pytest.mark.slow
 def test_a_run_broken_off_resumes_with_the_same_scores(tmp_path):
     def run(**options):
-        federation = mc.Federation.in_process(split(table(240)), policy=EXACT, secure_sum=True, **options)
+        federation = mc.Federation.in_process(split(table(240)), policy=EXACT, **options)
         return cross_validate(mc.survival.AdaBoostF(2), federation, cv=2, scoring="roc_auc"), federation
 
     expected, federation = run(faults=Faults())
@@ -360,13 +416,25 @@ def test_the_standard_error_is_that_of_folds_or_of_repeats():
     assert np.isnan(nothing.summary().loc["a"]).all()
 
 
+def test_a_result_says_in_words_how_many_records_are_in_no_fold():
+    sites = split(table(240)) | {"small": table(18, seed=9).with_identifier([f"small {row}" for row in range(18)])}
+    federation = mc.Federation.in_process(sites)
+    with pytest.warns(UserWarning, match="18 of 258 records are in no fold"):
+        result = cross_validate(boosted(n_estimators=2), federation, cv=3, scoring="accuracy", by_site=False)
+    (plan,) = result["plans"]
+    assert plan.n_left_out == plan.n_excluded == 18
+    assert result.exclusions == plan.exclusions
+    assert repr(result).endswith(plan.exclusions)
+    assert "no fold" not in repr(cross_validate(boosted(n_estimators=2), federate(table(240)), cv=3, by_site=False))
+
+
 def test_an_estimator_is_made_anew_and_models_among_its_parameters_stay_fitted():
-    fitted = mc.survival.FedCox("grid", n_times=8).fit(mc.Federation.in_process(survival_sites(), secure_sum=True))
+    fitted = mc.survival.FedCox("grid", n_times=8).fit(mc.Federation.in_process(survival_sites()))
     stack = mc.survival.FedStack([fitted], weights="equal")
     made = unfitted(stack)
     assert made is not stack
     assert made.estimators[0] is fitted
-    federation = mc.Federation.in_process(survival_sites(), secure_sum=True)
+    federation = mc.Federation.in_process(survival_sites())
     with pytest.raises(ConfigurationError, match="fitted before"):
         cross_validate(stack, federation, cv=2)
     kept = copy.copy(stack)
@@ -383,10 +451,10 @@ def private_phenotypes():
 def test_the_promise_of_each_fit_is_kept_and_a_budget_refuses_scores_without_noise():
     pytest.importorskip("opendp")
     options = {"cv": FederatedKFold(2), "allow_leakage": True, "by_site": False}
-    federation = mc.Federation.in_process(simulate_events().sites(3), secure_sum=True)
+    federation = mc.Federation.in_process(simulate_events().sites(3))
     result = cross_validate(private_phenotypes(), federation, **options)
     assert [round(promise.epsilon, 3) for promise in result["privacy"]] == [8.0, 8.0]
-    budget = mc.Federation.in_process(simulate_events().sites(3), secure_sum=True, policy=mc.Policy(epsilon=30.0))
+    budget = mc.Federation.in_process(simulate_events().sites(3), policy=mc.Policy(epsilon=30.0))
     with pytest.raises(RefusedByPolicy, match="without noise"):
         cross_validate(private_phenotypes(), budget, **options)
 
@@ -405,6 +473,7 @@ def duplicated_survival(n_people=1500, n_duplicates=0, seed=0):
     return {name: data.take(np.flatnonzero(where == place)) for place, name in enumerate(SITES)}
 
 
+@pytest.mark.slow
 def test_duplicates_inflate_the_concordance_of_random_folds_and_not_of_hashed_ones():
     model = mc.survival.FedHazardBoost(40, n_times=16, max_depth=4, learning_rate=0.5, min_child_hessian=1.0)
 
@@ -425,6 +494,7 @@ def test_a_plan_of_other_records_is_refused():
                 cross_validate(boosted(), strange, cv=plan)
 
 
+@pytest.mark.slow
 def test_a_score_that_a_fold_does_not_allow_leaves_the_others():
     data = table(90)
     one_class = {"lyon": data.take(np.flatnonzero(data.y == 0)[:30]), "oslo": data, "graz": data}
@@ -434,7 +504,11 @@ def test_a_score_that_a_fold_does_not_allow_leaves_the_others():
         with pytest.warns(FitFailedWarning, match="there is no roc_auc"):
             found = cross_validate(boosted(), federation, cv=plan, scoring=["accuracy", "roc_auc"], allow_leakage=True)
     assert np.isfinite(found["test_accuracy"]).all()
-    assert np.isnan(found["test_roc_auc"]).tolist() == [True, False, False]
+    assert dict(zip(plan.facts["held_out"], np.isnan(found["test_roc_auc"]).tolist(), strict=True)) == {
+        "graz": False,
+        "lyon": True,
+        "oslo": False,
+    }
 
 
 def test_when_no_fold_can_be_fitted_that_is_an_error(monkeypatch):

@@ -28,6 +28,7 @@ def with_duplicates():
     return leakage_report(boosting(), federate(300, 250), cv=HASHED, scoring="accuracy", duplicates="45 %")
 
 
+@pytest.mark.slow
 def test_duplicates_raise_the_alarm(with_duplicates):
     assert with_duplicates.alarm
     assert with_duplicates.optimism > 2 * with_duplicates.spread
@@ -37,12 +38,14 @@ def test_duplicates_raise_the_alarm(with_duplicates):
     assert "ALARM" in repr(with_duplicates)
 
 
+@pytest.mark.slow
 def test_without_duplicates_there_is_no_alarm():
     report = leakage_report(boosting(), federate(500, 0), cv=HASHED, scoring="accuracy")
     assert not report.alarm
     assert "does not show that there are no duplicates" in report.message
 
 
+@pytest.mark.slow
 def test_repeats_differ(with_duplicates):
     for scores in (with_duplicates.random, with_duplicates.safe):
         assert not np.array_equal(scores[0], scores[1])
@@ -84,6 +87,7 @@ def test_pessimism_of_thresholds_is_no_leakage():
         leakage_report(boosting(), federate(60, 0), cv=cut, pilot=untried)
 
 
+@pytest.mark.slow
 def test_the_pilot_s_bias_is_taken_off():
     federation = federate(400, 0)
     cut = CovariateFoldKFold(3, covariate="x5")

@@ -27,6 +27,7 @@ from multicentre.data.survival import SurvivalData
 from multicentre.estimator import Figure
 from multicentre.exhibits import Curves, Exhibit
 from multicentre.federation.errors import ConfigurationError
+from multicentre.missing import Missing
 from multicentre.survival.times.curves import hazard
 
 Floats = NDArray[np.float64]
@@ -54,6 +55,8 @@ class AalenJohansen(TableEstimator):
         Confidence of the intervals, symmetric in log(-log F).
     variance : {"delta", "aalen"}, default "delta"
         By Dinse and Larson's equation 6, or by Aalen's estimator.
+    missing : {"complete"}, default "complete"
+        Patients whose group is missing are left out; ``missing_`` counts them.
 
     Attributes
     ----------
@@ -69,13 +72,13 @@ class AalenJohansen(TableEstimator):
     events_ : array of shape (g, c, K)
     at_risk_ : array of shape (g, K)
     n_left_out_ : int
-        Patients who are in no group, or who were too few to be told of in a clear sum.
+        Patients who are in no group.
 
     Examples
     --------
     >>> import multicentre as mc
     >>> sites = {name: mc.datasets.simulate_survival(200, seed=seed, competing=True) for seed, name in enumerate("ab")}
-    >>> model = AalenJohansen().fit(mc.Federation.in_process(sites, secure_sum=True))
+    >>> model = AalenJohansen().fit(mc.Federation.in_process(sites))
     >>> model.incidence_at([12.0, 24.0]).round(2).tolist()
     [[[0.3, 0.41], [0.16, 0.24]]]
 
@@ -103,7 +106,9 @@ class AalenJohansen(TableEstimator):
         horizon: float | None = None,
         level: float = 0.95,
         variance: maths.Variance = "delta",
+        missing: Missing = "complete",
     ) -> None:
+        self.missing = missing
         self.group = group
         self.causes = causes
         self.levels = plain(levels)

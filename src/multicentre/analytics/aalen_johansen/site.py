@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.analytics.tables.site import TablePart
-from multicentre.data.survival import SurvivalData
 
 
 class AalenJohansenSite(TablePart):
@@ -19,16 +18,9 @@ class AalenJohansenSite(TablePart):
     def __init__(self, site: str, data: Any) -> None:
         super().__init__(site, data)
         self._causes = self.data.event
-        self.data = SurvivalData(
-            self.data.X,
-            self.data.time,
-            np.minimum(self._causes, 1),
-            None if self.data.ids is None else self.data.ids.tolist(),
-            columns=self.data.columns,
-            unit=self.data.unit,
-        )
+        self.data = self.data.with_arrays(event=np.minimum(self._causes, 1))
 
     @property
     def outcomes(self) -> NDArray[np.int8]:
         """Cause of every patient's event, 0 for none."""
-        return self._causes
+        return self._causes if self.used is None else self._causes[self.used]

@@ -15,13 +15,15 @@ from multicentre.analytics.evaluation import rounds as loops
 from multicentre.analytics.evaluation import settings
 from multicentre.analytics.evaluation.concluded import Concluded
 from multicentre.analytics.evaluation.site import EvaluationSite
+from multicentre.data.categories import have_other_levels
 from multicentre.estimator import Arrays, FederatedEstimator, Figure
 from multicentre.exhibits import Exhibit
-from multicentre.federation.coordinator import Federation
+from multicentre.federation.coordinator import Answers, Federation
 from multicentre.federation.errors import DataError, IntegrityError, SchemaMismatch
 from multicentre.federation.messages import Nothing
 from multicentre.federation.steps import SitePart
 from multicentre.federation.wire import decode, encode
+from multicentre.missing import HandlesMissing
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.agreement.rounds import Needs, agree, steps_of_agreement
 from multicentre.survival.agreement.site import MOST_TIMES
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 
 
-class SurvivalEvaluation(FederatedEstimator, Concluded):
+class SurvivalEvaluation(HandlesMissing, FederatedEstimator, Concluded):
     """Concordance, Brier score, area under the curve, calibration and net benefit of a model, by sums over sites.
 
     The sites hold patients whom the model has not seen. Each computes the model's predictions for its own patients and
@@ -50,7 +52,8 @@ class SurvivalEvaluation(FederatedEstimator, Concluded):
     ----------
     model : fitted survival estimator or SurvivalModel
         What is judged; it goes to every site as it is. A SurvivalModel takes the sites' columns in their order, and
-        gaps are filled with the means of the held-out patients; an estimator's, as it fills them itself.
+        missing entries are filled with the means of the held-out patients; for an estimator they are handled as in
+        its fit: after a fit to complete records, incomplete patients are left out.
     horizon : float, optional
         Last time of Brier scores and areas; the model's own by default.
     n_bins : int, default 256
@@ -98,15 +101,17 @@ class SurvivalEvaluation(FederatedEstimator, Concluded):
     net_benefit_, net_benefit_of_all_ : dict of float to array of shape (p,)
         Net benefit of treating patients above `thresholds_`, and of treating everyone, by time.
     sites_ : dict of str to OwnScores
-        Each site's own answer; empty unless `by_site`. An answer is without values where few patients have an event.
+        Each site's own answer; empty unless `by_site`. An answer is without values where few patients have an event,
+        or where the site refuses.
+    site_refusals_ : dict of str to str
+        Why sites refused to answer for themselves.
 
     Notes
     -----
-    With masked sums, or under policies without a minimum, Brier scores and their mean are those of the pooled patients
-    with times moved up to `time_points`, to rounding: exactly the pooled ones where every time up to the horizon is one
-    of them. The concordance is that of 256 by 256 bins. In clear, times are joined until enough patients leave at each,
-    in all sums alike; what still rests on few is joined where that leaves a sensible answer (censoring, calibration),
-    and refused where not. Where only one time of scoring is left, means over time are the values then.
+    Brier scores and their mean are those of the pooled patients with times moved up to `time_points`, to rounding:
+    exactly the pooled ones where every time up to the horizon is one of them. The concordance is that of 256 by 256
+    bins. Unmasked, sites refuse sums in which a time, or a bin of predictions, has fewer patients than their policy's
+    minimum: use ``secure_sum=True``. With one time of scoring, means over time are the values then.
 
     A model whose parameters were chosen to single patients out would show them in a sum: a total over sites tells what
     the model was made to ask. Approve the model, as any other code or query.
@@ -124,7 +129,7 @@ class SurvivalEvaluation(FederatedEstimator, Concluded):
     >>> sites = {f"site-{seed}": mc.datasets.simulate_survival(300, 3, seed) for seed in range(3)}
     >>> times = np.linspace(5.0, 60.0, 12)
     >>> model = CoxModel(times, np.array([0.8, -0.4, 0.27]), np.zeros(3), (times / 30) ** 1.3)
-    >>> federation = mc.Federation.in_process(sites, secure_sum=True)
+    >>> federation = mc.Federation.in_process(sites)
     >>> evaluation = SurvivalEvaluation(model).fit(federation)
     >>> round(evaluation.concordance_, 2), round(evaluation.ipa_, 2)
     (0.71, 0.23)
@@ -204,7 +209,11 @@ class SurvivalEvaluation(FederatedEstimator, Concluded):
             Unused.
         """
         model, known = self._judged_model(), data if training is None else training
-        rows = np.where(np.isnan(data.X), self._judged.fill, data.X)
+        if isinstance(self.model, SurvivalEstimator):
+            data = self.model.predictable(data)
+            rows = self.model.filled(data)
+        else:
+            rows = np.where(np.isnan(data.X), self._judged.fill, data.X)
         happened, before = data.event == self._cause, known.event == self._cause
         found = {"concordance": concordance_index(data.time, happened, -model.restricted_mean(rows))}
         times = brier_times(data.time, known.time, before, float(self._judged.grid[-1]))
@@ -242,7 +251,9 @@ class SurvivalEvaluation(FederatedEstimator, Concluded):
         settings.check_settings(self.get_params(deep=False), loops.MEASURES)
         model = settings.model_of(self.model)
         grid, places, at = settings.choose_times(model, self.horizon, self.time_points, int(self.n_times), self.at)
-        agreed = agree(federation, EvaluationSite, self._needs(grid))
+        fitted = self.model.missing_values_ if isinstance(self.model, SurvivalEstimator) else None
+        missing, marked = ("mean", ()) if fitted is None else (fitted.missing, fitted.incomplete_columns)
+        agreed, self.missing_values_ = agree(federation, EvaluationSite, self._needs(grid), missing, marked=marked)
         packed = np.frombuffer(pack(model), dtype=np.uint8)
         judged = sent.Judged(packed, self._fill(agreed), grid, places, at)
         unpack(pack(model), KINDS, len(agreed.columns))
@@ -258,9 +269,15 @@ class SurvivalEvaluation(FederatedEstimator, Concluded):
             n_groups=int(self.n_groups),
             thresholds=self.thresholds_,
         )
-        own = federation.ask(EvaluationSite.score_own, Nothing()) if self.by_site else {}
         self.history_ = []
+        own = self._own_scores(federation) if self.by_site else Answers[sent.OwnScores]({}, {})
+        self.site_refusals_ = own.refused
         self._conclude(judged, sums, own)
+
+    def _own_scores(self, federation: Federation) -> Answers[sent.OwnScores]:
+        """Return each site's own answer; that of a site that refuses is without values."""
+        answers = federation.ask(EvaluationSite.score_own, Nothing(), willing=True)
+        return Answers({site: answers.get(site, sent.OwnScores()) for site in federation.sites}, answers.refused)
 
     @property
     def _cause(self) -> int:
@@ -270,13 +287,14 @@ class SurvivalEvaluation(FederatedEstimator, Concluded):
     def _fill(self, agreed: Agreed) -> Floats:
         if not isinstance(self.model, SurvivalEstimator):
             return agreed.centre
-        if self.model.columns_ != agreed.columns:
+        fitted = self.model.agreed_
+        if fitted.columns != agreed.columns or have_other_levels(fitted.levels, agreed.levels):
             raise SchemaMismatch(
                 f"the sites have {len(agreed.columns)} columns, the model {len(self.model.columns_)}, not all the same",
                 where="columns",
                 mend=f"Give the sites, in this order, {', '.join(self.model.columns_[:8])}.",
             )
-        return self.model.agreed_.centre
+        return fitted.centre
 
     def _judged_model(self) -> SurvivalModel:
         if not hasattr(self, "_judged"):
@@ -286,11 +304,14 @@ class SurvivalEvaluation(FederatedEstimator, Concluded):
     def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         own = {f"site {site}": answer for site, answer in self.sites_.items()}
         kept = {"judged": self._judged, **self._sums, **own}
-        return {name: np.frombuffer(encode(message), dtype=np.uint8) for name, message in kept.items()}, {}
+        return {name: np.frombuffer(encode(message), dtype=np.uint8) for name, message in kept.items()}, {
+            "site_refusals": self.site_refusals_
+        }
 
     def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
         blobs = {name: blob.tobytes() for name, blob in arrays.items()}
         judged = decode(sent.Judged, blobs.pop("judged"))
+        self.site_refusals_ = dict(facts.get("site_refusals", {}))
         own = {name[5:]: decode(sent.OwnScores, blobs.pop(name)) for name in list(blobs) if name.startswith("site ")}
         kinds = {step.releases.__name__: step.releases for step in EvaluationSite.steps().values()}
         of_pairs = "OwnPairs" if self.concordance == "within_sites" else "Pairs"

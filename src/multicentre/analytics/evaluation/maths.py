@@ -7,7 +7,6 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 
 from multicentre.survival.scores.concordance import share_of_pairs
-from multicentre.survival.times.joining import find_places
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -202,29 +201,3 @@ def inverse_of(staying: Floats) -> Floats:
     [2.0, 0.0]
     """
     return np.divide(1.0, staying, out=np.zeros_like(staying), where=staying > 0)
-
-
-def join_within(cells: Integers, bins: Integers, happened: NDArray[np.bool_], n_times: int, least: int) -> Integers:
-    """Return bins of times, joined so that of each cell's patients with an event so many are in each, shape (n,).
-
-    Those of a cell of too few are all in the last bin.
-
-    Parameters
-    ----------
-    cells, bins : arrays of shape (n,)
-    happened : array of shape (n,)
-    n_times : int
-    least : int
-
-    Examples
-    --------
-    >>> cells, bins = np.array([0, 0, 0, 1, 1]), np.array([0, 1, 1, 0, 3])
-    >>> join_within(cells, bins, np.ones(5, dtype=np.bool_), 4, 2).tolist()
-    [1, 1, 1, 3, 3]
-    """
-    joined = bins.copy()
-    for cell in np.unique(cells[happened]):
-        chosen = happened & (cells == cell)
-        found = find_places(np.bincount(bins[chosen], minlength=n_times)[None], least)
-        joined[chosen] = np.where(found < 0, n_times - 1, found)[bins[chosen]]
-    return joined

@@ -135,7 +135,7 @@ class ByChance(Message):
 class Groups(Release):
     """Patients of each group by time, and their predicted risks."""
 
-    n_patients: Floats = array("patients", ("H", "g"), unit="patients", bound=PATIENTS)
+    n_patients: Floats = array("patients", ("H", "g"), unit="patients", bound=PATIENTS, counts=True)
     predicted: Floats = array("sum of predicted risks", ("H", "g"), bound=PATIENTS)
     events: Floats = array("patients with an event, by time", ("H", "g", "K"), unit="patients", bound=PATIENTS)
     censored: Floats = array("other patients by end of follow-up", ("H", "g", "L"), unit="patients", bound=PATIENTS)

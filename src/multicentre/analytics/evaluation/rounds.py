@@ -12,7 +12,7 @@ from multicentre.analytics.evaluation import messages as sent
 from multicentre.analytics.evaluation.maths import at_risk, restricted_mean_edges
 from multicentre.analytics.evaluation.site import MEAN_BINS, RISK_BINS, EvaluationSite
 from multicentre.federation.coordinator import Federation
-from multicentre.federation.errors import ConfigurationError, DisclosureRefused
+from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.messages import Message, Nothing
 from multicentre.federation.steps import Release, Step
 from multicentre.federation.wire import encode
@@ -23,12 +23,6 @@ from multicentre.survival.scores.censoring import Censoring
 Floats = NDArray[np.float64]
 Sums = dict[str, Release]
 MEASURES = ("concordance", "brier", "auc", "calibration", "net_benefit")
-_MEND = {
-    "concordance": 'or concordance="within_sites"',
-    "brier": "or a smaller n_times",
-    "net_benefit": "or one time, at=[...], and few thresholds",
-    "calibration": "or one time of calibration, at=[...], and a smaller n_groups",
-}
 
 
 def hand_out(federation: Federation, judged: sent.Judged) -> None:
@@ -122,13 +116,4 @@ def group_edges(chances: Floats, n_groups: int) -> Floats:
 
 
 def _once(federation: Federation, name: str, step: Step[Any, Any, Any], ask: Message) -> Any:
-    def summed() -> Any:
-        try:
-            return federation.sum(step, ask)
-        except DisclosureRefused as error:
-            if federation.protection == "masked":
-                raise
-            mend = f"Make the federation with secure_sum=True, {_MEND.get(name, 'or leave the measure out')}."
-            raise DisclosureRefused(error.what, where=error.where, mend=mend) from None
-
-    return federation.once(name, step.releases, summed)
+    return federation.once(name, step.releases, lambda: federation.sum(step, ask))

@@ -1,16 +1,14 @@
 """An evaluation beside the patients: all that a coordinator can ask of a site, and all that it answers.
 
 A site computes the model's predictions for its own patients and keeps them. What leaves are counts and sums, as terms
-of sums over sites; only :meth:`EvaluationSite.score_own` answers for the site alone. Each step answers one ask a fit:
-other bins of the same patients would tell by their differences. In clear, patients of neighbouring times leave
-together, in every step alike: weights that a coordinator makes up for single times then tell of no fewer than the
-policy's.
+of sums over sites; only :meth:`EvaluationSite.score_own` answers for the site alone. Each step answers one ask per
+fit: the differences to other bins of the same patients would reveal more. Every sum is exact. Unmasked, a sum with
+weights by time rests on the patients of each single time: a coordinator that makes up the weights can read those off.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import ClassVar
@@ -24,7 +22,6 @@ from multicentre.analytics.evaluation.maths import (
     count_cells,
     count_touched,
     inverse_of,
-    join_within,
     mean_weights,
     restricted_mean_edges,
 )
@@ -34,7 +31,6 @@ from multicentre.federation.messages import Message, Nothing
 from multicentre.federation.steps import Acknowledgement, step
 from multicentre.federation.wire import encode
 from multicentre.survival.agreement.messages import Agreed
-from multicentre.survival.agreement.patients import flatten_rare
 from multicentre.survival.agreement.site import SurvivalPart, check_grid_is_coarse
 from multicentre.survival.models import KINDS
 from multicentre.survival.models.packing import unpack
@@ -42,7 +38,6 @@ from multicentre.survival.scores.brier import squared_errors
 from multicentre.survival.scores.calibration import calibrate_groups, spread_over_bins
 from multicentre.survival.scores.concordance import concordance_with_error, sum_pairs
 from multicentre.survival.times.grid import to_bins
-from multicentre.survival.times.joining import joined_bins
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -100,9 +95,8 @@ class EvaluationSite(SurvivalPart):
             means,
             np.array([np.bincount(column, minlength=RISK_BINS) for column in risks.T]),
         ]
-        joined = [self.joined(table.astype(np.float64)) for table in tables]
-        cells = np.concatenate([table.ravel() for table in joined])
-        return sent.FollowUp(float(len(self.data)), *joined, patients=self.behind(cells))
+        counts = [table.astype(np.float64) for table in tables]
+        return sent.FollowUp(float(len(self.data)), *counts, patients=self._behind_cells(*counts))
 
     @step(releases=sent.Pairs, when="at the end", summed=True)
     def count_pairs(self, ask: sent.ByMean) -> sent.Pairs:
@@ -111,11 +105,11 @@ class EvaluationSite(SurvivalPart):
         self._answer_once("count_pairs", ask)
         rows = self._rows_of_means(ask.edges)
         n_rows, n_times = len(ask.edges) + 1, len(self.agreed.times)
-        bins, happened = self.patients.bins, self.patients.happened
+        bins = to_bins(self.data.time, self.agreed.times)
+        happened = self._of_cause & (bins < n_times)
         events = count_cells(rows[happened], bins[happened], (n_rows, n_times))
         censored = count_cells(rows[~happened], bins[~happened], (n_rows, n_times + 1))
-        cells = np.concatenate([events.ravel(), censored.ravel()])
-        return sent.Pairs(events, censored, patients=self.behind(cells))
+        return sent.Pairs(events, censored, patients=self._behind_cells(events, censored))
 
     @step(releases=sent.OwnPairs, when="at the end", summed=True)
     def count_own_pairs(self, ask: Nothing) -> sent.OwnPairs:
@@ -137,11 +131,10 @@ class EvaluationSite(SurvivalPart):
             errors += found.sum(axis=0)
             squares += float(np.square(found @ shares).sum())
         stretches = self.stretches
-        exact = np.searchsorted(memory.places, self._exact[0], side="left")
         cases = np.bincount(stretches, weights=weights, minlength=len(times) + 1)[:-1].cumsum()
         leaving = np.bincount(stretches, minlength=len(times) + 1).astype(np.float64)
         controls = len(self.data) - leaving[:-1].cumsum()
-        behind = self.behind(np.concatenate([leaving, np.bincount(exact)]))
+        behind = self._behind_cells(*self._weighted_cells(np.zeros_like(self.bins)))
         return sent.Errors(float(len(self.data)), errors, squares, cases, controls, patients=behind)
 
     @step(releases=sent.Ranks, when="at the end", summed=True)
@@ -150,12 +143,9 @@ class EvaluationSite(SurvivalPart):
         self._answer_once("count_ranks", ask)
         rows = self._rows_of_means(ask.edges)
         shape = len(ask.edges) + 1, len(self.memory.places)
-        weights = self._weights(ask.staying, rows * (shape[1] + 1) + self.stretches)
-        cases = count_cells(rows, self.stretches, shape, weights)
+        cases = count_cells(rows, self.stretches, shape, self._weights(ask.staying))
         leaving = count_cells(rows, self.stretches, (shape[0], shape[1] + 1))
-        with_event = count_cells(rows[self.happened], self.stretches[self.happened], leaving.shape)
-        cells = np.concatenate([with_event.ravel(), (leaving - with_event).ravel()])
-        return sent.Ranks(cases, leaving, patients=self.behind(cells))
+        return sent.Ranks(cases, leaving, patients=self._behind_cells(*self._weighted_cells(rows)))
 
     @step(releases=sent.Groups, when="at the end", summed=True)
     def count_groups(self, ask: sent.ByChance) -> sent.Groups:
@@ -164,10 +154,9 @@ class EvaluationSite(SurvivalPart):
         limits.check_groups(ask.edges, len(self.memory.at))
         tables = [self._group(place, edges) for place, edges in enumerate(ask.edges)]
         n_patients, predicted, events, censored = (np.array(kind) for kind in zip(*tables, strict=True))
-        low, high = self.predictions.survival_at_event(self._times, self.happened, float(self.memory.grid[-1]))
+        low, high = self.predictions.survival_at_event(self.data.time, self.happened, float(self.memory.grid[-1]))
         totals = [n_patients, events.sum(axis=2), censored.sum(axis=2), count_touched(low, high, SPREAD_BINS)]
-        events, censored = self.joined(events), self.joined(censored)
-        behind = self._behind_times([*totals, events, censored])
+        behind = self._behind_times(*totals, events, censored)
         spread = spread_over_bins(low, high, SPREAD_BINS)
         return sent.Groups(n_patients, predicted, events, censored, spread, patients=behind)
 
@@ -178,15 +167,15 @@ class EvaluationSite(SurvivalPart):
         limits.check_edges(ask.thresholds, "thresholds")
         limits.check_staying(ask.staying, len(self.memory.grid))
         inverse, n_bins = inverse_of(ask.staying), len(ask.thresholds) + 1
+        weights = self._weights(ask.staying)
         cases, controls, cells = [], [], []
         for place, column in zip(self.memory.at.tolist(), self.risks.T, strict=True):
             rows, by_then = np.searchsorted(ask.thresholds, column, side="left"), self.bins <= place
-            groups = (self.happened & by_then, ~by_then)
-            weights = self._weights(ask.staying, np.where(by_then, rows, n_bins))
             cases.append(np.bincount(rows[by_then], weights=weights[by_then], minlength=n_bins))
             controls.append(inverse[place] * np.bincount(rows[~by_then], minlength=n_bins))
-            cells += [np.bincount(rows[group], minlength=n_bins) for group in groups]
-        behind = self._behind_times(cells)
+            early = self.happened & by_then
+            cells += [count_cells(rows[early], self.bins[early], (n_bins, place + 1)), np.bincount(rows[~by_then])]
+        behind = self._behind_times(*cells)
         return sent.Benefits(float(len(self.data)), np.array(cases), np.array(controls), patients=behind)
 
     @step(releases=sent.OwnScores, when="on request")
@@ -200,9 +189,8 @@ class EvaluationSite(SurvivalPart):
         if fewest < least:
             return sent.OwnScores(patients=0)
         share, error = concordance_with_error(self.data.time, self._of_cause, -self.predictions.restricted_means)
-        bins, happened = self._exact
-        between = np.searchsorted(self.memory.at, bins, side="left") * 2
-        between += happened & (bins <= self.memory.at[-1])
+        between = np.searchsorted(self.memory.at, self.bins, side="left") * 2
+        between += self.happened & (self.bins <= self.memory.at[-1])
         cells = np.bincount(between)
         fewest_between = int(cells[cells > 0].min())
         behind = {"concordance": fewest, "standard_error": fewest}
@@ -228,48 +216,27 @@ class EvaluationSite(SurvivalPart):
     def predictions(self) -> Predictions:
         """What the model predicts for the site's patients, whose columns are those of the agreement."""
         model = unpack(self.memory.packed.tobytes(), KINDS, len(self.agreed.columns))
-        shown = flatten_rare(self.data.X, 0 if self.agreed.masked else self.least_behind)
-        return Predictions(model, np.where(np.isnan(shown), self.memory.fill, shown))
+        return Predictions(model, np.where(np.isnan(self.data.X), self.memory.fill, self.data.X))
 
     @cached_property
     def risks(self) -> Floats:
         """Predicted risk at each time of calibration, shape (n, H)."""
         return self.predictions.risks(self.memory.grid[self.memory.at])
 
-    @property
+    @cached_property
     def bins(self) -> Integers:
-        """Bin of every patient's time on the grid, shape (n,); in clear, neighbouring bins of few are joined."""
-        return self._followed[0]
+        """Bin of every patient's time on the grid, shape (n,)."""
+        return to_bins(self.data.time, self.memory.grid)
 
-    @property
+    @cached_property
     def happened(self) -> Flags:
-        """Whether the event happened up to the last time of the grid, shape (n,); in clear, to none of too few."""
-        return self._followed[1]
+        """Whether the event happened up to the last time of the grid, shape (n,)."""
+        return np.asarray(self._of_cause & (self.bins < len(self.memory.grid)), dtype=np.bool_)
 
     @property
     def stretches(self) -> Integers:
         """In which stretch between the times of scoring every patient's time is, shape (n,)."""
         return np.searchsorted(self.memory.places, self.bins, side="left").astype(np.int64)
-
-    @property
-    def _followed(self) -> tuple[Integers, Flags]:
-        return self._exact if self.masked else self._joined
-
-    @cached_property
-    def _exact(self) -> tuple[Integers, Flags]:
-        bins = to_bins(self.data.time, self.memory.grid)
-        return bins, np.asarray(self._of_cause & (bins < len(self.memory.grid)), dtype=np.bool_)
-
-    @cached_property
-    def _joined(self) -> tuple[Integers, Flags]:
-        return joined_bins(*self._exact, len(self.memory.grid), self.least_behind)
-
-    @property
-    def _times(self) -> Floats:
-        """Times of the patients, shape (n,); in clear those of their bins, infinite beyond the grid."""
-        if self.masked or self.least_behind <= 1:
-            return self.data.time
-        return np.append(self.memory.grid, np.inf)[self.bins]
 
     @property
     def _of_cause(self) -> Flags:
@@ -289,25 +256,29 @@ class EvaluationSite(SurvivalPart):
         ]
         return np.array([[each.observed[0], each.lower[0], each.upper[0]] for each in found])
 
-    def _behind_times(self, cells: Sequence[NDArray[np.number]]) -> int:
+    def _behind_cells(self, *cells: NDArray[np.number]) -> int:
+        """Return how many patients stand behind counts, or sums with weights by these cells."""
+        return self.behind(np.concatenate([np.ravel(table) for table in cells]))
+
+    def _behind_times(self, *cells: NDArray[np.number]) -> int:
         """Return how many patients stand behind counts at the times of calibration.
 
         Counts at two of them tell, by their difference, of the few whose event lies between.
         """
         if not self.masked and len(self.memory.at) > 1:
             return 1
-        return self.behind(np.concatenate([np.ravel(table) for table in cells]))
+        return self._behind_cells(*cells)
 
-    def _weights(self, staying: Floats, cells: Integers | None = None) -> Floats:
-        """Return 1 / G at the time of each patient with an event, 0 for the others; shape (n,).
+    def _weighted_cells(self, rows: Integers) -> list[Floats]:
+        """Return what sums with weights by time rest on: events by row and time, the others by row and stretch."""
+        shape, happened = (int(rows.max()) + 1, len(self.memory.grid) + 1), self.happened
+        by_column = (happened, self.bins), (~happened, self.stretches)
+        return [count_cells(rows[chosen], columns[chosen], shape) for chosen, columns in by_column]
 
-        In clear, of the patients of one cell so many have the same weight, or none: weights of single times would
-        count the events of each.
-        """
+    def _weights(self, staying: Floats) -> Floats:
+        """Return 1 / G at the time of each patient with an event, 0 for the others; shape (n,)."""
         limits.check_staying(staying, len(self.memory.grid))
         places = np.minimum(self.bins, len(staying) - 1)
-        if cells is not None and not self.masked and self.least_behind > 1:
-            places = join_within(cells, places, self.happened, len(staying), self.least_behind)
         return np.where(self.happened, inverse_of(staying)[places], 0.0)
 
     def _rows_of_means(self, edges: Floats) -> Integers:

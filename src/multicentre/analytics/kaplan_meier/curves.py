@@ -67,18 +67,19 @@ class Curves:
 
     @cached_property
     def survival(self) -> Floats:
-        """Survival at the times of the grid, shape (g, K)."""
-        return np.array([kaplan_meier(*row) for row in zip(self.table.died, self.table.at_risk, strict=True)])
+        """Survival at the times of the grid, shape (g, K); NaN for a group without patients."""
+        rows = zip(self.table.died, self.table.at_risk, strict=True)
+        return self._of_patients(np.array([kaplan_meier(*row) for row in rows]))
 
     @cached_property
     def cumulative_hazard(self) -> Floats:
         """Nelson-Aalen estimate at the times of the grid, shape (g, K)."""
-        return np.asarray(np.cumsum(hazard(self.table.died, self.table.at_risk), axis=1))
+        return self._of_patients(np.cumsum(hazard(self.table.died, self.table.at_risk), axis=1))
 
     @cached_property
     def variance(self) -> Floats:
         """Greenwood's variance of log S, shape (g, K)."""
-        return np.asarray(np.cumsum(self._terms, axis=1))
+        return self._of_patients(np.cumsum(self._terms, axis=1))
 
     @cached_property
     def limits(self) -> tuple[Floats, Floats]:
@@ -130,7 +131,12 @@ class Curves:
     def _reverse(self) -> tuple[Floats, Floats]:
         table = self.table
         at_grid = table.leaving[:, 1::2]
-        return maths.reverse_curve(table.died, table.between, at_grid, table.entering, exact=table.exact)
+        curve, variance = maths.reverse_curve(table.died, table.between, at_grid, table.entering, exact=table.exact)
+        return self._of_patients(curve), self._of_patients(variance)
+
+    def _of_patients(self, curves: Floats) -> Floats:
+        """Return the curves, NaN for groups without patients or whose site refused."""
+        return np.where(self.table.n_patients[:, None] > 0, curves, np.nan)
 
     def _means(self, horizon: float | None) -> tuple[Floats, Floats]:
         end = self.horizon if horizon is None else float(horizon)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,7 +21,10 @@ from multicentre.analytics.tables.site import TablePart
 from multicentre.data.survival import SurvivalData
 from multicentre.estimator import Figure
 from multicentre.exhibits import Exhibit
+from multicentre.federation.coordinator import Answers
 from multicentre.federation.errors import ConfigurationError
+from multicentre.federation.steps import Step
+from multicentre.missing import Missing
 
 Floats = NDArray[np.float64]
 
@@ -53,6 +57,8 @@ class KaplanMeier(TableEstimator):
         Where they are symmetric: log(-log S), log S or S. At S = 0 those of "log-log" are 0.
     cause : int, default 1
         Which events count; those of other causes end the follow-up. Use AalenJohansen where causes compete.
+    missing : {"complete"}, default "complete"
+        Patients whose group is missing are left out; ``missing_`` counts them.
 
     Attributes
     ----------
@@ -71,18 +77,13 @@ class KaplanMeier(TableEstimator):
         Mean time survived up to the horizon.
     n_patients_ : dict of str to int
     n_left_out_ : int
-        Patients who are in no group, or who were too few to be told of in a clear sum.
-
-    Warns
-    -----
-    DisclosureWarning
-        Patients are left out of clear sums, because few share their group and outcome at a site.
+        Patients who are in no group.
 
     Examples
     --------
     >>> import multicentre as mc
     >>> sites = {name: mc.datasets.simulate_survival(200, seed=seed) for seed, name in enumerate(["lyon", "oslo"])}
-    >>> model = KaplanMeier().fit(mc.Federation.in_process(sites, secure_sum=True))
+    >>> model = KaplanMeier().fit(mc.Federation.in_process(sites))
     >>> model.survival_at([12.0, 24.0]).round(2).tolist()
     [[0.66, 0.46]]
 
@@ -110,7 +111,9 @@ class KaplanMeier(TableEstimator):
         level: float = 0.95,
         intervals: Scale = "log-log",
         cause: int = 1,
+        missing: Missing = "complete",
     ) -> None:
+        self.missing = missing
         self.group = group
         self.levels = plain(levels)
         self.times = plain(times)
@@ -153,23 +156,19 @@ class KaplanMeier(TableEstimator):
         ]
         return pd.concat(blocks, ignore_index=True)
 
-    def by_site(self) -> dict[str, Curves]:
+    def by_site(self) -> Answers[Curves]:
         """Ask each site of the last fit for its own curves.
 
-        Each is a site's own answer and no term of a sum, so it leaves in clear: counts of few patients are joined or
-        left out, the guard checks it, and the ledger keeps it. Sites without a patient to tell of are not returned.
+        Each is a site's own answer and no term of a sum, so it leaves unmasked: the guard checks it, and the ledger
+        keeps it. A site refuses a table in which a cell that is not empty has fewer patients than its policy's
+        `min_patients`; its curves are NaN, and the attribute ``refused`` of the result holds its reason. The curves of
+        a group without patients at the site are NaN too. Few times (``times=[12.0, 24.0]``) make large cells.
         """
-        answers: dict[str, Table] = {}
-        if asks_exactly(self.times):
-            exact = self.federation.ask(KaplanMeierSite.tell_exact_table, self._ask())
-            answers.update(exact)
-        else:
-            answers.update(self.federation.ask(KaplanMeierSite.tell_table, self._ask()))
-        curves = {
-            site: self._curves(as_risks(answer, self.agreed_, self.groups_, self.times))
-            for site, answer in answers.items()
-        }
-        return {site: found for site, found in curves.items() if found.table.n_patients.any()}
+        exact = asks_exactly(self.times)
+        step: Step[Any, Any, Any] = KaplanMeierSite.tell_exact_table if exact else KaplanMeierSite.tell_table
+        answers = self.federation.ask(step, self._ask(), willing=True)
+        curves = {site: self._curves(self._own_table(answers.get(site))) for site in self.federation.sites}
+        return Answers(curves, answers.refused)
 
     def assess(
         self,
@@ -213,6 +212,13 @@ class KaplanMeier(TableEstimator):
         self.events_, self.at_risk_, self.censored_ = table.died, table.at_risk, table.censored
         self.median_, self.follow_up_ = curves.median, curves.follow_up
         self.rmst_ = curves.restricted_mean()
+
+    def _own_table(self, answer: Table | None) -> RiskTable:
+        """Return the table of one site, of NaN where it refused."""
+        if answer is not None:
+            return as_risks(answer, self.agreed_, self.groups_, self.times)
+        pooled = self.table_
+        return replace(pooled, events=np.full_like(pooled.events, np.nan), leaving=np.full_like(pooled.leaving, np.nan))
 
     def _curves(self, table: RiskTable) -> Curves:
         return Curves(table, float(self.level), self.intervals, self.horizon_)

@@ -28,7 +28,7 @@ def variance_terms(events: Floats, at_risk: Floats) -> Floats:
 
 
 def interval(survival: Floats, variance: Floats, level: float, scale: Scale) -> tuple[Floats, Floats]:
-    """Return pointwise limits of survival curves, shapes as given; within [0, 1].
+    """Return pointwise limits of survival curves, shapes as given; within [0, 1], NaN where survival is.
 
     Kalbfleisch and Prentice, The Statistical Analysis of Failure Time Data (2002), section 1.4.
 
@@ -58,7 +58,8 @@ def interval(survival: Floats, variance: Floats, level: float, scale: Scale) -> 
         logs = np.log(survival, where=inside, out=np.zeros_like(survival))
         turn = np.divide(reach, logs, where=logs < -SMALLEST, out=np.zeros_like(survival))
         limits = inside * np.exp(logs * np.exp(-turn)), inside * np.exp(logs * np.exp(turn))
-    return np.clip(limits[0], 0.0, 1.0), np.clip(limits[1], 0.0, 1.0)
+    lower, upper = (np.where(np.isnan(survival), np.nan, np.clip(limit, 0.0, 1.0)) for limit in limits)
+    return lower, upper
 
 
 def crossing(curve: Floats, grid: Floats, share: float, *, steps: bool) -> float:

@@ -17,7 +17,7 @@ class KaplanMeierSite(TablePart):
 
     @step(releases=Table)
     def tell_table(self, ask: ByGroup) -> Table:
-        """Tell the site's own counts by group, outcome and time, those of few patients joined.
+        """Return the site's own counts by group, outcome and time.
 
         A sum over sites cannot show how one differs from the others. It is asked for when an analyst wants to know.
         """

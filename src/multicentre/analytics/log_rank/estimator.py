@@ -12,9 +12,8 @@ from multicentre.analytics.log_rank import maths
 from multicentre.analytics.log_rank.messages import Compared, Scores
 from multicentre.analytics.log_rank.site import LogRankSite
 from multicentre.analytics.tables.estimator import TableEstimator
-from multicentre.analytics.tables.groups import find_groups
 from multicentre.analytics.tables.risk import RiskTable
-from multicentre.analytics.tables.rounds import Times, plain, warn_of_left_out
+from multicentre.analytics.tables.rounds import Times, plain
 from multicentre.analytics.tables.showing import named, told_count
 from multicentre.analytics.tables.site import TablePart
 from multicentre.data.survival import SurvivalData
@@ -22,8 +21,9 @@ from multicentre.estimator import Arrays
 from multicentre.exhibits import Exhibit, Table
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError, DataError
+from multicentre.missing import Missing
 from multicentre.survival.agreement.messages import LARGEST
-from multicentre.survival.agreement.rounds import Needs, agree, steps_of_agreement
+from multicentre.survival.agreement.rounds import Needs, steps_of_agreement
 
 Floats = NDArray[np.float64]
 
@@ -56,6 +56,8 @@ class LogRank(TableEstimator):
         Later events do not count. By site all events count by default.
     cause : int, default 1
         Which events count; those of other causes end the follow-up.
+    missing : {"complete"}, default "complete"
+        Patients whose group is missing are left out; ``missing_`` counts them.
 
     Attributes
     ----------
@@ -68,12 +70,7 @@ class LogRank(TableEstimator):
     observed_, expected_ : array of shape (g,) or None
         Events by group; None by site, where only their difference is told.
     n_left_out_ : int
-        Patients who are in no group, or who were too few to be told of in a clear sum.
-
-    Warns
-    -----
-    DisclosureWarning
-        Patients are left out of clear sums.
+        Patients who are in no group.
 
     Examples
     --------
@@ -104,7 +101,9 @@ class LogRank(TableEstimator):
         n_times: int = 64,
         horizon: float | None = None,
         cause: int = 1,
+        missing: Missing = "complete",
     ) -> None:
+        self.missing = missing
         self.group = group
         self.stratify_by_site = stratify_by_site
         self.weights = weights
@@ -174,16 +173,14 @@ class LogRank(TableEstimator):
             super()._fit(federation)
             return
         self._check()
-        self.agreed_ = agree(federation, LogRankSite, self._until())
-        self._grouping = find_groups(self.group, self.levels, self.agreed_.columns)
+        self._agree(federation, self._until())
         asked = self._ask()
         ask = Compared(asked.columns, asked.levels, asked.causes, self.weights, float(self.rho), float(self.gamma))
         scores = federation.once("scores", Scores, lambda: federation.sum(LogRankSite.sum_scores, ask))
         self._set_events(None, None)
-        self.n_left_out_ = round(scores.n_patients - scores.n_compared)
+        self.n_left_out_ = round(scores.n_patients - scores.n_compared) + self.missing_values_.n_incomplete
         self.history_ = []
         self._set_test(scores.score, scores.covariance)
-        warn_of_left_out(self.n_left_out_, federation)
 
     def _show(self, table: RiskTable) -> None:
         died, at_risk = table.died, table.at_risk
@@ -199,7 +196,7 @@ class LogRank(TableEstimator):
             raise DataError(
                 "fewer than two groups were at risk when an event happened",
                 where=f"group {self.group!r}",
-                mend="Name a column with two levels or more; use secure_sum=True where groups are small at a site.",
+                mend="Name a column with two levels or more.",
             )
 
     def _set_events(self, observed: Floats | None, expected: Floats | None) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from multicentre.analytics.log_rank.maths import WEIGHTS, compare_groups, weigh_times
 from multicentre.analytics.log_rank.messages import Compared, Scores
@@ -26,19 +25,13 @@ class LogRankSite(TablePart):
 
     @step(releases=Scores, when="once", summed=True)
     def sum_scores(self, ask: Compared) -> Scores:
-        """Sum observed less expected events over the site's own times, and their covariance; no time leaves.
-
-        In clear, groups of fewer patients than the policy's are left out, and a site with so few events.
-        """
+        """Sum observed less expected events over the site's own times, and their covariance; no time leaves."""
         _check(ask)
         self.settle_on(ask)
         n_groups = max(1, len(ask.columns))
-        group = self._without_small(find_members(self.data.X, self.data.columns, ask.columns, ask.levels))
+        group = find_members(self.data.X, self.data.columns, ask.columns, ask.levels, self.data.levels)
         happened = (group >= 0) & (self.outcomes == ask.causes[0]) & (self.data.time <= self.agreed.times[-1])
         sizes = np.bincount(group[group >= 0], minlength=n_groups)
-        if not happened.any() or (not self.masked and happened.sum() < self.least_behind):
-            nothing = np.zeros((n_groups, n_groups))
-            return Scores(float(len(self.data)), 0.0, nothing[0], nothing, patients=len(self.data))
         grid = np.unique(self.data.time[happened])
         events, leaving = count_table(self.data.time, self.outcomes, group, grid, ask.causes, n_groups)
         table = RiskTable(("",) * n_groups, grid, events.astype(float), leaving.astype(float), exact=True)
@@ -46,17 +39,8 @@ class LogRankSite(TablePart):
             table.died, table.at_risk, ask.weights, rho=ask.rho, gamma=ask.gamma, scale=self.agreed.n_patients
         )
         score, covariance = compare_groups(table.died, table.at_risk, weights)
-        fewest = int(min(sizes[sizes > 0].min(), happened.sum()))
-        behind = len(self.data) if self.masked else fewest
+        behind = self.behind_cells(sizes, np.count_nonzero(group < 0), np.count_nonzero(happened))
         return Scores(float(len(self.data)), float(sizes.sum()), score, covariance, patients=behind)
-
-    def _without_small(self, group: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return groups of the patients, those of small groups -1 unless a mask hides them."""
-        if self.masked:
-            return group
-        sizes = np.bincount(group[group >= 0], minlength=1)
-        small = np.flatnonzero(sizes < self.least_behind)
-        return np.where(np.isin(group, small), -1, group)
 
 
 def _check(ask: Compared) -> None:

@@ -19,11 +19,12 @@ from multicentre.data.survival import SurvivalData
 from multicentre.estimator import Arrays, FederatedEstimator
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.wire import decode, encode
-from multicentre.survival.agreement.messages import Agreed
-from multicentre.survival.agreement.rounds import agree, steps_of_agreement
+from multicentre.missing import HandlesMissing, Missing
+from multicentre.survival.agreement.messages import Agreed, Columns
+from multicentre.survival.agreement.rounds import Needs, agree, steps_of_agreement
 
 
-class TableEstimator(FederatedEstimator):
+class TableEstimator(HandlesMissing, FederatedEstimator):
     """Base of the estimators whose only rounds are an agreement and one table.
 
     Attributes
@@ -40,6 +41,7 @@ class TableEstimator(FederatedEstimator):
     times: Times
     n_times: int
     horizon: float | None
+    missing: Missing
     agreed_: Agreed
     table_: RiskTable
     n_left_out_: int
@@ -90,13 +92,23 @@ class TableEstimator(FederatedEstimator):
     def _fit(self, federation: Federation) -> None:
         self._check()
         needs = needs_of(self.times, self.n_times, self.horizon, self._first_cause())
-        self.agreed_ = agree(federation, self.site_part, needs)
-        self._grouping = find_groups(self.group, self.levels, self.agreed_.columns)
+        self._agree(federation, needs)
         labels = self._grouping.labels
         found = sum_table(federation, self.site_part, self.agreed_, labels, self._ask(), self.times)
-        self.table_, self.n_left_out_ = found
+        self.table_, n_elsewhere = found
+        self.n_left_out_ = n_elsewhere + self.missing_values_.n_incomplete
         self.history_ = []
         self._show(self.table_)
+
+    def _agree(self, federation: Federation, needs: Needs) -> None:
+        """Agree on columns and grid, and find the groups; patients whose group is missing are left out."""
+
+        def grouped_by(described: Columns) -> Sequence[str]:
+            grouping = find_groups(self.group, self.levels, described.columns, described.levels)
+            return [name for name in dict.fromkeys(grouping.columns) if name in described.columns]
+
+        self.agreed_, self.missing_values_ = agree(federation, self.site_part, needs, self.missing, counted=grouped_by)
+        self._grouping = find_groups(self.group, self.levels, self.agreed_.columns, self.agreed_.levels)
 
     def _ask(self) -> ByGroup:
         grouping = self._grouping
@@ -105,7 +117,7 @@ class TableEstimator(FederatedEstimator):
     def _count(self, data: SurvivalData) -> RiskTable:
         """Return the table of patients that the caller holds."""
         grouping = self._grouping
-        group = find_members(data.X, data.columns, grouping.columns, np.array(grouping.levels))
+        group = find_members(data.X, data.columns, grouping.columns, np.array(grouping.levels), data.levels)
         events, leaving = count_table(
             data.time, data.event, group, self.agreed_.times, np.array(self._causes()), len(grouping.labels)
         )
@@ -122,7 +134,7 @@ class TableEstimator(FederatedEstimator):
 
     def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
         self.agreed_ = decode(Agreed, arrays["agreed"].tobytes())
-        self._grouping = find_groups(self.group, self.levels, self.agreed_.columns)
+        self._grouping = find_groups(self.group, self.levels, self.agreed_.columns, self.agreed_.levels)
         self.n_left_out_ = int(facts["n_left_out"])
         if "events" in arrays:
             exact, labels = isinstance(self.times, str), self._grouping.labels

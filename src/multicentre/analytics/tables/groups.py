@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from multicentre.data.categories import families, read_level
 from multicentre.federation.errors import ConfigurationError, DataError
 
 Floats = NDArray[np.float64]
@@ -19,9 +20,11 @@ EVERYONE = "all"
 class Grouping:
     """Groups by name, and the column and value that make each; without columns all patients are one group.
 
+    A reference level stands among the columns by its name, ``name=level``.
+
     Examples
     --------
-    >>> find_groups("stage", None, ("age", "stage=I", "stage=II"))
+    >>> find_groups("stage", None, ("age", "stage=II"), ("stage=I", "stage=II"))
     Grouping(labels=('I', 'II'), columns=('stage=I', 'stage=II'), levels=(1.0, 1.0))
     """
 
@@ -30,7 +33,9 @@ class Grouping:
     levels: tuple[float, ...]
 
 
-def find_groups(group: str | None, levels: Sequence[float] | None, columns: Sequence[str]) -> Grouping:
+def find_groups(
+    group: str | None, levels: Sequence[float] | None, columns: Sequence[str], declared: Sequence[str] = ()
+) -> Grouping:
     """Return the groups that a name stands for.
 
     Parameters
@@ -41,11 +46,13 @@ def find_groups(group: str | None, levels: Sequence[float] | None, columns: Sequ
         Values of the column that make groups, 0 and 1 by default.
     columns : sequence of str
         Columns that the sites agreed on.
+    declared : sequence of str
+        Levels of categories, ``name=level``. One level of a category may have no column.
 
     Raises
     ------
     ConfigurationError
-        There is no such column, or there are too many groups.
+        There is no such column, there are too many groups, or several levels have no column.
 
     Examples
     --------
@@ -60,7 +67,8 @@ def find_groups(group: str | None, levels: Sequence[float] | None, columns: Sequ
         values = tuple(float(level) for level in ((0.0, 1.0) if levels is None else levels))
         found = Grouping(tuple(f"{value:g}" for value in values), (group,) * len(values), values)
     else:
-        family = tuple(name for name in columns if name.startswith(f"{group}="))
+        family = families(declared).get(group) or tuple(name for name in columns if name.startswith(f"{group}="))
+        _check_one_reference(group, family, columns)
         found = Grouping(tuple(name.partition("=")[2] for name in family), family, (1.0,) * len(family))
     if not found.columns:
         known = ", ".join(dict.fromkeys(name.partition("=")[0] for name in columns))
@@ -82,7 +90,9 @@ def check_groups(columns: Sequence[str], levels: Floats) -> None:
         )
 
 
-def find_members(X: Floats, names: Sequence[str], columns: Sequence[str], levels: Floats) -> NDArray[np.int64]:
+def find_members(
+    X: Floats, names: Sequence[str], columns: Sequence[str], levels: Floats, declared: Sequence[str] = ()
+) -> NDArray[np.int64]:
     """Return the group of every patient, shape (n,); -1 where it is not known.
 
     Parameters
@@ -94,6 +104,8 @@ def find_members(X: Floats, names: Sequence[str], columns: Sequence[str], levels
         Column of every group; empty for one group of all.
     levels : array of shape (g,)
         Value of the column in the group.
+    declared : sequence of str
+        Levels of categories, ``name=level``.
 
     Raises
     ------
@@ -110,10 +122,7 @@ def find_members(X: Floats, names: Sequence[str], columns: Sequence[str], levels
     check_groups(columns, levels)
     if not columns:
         return np.zeros(len(X), dtype=np.int64)
-    strangers = sorted(set(columns) - set(names))
-    if strangers:
-        raise ConfigurationError("there is no such column", where=f"group {strangers[0]!r}", mend="Correct the name.")
-    values = X[:, [list(names).index(name) for name in columns]]
+    values = np.column_stack([_values_of(X, names, declared, column) for column in columns])
     is_member = values == levels
     of_none = ~np.isnan(values).any(axis=1) & ~is_member.any(axis=1)
     if (is_member.sum(axis=1) > 1).any() or (len(set(columns)) == 1 and of_none.any()):
@@ -123,3 +132,20 @@ def find_members(X: Floats, names: Sequence[str], columns: Sequence[str], levels
             mend="Name all its values in levels=, or declare the levels of the category; leave out other patients.",
         )
     return np.where(is_member.any(axis=1), is_member.argmax(axis=1), -1).astype(np.int64)
+
+
+def _values_of(X: Floats, names: Sequence[str], declared: Sequence[str], column: str) -> Floats:
+    values = read_level(X, names, declared, column)
+    if values is None:
+        raise ConfigurationError("there is no such column", where=f"group {column!r}", mend="Correct the name.")
+    return values
+
+
+def _check_one_reference(group: str, family: Sequence[str], columns: Sequence[str]) -> None:
+    without = [name for name in family if name not in columns]
+    if len(without) > 1:
+        raise ConfigurationError(
+            f"at most one level may have no column; got {len(without)}: {', '.join(without[:5])}",
+            where=f"group {group!r}",
+            mend="Use all levels but one reference, in the data and in every policy.",
+        )

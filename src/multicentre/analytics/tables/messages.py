@@ -31,9 +31,11 @@ class Table(Release):
 
     n_patients: float = number("patients, those left out among them", unit="patients", bound=PATIENTS)
     events: Floats = array(
-        "patients by group, cause and place on the grid", ("g", "c", "k"), unit="patients", bound=PATIENTS
+        "patients by group, cause and place on the grid", ("g", "c", "k"), unit="patients", bound=PATIENTS, counts=True
     )
-    leaving: Floats = array("patients without event by group and place", ("g", "l"), unit="patients", bound=PATIENTS)
+    leaving: Floats = array(
+        "patients without event by group and place", ("g", "l"), unit="patients", bound=PATIENTS, counts=True
+    )
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,7 @@ class ExactTable(Table):
         ("g", "c", "k"),
         unit="patients",
         bound=PATIENTS,
+        counts=True,
         permission="exact_times",
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -12,7 +11,7 @@ from multicentre.analytics.tables import messages as sent
 from multicentre.analytics.tables.risk import RiskTable
 from multicentre.analytics.tables.site import TablePart
 from multicentre.federation.coordinator import Federation
-from multicentre.federation.errors import ConfigurationError, DataError, DisclosureWarning
+from multicentre.federation.errors import ConfigurationError, DataError
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.agreement.rounds import Needs
 from multicentre.survival.agreement.site import MOST_TIMES
@@ -73,12 +72,7 @@ def sum_table(
     Raises
     ------
     DataError
-        A group has no patient that a site may tell of.
-
-    Warns
-    -----
-    DisclosureWarning
-        Patients are left out of clear sums, because few share their group and outcome at a site.
+        A group has no patient at any site.
     """
     if asks_exactly(times):
         table: sent.Table = federation.once("table", sent.ExactTable, lambda: federation.sum(part.sum_exact_table, ask))
@@ -88,30 +82,17 @@ def sum_table(
     empty = [label for label, patients in zip(labels, found.n_patients, strict=True) if patients < 1]
     if empty:
         raise DataError(
-            f"no patient that a site may tell of is in {', '.join(empty[:5])}",
+            f"no patient of any site is in {', '.join(empty[:5])}",
             where="group",
-            mend="Use secure_sum=True where groups are small, or name the levels that occur.",
+            mend="Name the levels that occur.",
         )
-    n_left_out = round(table.n_patients - float(found.n_patients.sum()))
-    warn_of_left_out(n_left_out, federation)
-    return found, n_left_out
+    return found, round(table.n_patients - float(found.n_patients.sum()))
 
 
 def as_risks(table: sent.Table, agreed: Agreed, labels: tuple[str, ...], times: Times) -> RiskTable:
     """Return counts as a table of risks."""
     exact = isinstance(times, str)
     return RiskTable(labels, agreed.times, table.events, table.leaving, exact)
-
-
-def warn_of_left_out(n_left_out: int, federation: Federation) -> None:
-    """Warn of patients who are not in a clear sum."""
-    if n_left_out > 0 and federation.protection == "clear":
-        warnings.warn(
-            f"{n_left_out} patients are left out: their group is not known, or at their site fewer than its policy "
-            "wants share it and its outcome. secure_sum=True counts all whose group is known.",
-            DisclosureWarning,
-            stacklevel=5,
-        )
 
 
 def plain(values: Any) -> Any:

@@ -1,7 +1,7 @@
 """The site part that counts patients by group, outcome and time.
 
-In a fit a site answers for one grid and one grouping. Under a mask counts leave as they are, and only their total over
-sites shows; in clear those of few patients are joined, or left out. Recorded times leave only with the policy's
+In a fit a site answers for one grid and one grouping, with exact counts. Under a mask only their total over sites
+shows; unmasked the guard refuses a table with a cell of few patients. Recorded times leave only with the policy's
 permission, masked or not: a grid of more than 256 times counts as such.
 """
 
@@ -12,15 +12,16 @@ from dataclasses import replace
 from typing import ClassVar, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from multicentre.analytics.tables import messages as sent
-from multicentre.analytics.tables.counting import count_table, join_table
+from multicentre.analytics.tables.counting import count_table
 from multicentre.analytics.tables.groups import find_members
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.messages import Message
 from multicentre.federation.steps import step
 from multicentre.federation.wire import encode
+from multicentre.missing import Missing
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.agreement.site import SurvivalPart, check_grid_is_coarse
 from multicentre.survival.times.grid import check_grid
@@ -32,6 +33,7 @@ MOST_CAUSES = 16
 class TablePart(SurvivalPart):
     """Base of the site parts that count patients by group, outcome and time."""
 
+    handles: ClassVar[tuple[Missing, ...]] = ("complete",)
     remembers: ClassVar[type[Message]] = sent.TableMemory
 
     @step(releases=sent.Table, when="once", summed=True)
@@ -50,7 +52,7 @@ class TablePart(SurvivalPart):
         return sent.TableMemory(**{name: getattr(agreed, name) for name in Agreed.declarations()}, asked="")
 
     def count(self, kind: type[T], ask: sent.ByGroup) -> T:
-        """Return the site's counts as they may leave."""
+        """Return the site's counts."""
         self.settle_on(ask)
         check_grid(self.agreed.times)
         if (
@@ -59,13 +61,19 @@ class TablePart(SurvivalPart):
             or ask.causes.min() < 1
         ):
             raise ConfigurationError("causes are to differ and to be above 0", where="causes", mend="Give (1, 2), say.")
-        group = find_members(self.data.X, self.data.columns, ask.columns, ask.levels)
+        group = find_members(self.data.X, self.data.columns, ask.columns, ask.levels, self.data.levels)
         events, leaving = count_table(
             self.data.time, self.outcomes, group, self.agreed.times, ask.causes, max(1, len(ask.columns))
         )
-        joined, left, fewest = join_table(events, leaving, 0 if self.masked else self.least_behind)
-        behind = len(self.data) if self.masked or not fewest else fewest
-        return kind(float(len(self.data)), joined, left, patients=behind)
+        # Patients in no group are a cell too: the total less the other cells.
+        behind = self.behind_cells(events, leaving, np.count_nonzero(group < 0))
+        n_patients, *counts = float(len(self.data)), events.astype(np.float64), leaving.astype(np.float64)
+        return kind(n_patients, *counts, patients=behind)
+
+    def behind_cells(self, *cells: ArrayLike) -> int:
+        """Return how many patients stand behind counts: all under a mask, else those of the smallest non-empty cell."""
+        counts = np.concatenate([np.ravel(each) for each in cells])
+        return int(counts[counts > 0].min(initial=len(self.data))) if not self.masked else len(self.data)
 
     @property
     def outcomes(self) -> NDArray[np.int8]:

@@ -136,7 +136,7 @@ class FedMSGL(AlignedClusterer):
     >>> names = [f"p{i}" for i in range(60)]
     >>> seen = [rng.normal(size=(3, 8))[group] + 0.3 * rng.normal(size=(60, 8)) for _ in range(3)]
     >>> sites = {f"site-{k}": mc.data.MultiViewData({"v": view}, names) for k, view in enumerate(seen)}
-    >>> model = FedMSGL(3).fit(mc.Federation.in_process(sites, secure_sum=True))
+    >>> model = FedMSGL(3).fit(mc.Federation.in_process(sites))
     >>> found = model.labels_for(names)
     >>> [len(set(found[group == g])) for g in range(3)], sorted(np.bincount(found).tolist())
     ([1, 1, 1], [20, 20, 20])
@@ -294,7 +294,8 @@ class FedMSGL(AlignedClusterer):
         """Ask the sites, once, what their columns look like in each cluster, and return it by ``<site>/<view>``.
 
         Only where policies say ``relations = "listed"``: clusters come from the coordinator. Means are in standard
-        deviations from the mean of all, to a quarter; clusters of fewer than ten patients are left out.
+        deviations from the mean of all, to a quarter. Clusters of fewer than ten patients at the site have size 0 and
+        means that are not a number.
 
         Raises
         ------
@@ -303,7 +304,7 @@ class FedMSGL(AlignedClusterer):
         """
         answers = self.federation.ask(FedMSGLSite.profile, sent.Grouping(self.labels_, self.n_clusters_))
         return {
-            f"{site}/{view}": Profile(sizes, answer.means[view])
+            f"{site}/{view}": Profile(sizes, np.where(sizes[:, None] > 0, answer.means[view], np.nan))
             for site, answer in answers.items()
             for view, sizes in answer.sizes.items()
         }

@@ -111,13 +111,8 @@ class LocalViews:
         self._operators: dict[str, Operators] = {}
         self._landmarks: dict[tuple[str, str, bytes], Landmarks] = {}
         self._present = {view: data.patients_with(view) for view in data.views}
+        data.check_whole_views()
         for view, present in self._present.items():
-            if np.isnan(data.array(view)[present]).any():
-                raise DataError(
-                    "some patients have the view in part",
-                    where=f"{site}, {view}",
-                    mend="Fill the gaps in, or leave these patients' rows of the view empty.",
-                )
             if present.sum() < LEAST_PATIENTS:
                 raise DataError(
                     f"fewer than {LEAST_PATIENTS} of the aligned patients have the view", where=f"{site}, {view}"

@@ -97,7 +97,7 @@ class FedMVL(AlignedClusterer):
     >>> names = [f"p{i}" for i in range(60)]
     >>> views = [rng.normal(size=(3, 8))[group] + 0.3 * rng.normal(size=(60, 8)) for _ in range(3)]
     >>> sites = {f"site-{k}": mc.data.MultiViewData({"v": rows}, names) for k, rows in enumerate(views)}
-    >>> model = FedMVL(3).fit(mc.Federation.in_process(sites, secure_sum=True))
+    >>> model = FedMVL(3).fit(mc.Federation.in_process(sites))
     >>> found = model.labels_for(names)
     >>> [len(set(found[group == g])) for g in range(3)], sorted(np.bincount(found).tolist())
     ([1, 1, 1], [20, 20, 20])

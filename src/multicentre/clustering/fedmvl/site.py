@@ -25,6 +25,7 @@ from multicentre.clustering.fedmvl.maths import (
     weight_term,
 )
 from multicentre.data import MultiViewData
+from multicentre.data.blocks import place
 from multicentre.federation.errors import ConfigurationError, DataError, MessageError, RefusedByPolicy
 from multicentre.federation.messages import Message, Nothing
 from multicentre.federation.steps import Acknowledgement, SitePart, step
@@ -192,11 +193,12 @@ class FedMVLSite(SitePart):
                 "the records are not aligned", where=self.site, mend="Align them with multicentre.alignment.align."
             )
         views = self.data.views
-        gaps = [view for view in views if np.isnan(self.data.array(view)).any()]
+        partial = {view: self.data.partial_columns(view) for view in views if np.isnan(self.data.array(view)).any()}
+        gaps = [place(view, *columns) for view, columns in partial.items()]
         if len(self.common.places) != self.common.n_common or gaps:
             raise DataError(
                 "the method has no answer to missing entries, or to patients whom a site lacks",
-                where=f"{self.site}: {', '.join(gaps) or 'the aligned patients'}",
+                where=f"{self.site}: {'; '.join(gaps) or 'the aligned patients'}",
                 mend="Align with incomplete=False, and leave out patients and columns with missing entries.",
             )
 

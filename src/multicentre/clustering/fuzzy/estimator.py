@@ -19,6 +19,7 @@ from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError, DataError
 from multicentre.federation.rounds import Rounds
 from multicentre.federation.steps import SitePart
+from multicentre.federation.ties import first_least
 
 
 class FuzzyClusterer(FuzzyModel):
@@ -59,7 +60,7 @@ class FuzzyClusterer(FuzzyModel):
             raise DataError(what, where="n_clusters", mend="Ask for fewer clusters.")
         plan = self._plan()
         tried = [climb(federation, part, plan, agreed, start) for start in range(int(self.n_init))]
-        self._take(agreed, min(tried, key=last_objective))
+        self._take(agreed, tried[int(first_least([last_objective(rounds) for rounds in tried]))])
 
     def _plan(self) -> Plan:
         return Plan(
@@ -150,10 +151,9 @@ class FedMVFCM(FuzzyClusterer):
     The authors start from the centres that k-means finds at one site, which tells of a few patients there. Here a start
     is random directions, drawn by the coordinator from `random_state`: it knows nothing of any patient.
 
-    In clear, under a policy with a minimum of patients, a site leaves out clusters to which fewer of its patients
-    amount, and repeats an earlier answer unless as many differ from each: the fit is then an approximation that depends
-    on the split, and a poor one of sites with few patients a cluster. Ask for masked sums for the fit of the pooled
-    patients.
+    Unmasked, sums of many rounds could be set off against each other until one patient's row is left. A site's policy
+    therefore refuses the first one unless as many of its patients as the policy's minimum have the same row, whichever
+    it is. Mask the sums (``secure_sum=True``).
 
     References
     ----------
@@ -169,7 +169,7 @@ class FedMVFCM(FuzzyClusterer):
     ...     views = {name: 3 * np.eye(3)[group] + rng.normal(size=(n, 3)) for name in ("blood", "image")}
     ...     return mc.data.MultiViewData(views)
     >>> sites = {name: site(90) for name in ("lyon", "nice", "lille")}
-    >>> model = FedMVFCM(3, n_init=1).fit(mc.Federation.in_process(sites, secure_sum=True))
+    >>> model = FedMVFCM(3, n_init=1).fit(mc.Federation.in_process(sites))
     >>> model.assess(sites["lyon"], np.arange(90) % 3)["acc"] > 0.9
     True
     """
@@ -229,7 +229,7 @@ class FedMVFPC(FuzzyClusterer):
     start either: sites would learn nothing from each other, and only their labels would have to be matched.
 
     The objective cannot rise, once the memberships are those of `fuzziness`, where every view has as many columns as
-    there are clusters, or more. What :class:`FedMVFCM` notes on starts and on sums in clear holds here too.
+    there are clusters, or more. What :class:`FedMVFCM` notes on starts and on unmasked sums holds here too.
 
     References
     ----------
@@ -245,7 +245,7 @@ class FedMVFPC(FuzzyClusterer):
     ...     views = {name: 3 * np.eye(3)[group] + rng.normal(size=(n, 3)) for name in ("blood", "image")}
     ...     return mc.data.MultiViewData(views)
     >>> sites = {name: site(90) for name in ("lyon", "nice", "lille")}
-    >>> model = FedMVFPC(3, n_init=1).fit(mc.Federation.in_process(sites, secure_sum=True))
+    >>> model = FedMVFPC(3, n_init=1).fit(mc.Federation.in_process(sites))
     >>> model.assess(sites["lyon"], np.arange(90) % 3)["acc"] > 0.9
     True
     """

@@ -10,8 +10,6 @@ from multicentre.data.multiview import MultiViewData
 from multicentre.federation.errors import ConfigurationError, DataError, MessageError, SchemaMismatch
 
 MOST_ASKED = 100_000
-MOST_IN_CLEAR = 128
-MOST_KEPT = 2**24
 MOST_CLUSTERS = 1_000
 LEAST_FUZZINESS, MOST_FUZZINESS = 1.005, 100.0
 FARTHEST = 2.0**20
@@ -25,12 +23,7 @@ def check_rows(data: MultiViewData) -> None:
     --------
     >>> check_rows(MultiViewData({"blood": np.ones((2, 3))}))
     """
-    if data.has_missing_entries:
-        raise DataError(
-            "some patient has a view in part, and this method has no answer to missing entries",
-            where="data",
-            mend="Impute at the site, or leave the patient's whole row of that view empty.",
-        )
+    data.check_whole_views()
     if not np.any([data.patients_with(view) for view in data.views], axis=0).all():
         raise DataError("some patients have no entry in any view", where="data", mend="Remove them.")
 
@@ -97,14 +90,3 @@ def check_count(n_asked: int) -> None:
         raise ConfigurationError(
             f"{MOST_ASKED} sums of one fit have left", where="sum_memberships", mend="Lower n_rounds or n_init."
         )
-
-
-def most_in_clear(n: int, c: int) -> int:
-    """Return how many different answers of one fit leave a site in clear, so that all can be remembered.
-
-    Examples
-    --------
-    >>> most_in_clear(100, 4), most_in_clear(100_000, 4), most_in_clear(10**9, 4)
-    (128, 41, 1)
-    """
-    return max(1, min(MOST_IN_CLEAR, MOST_KEPT // (n * c)))

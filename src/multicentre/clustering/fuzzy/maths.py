@@ -123,34 +123,6 @@ def measure_distances(rows: Rows, centres: Floats, *, plain: bool) -> Floats:
     return np.sqrt(found) if plain else found
 
 
-def find_nearest(known: Floats, centres: Floats) -> tuple[int, Integers]:
-    """Return which of several sets of centres is nearest, and its clusters in the order of the given ones.
-
-    Clusters are paired so that the squared distances add up to least; the first of equal sets is taken.
-
-    Parameters
-    ----------
-    known : array of shape (t, c, d)
-    centres : array of shape (c, d)
-
-    Examples
-    --------
-    >>> which, order = find_nearest(np.array([[[0.0], [9.0]], [[0.0], [5.0]]]), np.array([[5.0], [1.0]]))
-    >>> which, order.tolist()
-    (1, [1, 0])
-    """
-    from scipy.optimize import linear_sum_assignment
-
-    least, found = np.inf, (0, np.arange(len(centres)))
-    for which, others in enumerate(known):
-        squared = np.square(centres[:, None, :] - others).sum(axis=2)
-        rows, order = linear_sum_assignment(squared)
-        total = float(squared[rows, order].sum())
-        if total < least:
-            least, found = total, (which, order)
-    return found
-
-
 def share_memberships(distances: Floats, alpha: Floats, m: float, *, plain: bool) -> Floats:
     """Return u by patient and cluster, shape (n, c): each patient's sum to 1 (Hu et al., update of U).
 

@@ -101,12 +101,9 @@ class Agreement(Standards):
 
 @dataclass(frozen=True)
 class Memory(Standards):
-    """What a site remembers: the units and, where answers leave in clear, what each of them rested on."""
+    """What a site remembers: the units, and how often it was asked."""
 
     n_asked: int = count("sums asked for so far")
-    weights: Floats | None = array("memberships of each answer to the power of m", ("t", "n", "c"), optional=True)
-    centres: Floats | None = array("centres to which each was the answer", ("t", "c", "d"), optional=True)
-    dispersions: Floats | None = array("dispersions of each", ("t", "k"), optional=True)
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,8 @@
 Both methods ask the same: given the clusters' centres, sums of rows over patients weighted by their memberships. What
 the coordinator makes of the sums tells them apart. No membership and no label leaves.
 
-Where answers leave in clear, a site leaves out the clusters to which too few of its patients amount (those patients
-count in the other clusters), and answers as it did last until each cluster differs by enough patients from every one
-that left in the fit, and no combination of all that left would rest mostly on one patient: otherwise a difference of
-answers, however long ago, would be one patient's row.
+Unmasked, sums of many rounds could be set off against each other until one patient's row is left, whatever each of them
+rests on. So they count as resting on the fewest patients whose rows are the same, whom no weights can part.
 """
 
 from __future__ import annotations
@@ -20,16 +18,8 @@ import numpy as np
 
 from multicentre.clustering.fuzzy import limits
 from multicentre.clustering.fuzzy import messages as sent
-from multicentre.clustering.fuzzy.crowds import (
-    ROUNDING,
-    count_behind,
-    have_many_moved,
-    is_of_many,
-    span,
-    weigh_many,
-    widen,
-)
-from multicentre.clustering.fuzzy.maths import Floats, Rows, add_up, find_nearest, measure_distances, share_memberships
+from multicentre.clustering.fuzzy.maths import Floats, Rows, add_up, measure_distances, share_memberships
+from multicentre.data.fewest import fewest_alike, fewest_different
 from multicentre.data.multiview import MultiViewData
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.messages import Message, Nothing
@@ -46,7 +36,6 @@ class FuzzySite(SitePart):
     data: MultiViewData
     state: sent.Memory | None = None
     _rows: Rows | None = None
-    _spanned: tuple[Floats | None, list[Floats]] | None = None
 
     @step(releases=sent.Description, when="once")
     def describe(self, ask: Nothing) -> sent.Description:
@@ -67,7 +56,7 @@ class FuzzySite(SitePart):
         spread = np.sqrt(self._total(ask, mean, 1.0, squared=True) / here)
         spread = np.where(spread > np.abs(mean) * 1e-12, spread, np.abs(mean))
         orders = np.where((n > 0) & (spread > 0), np.rint(np.log2(np.where(spread > 0, spread, 1.0))), 0.0)
-        return sent.Orders((n > 0).astype(np.float64), orders, patients=self.fewest)
+        return sent.Orders((n > 0).astype(np.float64), orders, patients=self.behind)
 
     @step(releases=sent.Totals, when="once", summed=True)
     def column_totals(self, ask: sent.Measured) -> sent.Totals:
@@ -76,14 +65,14 @@ class FuzzySite(SitePart):
         limits.check_units(ask, units=ask.units)
         by_view = np.array([self._patients_by_view.get(view, 0) for view in ask.views], dtype=np.float64)
         total = self._total(ask, 0.0, ask.units)
-        return sent.Totals(by_view, float(len(self.data)), total, patients=self.fewest)
+        return sent.Totals(by_view, float(len(self.data)), total, patients=self.behind)
 
     @step(releases=sent.Squares, when="once", summed=True)
     def column_squares(self, ask: sent.Centred) -> sent.Squares:
         """Sum the squares about the means over all sites, for the scales."""
         limits.check_layout(self.data, ask)
         limits.check_units(ask, ask.centre, units=ask.units)
-        return sent.Squares(self._total(ask, ask.centre, ask.units, squared=True), patients=self.fewest)
+        return sent.Squares(self._total(ask, ask.centre, ask.units, squared=True), patients=self.behind)
 
     @step(releases=Acknowledgement, when="once")
     def prepare(self, ask: sent.Standards) -> Acknowledgement:
@@ -103,16 +92,21 @@ class FuzzySite(SitePart):
         limits.check_clusters(ask, memory)
         limits.check_count(memory.n_asked)
         distances = measure_distances(self.rows, ask.centres, plain=ask.plain)
-        if self.masked or self.least_behind <= 1:
-            weights = share_memberships(distances, ask.view_weights, ask.fuzziness, plain=ask.plain) ** ask.fuzziness
-            self.state = replace(memory, n_asked=memory.n_asked + 1)
-            return self._answer(weights, distances)
-        return self._answer_in_clear(ask, distances)
+        weights = share_memberships(distances, ask.view_weights, ask.fuzziness, plain=ask.plain) ** ask.fuzziness
+        self.state = replace(memory, n_asked=memory.n_asked + 1)
+        sums = add_up(self.rows, weights, distances)
+        patients = self.fewest if self.masked else self._fewest_alike
+        return sent.MembershipSums(sums.moments, sums.masses, sums.dispersions, patients=patients)
 
     @cached_property
     def fewest(self) -> int:
         """The fewest patients that have one of the site's views."""
         return min((n for n in self._patients_by_view.values() if n), default=0)
+
+    @property
+    def behind(self) -> int:
+        """How many patients stand behind sums of columns: unmasked, the fewest who stand out in one."""
+        return self.fewest if self.masked else min(self.fewest, self._fewest_different)
 
     @property
     def memory(self) -> sent.Memory:
@@ -136,58 +130,17 @@ class FuzzySite(SitePart):
             self._rows = Rows.of(standard, list(memory.sizes.values()))
         return self._rows
 
-    def _answer(self, weights: Floats, distances: Floats) -> sent.MembershipSums:
-        sums = add_up(self.rows, weights, distances)
-        return sent.MembershipSums(sums.moments, sums.masses, sums.dispersions, patients=self._behind(weights))
+    @cached_property
+    def _entries(self) -> Floats:
+        return np.hstack([self.data.array(view) for view in self.data.views])
 
-    def _answer_in_clear(self, ask: sent.Clusters, distances: Floats) -> sent.MembershipSums:
-        memory, shown, least = self.memory, self.rows.shown, self.least_behind
-        weights = weigh_many(distances, ask.view_weights, ask.fuzziness, shown, plain=ask.plain, least=least)
-        told = _or_none(memory.weights, weights)
-        if told.shape[1:] != weights.shape:
-            raise ConfigurationError("the fit began with other clusters", where="Clusters", mend="Begin a new fit.")
-        self.state = memory = replace(memory, n_asked=memory.n_asked + 1)
-        if len(told) and not self._may_add(told, weights):
-            return self._repeat(told, ask, distances)
-        answer = self._answer(weights, distances)
-        bases = widen(self._bases(told), weights, shown)
-        self.state = memory = replace(
-            memory,
-            weights=np.concatenate([told, weights[None]]),
-            centres=np.concatenate([_or_none(memory.centres, ask.centres), ask.centres[None]]),
-            dispersions=np.concatenate([_or_none(memory.dispersions, answer.dispersions), answer.dispersions[None]]),
-        )
-        self._spanned = memory.weights, bases
-        return answer
+    @cached_property
+    def _fewest_alike(self) -> int:
+        return fewest_alike(self._entries)
 
-    def _repeat(self, told: Floats, ask: sent.Clusters, distances: Floats) -> sent.MembershipSums:
-        """Return the answer to the ask whose centres were nearest: no patient decides which."""
-        memory = self.memory
-        which, order = find_nearest(_or_none(memory.centres, ask.centres), ask.centres)
-        dispersions = _or_none(memory.dispersions, np.empty(0))[which]
-        return replace(self._answer(told[which][:, order], distances), dispersions=dispersions)
-
-    def _may_add(self, told: Floats, weights: Floats) -> bool:
-        """Whether weights may leave besides those of all earlier answers."""
-        shown, least = self.rows.shown, self.least_behind
-        return (
-            len(told) < limits.most_in_clear(*weights.shape)
-            and all(have_many_moved(before, weights, shown, least) for before in reversed(told))
-            and is_of_many(widen(self._bases(told), weights, shown))
-        )
-
-    def _bases(self, told: Floats) -> list[Floats]:
-        """Return what the answers that left span; made anew from what is remembered after a break."""
-        if self._spanned is None or self._spanned[0] is not told:
-            self._spanned = told, span(told, self.rows.shown)
-        return self._spanned[1]
-
-    def _behind(self, weights: Floats) -> int:
-        """Return to how many patients the smallest cluster amounts: all of them under a mask."""
-        if self.masked or self.least_behind <= 1:
-            return self.fewest
-        behind = count_behind(weights, self.rows.shown)
-        return int(behind[behind > 0].min(initial=float(self.fewest)) + ROUNDING)
+    @cached_property
+    def _fewest_different(self) -> int:
+        return fewest_different(self._entries)
 
     @cached_property
     def _patients_by_view(self) -> dict[str, int]:
@@ -222,11 +175,6 @@ class MVFPCSite(FuzzySite):
     """The site part of FedMVFPC."""
 
     method: ClassVar[str] = "fed-mvfpc"
-
-
-def _or_none(known: Floats | None, one: Floats) -> Floats:
-    """Return what is known, or none of what will be."""
-    return np.empty((0, *one.shape)) if known is None else known
 
 
 def _is_same(known: sent.Standards, asked: sent.Standards) -> bool:

@@ -18,6 +18,7 @@ from scipy.linalg import eigh
 from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 
 from multicentre.federation.errors import NotConverged
+from multicentre.federation.ties import first_largest
 
 Floats = NDArray[np.float64]
 Operator = Callable[[Floats], Floats]
@@ -64,7 +65,7 @@ def leading_eigenvectors(apply: Operator, n: int, n_wanted: int) -> tuple[Floats
         values, vectors = _complete(apply, *_lanczos(apply, n, n_wanted))
     order = np.argsort(-values, kind="stable")
     values, vectors = values[order], vectors[:, order]
-    signs = np.sign(vectors[np.argmax(np.abs(vectors), axis=0), np.arange(n_wanted)])
+    signs = np.sign(vectors[first_largest(np.abs(vectors), axis=0), np.arange(n_wanted)])
     return np.ascontiguousarray(vectors * signs), values
 
 

@@ -18,6 +18,7 @@ from multicentre.clustering.graphs import (
 from multicentre.clustering.partition import partition_rows
 from multicentre.clustering.pooled.base import PooledClusterer, Views, check_whole_number
 from multicentre.federation.errors import ConfigurationError
+from multicentre.federation.ties import first_largest
 
 USUAL_NEIGHBOURS = {"neighbours": 10, "self_tuning": 7}
 
@@ -115,7 +116,8 @@ class SC(PooledClusterer):
             self.labels_by_view_[view] = partition_rows(
                 embeddings[view], self.n_clusters, n_init=self.n_init, random_state=self.random_state
             )
-        self.view_ = max(self.eigengap_by_view_, key=lambda view: self.eigengap_by_view_[view])
+        widest = int(first_largest(list(self.eigengap_by_view_.values()), size=1.0))
+        self.view_ = list(self.eigengap_by_view_)[widest]
         self.labels_, self.embedding_ = self.labels_by_view_[self.view_], embeddings[self.view_]
 
     def _connect(self, X: Floats) -> Graph:

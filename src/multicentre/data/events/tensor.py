@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -69,6 +69,7 @@ class EventTensor(Identified):
     [1, 1]
     """
 
+    one_row_per_patient: ClassVar[bool] = True
     __slots__ = ("_codes", "_coordinates", "_counts", "_ids", "_n_patients", "_outcomes")
     _codes: dict[str, tuple[str, ...]]
     _coordinates: Integers

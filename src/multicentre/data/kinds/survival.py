@@ -7,12 +7,11 @@ from collections.abc import Mapping
 import numpy as np
 
 from multicentre.data.kinds.kind import Kind, carry_identifiers, draw_signs, join_ids
+from multicentre.data.schema import check_columns
 from multicentre.data.survival import SurvivalData
 from multicentre.federation.errors import SchemaMismatch
 
 Sites = Mapping[str, SurvivalData]
-
-_N_SHOWN = 5
 
 
 def check_alike(sites: Sites) -> None:
@@ -38,13 +37,7 @@ def check_alike(sites: Sites) -> None:
                 where=site,
                 mend="Convert the times, and name the same unit everywhere.",
             )
-        if data.columns != expected.columns:
-            differing = sorted(set(data.columns) ^ set(expected.columns))
-            raise SchemaMismatch(
-                f"the columns differ from those of {first}: {', '.join(differing[:_N_SHOWN]) or 'their order'}",
-                where=site,
-                mend="Give every site the same columns in one order, and the same levels of every category.",
-            )
+        check_columns(site, data, first, expected)
 
 
 def stack_patients(sites: Sites) -> SurvivalData:
@@ -59,15 +52,8 @@ def stack_patients(sites: Sites) -> SurvivalData:
     """
     check_alike(sites)
     parts = list(sites.values())
-    stacked = SurvivalData(
-        np.vstack([data.X for data in parts]),
-        np.concatenate([data.time for data in parts]),
-        np.concatenate([data.event for data in parts]),
-        join_ids({site: data.ids for site, data in sites.items()}),
-        columns=parts[0].columns,
-        unit=parts[0].unit,
-    )
-    return carry_identifiers(stacked, parts)
+    ids = join_ids({site: data.ids for site, data in sites.items()})
+    return carry_identifiers(SurvivalData.stacked(parts, ids), parts)
 
 
 def amplify_patient(
@@ -84,17 +70,10 @@ def amplify_patient(
     >>> amplified.X.tolist(), amplified.time.tolist()
     ([[700.0, 0.0]], [300.0])
     """
-    patient = data.take([row])
+    patient = data.take([row]).without_identifier()
     is_flag = (np.isnan(data.X) | np.isin(data.X, (0.0, 1.0))).all(axis=0)
     times = np.where(is_flag, 1.0, factor * draw_signs(patient.X.shape, random))
-    return SurvivalData(
-        patient.X * times,
-        patient.time * factor,
-        patient.event,
-        None if patient.ids is None else patient.ids.tolist(),
-        columns=patient.columns,
-        unit=patient.unit,
-    )
+    return patient.with_arrays(X=patient.X * times, time=patient.time * factor)
 
 
 def _named(unit: str) -> str:

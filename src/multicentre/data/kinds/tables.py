@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from multicentre.data.kinds.kind import Kind, carry_identifiers, draw_signs, join_ids
+from multicentre.data.schema import check_columns
 from multicentre.data.tabledata import TableData
 from multicentre.federation.errors import SchemaMismatch
 
@@ -26,15 +27,14 @@ def check_tables(sites: Sites) -> None:
     >>> lyon = TableData([[61.0], [64.0]], [0, 1], columns=["age"])
     >>> check_tables({"lyon": lyon, "oslo": TableData([[70.0], [71.0]], [0, 1], columns=["weight"])})
     Traceback (most recent call last):
-    multicentre.federation.errors.SchemaMismatch: oslo: the columns or the classes are not those of lyon. ...
+    multicentre.federation.errors.SchemaMismatch: oslo: the columns differ from those of lyon: age, weight. ...
     """
     (first, expected), *others = sites.items()
     for site, data in others:
-        if (data.columns, data.classes) != (expected.columns, expected.classes):
+        check_columns(site, data, first, expected)
+        if data.classes != expected.classes:
             raise SchemaMismatch(
-                f"the columns or the classes are not those of {first}",
-                where=site,
-                mend="Give every site the same columns in one order, and declare all classes as `classes`.",
+                f"the classes differ from those of {first}", where=site, mend="Declare all classes as `classes`."
             )
 
 
@@ -50,15 +50,8 @@ def stack_tables(sites: Sites) -> TableData:
     """
     check_tables(sites)
     parts = list(sites.values())
-    stacked = TableData(
-        np.vstack([data.X for data in parts]),
-        np.concatenate([data.y for data in parts]),
-        columns=parts[0].columns,
-        classes=parts[0].classes or None,
-        outcome=parts[0].outcome,
-        ids=join_ids({site: data.ids for site, data in sites.items()}),
-    )
-    return carry_identifiers(stacked, parts)
+    ids = join_ids({site: data.ids for site, data in sites.items()})
+    return carry_identifiers(TableData.stacked(parts, ids), parts)
 
 
 def amplify_record(data: TableData, row: int, factor: float, random: np.random.Generator | None = None) -> TableData:
@@ -69,12 +62,8 @@ def amplify_record(data: TableData, row: int, factor: float, random: np.random.G
     >>> amplify_record(TableData([[61.0], [64.0]], [0, 1]), 1, 10.0).X.tolist()
     [[640.0]]
     """
-    patient = data.take([row])
-    ids = None if patient.ids is None else patient.ids.tolist()
-    values = patient.X * (factor * draw_signs(patient.X.shape, random))
-    return TableData(
-        values, patient.y, columns=patient.columns, classes=patient.classes or None, outcome=patient.outcome, ids=ids
-    )
+    patient = data.take([row]).without_identifier()
+    return patient.with_arrays(X=patient.X * (factor * draw_signs(patient.X.shape, random)))
 
 
 TABLES = Kind(check=check_tables, stack=stack_tables, amplify=amplify_record)

@@ -21,7 +21,10 @@ from multicentre.engines.remote.carrier import Reason, Unreachable
 from multicentre.engines.remote.socket import check_peer, listen_at, receive_frame, send_frame
 from multicentre.federation.errors import ConfigurationError, MessageError, MulticentreError
 
-_GREETING_S = 20.0
+# An app that runs answers at once, so the limits stop only what hangs. On a machine with many processes per core, the
+# import of Flower alone takes minutes.
+_START_S = 600.0
+_GREETING_S = 120.0
 _GOODBYE_S = 5.0
 _SENDING_S = 60
 _LOOK_S = 0.2
@@ -44,8 +47,8 @@ class Bridge:
         Variables to put over this process's own for both commands; they are told with them.
     told : callable, optional
         Given each command as it is run, and what becomes of it, a line at a time.
-    start_s : float
-        For so long the app may take to start.
+    start_s : float, default 600
+        Longest time that the submission and the start of the app may take.
 
     Raises
     ------
@@ -61,7 +64,7 @@ class Bridge:
         stop: Callable[[int], Sequence[str]],
         environment: Mapping[str, str] | None = None,
         told: Callable[[str], None] = lambda line: None,
-        start_s: float = 120.0,
+        start_s: float = _START_S,
     ) -> None:
         names_by_key(sites)  # what the app could not read would end it again and again
         self._register = dict(sites)

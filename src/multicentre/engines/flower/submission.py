@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from multicentre.federation.errors import ConfigurationError
 
-_STOP_S = 30.0
+_STOP_S = 120.0  # flwr imports for seconds on an idle machine; what is not stopped stays in the SuperLink
 _LOOK_S = 0.2
 _SAID = 240
 

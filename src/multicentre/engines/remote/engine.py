@@ -29,11 +29,11 @@ from multicentre.federation.errors import (
     RefusedByPolicy,
     SiteBehind,
     StateGone,
-    joined,
 )
 from multicentre.federation.messages import Nothing
 from multicentre.federation.progress import Listener, Silence
 
+Errors = dict[str, MulticentreError]
 PATIENCE_S = 120.0
 _PAUSES_S = (0.1, 0.5, 1.0, 2.0, 4.0)
 _WAIT_S = 0.5
@@ -118,19 +118,18 @@ class RemoteEngine:
         """What the sites that were reached told of themselves."""
         return {site: known.facts for site, known in self._sites.items() if known.facts}
 
-    def open(self, time_limit_s: float | None = None) -> dict[str, MulticentreError]:
-        """Open the run at every site; return why a site could not be reached, by site.
+    def open(self, time_limit_s: float | None = None) -> tuple[Errors, Errors]:
+        """Open the run at every site.
 
-        Raises
-        ------
-        MulticentreError
-            Sites refused: the study was not approved there, or their data or policies stand against it. The error is
-            that of the first; the others' are its notes.
+        Returns
+        -------
+        away, refusals : dict of str to MulticentreError
+            Sites that could not be reached, and sites that refuse: the study was not approved there, or their data or
+            policies stand against it.
         """
         outcomes = self._opened(self.sites, time_limit_s)
-        if refusals := {site: one.error for site, one in outcomes.items() if isinstance(one, Refused)}:
-            raise joined(refusals)
-        return {site: outcome.error for site, outcome in outcomes.items() if isinstance(outcome, Lost)}
+        away = {site: one.error for site, one in outcomes.items() if isinstance(one, Lost)}
+        return away, {site: one.error for site, one in outcomes.items() if isinstance(one, Refused)}
 
     def exchange(self, calls: Mapping[str, Call], time_limit_s: float | None) -> dict[str, Outcome]:
         """Carry each call to its site and return each site's outcome."""

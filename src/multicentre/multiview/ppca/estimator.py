@@ -97,7 +97,8 @@ class FedMvPPCA(MvPPCAModel):
     random_state : int, default 0
         Seed of starts and draws; the noise of differential privacy never comes from it.
     epsilon : float, optional
-        Fit with (`epsilon`, `delta`)-differential privacy: hide whether any one patient is among a site's. The sites
+        Fit with (`epsilon`, `delta`)-differential privacy: hide whether any one patient is among a site's. A patient
+        with several records, as the site's identifiers tell, stands in with their mean. The sites
         then release a single noised sum, from which all else follows (``"invariant"`` alone; each patient needs every
         entry).
     delta : float, default 1e-5
@@ -251,7 +252,7 @@ class FedMvPPCA(MvPPCAModel):
         released = federation.once("released", private.Released, lambda: self._release(federation, q))
         clipping = self._clipping(released.schema.n_features)
         rows = private.PrivateRows(released, *private.read_reference(self.reference or {}, released.schema), clipping)
-        self.noise_angle_ = private.warn_of_noise(rows.moments, q)
+        self.noise_angle_ = private.warn_of_noise(rows.moments, q, federation.protection)
         agreement = rows.agreement()
         self._take_units(agreement)
         patterns = rows.patterns(self._centre, self._spread)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from sklearn.base import clone
@@ -10,6 +10,7 @@ from sklearn.base import clone
 from multicentre.exhibits import Lines
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError
+from multicentre.federation.ties import first_least
 from multicentre.multiview.ppca.estimator import FedMvPPCA
 from multicentre.multiview.ppca.exhibits import criteria
 from multicentre.multiview.ppca.maths.selection import compute_bic, count_parameters
@@ -39,7 +40,7 @@ class ComponentSelection:
     @property
     def n_components(self) -> int:
         """Number of latent dimensions with the lowest WAIC."""
-        return min(self.waic, key=lambda q: self.waic[q])
+        return _least(self.waic)
 
     def exhibit(self) -> Lines:
         """Return WAIC and BIC over the number of latent dimensions (the paper's Figure 3)."""
@@ -98,8 +99,12 @@ def select_n_components(
         waic=waic,
         bic={q: _bic(fit) for q, fit in fits.items()},
         mae={q: fit.training_["mae"] for q, fit in fits.items()},
-        best=fits[min(waic, key=lambda q: waic[q])],
+        best=fits[_least(waic)],
     )
+
+
+def _least(criterion: Mapping[int, float]) -> int:
+    return list(criterion)[int(first_least(list(criterion.values())))]
 
 
 def _bic(fit: FedMvPPCA) -> float:

@@ -16,6 +16,7 @@ import numpy as np
 
 from multicentre.data.schema import Kind, MultiViewSchema
 from multicentre.federation.coordinator import Federation
+from multicentre.federation.engine import Protection
 from multicentre.federation.errors import ConfigurationError, NoiseWarning
 from multicentre.federation.messages import Message, array, count, number, texts
 from multicentre.federation.noise import Noise, Plan, Planned
@@ -160,7 +161,7 @@ class PrivateRows:
         return [whole]
 
 
-def warn_of_noise(moments: NoisedMoments, n_components: int) -> float:
+def warn_of_noise(moments: NoisedMoments, n_components: int, protection: Protection) -> float:
     """Return the expected angle of the weakest latent dimension in degrees; warn where it is large."""
     angle = moments.expected_angle(n_components)
     if moments.is_crowded:
@@ -171,12 +172,13 @@ def warn_of_noise(moments: NoisedMoments, n_components: int) -> float:
             stacklevel=5,
         )
     if angle > LARGEST_ANGLE:
+        mask = "secure_sum=True (one noise for all sites), " if protection == "clear" else ""
         told = f"turns the weakest of {n_components} latent dimensions by about {angle:.0f} degrees"
         if angle >= 90:
             told = f"hides the weakest of {n_components} latent dimensions"
         warnings.warn(
             f"the noise of differential privacy {told}. Use fewer dimensions or columns, more patients, "
-            "secure_sum=True (one noise for all sites), a larger epsilon, or a reference nearer to these patients.",
+            f"{mask}a larger epsilon, or a reference nearer to these patients.",
             NoiseWarning,
             stacklevel=5,
         )

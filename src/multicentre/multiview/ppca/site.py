@@ -12,6 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from multicentre.data.blocks import place
 from multicentre.federation.errors import ConfigurationError, DataError, IntegrityError
 from multicentre.federation.messages import Message, Nothing
 from multicentre.federation.steps import Acknowledgement, step
@@ -25,7 +26,7 @@ from multicentre.multiview.ppca.maths.em import random_start
 from multicentre.multiview.ppca.maths.invariant import SharedSums
 from multicentre.multiview.ppca.maths.model import Floats, LatentLaw, Layout, Parameters
 from multicentre.multiview.ppca.maths.prior import LocalFit, Prior, site_contribution
-from multicentre.multiview.ppca.maths.private import Clipping, sum_outer_products
+from multicentre.multiview.ppca.maths.private import Clipping, mean_by_person, sum_outer_products
 from multicentre.multiview.ppca.maths.problem import Noise
 from multicentre.multiview.ppca.maths.rows import SiteRows
 from multicentre.multiview.ppca.maths.units import PriorUnits
@@ -35,6 +36,7 @@ class MvPPCASite(MultiViewPart):
     """The site part of Fed-mv-PPCA."""
 
     method: ClassVar[str] = "fed-mv-ppca"
+    clips_persons: ClassVar[bool] = True
     remembers: ClassVar[type[Message]] = sent.SiteMemory
     state: sent.SiteMemory | None = None
     _rows: SiteRows | None = None
@@ -45,7 +47,7 @@ class MvPPCASite(MultiViewPart):
         check_columns(self.data, ask.columns)
         require_sober(ask.spread, "spread")
         if ask.complete:
-            self._require_complete(Stacking(ask.views, ask.sizes))
+            self._require_complete(ask)
         law = LatentLaw.standard(ask.n_components)
         self.state = sent.SiteMemory(**sent.fields_of(ask), latent_mean=law.mean, latent_covariance=law.covariance)
         self._rows = None
@@ -55,6 +57,7 @@ class MvPPCASite(MultiViewPart):
     def check_enough_rows(self, ask: Nothing) -> sent.Enough:
         """Tell that there are enough patients for the site's parameters to be drawn, for the WAIC."""
         rows = self.local_rows
+        self._require_own_fit(alone=True)
         selection.require_enough_rows(rows.values[:, rows.shown], self.memory.n_components)
         return sent.Enough(enough=True, patients=self.fewest)
 
@@ -62,21 +65,27 @@ class MvPPCASite(MultiViewPart):
     def sum_first_moments(self, ask: Nothing) -> sent.FirstMoments:
         """Count patients by pair of views; sum the columns and their squares about the site's mean."""
         sums = self.local_rows.first_moments()
-        return sent.FirstMoments(sums.pairs, sums.total, sums.variances, patients=self.fewest)
+        return sent.FirstMoments(sums.pairs, sums.total, sums.variances, patients=self.behind)
 
     @step(releases=sent.Products, when="once", summed=True)
     def multiply_moments(self, ask: sent.Directions) -> sent.Products:
         """Multiply second moments with directions (above 400 columns: four times), for the start."""
-        return sent.Products(self.local_rows.multiply_moments(ask.directions, ask.pairs), patients=self.fewest)
+        return sent.Products(self.local_rows.multiply_moments(ask.directions, ask.pairs), patients=self.behind)
 
     @step(releases=sent.OuterProducts, when="once", summed=True)
     def sum_outer_products(self, ask: sent.Clip) -> sent.OuterProducts:
-        """Shorten each row to a common length and sum products of columns, for a differentially private fit alone."""
+        """Shorten each row to a common length and sum products of columns, for a differentially private fit alone.
+
+        Patients with several records stand in with the mean of their shortened rows.
+        """
         require_sober(ask.radius, "radius")
         if not self.memory.complete:
             raise ConfigurationError("the site was not prepared for a private fit", where="sum_outer_products")
         clipping = Clipping(ask.radius, self.layout.n_features)
-        return sent.OuterProducts(sum_outer_products(self.standard_blocks(), clipping), patients=self.fewest)
+        blocks = self.standard_blocks()
+        if self.persons is not None:
+            blocks = iter([mean_by_person(blocks, self.persons, ask.radius)])
+        return sent.OuterProducts(sum_outer_products(blocks, clipping), patients=self.fewest)
 
     @step(releases=sent.SharedSums, when="every round", summed=True)
     def fit_shared(self, ask: sent.Shared) -> sent.SharedSums:
@@ -84,11 +93,12 @@ class MvPPCASite(MultiViewPart):
         law = change_axes(self.law, ask.gauge_mean, ask.gauge_axes)
         sums, law = self.local_rows.answer(Parameters(ask.loadings, ask.mean, ask.noise), law)
         self._remember(law)
-        return sent.SharedSums(**sent.fields_of(sums), patients=self.fewest)
+        return sent.SharedSums(**sent.fields_of(sums), patients=self.behind)
 
     @step(releases=sent.GlobalSums, when="every round", summed=True)
     def fit_local(self, ask: sent.LocalAsk) -> sent.GlobalSums:
         """Fit the site's own parameters to its rows and the global law; write their differences to it (Algorithm 1)."""
+        self._require_own_fit(alone=True)
         prior = _prior(ask)
         start = prior.centre(self.layout)
         if ask.faithful:
@@ -100,6 +110,7 @@ class MvPPCASite(MultiViewPart):
     @step(releases=sent.GlobalSums, when="every round", summed=True)
     def fit_around(self, ask: sent.AroundAsk) -> sent.GlobalSums:
         """Fit the site's own parameters and case mix around the global law; write their differences to it."""
+        self._require_own_fit(alone=False)
         prior = _prior(ask)
         law = change_axes(self.law, ask.gauge_mean, ask.gauge_axes)
         start = self._own(prior, ask.gauge_mean, ask.gauge_axes)
@@ -120,7 +131,7 @@ class MvPPCASite(MultiViewPart):
             n_draws=ask.n_draws,
             n_burn=ask.n_burn,
         )
-        return sent.WaicParts(parts.lppd, parts.p_waic, float(parts.n_rows), patients=self.fewest)
+        return sent.WaicParts(parts.lppd, parts.p_waic, float(parts.n_rows), patients=self.behind)
 
     @step(releases=sent.Evaluation, when="at the end", summed=True)
     def evaluate(self, ask: sent.Law) -> sent.Evaluation:
@@ -129,7 +140,7 @@ class MvPPCASite(MultiViewPart):
         sums = add_up(
             describe_rows(X, law, self.layout, self.memory.spread / ask.deviation) for X in self.standard_blocks()
         )
-        return sent.Evaluation(**sent.fields_of(sums), patients=self.fewest)
+        return sent.Evaluation(**sent.fields_of(sums), patients=self.behind)
 
     def crowds(self) -> Floats:
         """Return how many patients have an entry, by column, and how many have both views, by pair of views."""
@@ -173,16 +184,36 @@ class MvPPCASite(MultiViewPart):
             )
         return self._rows
 
-    def _require_complete(self, stacking: Stacking) -> None:
-        shown = self._count_entries(stacking)
-        starts = np.cumsum([0, *stacking.sizes.values()])
-        for view, start, end in zip(stacking.views, starts, starts[1:], strict=False):
-            if shown[start:end].min() < len(self.data):
+    def _require_complete(self, ask: sent.Standards) -> None:
+        shown, start = self._count_entries(Stacking(ask.views, ask.sizes)), 0
+        for view in ask.views:
+            names = ask.columns[view]
+            counts = shown[start : start + len(names)]
+            start += len(names)
+            if lacking := [name for name, n in zip(names, counts, strict=True) if n < len(self.data)]:
                 raise DataError(
                     "some patient has no entry in some column of the view",
-                    where=f"view {view!r}",
+                    where=place(view, *lacking),
                     mend="Under differential privacy each patient needs each view: who lacks one would be told. Leave "
                     "the view or those patients out at every site, or impute them at the site.",
+                )
+
+    def _require_own_fit(self, *, alone: bool) -> None:
+        """Refuse columns that leave the site's own parameters undecided.
+
+        A constant one has no noise: as its own noise variance falls to zero, the likelihood grows without end. One
+        without an entry has no loadings where the site is `alone`, without a global law around which they lie.
+        """
+        for view in self.data.views:
+            rows = self.data.array(view)
+            empty, constant = np.isnan(rows).all(axis=0), np.fmax.reduce(rows) == np.fmin.reduce(rows)
+            undecided = constant & (self.noise == "diagonal" or bool((constant | empty).all())) | empty & alone
+            if undecided.any():
+                names = [name for name, is_one in zip(self.data.columns[view], undecided, strict=True) if is_one]
+                raise DataError(
+                    "the column is empty or constant at this site, which leaves the site's own parameters undecided",
+                    where=place(view, *names),
+                    mend='Take method="invariant" (and waic=False), or leave the column out at every site.',
                 )
 
     def _draw_start(self, ask: sent.LocalAsk, prior: Prior) -> Parameters:
@@ -216,7 +247,7 @@ class MvPPCASite(MultiViewPart):
             latent_second=np.zeros((q, q)) if latents is None else latents.latent_second,
             n_rows=float(len(self.data)),
             objective=float(local.objective[-1]) if latents is None else latents.log_likelihood,
-            patients=self.fewest,
+            patients=self.behind,
         )
 
 

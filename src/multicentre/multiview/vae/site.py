@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from multicentre.data.blocks import place
 from multicentre.federation.errors import DataError, NotConverged
 from multicentre.federation.messages import array, arrays, count, flag, number
 from multicentre.federation.steps import Release, step
@@ -96,11 +97,12 @@ class LocalTraining(MultiViewPart):
 
     def _scaled(self, ask: Task) -> Floats:
         for view in ask.views:
-            if view not in self.data.views or np.isnan(self.data.array(view)).any():
-                lack = "has missing entries" if view in self.data.views else "is absent"
+            absent = view not in self.data.views
+            if absent or np.isnan(self.data.array(view)).any():
+                lack = "is absent" if absent else "has missing entries"
                 raise DataError(
                     f"the view {lack}, and neither VAE nor mc-VAE is trained on incomplete views",
-                    where=f"view {view!r}",
+                    where=place(view, *(() if absent else self.data.partial_columns(view))),
                     mend="Use FedMvPPCA, which takes missing views and entries, or leave the view out at every site.",
                 )
         return (self.rows(ask) - ask.centre) / ask.spread

@@ -12,10 +12,11 @@ import numpy as np
 from multicentre.estimator import Arrays
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError
+from multicentre.federation.messages import Nothing
 from multicentre.federation.noise import Plan as NoisePlan
 from multicentre.federation.rounds import Rounds
 from multicentre.federation.steps import SitePart
-from multicentre.phenotyping.agreement import Sizes, Vocabulary, agree_on_codes, measure_tensor, steps_of_agreement
+from multicentre.phenotyping.agreement import Sizes, Vocabulary, agree_on_codes, steps_of_agreement
 from multicentre.phenotyping.dpfact import messages as sent
 from multicentre.phenotyping.dpfact import private
 from multicentre.phenotyping.dpfact import rounds as loops
@@ -86,11 +87,13 @@ class DPFact(PhenotypeModel):
     nonnegative : bool, default True
         The paper never enforces it; without it tables of codes cannot be read.
     vocabulary : mapping of str to sequence of str, optional
-        Public list of codes by mode. Without it, sites name the codes of at least `min_code_patients` patients.
+        Public list of codes by mode. Without it, sites name the codes that at least `min_code_patients` of their
+        patients have.
     n_codes : mapping of str to int, optional
         Keep so many codes of a mode, those of most patients.
     min_code_patients : int, default 10
-        A code that fewer patients of a site have is left out there; 0 keeps all, which policies may refuse.
+        Without a `vocabulary`: a site names a code that as many of its patients have. A code that one site names counts
+        at all of them, however few patients have it there.
     track_errors : bool, default False
         Ask for both errors after every round, for learning curves.
     epsilon : float, optional
@@ -239,7 +242,8 @@ class DPFact(PhenotypeModel):
         -------
         DataFrame
             Root mean square membership, one row a site and one column a phenotype (numbered from 1, by weight);
-            missing where fewer than `min_code_patients` of the site's patients have any.
+            missing where fewer than ten of the site's patients, or fewer than its policy wants, have any, and where the
+            site refuses, with its reason in ``attrs["refused"]`` of the frame.
 
         Raises
         ------
@@ -247,8 +251,6 @@ class DPFact(PhenotypeModel):
             The fit has an `epsilon`: no such answer is planned.
         NotFittedError
             The sites of the fit are not at hand.
-        RefusedByPolicy, DisclosureRefused
-            A site's policy does not allow the answer.
         """
         import pandas as pd
 
@@ -258,10 +260,12 @@ class DPFact(PhenotypeModel):
                 where="profile_sites",
                 mend="Let each site look at model.transform of its own patients.",
             )
-        answers = self.federation.ask(DPFactSite.profile, sent.Penalty(float(self.sparsity)))
+        answers = self.federation.ask(DPFactSite.profile, sent.Penalty(float(self.sparsity)), willing=True)
         lengths = {site: answer.lengths[self._order] for site, answer in answers.items()}
         frame = pd.DataFrame.from_dict(lengths, orient="index", columns=range(1, self.rank_ + 1))
-        return frame.where(frame > 0).rename_axis(index="site", columns="phenotype")
+        frame = frame.where(frame > 0).reindex(self.federation.sites)
+        frame.attrs["refused"] = answers.refused
+        return frame.rename_axis(index="site", columns="phenotype")
 
     def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         arrays, facts = super()._state()
@@ -302,7 +306,7 @@ class DPFact(PhenotypeModel):
             self._note_traffic(federation, before)
             return
         vocabulary = federation.once("codes", Vocabulary, lambda: self._agree(federation))
-        sizes = federation.once("sizes", Sizes, lambda: measure_tensor(federation, DPFactSite))
+        sizes = federation.once("sizes", Sizes, lambda: federation.sum(DPFactSite.sum_sizes, Nothing()))
         plan = self._plan(vocabulary, sizes.n_patients / len(federation.sites))
         start = federation.once("start", sent.Factors, lambda: self._start(federation, plan, sizes))
         rounds = self._run(federation, plan, start)
@@ -312,12 +316,15 @@ class DPFact(PhenotypeModel):
         self._note_traffic(federation, before)
 
     def _agree(self, federation: Federation) -> Vocabulary:
-        fewest = int(self.min_code_patients)
         vocabulary = agree_on_codes(
-            federation, DPFactSite, vocabulary=self.vocabulary, n_codes=self.n_codes, fewest=fewest
+            federation,
+            DPFactSite,
+            vocabulary=self.vocabulary,
+            n_codes=self.n_codes,
+            fewest=int(self.min_code_patients),
         )
         check_rank(self.rank, vocabulary.sizes)
-        federation.ask(DPFactSite.agree, sent.Agreed(vocabulary.codes, fewest))
+        federation.ask(DPFactSite.agree, sent.Agreed(vocabulary.codes))
         return vocabulary
 
     def _start(self, federation: Federation, plan: loops.Plan, sizes: Sizes) -> sent.Factors:

@@ -44,7 +44,6 @@ class Agreed(Message):
     """The codes that the sites agreed on, without any factor."""
 
     codes: dict[str, tuple[str, ...]] = texts("agreed codes of every mode", keyed=True)
-    fewest: int = count("patients below which a code is left out at the site; 0 keeps all", unit="patients")
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.federation.coordinator import Federation
+from multicentre.federation.engine import Protection
 from multicentre.federation.errors import ConfigurationError, NoiseWarning
 from multicentre.federation.messages import Nothing
 from multicentre.federation.rounds import Rounds
@@ -63,11 +64,11 @@ def fit(federation: Federation, terms: PrivateTerms) -> PrivateFit:
     signal = math.inf
     if terms.site_size is not None:
         signal = _expected_signal(federation, terms)
-        warn_of_noise(signal, "expected")
+        warn_of_noise(signal, "expected", federation.protection)
     vocabulary = federation.once("codes", Vocabulary, lambda: _agree(federation, terms))
     if terms.from_cooccurrence:
         start, signal = _start(federation, terms, vocabulary)
-        warn_of_noise(signal, "measured")
+        warn_of_noise(signal, "measured", federation.protection)
     else:
         drawn = draw_factors(vocabulary.sizes, terms.rank, terms.seed)
         start = sent.PrivateState(drawn, np.ones(terms.rank))
@@ -83,11 +84,11 @@ def fit(federation: Federation, terms: PrivateTerms) -> PrivateFit:
         rounds.record(change=relative_change(rounds.state.factors, before.factors))
         if number == 1 and not terms.from_cooccurrence and terms.mechanism == "dp-als":
             signal = _signal_of_weights(federation, terms, weights)
-            warn_of_noise(signal, "measured")
+            warn_of_noise(signal, "measured", federation.protection)
     return PrivateFit(vocabulary, rounds, signal)
 
 
-def warn_of_noise(signal: float, told: Literal["expected", "measured"]) -> None:
+def warn_of_noise(signal: float, told: Literal["expected", "measured"], protection: Protection) -> None:
     """Warn where the noise is large for the number of patients.
 
     The signal is ``I / (R z)``: patients for each phenotype, over the standard deviation of the noise in a sum of which
@@ -96,11 +97,12 @@ def warn_of_noise(signal: float, told: Literal["expected", "measured"]) -> None:
     """
     if not signal < CLEAR_SIGNAL:
         return
+    mask = "secure_sum=True (one noise for all sites), " if protection == "clear" else ""
     verdict = "are likely to be lost" if signal >= USABLE_SIGNAL else "can hardly be told from it: count it as unusable"
     warnings.warn(
         f"the noise of differential privacy is large, and rare phenotypes {verdict} (signal {max(signal, 0):.0f} "
         f"{told}; {CLEAR_SIGNAL:.0f} or more is clear). Use more patients, fewer phenotypes, broader codes, "
-        "secure_sum=True (one noise for all sites), or a larger epsilon.",
+        f"{mask}or a larger epsilon.",
         NoiseWarning,
         stacklevel=6,
     )
@@ -119,10 +121,9 @@ def _agree(federation: Federation, terms: PrivateTerms) -> Vocabulary:
         DPFactSite,
         vocabulary=terms.vocabulary,
         n_codes=terms.n_codes,
-        fewest=0,
         count=lambda universe: _ask_for_codes(federation, terms, universe),
     )
-    federation.ask(DPFactSite.agree, sent.Agreed(vocabulary.codes, 0))
+    federation.ask(DPFactSite.agree, sent.Agreed(vocabulary.codes))
     return vocabulary
 
 

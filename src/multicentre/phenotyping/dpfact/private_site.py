@@ -56,13 +56,13 @@ class PrivateSteps(TensorPart):
         patients, codes = np.divmod(pairs, max(len(shares), 1))
         own = np.bincount(patients, minlength=len(self.data))
         np.add.at(shares, codes, private.share_among(own)[patients])
-        fewest = len(self.data) if self.noised else fewest_behind(np.bincount(codes), len(self.data))
+        fewest = len(self.data) if self.noised or self.masked else fewest_behind(np.bincount(codes), len(self.data))
         return sent.NoisedCodeCounts(shares, patients=fewest)
 
     @step(releases=sent.ClippedCooccurrence, when="once", summed=True)
     def sum_clipped_cooccurrence(self, ask: Nothing) -> sent.ClippedCooccurrence:
         """Sum which codes occur together, each patient with length 1 at most, however rare a code is."""
-        return sent.ClippedCooccurrence(flatten_marginals(cooccurrence(self._whole)), patients=self.behind)
+        return sent.ClippedCooccurrence(flatten_marginals(cooccurrence(self.tensor)), patients=self.behind)
 
     @step(releases=sent.ClippedProducts, when="every round", summed=True)
     def sum_clipped_products(self, ask: sent.ClipProducts) -> sent.ClippedProducts:
@@ -70,28 +70,17 @@ class PrivateSteps(TensorPart):
         factors, axis = self._public(ask)
         require_within("largest_product, largest_gram", 1e-6, 1e6, ask.largest_product, ask.largest_gram)
         products, gram = private.sum_clipped_products(
-            self._whole, factors, axis, bounds=(ask.largest_product, ask.largest_gram), n_sweeps=ask.n_sweeps
+            self.tensor, factors, axis, bounds=(ask.largest_product, ask.largest_gram), n_sweeps=ask.n_sweeps
         )
         return sent.ClippedProducts(products, gram, patients=self.behind)
 
     @step(releases=sent.ClippedFactor, when="every round", summed=True)
     def pass_clipped_patients(self, ask: sent.PassPatients) -> sent.ClippedFactor:
         """Descend one factor from the public one, patient by patient, in units of one patient's reach."""
-        moved = self._descended(ask, self._whole)
+        moved = self._descended(ask, self.tensor)
         reach = private.reach_of_descent(ask.n_passes, ask.step, ask.largest_product, (len(moved), moved.shape[1]))
         require_within("step", LEAST_REACH, np.inf, reach)
         return sent.ClippedFactor(moved / reach, patients=self.behind)
-
-    @property
-    def _whole(self) -> SparseTensor:
-        """The counts over all of the agreed codes: leaving rare codes out would depend on other patients."""
-        if self.memory.fewest:
-            raise ConfigurationError(
-                "rare codes were agreed to be left out, which one patient can change",
-                where="min_code_patients",
-                mend="Agree on 0 for a fit with an epsilon.",
-            )
-        return self.tensor
 
     def _descended(self, ask: sent.PassPatients, tensor: SparseTensor) -> Floats:
         factors, axis = self._public(ask)

@@ -17,17 +17,14 @@ from multicentre.federation.messages import Message, Nothing
 from multicentre.federation.steps import Acknowledgement, step
 from multicentre.phenotyping.agreement import prepare_tensor
 from multicentre.phenotyping.dpfact import messages as sent
-from multicentre.phenotyping.dpfact.maths.cooccurrence import (
-    common_marginals,
-    flatten_marginals,
-    multiply_marginals,
-)
+from multicentre.phenotyping.dpfact.maths.cooccurrence import fewest_in_pair, flatten_marginals, multiply_marginals
 from multicentre.phenotyping.dpfact.maths.local import fit_near
 from multicentre.phenotyping.dpfact.maths.observed import Descent, add_published_noise, descend
 from multicentre.phenotyping.dpfact.private_site import PrivateSteps, require_fitting
 from multicentre.phenotyping.fitted.sums import FitSums, sum_fit
-from multicentre.phenotyping.kernels.memberships import common_columns, fit_memberships
+from multicentre.phenotyping.kernels.memberships import effective_members, fit_memberships
 from multicentre.phenotyping.kernels.mttkrp import mttkrp
+from multicentre.phenotyping.kernels.patients import cooccurrence
 from multicentre.phenotyping.kernels.poisson import fit_rates, poisson_loss, ratio_products
 
 Floats = NDArray[np.float64]
@@ -46,7 +43,7 @@ class DPFactSite(PrivateSteps):
     def agree(self, ask: sent.Agreed) -> Acknowledgement:
         """Take in the agreed codes."""
         nothing = {mode: np.zeros((len(names), 0)) for mode, names in ask.codes.items()}
-        memory = sent.SiteMemory(ask.codes, ask.fewest, 0, nothing, np.zeros((len(self.data), 0)))
+        memory = sent.SiteMemory(ask.codes, 0, nothing, np.zeros((len(self.data), 0)))
         return prepare_tensor(self, memory)
 
     @step(releases=Acknowledgement, when="once")
@@ -60,16 +57,14 @@ class DPFactSite(PrivateSteps):
 
     @step(releases=sent.Cooccurrence, when="once", summed=True)
     def sum_cooccurrence(self, ask: Nothing) -> sent.Cooccurrence:
-        """Sum how often two codes occur together, for the start; pairs of few patients are left out."""
-        marginals, behind = common_marginals(self.tensor, self.memory.fewest)
-        return sent.Cooccurrence(flatten_marginals(marginals), patients=behind)
+        """Sum how often two codes occur together, for the start."""
+        return sent.Cooccurrence(flatten_marginals(cooccurrence(self.tensor)), patients=self._behind_pairs())
 
     @step(releases=sent.CooccurrenceProducts, when="once", summed=True)
     def multiply_cooccurrence(self, ask: sent.Directions) -> sent.CooccurrenceProducts:
         """Multiply the same with directions, where there are too many codes to send it."""
-        marginals, behind = common_marginals(self.tensor, self.memory.fewest)
-        products = multiply_marginals(marginals, self.tensor.shape[1:], ask.directions)
-        return sent.CooccurrenceProducts(products, patients=behind)
+        products = multiply_marginals(cooccurrence(self.tensor), self.tensor.shape[1:], ask.directions)
+        return sent.CooccurrenceProducts(products, patients=self._behind_pairs())
 
     @step(releases=sent.ProductsAndGram, when="every round", summed=True)
     def fit_memberships(self, ask: sent.UpdateAndFit) -> sent.ProductsAndGram:
@@ -163,14 +158,22 @@ class DPFactSite(PrivateSteps):
 
     @step(releases=sent.Profile, when="on request")
     def profile(self, ask: sent.Penalty) -> sent.Profile:
-        """Tell how much of each phenotype the site's patients have: the site's own answer, not a term of a sum."""
+        """Return how much of each phenotype the site's patients have: the site's own answer, not a term of a sum.
+
+        A phenotype that few patients have in effect is left out, as 0.
+        """
         factors = list(self.memory.factors.values())
         if any((factor < 0).any() for factor in factors):
             raise ConfigurationError("factors below zero have no members to count", where="profile")
         fresh = np.ones_like(self.memory.memberships)
         fitted = fit_memberships(self.tensor, factors, fresh, n_sweeps=N_SWEEPS, sparsity=ask.sparsity)
-        memberships, behind = common_columns(fitted, max(self.memory.fewest, LEAST_PROFILED))
-        return sent.Profile(np.sqrt(np.mean(memberships**2, axis=0)), patients=min(behind, self.behind))
+        members = effective_members(fitted)
+        shown = members >= max(self.least_behind, LEAST_PROFILED)
+        lengths = np.sqrt(np.mean(fitted**2, axis=0)) * shown
+        return sent.Profile(lengths, patients=int(members[shown].min(initial=len(self.data))))
+
+    def _behind_pairs(self) -> int:
+        return len(self.data) if self.masked else fewest_in_pair(self.tensor)
 
     def _updated(self, ask: sent.Update) -> dict[str, Floats]:
         factors = {**self.memory.factors, ask.updated: ask.factor}
@@ -195,7 +198,6 @@ class DPFactSite(PrivateSteps):
         return ratio_products(self.tensor, everything, 1 + list(own.codes).index(wanted))
 
     def _remember(self, factors: dict[str, Floats], memberships: Floats) -> int:
-        """Keep factors and memberships, rare phenotypes left out; return how many patients stand behind them."""
-        kept, behind = common_columns(memberships, self.memory.fewest)
-        self.state = dataclasses.replace(self.memory, factors=factors, memberships=kept)
-        return min(behind, self.behind)
+        """Keep factors and memberships; return how many patients stand behind sums over them."""
+        self.state = dataclasses.replace(self.memory, factors=factors, memberships=memberships)
+        return self.behind_sums(memberships)

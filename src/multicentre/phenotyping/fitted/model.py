@@ -48,7 +48,7 @@ class Phenotypes:
     weights_ : array of shape (r,)
         Length of each phenotype's memberships over all patients, ``lambda`` of the paper.
     members_ : array of shape (r,) or None
-        Patients of whose own total the phenotype makes up a tenth or more; sites with few of them are left out.
+        Patients of whose own total the phenotype makes up a tenth or more.
     n_patients_ : float
         Patients of all sites.
     errors_ : TensorErrors or None

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from multicentre.federation.messages import array, number
 from multicentre.federation.steps import Release
-from multicentre.phenotyping.agreement import COUNTS, PATIENTS, TensorPart
+from multicentre.phenotyping.agreement import COUNTS, PATIENTS, TensorPart, fewest_behind
 from multicentre.phenotyping.kernels.inner import squared_error, squared_error_at_entries
-from multicentre.phenotyping.kernels.memberships import common_columns, count_members
+from multicentre.phenotyping.kernels.memberships import count_members
 from multicentre.phenotyping.scores.errors import TensorErrors
 
 Floats = NDArray[np.float64]
@@ -26,9 +26,7 @@ class FitSums(Release):
     """How well the factors describe a site's tensor, as sums over its patients."""
 
     gram: Floats = array("sums over patients of products of two memberships", ("r", "r"), bound=PRODUCTS)
-    members: Floats = array(
-        "patients that have the phenotype; 0 where there are few", ("r",), unit="patients", bound=PATIENTS
-    )
+    members: Floats = array("patients that have the phenotype", ("r",), unit="patients", bound=PATIENTS, counts=True)
     error: float = number("squared error over all cells", bound=COUNTS)
     error_at_entries: float = number("squared error at the entries above zero", bound=COUNTS)
     n_patients: float = number("patients", unit="patients", bound=PATIENTS)
@@ -69,10 +67,8 @@ def sum_fit(part: TensorPart, memberships: Floats, factors: Sequence[Floats], th
     threshold : float
         Share of a patient's own total from which a membership counts.
     """
-    memberships, behind = common_columns(memberships, part.memory.fewest)
-    members = count_members(memberships, threshold)
-    members[members < part.memory.fewest] = 0.0
-    behind, tensor = min(behind, part.behind), part.tensor
+    members, tensor = count_members(memberships, threshold), part.tensor
+    behind = part.behind_sums(memberships)
     return FitSums(
         gram=memberships.T @ memberships,
         members=members,
@@ -82,5 +78,5 @@ def sum_fit(part: TensorPart, memberships: Floats, factors: Sequence[Floats], th
         n_entries=float(tensor.nnz),
         total=float(tensor.counts.sum()),
         squares=tensor.norm_squared,
-        patients=min(behind, int(members[members > 0].min(initial=behind))),
+        patients=behind if part.masked else fewest_behind(members, behind),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from multicentre.phenotyping.kernels.factors import SMALLEST, solve_free
 from multicentre.phenotyping.kernels.hals import solve_columns, solve_rows
@@ -65,28 +66,19 @@ def count_members(memberships: Floats, share: float) -> Floats:
     return np.asarray(((memberships >= share * totals) & (memberships > SMALLEST)).sum(axis=0), dtype=np.float64)
 
 
-def common_columns(memberships: Floats, fewest: int) -> tuple[Floats, int]:
-    """Return memberships without phenotypes that few patients have, and how many have the rarest that is left.
+def effective_members(memberships: Floats) -> NDArray[np.int64]:
+    """Return how many patients have each phenotype in effect, shape (r,); 0 where nobody has it.
 
-    Patients count by Kish's effective number ``(sum |a|)^2 / sum a^2``: one patient with nearly all of a phenotype is
-    one, however many others have a trace of it.
-
-    Parameters
-    ----------
-    memberships : array of shape (n, r)
-    fewest : int
-        Phenotypes that fewer patients have become zero.
+    Kish's effective number ``(sum |a|)^2 / sum a^2``: one patient with nearly all of a phenotype is one, however many
+    others have a trace of it.
 
     Examples
     --------
-    >>> kept, behind = common_columns(np.array([[1.0, 5.0], [2.0, 1e-6], [2.0, 0.0]]), 2)
-    >>> kept.tolist(), behind
-    ([[1.0, 0.0], [2.0, 0.0], [2.0, 0.0]], 2)
+    >>> effective_members(np.array([[1.0, 5.0], [2.0, 1e-6], [2.0, 0.0]])).tolist()
+    [2, 1]
     """
     sizes = np.abs(memberships)
     largest = np.where(sizes.max(axis=0, initial=0.0) > SMALLEST, sizes.max(axis=0, initial=0.0), np.inf)
     shares = sizes / largest
     effective = shares.sum(axis=0) ** 2 / np.maximum((shares**2).sum(axis=0), np.finfo(np.float64).tiny)
-    counted = np.floor(effective * (1 + 1e-12))
-    common = counted >= max(fewest, 1)
-    return memberships * common, int(counted[common].min(initial=len(memberships)))
+    return np.floor(effective * (1 + 1e-12)).astype(np.int64)

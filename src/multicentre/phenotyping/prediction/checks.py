@@ -26,7 +26,7 @@ class SeparationWarning(UserWarning):
 
 def check_parameters(given: Mapping[str, Any]) -> None:
     """Raise ConfigurationError unless each of the estimator's parameters is of its kind."""
-    for name, least in {"max_rounds": 1, "n_bins": 2, "min_patients": 0, "random_state": 0}.items():
+    for name, least in {"max_rounds": 1, "n_bins": 2, "random_state": 0}.items():
         value = given[name]
         if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
             raise ConfigurationError(f"{value!r} is not a whole number of at least {least}", where=name)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar, Self
 
-from multicentre.federation.coordinator import Federation
+from multicentre.federation.coordinator import Answers, Federation
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.steps import Acknowledgement, SitePart
 from multicentre.phenotyping.prediction import messages as sent
@@ -42,12 +43,9 @@ class PhenotypeOutcome(OutcomeModel):
     refit : bool, default False
         Fit on all patients after the area was taken: coefficients are then those of everyone, and the area that of the
         training patients' fit.
-    n_bins : int, default 200
-        Bins of scores from which the area under the curve is taken, at most 1000. More give closer bounds, until groups
-        of `min_patients` set the limit.
-    min_patients : int, default 10
-        A phenotype that fewer of a site's training (or held-out) patients have counts as absent there, and a count of
-        scores rests on as many patients or more. 0 for the exact pooled fit, which policies may refuse.
+    n_bins : int, default 4096
+        Bins of scores from which the area under the curve is taken, at most 16,384. More give closer bounds. Unmasked,
+        a site refuses bins with fewer patients of an outcome (but some) than its policy's minimum.
     random_state : int, default 0
         Seed of the split. Every site mixes it with the share and with its own data, so that nobody elsewhere knows
         who is held out: the same data are split alike each time, other data anew.
@@ -61,12 +59,15 @@ class PhenotypeOutcome(OutcomeModel):
 
     Notes
     -----
-    The guard is told the fewest patients with one outcome, or with one phenotype, at the site. Of patients who have
-    both a rare outcome and a rare phenotype there may be fewer, and the derivatives tell the sum of their memberships:
-    ask for masked sums, where only the total over sites shows. Where patients are held out, they and the training
-    patients count apart, whatever a sum is over: a site with fewer than 25 patients of an outcome refuses
-    ``holdout=0.4`` under a policy of 10. A site with none of an outcome takes part and is left out of that outcome's
-    counts.
+    Every sum is exact. Masked, all patients of a sum stand behind it, and only the total over sites shows: a site with
+    25 patients can hold out 40 % of them under a policy of 10. Unmasked, the guard counts the fewest patients with one
+    outcome, or with one phenotype, at the site, held-out and training patients apart, and refuses where they are too
+    few. Of patients who have both a rare outcome and a rare phenotype there may be fewer, and the derivatives reveal
+    the sum of their memberships. A site with none of an outcome takes part.
+
+    The area is that of `n_bins` bins of scores, whose borders follow from the coefficients. A pair of patients within
+    one bin counts half: the area is off by at most half the share of such pairs, which `auc_bounds_` states for the
+    patients at hand.
 
     Within a fit a site splits once, takes one mean and deviation for each group of patients, no coefficient above 1000,
     and scores its held-out patients by one model. Derivatives of a model that is sure of nearly everyone rest on the
@@ -98,8 +99,7 @@ class PhenotypeOutcome(OutcomeModel):
         tol: float = 1e-8,
         holdout: float = 0.4,
         refit: bool = False,
-        n_bins: int = 200,
-        min_patients: int = 10,
+        n_bins: int = 4096,
         random_state: int = 0,
     ) -> None:
         self.phenotypes = _read(phenotypes)
@@ -109,7 +109,6 @@ class PhenotypeOutcome(OutcomeModel):
         self.holdout = holdout
         self.refit = refit
         self.n_bins = n_bins
-        self.min_patients = min_patients
         self.random_state = random_state
 
     def set_params(self, **params: Any) -> Self:
@@ -124,15 +123,16 @@ class PhenotypeOutcome(OutcomeModel):
         always = frozenset({"prepare", "sum_moments", "sum_derivatives"})
         return always | {"count_scores", "rank_own"} if self.holdout else always
 
-    def auc_by_site(self) -> dict[str, float | None]:
+    def auc_by_site(self) -> Answers[float]:
         """Ask each site of the last fit how well the model ranks its own held-out patients.
 
         Returns
         -------
-        dict of str to float or None
-            Exact area under the curve by site, of the training patients' fit; None where fewer than `min_patients`
-            held-out patients have an outcome. Each is a site's own answer and no term of a sum: the guard checks it and
-            the ledger keeps it.
+        dict of str to float
+            Exact area under the curve by site, of the training patients' fit. Each is a site's own answer and no term
+            of a sum: the guard checks it and the ledger keeps it. NaN where the site refuses, because fewer of its
+            held-out patients have the outcome (or do not) than its policy wants, and where it is not defined; the
+            attribute ``refused`` holds the reasons of sites that refuse.
 
         Raises
         ------
@@ -142,8 +142,10 @@ class PhenotypeOutcome(OutcomeModel):
         federation = self.federation
         if not self.holdout:
             raise ConfigurationError("nobody was held out", where="holdout", mend="Fit with holdout=0.4, say.")
-        answers = federation.ask(OutcomeSite.rank_own, self._training_model)
-        return {site: answer.area for site, answer in answers.items()}
+        answers = federation.ask(OutcomeSite.rank_own, self._training_model, willing=True)
+        areas = {site: answer.area for site, answer in answers.items()}
+        found = {site: math.nan if (area := areas.get(site)) is None else area for site in federation.sites}
+        return Answers(found, answers.refused)
 
     def _fit(self, federation: Federation) -> None:
         check_parameters(self.get_params(deep=False))
@@ -166,7 +168,6 @@ class PhenotypeOutcome(OutcomeModel):
             dict(known.codes),
             dict(known.factors),
             nonnegative=known.nonnegative,
-            fewest=int(self.min_patients),
             holdout=float(self.holdout),
             seed=int(self.random_state),
             n_bins=int(self.n_bins),
@@ -177,7 +178,7 @@ class PhenotypeOutcome(OutcomeModel):
     def _set_area(self, counts: sent.ScoreCounts | None) -> None:
         self.auc_, self.auc_bounds_, self.n_held_out_ = None, None, 0.0
         if counts is not None:
-            self.n_held_out_ = float(counts.with_outcome[0].sum() + counts.without[0].sum())
+            self.n_held_out_ = float(counts.with_outcome.sum() + counts.without.sum())
         if counts is not None and counts.with_outcome.any() and counts.without.any():
             self.auc_, *bounds = area_from_counts(counts.with_outcome, counts.without)
             self.auc_bounds_ = (bounds[0], bounds[1])

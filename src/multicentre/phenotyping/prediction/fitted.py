@@ -51,15 +51,15 @@ class OutcomeModel(FederatedEstimator):
     n_patients_, n_outcomes_ : float
         Patients of the fit, and those with the outcome.
     n_held_out_ : float
-        Held-out patients who were counted.
+        Held-out patients.
     auc_ : float or None
-        Area under the curve on held-out patients, from counts of groups of them at each site: an estimate, whose error
-        `auc_bounds_` bounds. None where nobody was held out, or fewer than `min_patients` of an outcome at every site.
+        Area under the curve of the held-out patients of all sites, to the resolution that `auc_bounds_` states. None
+        where nobody was held out, or none of them has the outcome, or each has.
     auc_bounds_ : tuple of two floats, or None
-        Between these the area of the scores themselves is sure to lie, for the patients who were counted. They tell
-        what grouping hides and say nothing of chance. In simulations of three sites with 34, 171 and 685 held-out
-        patients of the rarer outcome each, and groups of 10, they lay .49 to .59, .10 to .14 and .03 to .05 apart; the
-        estimate was off by .027, .005 and .001 at most.
+        Between these the area of the scores themselves is sure to lie. They cover what the bins of scores hide, not
+        chance; patients with equal scores, who count half in any area, are in them too. In
+        simulations of three sites with 100 to 1,200 held-out patients together, default bins and outcomes in half of
+        the patients, they lay at most .005 apart and the area was off by at most .0006.
     n_rounds_ : int
     converged_ : bool
     """

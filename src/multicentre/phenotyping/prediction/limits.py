@@ -8,20 +8,20 @@ from numpy.typing import NDArray
 from multicentre.federation.errors import ConfigurationError
 
 Floats = NDArray[np.float64]
-MOST_BINS = 1000
+MOST_BINS = 2**14  # 256 kB of counts; half the default's resolution is .0001 of an area
 STEEPEST = 1e3
 FINEST_SPREAD = 1e-3
 
 
 def check_bins(n_bins: int) -> None:
-    """Raise ConfigurationError unless scores are counted in 2 to 1000 bins.
+    """Raise ConfigurationError unless scores are counted in 2 to 16,384 bins.
 
     Examples
     --------
-    >>> check_bins(200)
+    >>> check_bins(4096)
     """
     if not 2 <= n_bins <= MOST_BINS:
-        raise ConfigurationError(f"{n_bins} is not from 2 to {MOST_BINS}", where="n_bins", mend="Give 200, say.")
+        raise ConfigurationError(f"{n_bins} is not from 2 to {MOST_BINS}", where="n_bins", mend="Give 4096, say.")
 
 
 def check_share(holdout: float) -> None:

@@ -24,7 +24,6 @@ class Prepare(Message):
     codes: dict[str, tuple[str, ...]] = texts("codes of every mode", keyed=True)
     factors: dict[str, Floats] = arrays("factor matrix of each mode", ("c", "r"))
     nonnegative: bool = flag("memberships are fitted without negative ones")
-    fewest: int = count("patients below which a phenotype counts as absent at a site", unit="patients")
     holdout: float = number("share of the patients who are held out, in tenths")
     seed: int = count("seed of the sites' random streams")
     n_bins: int = count("bins in which scores are counted")
@@ -36,7 +35,6 @@ class SiteMemory(Message):
 
     memberships: Floats = array("membership of each patient in each phenotype", ("n", "r"))
     held_out: Flags = array("whether the patient is held out", ("n",), dtype="b1")
-    fewest: int = count("patients below which a phenotype counts as absent", unit="patients")
     n_bins: int = count("bins in which scores are counted")
     asked: str = text("digest of the ask that it was prepared for")
     training_scale: Floats | None = array("mean and deviation given for the training patients", (2, "r"), optional=True)
@@ -94,14 +92,14 @@ class Ascent(Message):
 
 @dataclass(frozen=True)
 class ScoreCounts(Release):
-    """Held-out patients by score and outcome, in groups; each stands at its lowest, highest and mean bin."""
+    """Held-out patients by score and outcome."""
 
-    with_outcome: Floats = array("patients with the outcome", (3, "b"), unit="patients", bound=PATIENTS)
-    without: Floats = array("patients without it", (3, "b"), unit="patients", bound=PATIENTS)
+    with_outcome: Floats = array("patients with it, by bin of the score", ("b",), unit="patients", bound=PATIENTS)
+    without: Floats = array("patients without it, by bin of the score", ("b",), unit="patients", bound=PATIENTS)
 
 
 @dataclass(frozen=True)
 class OwnArea(Release):
     """How well the model ranks the held-out patients of one site."""
 
-    area: float | None = number("area under the curve; absent where either outcome has few patients", optional=True)
+    area: float | None = number("area under the curve; absent where nobody has either outcome", optional=True)

@@ -18,13 +18,12 @@ from multicentre.federation.errors import ConfigurationError, DataError
 from multicentre.federation.messages import Message
 from multicentre.federation.steps import Acknowledgement, SitePart, step
 from multicentre.federation.wire import encode
-from multicentre.phenotyping.kernels.memberships import common_columns
+from multicentre.phenotyping.kernels.memberships import effective_members
 from multicentre.phenotyping.prediction import limits
 from multicentre.phenotyping.prediction import messages as sent
 from multicentre.phenotyping.prediction.maths.logistic import derive, design, effective_number
 from multicentre.phenotyping.prediction.maths.ranking import (
     area_under_curve,
-    count_in_groups,
     score_edges,
     split_by_outcome,
 )
@@ -54,18 +53,15 @@ class OutcomeSite(SitePart):
             return Acknowledgement()
         limits.check_bins(ask.n_bins)
         held_out = self._split(ask)
-        memberships = refit_memberships(self.data, ask.codes, ask.factors, nonnegative=ask.nonnegative)
-        if not memberships.any():
+        if not self.data.align(ask.codes).nnz:
             raise DataError(
                 "no patient has a code of the phenotypes",
                 where="codes",
                 mend="Compare the site's code systems and spelling with the phenotypes', or leave the site out.",
             )
-        for part in _parts(held_out):
-            kept, _ = common_columns(memberships[part], ask.fewest)
-            memberships = memberships * kept.any(axis=0)
-            self._check_outcomes(part, ask.fewest)
-        self.state = sent.SiteMemory(memberships, held_out, ask.fewest, ask.n_bins, asked)
+        # All may be 0: where noise left little of the phenotypes, nobody at the site may have one.
+        memberships = refit_memberships(self.data, ask.codes, ask.factors, nonnegative=ask.nonnegative)
+        self.state = sent.SiteMemory(memberships, held_out, ask.n_bins, asked)
         return Acknowledgement()
 
     @step(releases=sent.Moments, when="once", summed=True)
@@ -78,7 +74,7 @@ class OutcomeSite(SitePart):
             n_outcomes=float(self._outcomes[rows].sum()),
             total=own.sum(axis=0),
             products=own.T @ own,
-            patients=self._behind(),
+            patients=self._behind(rows),
         )
 
     @step(releases=sent.Sums, when="every round", summed=True)
@@ -94,17 +90,19 @@ class OutcomeSite(SitePart):
             found.log_likelihood,
             found.gradient,
             found.information,
-            patients=min(self._behind(), *unsure),
+            patients=min(self._behind(rows), *unsure),
         )
 
     @step(releases=sent.ScoreCounts, when="at the end", summed=True)
     def count_scores(self, ask: sent.Model) -> sent.ScoreCounts:
-        """Count held-out patients by score and outcome; small counts are joined, and left out where all are few."""
+        """Count held-out patients by score and outcome."""
         scores, outcomes = self._score_held_out(ask)
-        edges = score_edges(ask.coefficients, self.memory.n_bins)
-        counts = [count_in_groups(scores[of], edges, self.memory.fewest) for of in (outcomes, ~outcomes)]
-        groups = np.concatenate([places[0][places[0] > 0] for places in counts])
-        return sent.ScoreCounts(*counts, patients=int(groups.min()) if len(groups) else 0)
+        n_bins = self.memory.n_bins
+        bins = np.searchsorted(score_edges(ask.coefficients, n_bins), scores, side="right")
+        counts = [np.bincount(bins[of], minlength=n_bins).astype(np.float64) for of in (outcomes, ~outcomes)]
+        cells = np.concatenate(counts)
+        fewest = int(cells[cells > 0].min(initial=len(scores)))
+        return sent.ScoreCounts(*counts, patients=len(scores) if self.masked else fewest)
 
     @step(releases=sent.OwnArea, when="on request")
     def rank_own(self, ask: sent.Model) -> sent.OwnArea:
@@ -115,7 +113,7 @@ class OutcomeSite(SitePart):
         """
         scores, outcomes = self._score_held_out(ask)
         fewer = min(int(outcomes.sum()), int((~outcomes).sum()))
-        if fewer < max(self.memory.fewest, 1):
+        if not fewer:
             return sent.OwnArea(patients=0)
         return sent.OwnArea(area_under_curve(scores, outcomes), patients=fewer)
 
@@ -169,26 +167,20 @@ class OutcomeSite(SitePart):
         held_out = self.memory.held_out
         return scores[held_out], self._outcomes[held_out] == 1
 
-    def _behind(self) -> int:
-        """Return the fewest patients with one outcome, or with one phenotype, among those held out or those not.
+    def _behind(self, rows: Flags) -> int:
+        """Return how many patients stand behind a sum over some rows: all of these under a mask.
 
-        A sum over everyone tells, less the sum over the training patients, of those held out, whichever is asked first.
+        Unmasked they are the fewest with one outcome, or with one phenotype, among those held out or those not: a sum
+        over everyone less the sum over the training patients is one over those held out, whichever is asked first.
         """
+        if self.masked:
+            return int(rows.sum())
         return min(self._fewest_in(part) for part in _parts(self.memory.held_out))
-
-    def _check_outcomes(self, part: Flags, fewest: int) -> None:
-        with_outcome = int(self._outcomes[part].sum())
-        if 0 < with_outcome < fewest or 0 < int(part.sum()) - with_outcome < fewest:
-            raise DataError(
-                f"fewer than {fewest} training or held-out patients share an outcome",
-                where="outcomes",
-                mend="Use holdout=0.5 or holdout=0.0, or leave the site out.",
-            )
 
     def _fewest_in(self, part: Flags) -> int:
         with_outcome = int(self._outcomes[part].sum())
-        _, members = common_columns(self.memory.memberships[part], 0)
-        counts = np.array([with_outcome, int(part.sum()) - with_outcome, members])
+        members = effective_members(self.memory.memberships[part])
+        counts = np.array([with_outcome, int(part.sum()) - with_outcome, *members])
         return int(counts[counts > 0].min(initial=len(self.data)))
 
 

@@ -9,9 +9,10 @@ from typing import ClassVar
 import numpy as np
 
 from multicentre.federation.coordinator import Federation
+from multicentre.federation.messages import Nothing
 from multicentre.federation.rounds import Rounds
 from multicentre.federation.steps import SitePart
-from multicentre.phenotyping.agreement import Sizes, Vocabulary, agree_on_codes, measure_tensor, steps_of_agreement
+from multicentre.phenotyping.agreement import Sizes, Vocabulary, agree_on_codes, steps_of_agreement
 from multicentre.phenotyping.fitted.checks import check_codes, check_flags, check_numbers, check_rank, check_whole
 from multicentre.phenotyping.fitted.model import PhenotypeModel
 from multicentre.phenotyping.fitted.sums import MEMBER_SHARE, FitSums
@@ -60,11 +61,13 @@ class TRIP(PhenotypeModel):
     n_sweeps : int, default 5
         Sweeps of coordinate descent for nonnegative memberships.
     vocabulary : mapping of str to sequence of str, optional
-        Public list of codes by mode. Without it, sites name the codes of at least `min_code_patients` patients.
+        Public list of codes by mode. Without it, sites name the codes that at least `min_code_patients` of their
+        patients have.
     n_codes : mapping of str to int, optional
         Keep so many codes of a mode, those of most patients.
     min_code_patients : int, default 10
-        A code that fewer patients of a site have is left out there; 0 keeps all, which policies may refuse.
+        Without a `vocabulary`: a site names a code that as many of its patients have. A code that one site names counts
+        at all of them, however few patients have it there.
     track_errors : bool, default False
         Ask for both errors after every round, for learning curves.
     random_state : int, default 0
@@ -130,7 +133,7 @@ class TRIP(PhenotypeModel):
         self._check()
         before = copy.deepcopy(federation.traffic)
         vocabulary = federation.once("codes", Vocabulary, lambda: self._agree(federation))
-        sizes = federation.once("sizes", Sizes, lambda: measure_tensor(federation, TRIPSite))
+        sizes = federation.once("sizes", Sizes, lambda: federation.sum(TRIPSite.sum_sizes, Nothing()))
         start = federation.once("start", sent.Draw, lambda: self._start(federation, vocabulary, sizes))
         rounds = self._run(federation, start)
         self._note_rounds(rounds, settled=rounds.stopped, max_rounds=self.max_rounds, tol=self.tol)
@@ -147,12 +150,15 @@ class TRIP(PhenotypeModel):
         check_codes(given["vocabulary"], given["n_codes"])
 
     def _agree(self, federation: Federation) -> Vocabulary:
-        fewest = int(self.min_code_patients)
         vocabulary = agree_on_codes(
-            federation, TRIPSite, vocabulary=self.vocabulary, n_codes=self.n_codes, fewest=fewest
+            federation,
+            TRIPSite,
+            vocabulary=self.vocabulary,
+            n_codes=self.n_codes,
+            fewest=int(self.min_code_patients),
         )
         check_rank(self.rank, vocabulary.sizes)
-        federation.ask(TRIPSite.agree, sent.Agreed(vocabulary.codes, fewest, int(self.cap or 0)))
+        federation.ask(TRIPSite.agree, sent.Agreed(vocabulary.codes, int(self.cap or 0)))
         return vocabulary
 
     def _start(self, federation: Federation, vocabulary: Vocabulary, sizes: Sizes) -> sent.Draw:
@@ -173,10 +179,12 @@ class TRIP(PhenotypeModel):
             before = rounds.state
             penalty = penalty_of_round(start.penalty, self.growth, number)
             terms = federation.sum(TRIPSite.fit_near_consensus, sent.Draw(before.factors, penalty))
-            factors = agree_on_factors(
+            agreed = agree_on_factors(
                 terms.factors, terms.multipliers, terms.sites, penalty, nonnegative=self.nonnegative
             )
-            mean = {mode: total / terms.sites for mode, total in terms.factors.items()}
+            # In the order of the agreed codes: a masked sum has its modes in alphabetical order.
+            factors = {mode: agreed[mode] for mode in before.factors}
+            mean = {mode: terms.factors[mode] / terms.sites for mode in factors}
             rounds.state = sent.Consensus(factors)
             rounds.record(
                 change=relative_change(factors, before.factors), gap=relative_change(mean, factors), penalty=penalty

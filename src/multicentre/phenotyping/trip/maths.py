@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from multicentre.phenotyping.kernels.inner import hadamard_gram
-from multicentre.phenotyping.kernels.memberships import common_columns, fit_memberships
+from multicentre.phenotyping.kernels.memberships import fit_memberships
 from multicentre.phenotyping.kernels.mttkrp import mttkrp
 from multicentre.phenotyping.kernels.sparse import Floats, SparseTensor
 
@@ -50,14 +50,11 @@ class How:
         Memberships are fitted within A >= 0.
     n_sweeps : int
         Sweeps of coordinate descent for them.
-    fewest : int, default 0
-        Phenotypes that fewer patients have are left out.
     """
 
     distinct: float
     nonnegative: bool
     n_sweeps: int
-    fewest: int = 0
 
 
 def penalty_of_round(first: float, growth: float, number: int) -> float:
@@ -135,7 +132,6 @@ def update_site(tensor: SparseTensor, local: Local, consensus: Sequence[Floats],
     memberships = fit_memberships(
         tensor, factors, local.memberships, n_sweeps=how.n_sweeps, nonnegative=how.nonnegative
     )
-    memberships, _ = common_columns(memberships, how.fewest)
     identity = np.eye(memberships.shape[1])
     multipliers = []
     for n, (target, multiplier) in enumerate(zip(consensus, local.multipliers, strict=True)):

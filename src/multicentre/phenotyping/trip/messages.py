@@ -20,7 +20,6 @@ class Agreed(Message):
     """The codes that the sites agreed on, and the largest count."""
 
     codes: dict[str, tuple[str, ...]] = texts("agreed codes of every mode", keyed=True)
-    fewest: int = count("patients below which a code is left out at the site; 0 keeps all", unit="patients")
     cap: int = count("higher counts are set to this; 0 leaves them")
 
 

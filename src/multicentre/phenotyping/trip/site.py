@@ -15,7 +15,7 @@ from multicentre.federation.messages import Message
 from multicentre.federation.steps import Acknowledgement, step
 from multicentre.phenotyping.agreement import TensorPart, prepare_tensor
 from multicentre.phenotyping.fitted.sums import FitSums, sum_fit
-from multicentre.phenotyping.kernels.memberships import common_columns, fit_memberships
+from multicentre.phenotyping.kernels.memberships import fit_memberships
 from multicentre.phenotyping.kernels.sparse import SparseTensor
 from multicentre.phenotyping.trip import messages as sent
 from multicentre.phenotyping.trip.maths import How, Local, update_site
@@ -33,7 +33,6 @@ class TRIPSite(TensorPart):
         nothing = {mode: np.zeros((len(names), 0)) for mode, names in ask.codes.items()}
         memory = sent.SiteMemory(
             ask.codes,
-            ask.fewest,
             cap=ask.cap,
             distinct=0.0,
             nonnegative=True,
@@ -68,13 +67,12 @@ class TRIPSite(TensorPart):
             Local(own.memberships, list(own.factors.values()), list(own.multipliers.values())),
             [ask.factors[mode] for mode in own.codes],
             ask.penalty,
-            How(own.distinct, own.nonnegative, own.n_sweeps, own.fewest),
+            How(own.distinct, own.nonnegative, own.n_sweeps),
         )
         factors = dict(zip(own.codes, found.factors, strict=True))
         multipliers = dict(zip(own.codes, found.multipliers, strict=True))
         self.state = dataclasses.replace(own, factors=factors, multipliers=multipliers, memberships=found.memberships)
-        _, behind = common_columns(found.memberships, 0)
-        return sent.LocalTerms(factors, multipliers, sites=1, patients=min(behind, self.behind))
+        return sent.LocalTerms(factors, multipliers, sites=1, patients=self.behind_sums(found.memberships))
 
     @step(releases=FitSums, when="at the end", summed=True)
     def sum_errors(self, ask: sent.Final) -> FitSums:

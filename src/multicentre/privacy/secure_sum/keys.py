@@ -14,12 +14,12 @@ threshold, and put a question to one site that it does not put to the others.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from multicentre.federation.engine import Call, Mask
 from multicentre.federation.errors import ConfigurationError, RefusedByPolicy
 from multicentre.federation.steps import Acknowledgement, SitePart, step
-from multicentre.privacy.secure_sum.agreement import Agreement
+from multicentre.privacy.secure_sum.agreement import Agreement, ChainedAgreement
 from multicentre.privacy.secure_sum.identity import Identity
 from multicentre.privacy.secure_sum.messages import (
     Advertisement,
@@ -35,9 +35,13 @@ from multicentre.privacy.secure_sum.messages import (
     Unmasking,
     question_of,
 )
+from multicentre.privacy.secure_sum.recoverable import RecoverableAgreement
 from multicentre.privacy.secure_sum.streams import Sign
 
+# Bounds the keys and shares that a site makes in advance where losses are tolerated. Elsewhere, new keys after so many
+# sums end what somebody can read who got hold of a site's memory.
 MOST_SUMS = 1024
+K = TypeVar("K", bound=Agreement)
 
 
 class MaskingKeys(SitePart):
@@ -72,36 +76,36 @@ class MaskingKeys(SitePart):
 
     @step(releases=Advertisement)
     def advertise(self, ask: Invitation) -> Advertisement:
-        """Make keys for a batch of sums and publish their public halves; earlier keys are forgotten."""
+        """Make keys for a batch of sums and publish their public halves; earlier keys are erased."""
         self._check_sites(ask)
         self._check_threshold(ask)
         self._seen.add(ask.agreement)
-        self._agreement = Agreement(ask, self.site)
+        self._agreement = (RecoverableAgreement if ask.recovers else ChainedAgreement)(ask, self.site)
         return self._agreement.advertise(self._identity)
 
     @step(releases=Acknowledgement)
     def agree(self, ask: Advertisements) -> Acknowledgement:
         """Take in the peers' public keys, where sums need every site."""
-        self._open(ask.agreement, recovers=False).take_keys(ask, self._peers)
+        self._open(ask.agreement, ChainedAgreement).take_keys(ask, self._peers)
         return Acknowledgement()
 
     @step(releases=Boxes)
     def share(self, ask: Advertisements) -> Boxes:
         """Take in the peers' public keys and give every peer its shares of this site's seeds, encrypted."""
-        agreement = self._open(ask.agreement, recovers=True)
+        agreement = self._open(ask.agreement, RecoverableAgreement)
         agreement.take_keys(ask, self._peers)
         return agreement.share()
 
     @step(releases=Acknowledgement)
     def accept(self, ask: BoxesFor) -> Acknowledgement:
         """Take in this site's shares of the peers' seeds."""
-        self._open(ask.agreement, recovers=True).accept(ask)
+        self._open(ask.agreement, RecoverableAgreement).accept(ask)
         return Acknowledgement()
 
     @step(releases=Confirmed)
     def confirm(self, ask: Confirming) -> Confirmed:
         """Sign the list of sites whose values are in a sum; this site signs one list for each sum, and no other."""
-        return self._open(ask.agreement, recovers=True).confirm(ask, self._identity)
+        return self._open(ask.agreement, RecoverableAgreement).confirm(ask, self._identity)
 
     @step(releases=Unmasked)
     def unmask(self, ask: Unmasking) -> Unmasked:
@@ -109,7 +113,7 @@ class MaskingKeys(SitePart):
 
         For each site that is not on the list it gives its share of that site's key of this sum as well.
         """
-        return self._open(ask.agreement, recovers=True).unmask(ask)
+        return self._open(ask.agreement, RecoverableAgreement).unmask(ask)
 
     @step(releases=Recovered)
     def recover_own(self, ask: Recovering) -> Recovered:
@@ -117,7 +121,7 @@ class MaskingKeys(SitePart):
 
         After shares of any kind were given, the sites agree on new keys before the next sum.
         """
-        return self._open(ask.agreement, recovers=True).recover_own(ask)
+        return self._open(ask.agreement, RecoverableAgreement).recover_own(ask)
 
     def check(self, call: Call) -> None:
         """Check, before anything is computed, that masks for a call are there; see :meth:`masks` for errors."""
@@ -135,21 +139,21 @@ class MaskingKeys(SitePart):
             The masks of this number were used before, or are beyond the agreement.
         """
         agreement, mask = self._fitting(call)
-        return agreement.masks(mask.number, call.step.name, question_of(call.ask, call.noise))
+        return agreement.masks(mask.number, call.step.name, question_of(call.ask, call.noise, counted=mask.counted))
 
     def _fitting(self, call: Call) -> tuple[Agreement, Mask]:
         agreement, mask = self._agreement, call.mask
         if agreement is not None and mask is not None and agreement.is_ready:
             terms = agreement.terms
-            agreed = Mask(terms.agreement, mask.number, terms.threshold, terms.n_colluding)
-            known = (terms.study, terms.session, sorted(terms.sites))
-            if agreed == mask and known == (call.study, call.session, sorted(call.peers)):
+            known = (terms.study, terms.session, terms.agreement, terms.threshold, terms.n_colluding)
+            told = (call.study, call.session, mask.agreement, mask.threshold, mask.colluding)
+            if known == told and sorted(terms.sites) == sorted(call.peers):
                 return agreement, mask
         raise ConfigurationError("keys were not agreed with the sites of this sum", where=call.step.name)
 
-    def _open(self, name: str, *, recovers: bool) -> Agreement:
+    def _open(self, name: str, kind: type[K]) -> K:
         agreement = self._agreement
-        if agreement is None or agreement.terms.agreement != name or agreement.terms.recovers != recovers:
+        if not isinstance(agreement, kind) or agreement.terms.agreement != name:
             raise ConfigurationError("there is no such agreement of keys", where="secure_sum", mend="Agree anew.")
         return agreement
 

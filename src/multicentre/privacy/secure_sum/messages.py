@@ -18,12 +18,12 @@ from multicentre.federation.wire import encode
 Bytes = NDArray[np.uint8]
 
 
-def question_of(ask: Message, noise: Noise | None) -> str:
-    """Return a digest of what sites are asked and of the noise that they are to add.
+def question_of(ask: Message, noise: Noise | None, *, counted: bool = False) -> str:
+    """Return a digest of what sites are asked, of the noise that they are to add, and of whether patients are counted.
 
     It is part of the masks: those of sites that were asked different things do not cancel, and the sum cannot be read.
     """
-    terms = None if noise is None else [noise.mechanism, sorted(noise.multipliers.items())]
+    terms = [counted, None if noise is None else [noise.mechanism, sorted(noise.multipliers.items())]]
     return hashlib.sha256(json.dumps(terms).encode() + b"\n" + encode(ask)).hexdigest()
 
 
@@ -43,6 +43,15 @@ class Invitation(Message):
     def recovers(self) -> bool:
         """Whether sums outlive the loss of a site."""
         return self.threshold < len(self.sites)
+
+    @property
+    def n_keys(self) -> int:
+        """Public keys per site besides that of the channel: one per sum where sums outlive losses, none otherwise."""
+        return self.n_sums if self.recovers else 0
+
+    def label_of_keys(self) -> tuple[str | int, ...]:
+        """Return what distinguishes the keys of this agreement from those of all others."""
+        return (self.study, self.session, self.agreement)
 
     def label(self, number: int, step: str, question: str) -> tuple[str | int, ...]:
         """Return what tells the masks of one sum from all others; see :func:`question_of`."""
@@ -65,8 +74,8 @@ class Advertisement(Release):
     """A site's public keys of one agreement."""
 
     concerns_patients: ClassVar[bool] = False
-    channel: Bytes = array("public key for shares on their way (X25519)", (32,), dtype="u1")
-    keys: Bytes = array("public key of each sum (X25519)", ("b", 32), dtype="u1")
+    channel: Bytes = array("public key of the site in this agreement (X25519)", (32,), dtype="u1")
+    keys: Bytes = array("public key of each sum (X25519), where losses are tolerated", ("b", 32), dtype="u1")
     checks: Bytes = array("hash of the seed of the site's own mask of each sum", ("b", 16), dtype="u1")
     signature: Bytes = array("the site's signature of terms and keys (Ed25519)", (64,), dtype="u1")
 
@@ -76,7 +85,7 @@ class Advertisements(Message):
     """The public keys of all sites of an agreement, in its order of sites."""
 
     agreement: str = text("name of the agreement")
-    channels: Bytes = array("public keys for shares on their way", ("n", 32), dtype="u1")
+    channels: Bytes = array("public keys of the sites", ("n", 32), dtype="u1")
     keys: Bytes = array("public keys of each sum", ("n", "b", 32), dtype="u1")
     checks: Bytes = array("hashes of the seeds of own masks", ("n", "b", 16), dtype="u1")
     signatures: Bytes = array("signatures", ("n", 64), dtype="u1")

@@ -77,6 +77,7 @@ class MaskingSeal:
         assert isinstance(keys, MaskingKeys)
         streams = keys.masks(call)
         grids = plan_grids(type(release), len(call.peers), call.noise)
-        vector, layout = encode_release(release, grids, call.step.name)
+        counted = call.mask is not None and call.mask.counted
+        vector, layout = encode_release(release, grids, call.step.name, counted=counted)
         add_streams(vector, streams)
         return Masked(vector, layout)

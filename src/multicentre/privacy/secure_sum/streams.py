@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import json
 from collections.abc import Sequence
 from typing import Literal
@@ -9,8 +10,7 @@ from typing import Literal
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from multicentre.federation.errors import IntegrityError
 from multicentre.privacy.secure_sum.ring import Ring
@@ -19,8 +19,13 @@ SEED_BYTES = 16
 Sign = Literal[1, -1]
 Label = tuple[str | int, ...]
 _CHUNK = 2**15
+# Above this length the cost per number outweighs that of starting a cipher.
+_SHORT = 2**12
 _ZEROS = memoryview(bytes(8 * _CHUNK))
-_NONCE = bytes(16)
+_NO_SALT = bytes(32)
+_NONCE = bytes(12)
+# The bare cipher takes block number (little endian) and nonce as one; ChaCha20-Poly1305 keeps block 0 for itself.
+_BLOCK_1 = (1).to_bytes(4, "little") + _NONCE
 
 
 def derive(secret: bytes, *label: str | int, n_bytes: int = 32) -> bytes:
@@ -33,14 +38,27 @@ def derive(secret: bytes, *label: str | int, n_bytes: int = 32) -> bytes:
     *label : str or int
         What the key is for.
     n_bytes : int
+        At most 32.
 
     Examples
     --------
     >>> derive(bytes(16), "one purpose") == derive(bytes(16), "another")
     False
     """
+    # HKDF-SHA256 without salt and for one block, which the standard library does five times faster than cryptography.
     info = json.dumps(["multicentre secure sum", *label]).encode()
-    return HKDF(algorithm=SHA256(), length=n_bytes, salt=None, info=info).derive(secret)
+    extracted = hmac.digest(_NO_SALT, secret, "sha256")
+    return hmac.digest(extracted, info + b"\x01", "sha256")[:n_bytes]
+
+
+def text_of(label: Label) -> bytes:
+    """Return a label as bytes; different labels give different bytes."""
+    return json.dumps(label).encode()
+
+
+def sign_of(site: str, peer: str) -> Sign:
+    """Return the sign by which `site` adds the stream that it shares with `peer`; the peer's is the opposite."""
+    return 1 if site < peer else -1
 
 
 def key_pair(seed: bytes) -> X25519PrivateKey:
@@ -87,7 +105,7 @@ def pair_mask(private: X25519PrivateKey, public: bytes, site: str, peer: str, la
     >>> mine[0] == theirs[0], mine[1], theirs[1]
     (True, 1, -1)
     """
-    return derive(exchange(private, public, peer), "pair mask", *label), 1 if site < peer else -1
+    return derive(exchange(private, public, peer), "pair mask", *label), sign_of(site, peer)
 
 
 def own_mask(seed: bytes, label: Label) -> bytes:
@@ -131,11 +149,13 @@ def check_of(seed: bytes) -> bytes:
 
 
 def add_streams(vector: Ring, streams: Sequence[tuple[bytes, Sign]]) -> None:
-    """Add to (+1) or take from (-1) a vector, in place, the stream of each 32-byte key. Each key serves once.
+    """Add to (+1) or subtract from (-1) a vector, in place, the stream of each 32-byte key. Each key serves once.
 
     Notes
     -----
-    Streams pass through one buffer of 256 KiB, so that no stream is ever held whole.
+    A stream is ChaCha20 with a nonce of zeros, from block 1. A short one comes from ChaCha20-Poly1305, which starts
+    three times faster than the bare cipher and appends a tag that is not used. Long ones pass through one buffer of
+    256 KiB, so that no stream is ever held whole.
 
     Examples
     --------
@@ -145,8 +165,18 @@ def add_streams(vector: Ring, streams: Sequence[tuple[bytes, Sign]]) -> None:
     >>> vector.tolist()
     [0, 1, 2]
     """
-    ciphers = [(Cipher(algorithms.ChaCha20(key, _NONCE), mode=None).encryptor(), sign) for key, sign in streams]
-    buffer = bytearray(8 * min(_CHUNK, len(vector)))
+    if len(vector) > _SHORT:
+        _add_in_chunks(vector, streams)
+        return
+    zeros = _ZEROS[: 8 * len(vector)]
+    for key, sign in streams:
+        stream = np.frombuffer(ChaCha20Poly1305(key).encrypt(_NONCE, zeros, None), "<u8", len(vector))
+        (np.add if sign > 0 else np.subtract)(vector, stream, out=vector)
+
+
+def _add_in_chunks(vector: Ring, streams: Sequence[tuple[bytes, Sign]]) -> None:
+    ciphers = [(Cipher(algorithms.ChaCha20(key, _BLOCK_1), mode=None).encryptor(), sign) for key, sign in streams]
+    buffer = bytearray(8 * _CHUNK)
     view, numbers = memoryview(buffer), np.frombuffer(buffer, dtype="<u8")
     for start in range(0, len(vector), _CHUNK):
         part = vector[start : start + _CHUNK]

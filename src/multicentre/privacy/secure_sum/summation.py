@@ -1,9 +1,10 @@
 """The coordinator's side of masked sums.
 
-A batch of sums begins with an agreement: sites advertise signed public keys (one exchange) and either agree on them
-(one exchange; every site is needed) or share the seeds of their keys among each other (two exchanges; losses are
-tolerated). Each sum is one exchange. Where losses are tolerated, two more unmask it: sites sign whose values are in it,
-and give what takes the masks off; a further one replaces what sites that were lost in between had to give.
+Sums begin with an agreement: sites advertise signed public keys (one exchange) and either agree on them (one exchange;
+every site is needed, and one agreement serves 1,024 sums) or share the seeds of their keys among each other (two
+exchanges; losses are tolerated, and an agreement serves a batch of sums). Each sum is one exchange. Where losses are
+tolerated, two more unmask it: sites sign whose values are in it, and give what takes the masks off; a further one
+replaces what sites that were lost in between had to give.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ from multicentre.federation.coordinator import Federation
 from multicentre.federation.engine import Mask, Protection
 from multicentre.federation.errors import ConfigurationError, MessageError, QuorumLost
 from multicentre.federation.messages import Message
-from multicentre.federation.noise import Noise, Plan
+from multicentre.federation.noise import Plan
 from multicentre.federation.steps import R, Release, SitePart, Step
-from multicentre.privacy.secure_sum.keys import MaskingKeys
+from multicentre.federation.totals import check_behind
+from multicentre.privacy.secure_sum.keys import MOST_SUMS, MaskingKeys
 from multicentre.privacy.secure_sum.layout import decode_release
 from multicentre.privacy.secure_sum.messages import (
     Advertisement,
@@ -67,8 +69,9 @@ class MaskedSummation:
     Parameters
     ----------
     n_sums : int, default 16
-        Sums of a fit's first agreement. Each further one is for three times as many as there were so far, at most 256:
-        a fit of hundreds of sums agrees a few times, a short one makes few keys in vain.
+        Where losses are tolerated: number of sums of a fit's first agreement. Each further one is for three times as
+        many as there were so far, at most 256: a fit of hundreds of sums agrees a few times, a short one makes few keys
+        in vain.
     n_colluding : int, default 0
         So many of the sites may show the coordinator what they hold.
 
@@ -108,23 +111,28 @@ class MaskedSummation:
         QuorumLost
             Fewer sites are left than the sum needs, at whichever exchange; nothing of it can be read.
         IntegrityError
-            A site's keys, signature, seed or shares are not what they have to be.
+            A site's keys, signature, seed or shares are not what they have to be, or the masks do not cancel.
+        DisclosureRefused
+            Fewer patients stand behind the sum than the policy of a site wants behind a total.
         """
         agreed = self._agreement(federation)
         terms, number = agreed.terms, agreed.spent
         agreed.spent += 1
-        answers = federation.collect(step, ask, mask=_mask(terms, number))
+        counted = federation.holds_totals(step)
+        answers = federation.collect(step, ask, mask=_mask(terms, number, counted=counted))
         survivors = tuple(answers)
         _check_enough(terms, survivors, "answered")
         agreed.summed = len(survivors)
         total, layout = _added(answers, step)
-        noise = _noise(federation, step)
+        noise = federation.noise_of(step)
         if terms.recovers:
-            label = terms.label(number, step.name, question_of(ask, noise))
+            label = terms.label(number, step.name, question_of(ask, noise, counted=counted))
             told = _unmasked(federation, terms, number, survivors)
             remove_masks(total, terms, agreed.public, label, told)
         grids = plan_grids(step.releases, len(terms.sites), noise)
-        return decode_release(step.releases, total, layout, grids)
+        release, behind = decode_release(step.releases, total, layout, grids, counted=counted)
+        check_behind(step.releases, behind, federation.least_in_total)
+        return release
 
     def noise_spread(self, federation: Federation) -> float:
         """Each site's share is made so that those of the fewest honest sites suffice; the others' come on top."""
@@ -142,8 +150,7 @@ class MaskedSummation:
         return agreed
 
     def _agree(self, federation: Federation, taken: int) -> Agreed | None:
-        n_sums = max(self._n_sums, min(GROWTH * taken, MOST_AT_ONCE))
-        terms = self._terms(federation, n_sums)
+        terms = self._terms(federation, taken)
         answers = federation.collect(MaskingKeys.advertise, terms)
         if tuple(answers) != terms.sites:
             return None
@@ -156,7 +163,7 @@ class MaskedSummation:
             federation.collect(MaskingKeys.accept, _delivered(terms, boxes))
         return Agreed(terms, public, taken)
 
-    def _terms(self, federation: Federation, n_sums: int) -> Invitation:
+    def _terms(self, federation: Federation, taken: int) -> Invitation:
         sites = federation.sites
         if len(sites) < 2:
             raise QuorumLost(
@@ -165,17 +172,18 @@ class MaskedSummation:
                 mend="Bring the others back and resume the run.",
             )
         threshold = min(max(federation.needed, (len(sites) + self._n_colluding) // 2 + 1), len(sites))
+        n_sums = max(self._n_sums, min(GROWTH * taken, MOST_AT_ONCE)) if threshold < len(sites) else MOST_SUMS
         name = secrets.token_hex(8)
         return Invitation(federation.terms.study, federation.session, name, sites, threshold, n_sums, self._n_colluding)
 
 
-def _mask(terms: Invitation, number: int) -> Mask:
-    return Mask(terms.agreement, number, terms.threshold, terms.n_colluding)
+def _mask(terms: Invitation, number: int, *, counted: bool = False) -> Mask:
+    return Mask(terms.agreement, number, terms.threshold, terms.n_colluding, counted)
 
 
 def _stacked(terms: Invitation, answers: Mapping[str, Advertisement]) -> Advertisements:
     for site, answer in answers.items():
-        if answer.keys.shape[0] != terms.n_sums:
+        if answer.keys.shape[0] != terms.n_keys:
             raise MessageError("there is not one key for each sum", where=site)
     columns = [[getattr(a, name) for a in answers.values()] for name in ("channel", "keys", "checks", "signature")]
     return Advertisements(terms.agreement, *(np.stack(column) for column in columns))
@@ -227,7 +235,3 @@ def _check_enough(terms: Invitation, sites: tuple[str, ...], did: str) -> None:
             where=", ".join(site for site in terms.sites if site not in sites),
             mend="Bring the sites back and resume the run.",
         )
-
-
-def _noise(federation: Federation, step: Step[Any, Any, Any]) -> Noise | None:
-    return federation.plan.noise_of(step, 0) if federation.plan else None

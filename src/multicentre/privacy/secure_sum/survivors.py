@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import islice
 
-from multicentre.federation.errors import IntegrityError, MessageError, RefusedByPolicy
+from multicentre.federation.errors import IntegrityError, MessageError, ProtocolRefused
 from multicentre.privacy.secure_sum.identity import Identity, verify
 from multicentre.privacy.secure_sum.messages import Confirming, Invitation, Recovering, Unmasking
 
@@ -52,7 +52,7 @@ class SurvivorLists:
 
         Raises
         ------
-        RefusedByPolicy
+        ProtocolRefused
             The site did not answer this sum, or signed a list of it before; or the survivors are too few, not of this
             agreement, or without this site.
         """
@@ -66,7 +66,7 @@ class SurvivorLists:
 
         Raises
         ------
-        RefusedByPolicy
+        ProtocolRefused
             The site signed no list of this sum, or unmasked it before.
         MessageError
             There is not one place for the signature of each site.
@@ -74,7 +74,7 @@ class SurvivorLists:
             Too few of the signatures are of this list, this sum, these keys, and of the site in whose place they are.
         """
         if told.number not in self._signed:
-            raise RefusedByPolicy(
+            raise ProtocolRefused(
                 "no list was signed for this sum, or it was unmasked before", where="unmask", mend=MEND
             )
         if told.signatures.shape != (len(self._terms.sites), 64):
@@ -93,16 +93,16 @@ class SurvivorLists:
 
         Raises
         ------
-        RefusedByPolicy
+        ProtocolRefused
             It is not so.
         """
         survivors = self._unmasked.get(told.number)
         if survivors is None:
-            raise RefusedByPolicy(
+            raise ProtocolRefused(
                 "this sum was not unmasked here, or shares were given", where="recover_own", mend=MEND
             )
         if not told.lost or not set(told.lost) <= set(survivors):
-            raise RefusedByPolicy("the sites named are not on the list of survivors", where="recover_own", mend=MEND)
+            raise ProtocolRefused("the sites named are not on the list of survivors", where="recover_own", mend=MEND)
 
     def end_with(self, number: int | None) -> None:
         """Forget all lists, but that of one unmasked sum: nothing else of the agreement is answered any more."""
@@ -120,7 +120,7 @@ class SurvivorLists:
         }
         for reason, holds in reasons.items():
             if holds:
-                raise RefusedByPolicy(reason, where="confirm", mend=MEND)
+                raise ProtocolRefused(reason, where="confirm", mend=MEND)
 
     def _has_enough(self, told: Unmasking) -> bool:
         survivors = self._signed[told.number]

@@ -26,7 +26,7 @@ def assess_as_the_authors(fitted: SurvivalEstimator, test: SurvivalData) -> dict
     drawn straight between the times of a model.
     """
     times = np.unique(test.time)[:-1]
-    rows = fitted._rows(test)
+    rows = fitted.filled(test)
     curves = between(fitted.model_, rows, times)
     happened = test.event == 1
     return {

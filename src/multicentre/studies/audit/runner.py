@@ -16,6 +16,8 @@ from multicentre.federation.progress import Listener, Silence
 from multicentre.federation.terms import Quorum
 from multicentre.privacy.accounting import Spent
 from multicentre.privacy.budget import cost_of
+from multicentre.privacy.guarantee import Guarantee
+from multicentre.privacy.people import ONE_RECORD, people_of
 from multicentre.privacy.policy import Policy, unknown_key
 from multicentre.privacy.statement import guarantee_of_plan
 from multicentre.studies.audit.bench import Bench, hear
@@ -78,8 +80,9 @@ def audit_study(
         estimator,
         data,
         policy=study.policies,
-        secure_sum=study.privacy.secure_sum,
+        secure_sum=study.masked,
         quorum=study.run.quorum,
+        one_row_per_patient=study.data.one_row_per_patient,
         site=site,
         runs=runs,
         seed=seed,
@@ -92,8 +95,9 @@ def audit(
     sites: Mapping[str, Any],
     *,
     policy: Mapping[str, Policy] | Policy | None = None,
-    secure_sum: bool = False,
+    secure_sum: bool = True,
     quorum: Quorum = "all",
+    one_row_per_patient: bool = False,
     site: str | None = None,
     runs: int = RUNS,
     confidence: float = 0.95,
@@ -111,10 +115,12 @@ def audit(
     policy : Policy or mapping, optional
         As for ``Federation.in_process``. Budgets are set aside: the audit neither asks nor charges any account, since
         nothing of its fits leaves this process.
-    secure_sum : bool, default False
+    secure_sum : bool, default True
         The attacker sees masked sums, not single sites' answers.
     quorum : "all" or int, default "all"
         As for ``Federation.in_process``: of how many sites the noise must suffice.
+    one_row_per_patient : bool, default False
+        As for ``Federation.in_process``; where nothing says whose the records are, the promise is one to a record.
     site : str, optional
         Where the canary is put; by default the site with the fewest patients.
     runs : int, at least 10, default 500
@@ -134,7 +140,8 @@ def audit(
     Raises
     ------
     ConfigurationError
-        The method is not differentially private, or an argument is unfit.
+        The method is not differentially private, an argument is unfit, or a patient has several records: the canary has
+        one.
 
     Notes
     -----
@@ -157,12 +164,20 @@ def audit(
     _check(runs, confidence)
     data, policies = _prepared(sites, policy)
     place = _chosen_site(data, site)
-    options: dict[str, Any] = {"policy": policies, "secure_sum": secure_sum, "quorum": quorum, "study": "audit"}
+    _check_one_record(data)
+    options: dict[str, Any] = {
+        "policy": policies,
+        "secure_sum": secure_sum,
+        "quorum": quorum,
+        "study": "audit",
+        "one_row_per_patient": one_row_per_patient,
+    }
     with warnings.catch_warnings(), Recording.in_process(data, **options) as without:
         warnings.simplefilter("ignore")  # of a fit's quality, a thousand times
         probe = hear(estimator, without, place)
         canary = choose_canary(plan, data, place, probe, seed)
-        result = _result(plan, canary, without.protection, runs, confidence)
+        guarantee = guarantee_of_plan(plan, without.protection, counted=without.terms.counted)
+        result = _result(plan, canary, guarantee, without.protection, runs, confidence)
         if canary.exceeds:
             return result
         witness = Witness(plan, place, data, canary.exposed)
@@ -176,10 +191,12 @@ def audit(
     return dataclasses.replace(result, sensitivity_ratio=ratio, field=field, scores=scores)
 
 
-def _result(plan: Plan, canary: Canary, protection: Protection, runs: int, confidence: float) -> AuditResult:
+def _result(
+    plan: Plan, canary: Canary, guarantee: Guarantee, protection: Protection, runs: int, confidence: float
+) -> AuditResult:
     cost = sum((cost_of(planned.noise, planned.times) for planned in plan.releases), start=Spent())
     return AuditResult(
-        guarantee=guarantee_of_plan(plan, protection),
+        guarantee=guarantee,
         protection=protection,
         site=canary.site,
         canary=canary.kind,
@@ -222,6 +239,15 @@ def _prepared(
         for name, held in sites.items()
     }
     return data, {name: dataclasses.replace(given[name], epsilon=None, account=None) for name in sites}
+
+
+def _check_one_record(data: Mapping[str, Any]) -> None:
+    """Refuse data in which a patient has several records: the canary is one record, and no patient of that kind."""
+    several = [name for name, held in data.items() if people_of(held).most_records > 1]
+    if several:
+        raise ConfigurationError(
+            "a patient must have one record, as the canary has; got several", where=", ".join(several), mend=ONE_RECORD
+        )
 
 
 def _chosen_site(data: Mapping[str, Any], site: str | None) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.assembly import Federation
+from multicentre.federation.coordinator import Answers
 from multicentre.federation.engine import Mask
 from multicentre.federation.messages import Declaration, Message, place
 from multicentre.federation.noise import Mechanism, Noise, Plan
@@ -86,7 +87,7 @@ class Recording(Federation):
         mask: Mask | None = None,
         to: Sequence[str] | None = None,
         willing: bool = False,
-    ) -> dict[str, R]:
+    ) -> Answers[R]:
         """Return the sites' answers, and keep the watched site's unless it is masked."""
         asked = self.sites if to is None else tuple(to)
         answers = super().collect(step, ask, mask=mask, to=to, willing=willing)

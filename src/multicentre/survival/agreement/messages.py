@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.federation.errors import MessageError
-from multicentre.federation.messages import Message, array, count, flag, number, text, texts
+from multicentre.federation.messages import Message, array, count, number, text, texts
 from multicentre.federation.steps import Release
 
 Floats = NDArray[np.float64]
@@ -25,6 +25,7 @@ class Columns(Release):
 
     columns: tuple[str, ...] = texts("names of the columns", public=True)
     units: tuple[str, ...] = texts("unit of the times", public=True)
+    levels: tuple[str, ...] = texts("declared levels of the categories, as name=level", public=True, default=())
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,6 @@ class Agreed(Message):
     columns: tuple[str, ...] = texts("names of the columns, in order")
     unit: str = text("unit of the times")
     cause: int = count("cause of the events that count")
-    masked: bool = flag("sums over sites are masked")
     n_patients: float = number("patients of all sites")
     n_events: float = number("events of all sites")
     times: Floats = array("times of the grid", ("K",))
@@ -117,6 +117,7 @@ class Agreed(Message):
     spread: Floats = array("standard deviation of every column, 1 for a constant one", ("d",))
     edges: Floats = array("thresholds between the bins of the columns, column by column", ("q",))
     first: NDArray[np.int64] = array("place of every column's first threshold, and the end", ("e",), dtype="i8")
+    levels: tuple[str, ...] = texts("declared levels of the categories, as name=level", default=())
 
     def check(self, n_columns: int) -> None:
         """Raise MessageError unless scales and thresholds fit so many columns, and the grid increases.

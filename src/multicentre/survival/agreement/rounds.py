@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from multicentre.data.schema import check_columns
+from multicentre.data.tabular import indicators_of
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import DataError, SchemaMismatch
 from multicentre.federation.messages import Nothing
+from multicentre.missing import GAP_STEPS, Missing, MissingValues, handle_missing
 from multicentre.survival.agreement import messages as sent
 from multicentre.survival.agreement.site import SurvivalPart
 from multicentre.survival.agreement.sketch import bin_edges, column_edges, event_grid, horizon_of, rounded
@@ -47,8 +51,33 @@ class Needs:
     cause: int = 1
 
 
-def agree(federation: Federation, part: type[SurvivalPart], needs: Needs) -> sent.Agreed:
+def agree(
+    federation: Federation,
+    part: type[SurvivalPart],
+    needs: Needs,
+    missing: Missing,
+    *,
+    counted: Callable[[sent.Columns], Sequence[str]] = lambda described: described.columns,
+    marked: Sequence[str] | None = None,
+) -> tuple[sent.Agreed, MissingValues]:
     """Agree on what a method needs; every site remembers it.
+
+    Parameters
+    ----------
+    federation : Federation
+    part : type
+        The method's site part.
+    needs : Needs
+    missing : {"complete", "indicator", "mean"}
+        How missing entries are handled.
+    counted : callable, optional
+        From the sites' columns to those in which a missing entry counts; all by default.
+    marked : sequence of str, optional
+        See :func:`multicentre.missing.handle_missing`.
+
+    Returns
+    -------
+    tuple of Agreed and MissingValues
 
     Raises
     ------
@@ -57,7 +86,15 @@ def agree(federation: Federation, part: type[SurvivalPart], needs: Needs) -> sen
     DataError
         No site has an event, or a column is empty at all of them.
     """
-    return federation.once("agreed", sent.Agreed, lambda: _settle(federation, part, needs))
+    described = federation.once("described", sent.Columns, lambda: _describe(federation, part))
+    gaps = handle_missing(federation, part, counted(described), described.levels, missing, marked=marked)
+    flagged = gaps.incomplete_columns if marked is None else marked
+    added = indicators_of(flagged) if missing == "indicator" else ()
+    columns = (*described.columns, *added)
+    agreed = federation.once(
+        "agreed", sent.Agreed, lambda: _settle(federation, part, needs, replace(described, columns=columns))
+    )
+    return agreed, gaps
 
 
 def steps_of_agreement(needs: Needs) -> frozenset[str]:
@@ -66,10 +103,10 @@ def steps_of_agreement(needs: Needs) -> frozenset[str]:
     Examples
     --------
     >>> sorted(steps_of_agreement(Needs()))
-    ['agree', 'compare_units', 'count_times', 'describe']
+    ['add_indicators', 'agree', 'compare_units', 'count_gaps', 'count_times', 'describe', 'handle_gaps', 'report_gaps']
     """
     counting = {"count_times", "compare_units"} if needs.times is None else {"sum_sizes", "sum_squares"}
-    steps = {"describe", "agree"} | counting
+    steps = {"describe", "agree"} | GAP_STEPS | counting
     if needs.exact:
         steps |= {"tell_times"}
     if needs.n_bins:
@@ -77,8 +114,8 @@ def steps_of_agreement(needs: Needs) -> frozenset[str]:
     return frozenset(steps)
 
 
-def _settle(federation: Federation, part: type[SurvivalPart], needs: Needs) -> sent.Agreed:
-    columns, unit = _describe(federation, part)
+def _settle(federation: Federation, part: type[SurvivalPart], needs: Needs, described: sent.Columns) -> sent.Agreed:
+    columns = described.columns
     of_cause = sent.OfCause(needs.cause)
     counts = None if needs.times is not None else federation.sum(part.count_times, of_cause)
     sizes = counts or federation.sum(part.sum_sizes, of_cause)
@@ -90,9 +127,8 @@ def _settle(federation: Federation, part: type[SurvivalPart], needs: Needs) -> s
     edges, first = _thresholds(federation, part, scale, needs.n_bins)
     agreed = sent.Agreed(
         columns,
-        unit,
+        described.units[0],
         needs.cause,
-        federation.protection == "masked",
         sizes.n_patients,
         sizes.n_events,
         _grid(federation, part, needs, counts),
@@ -100,12 +136,13 @@ def _settle(federation: Federation, part: type[SurvivalPart], needs: Needs) -> s
         scale.spread,
         edges,
         first,
+        levels=described.levels,
     )
     federation.ask(part.agree, agreed)
     return agreed
 
 
-def _describe(federation: Federation, part: type[SurvivalPart]) -> tuple[tuple[str, ...], str]:
+def _describe(federation: Federation, part: type[SurvivalPart]) -> sent.Columns:
     described = federation.ask(part.describe, Nothing())
     (first, answer), *others = described.items()
     for site, other in others:
@@ -115,11 +152,8 @@ def _describe(federation: Federation, part: type[SurvivalPart]) -> tuple[tuple[s
                 where=f"site {site}",
                 mend="Name the same unit everywhere, and convert the times to it.",
             )
-        if other.columns != answer.columns:
-            differing = sorted(set(other.columns) ^ set(answer.columns))
-            what = f"the columns differ from those of {first}: {', '.join(differing[:5]) or 'their order'}"
-            raise SchemaMismatch(what, where=f"site {site}", mend="Give every site the same columns in one order.")
-    return answer.columns, answer.units[0]
+        check_columns(f"site {site}", other, first, answer)
+    return answer
 
 
 def _check_sizes(sizes: sent.Sizes, columns: tuple[str, ...]) -> None:
@@ -127,8 +161,7 @@ def _check_sizes(sizes: sent.Sizes, columns: tuple[str, ...]) -> None:
         raise DataError(
             "no patient of any site has an event",
             where="event",
-            mend="Write 1 where the event happened, 0 where not. Unmasked, a site does not count the events of fewer "
-            "patients than its policy wants: ask for secure_sum=True.",
+            mend="Write 1 where the event happened, 0 where not.",
         )
     empty = [name for name, present in zip(columns, sizes.present, strict=True) if present < 0.5]
     if empty:

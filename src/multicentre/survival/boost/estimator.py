@@ -13,14 +13,17 @@ from numpy.typing import NDArray
 from multicentre.estimator import Arrays
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.steps import SitePart
-from multicentre.survival.agreement.rounds import Needs, agree, steps_of_agreement
+from multicentre.missing import Missing
+from multicentre.survival.agreement.rounds import Needs, steps_of_agreement
 from multicentre.survival.boost import messages as sent
 from multicentre.survival.boost.calibration import calibrate
+from multicentre.survival.boost.hypotheses import is_constant
 from multicentre.survival.boost.maths.losses import weighted_median
 from multicentre.survival.boost.plan import STEPS, Plan, make_plan
-from multicentre.survival.boost.rounds import Pass, boost, find_staying
+from multicentre.survival.boost.rounds import Pass, boost, find_staying, warn_of_dropped
 from multicentre.survival.boost.site import BoostSite
 from multicentre.survival.fitted import SurvivalEstimator
+from multicentre.survival.learners.travelling import warn_of_constant
 from multicentre.survival.models import Mixture, SurvivalModel
 from multicentre.survival.models.recalibrated import Recalibrated
 from multicentre.survival.times.curves import time_to_share
@@ -58,8 +61,8 @@ class FedSurvBoost(SurvivalEstimator):
         (of a censored patient: how much too early it is); or the integrated Brier score, weighted for censoring.
     norm : {"tau", "max"}, optional
         What counts as a loss of 1: the horizon (for Brier scores: 16), or the largest loss over all sites, which is
-        found by sums, digit by digit. In clear each site offers the loss that its policy's minimum of patients
-        reach, in place of its largest.
+        found via sums, digit by digit. It is that of one patient, so that a policy with a minimum refuses it
+        unmasked.
     learning_rate : float, optional
         Factor of the votes, above 0, at most 1.
     weight_cap : float, optional
@@ -83,6 +86,9 @@ class FedSurvBoost(SurvivalEstimator):
         Times of the grid, at most 256.
     horizon : float, optional
         Last time; by default the one by which 95 % of the follow-ups ended.
+    missing : {"mean", "indicator", "complete"}, default "mean"
+        What is done with missing entries: fill them with the sites' mean; fill and add a column that marks them; or
+        leave incomplete patients out. ``missing_`` counts them.
     random_state : int, default 0
         Seed of the sites' draws, which mix it with their own data.
 
@@ -99,11 +105,17 @@ class FedSurvBoost(SurvivalEstimator):
     recalibrated_ : bool
         Whether the curves were recalibrated.
 
+    Warns
+    -----
+    UserWarning
+        At least half of the learners in the model predict the same for every patient, or no site's own could be had.
+
     Notes
     -----
-    Sites' models leave in clear, as arrays: their leaves and curves rest on at least 15 patients (or the policy's
-    minimum), columns in which few patients differ are flat for them, and curves fall only at times of the grid at which
-    the minimum have an event, neighbours joined. The winner's name shows in which site's patients its model was fitted.
+    Sites' models leave unmasked, as arrays: their leaves and curves rest on at least 15 patients (or the policy's
+    minimum), columns in which few patients differ are constant for them, and curves fall only at times of the grid at
+    which the minimum have an event, neighbours grouped. The winner's name shows in which site's patients its model was
+    fitted.
     A coordinator who forged hypotheses could learn from differences of error sums; masked sums hide each site's part.
 
     References
@@ -123,7 +135,7 @@ class FedSurvBoost(SurvivalEstimator):
     >>> time = rng.exponential(np.exp(-X[:, 0]))
     >>> data = SurvivalData(X, time, np.ones(300))
     >>> sites = {name: data.take(np.arange(start, 300, 3)) for start, name in enumerate(["lyon", "oslo", "turin"])}
-    >>> federation = mc.Federation.in_process(sites, secure_sum=True)
+    >>> federation = mc.Federation.in_process(sites)
     >>> model = FedSurvBoost("cox", n_rounds=4, recalibrate=False).fit(federation)
     >>> len(model.votes_), model.score(data) > 0.7
     (4, True)
@@ -149,6 +161,7 @@ class FedSurvBoost(SurvivalEstimator):
         settings: Mapping[str, Any] | None = None,
         n_times: int = 64,
         horizon: float | None = None,
+        missing: Missing = "mean",
         random_state: int = 0,
     ) -> None:
         self.weak_learner = weak_learner
@@ -166,6 +179,7 @@ class FedSurvBoost(SurvivalEstimator):
         self.settings = settings
         self.n_times = n_times
         self.horizon = horizon
+        self.missing = missing
         self.random_state = random_state
 
     def asked_steps(self) -> frozenset[str]:
@@ -197,7 +211,9 @@ class FedSurvBoost(SurvivalEstimator):
         """
         if kind != "weighted_median":
             return super().predict_time(X, kind)
-        rows = self._rows(X)
+        return self._predicted(X, self._weighted_median)
+
+    def _weighted_median(self, rows: Floats) -> Floats:
         by_median = make_plan(self.get_params(deep=False)).loss == "median"
         times = [
             time_to_share(part.survival(rows), self.times_) if by_median else part.restricted_mean(rows)
@@ -219,13 +235,16 @@ class FedSurvBoost(SurvivalEstimator):
 
     def _fit(self, federation: Federation) -> None:
         plan = make_plan(self.get_params(deep=False))
-        self.agreed_ = agree(federation, BoostSite, self._needs(plan))
+        self.agreed_ = self._agree(federation, self._needs(plan))
         ones = np.ones(len(self.agreed_.times))
         staying = find_staying(federation, self.agreed_) if plan.needs_censoring else ones
         calibration = self._calibrate(federation, plan, staying) if plan.recalibrate else None
         n_folds = plan.n_folds if plan.patience is not None else 0
         found = boost(federation, plan, self.agreed_, staying, name="main", n_folds=n_folds, held=min(n_folds, 1))
         self._set_fit(found, calibration)
+        components = found.model.components
+        warn_of_constant(sum(map(is_constant, components)), len(components), "FedRSF or FedHazardBoost")
+        warn_of_dropped(found)
 
     def _calibrate(self, federation: Federation, plan: Plan, staying: Floats) -> sent.Calibration | None:
         """Boost without each fold in turn; return what recalibrates the risks of those left out, where it helps."""

@@ -56,6 +56,13 @@ def read_learners(packed: Bytes, lengths: Integers, times: Floats, n_columns: in
     return models
 
 
+def is_constant(model: SurvivalModel) -> bool:
+    """Return whether a learner predicts the same for every patient: trees without a split, coefficients of 0."""
+    if isinstance(model, Trees):
+        return model.n_constant == len(model.roots)
+    return isinstance(model, CoxModel) and not model.coefficients.any()
+
+
 def count_learners(model: SurvivalModel) -> int:
     """Return how many learners a model holds: the trees of a forest, otherwise 1."""
     return len(model.roots) if isinstance(model, Trees) else 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import DataError, MessageError
 from multicentre.federation.rounds import History
+from multicentre.federation.ties import is_less
 from multicentre.survival.agreement.messages import Agreed, OfCause
 from multicentre.survival.boost import calibration
 from multicentre.survival.boost import messages as sent
@@ -118,6 +120,19 @@ def boost(
         if after.stopped:
             rounds.stop()
     return _assemble(rounds.state, rounds.history, plan, agreed)
+
+
+def warn_of_dropped(found: Pass) -> None:
+    """Warn where no round had a site's own model to choose from, but that of all sites only."""
+    n_dropped = sum(not name.startswith(EVERYONE) for name in found.ensemble.dropped)
+    is_alone = all(entry["n_candidates"] <= 1 for entry in found.history)
+    if n_dropped and is_alone and set(found.ensemble.names) == {EVERYONE}:
+        warnings.warn(
+            f"all {n_dropped} models that sites fitted alone were left out, for too few patients or events (see "
+            "dropped_): the model is the proportional hazards of all sites, as FedCox fits them.",
+            UserWarning,
+            stacklevel=4,
+        )
 
 
 def _gather_pool(federation: Federation, plan: Plan, agreed: Agreed, begin: sent.Begin) -> sent.Pool:
@@ -251,7 +266,7 @@ def _join(
     name = offer.names[taken[0]] if len(taken) == 1 else COMMITTEE
     packed, lengths = join([_mixed([offer.learners[place] for place in taken], mixed[taken], n_columns)])
     brier = weighed.brier / weighed.n_held if weighed.n_held else float("inf")
-    improved = brier < before.brier
+    improved = is_less(brier, before.brier)
     after = replace(
         before,
         packed=np.concatenate([before.packed, packed]),

@@ -1,7 +1,7 @@
-"""Boosting of survival models beside the patients: all that a coordinator can ask of a site, and all that it answers.
+"""Site part of boosting of survival models: every step that a coordinator can ask of a site.
 
 A site's own model leaves as arrays of which no leaf and no curve rests on a few patients. What is said of the models of
-all sites, of weights, risks and times are terms of sums over sites.
+all sites, of weights, risks and times are terms of sums over sites, the same whether they are masked or not.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from multicentre.survival.boost.maths.weights import (
 )
 from multicentre.survival.kernels.risk_sets import RiskSets, weighted_products
 from multicentre.survival.learners.cox import fit_cox
+from multicentre.survival.learners.travelling import group_for_travel
 from multicentre.survival.learners.tree import fit_trees
 from multicentre.survival.models import CoxModel, SurvivalModel, Trees
 from multicentre.survival.models.network import Network
 from multicentre.survival.models.recalibrated import recalibrate_curves
 from multicentre.survival.times.curves import restricted_mean
-from multicentre.survival.times.joining import joined_bins
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -60,7 +60,6 @@ class BoostSite(SurvivalPart):
     remembers: ClassVar[type[Message]] = sent.Memory
     _losses: Floats | None = None
     _opinions: Opinions | None = None
-    _learning: Patients | None = None
 
     @step(releases=Acknowledgement, when="once")
     def begin(self, ask: sent.Begin) -> Acknowledgement:
@@ -128,14 +127,12 @@ class BoostSite(SurvivalPart):
 
     @step(releases=sent.Marks, when="every round", summed=True)
     def mark_largest(self, ask: sent.Search) -> sent.Marks:
-        """Mark where the largest loss lies: under a mask the site's largest, else the least that a minimum have."""
+        """Mark where the site's largest loss lies; unmasked it is that of one patient."""
         limits.check_search(ask, len(self.memory.shares))
         losses = self.losses[np.isfinite(self.memory.log_weights)]
-        rank = 1 if self.masked else max(1, self.least_behind)
-        if len(losses) < rank:
+        if not len(losses):
             return sent.Marks(np.zeros((losses.shape[1], 64)), patients=0)
-        largest = np.partition(losses, len(losses) - rank, axis=0)[len(losses) - rank]
-        return sent.Marks(mark_bin(largest, ask.low, ask.width), patients=self.behind(np.array([rank])))
+        return sent.Marks(mark_bin(losses.max(axis=0), ask.low, ask.width), patients=self.behind(np.ones(1)))
 
     @step(releases=sent.Weighed, when="every round", summed=True)
     def reweigh(self, ask: sent.Chosen) -> sent.Weighed:
@@ -155,7 +152,6 @@ class BoostSite(SurvivalPart):
         patients, n_times = self.patients, len(self.memory.times)
         censored = np.bincount(patients.bins[~patients.happened], minlength=n_times + 1).astype(np.float64)
         events = np.bincount(patients.bins[patients.happened], minlength=n_times)[:n_times].astype(np.float64)
-        censored, events = self.joined(censored), self.joined(events)
         return sent.Censorings(censored, events, patients=self.behind(np.concatenate([censored, events])))
 
     @step(releases=sent.Hazards, when="every round", summed=True)
@@ -224,14 +220,10 @@ class BoostSite(SurvivalPart):
         """
         return cast("sent.Memory", self.agreed)
 
-    @property
+    @cached_property
     def learning(self) -> Patients:
-        """The patients as a model that leaves in clear may see them: columns in which few differ flat, times joined."""
-        if not self.memory.masked:
-            return self.patients
-        if self._learning is None:
-            self._learning = Patients(self.data, self.memory, self.least_behind)
-        return self._learning
+        """The patients as the site's own models may show them."""
+        return group_for_travel(self.data, self.memory, self.least_behind)
 
     @property
     def losses(self) -> Floats:
@@ -350,8 +342,6 @@ class BoostSite(SurvivalPart):
         rows = ((memory.risks - ask.centre) / ask.spread)[:, None] if ask.on_risks else patients.standardised
         limits.check_coefficients(ask.coefficients, rows.shape[1])
         bins, happened, n_times = patients.bins[chosen], patients.happened[chosen], len(memory.times)
-        if not self.masked and self.least_behind > 1:
-            bins, happened = joined_bins(bins, happened, n_times, self.least_behind)
         cells = [np.bincount(bins, minlength=n_times + 1), np.bincount(bins[happened], minlength=1), _sizes(chosen)]
         sets = RiskSets(rows[chosen], np.minimum(bins + 1, n_times), happened, n_times)
         return sets, self.behind(np.concatenate(cells))

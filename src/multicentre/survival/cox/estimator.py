@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -12,11 +13,12 @@ from multicentre.data.survival import SurvivalData
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.steps import SitePart
+from multicentre.missing import Missing
 from multicentre.survival.agreement.messages import Agreed
-from multicentre.survival.agreement.rounds import Needs, agree, steps_of_agreement
+from multicentre.survival.agreement.rounds import Needs, steps_of_agreement
 from multicentre.survival.cox import messages as sent
 from multicentre.survival.cox import rounds as loops
-from multicentre.survival.cox.checks import check_parameters, warn_of_fit, warn_of_joined
+from multicentre.survival.cox.checks import check_parameters, warn_of_fit, warn_of_small_sites
 from multicentre.survival.cox.closing import make_model, sum_residuals, sum_scores
 from multicentre.survival.cox.maths.inference import (
     TRANSFORMS,
@@ -45,7 +47,7 @@ class FedCox(CoxResults):
     """Proportional hazards regression (Cox) of times that several sites hold.
 
     Newton and Raphson's rounds need sums over patients alone, so the fit is that of the pooled patients, however they
-    are split. Sites hold ``SurvivalData``; gaps are filled with the means of all sites.
+    are split. Sites hold ``SurvivalData``; `missing` says what happens to incomplete patients.
 
     Parameters
     ----------
@@ -79,7 +81,12 @@ class FedCox(CoxResults):
         In place of the rounds: each site's own estimate for a mean, the derivatives of all there, and one site's
         likelihood in the place of all others' (ODAC; with baselines of the sites' own, ODACH). An approximation.
     lead : str, optional
-        The site whose likelihood it is; the first by default. One with many events serves best.
+        The site whose likelihood it is; by default the one with most events, for which each site whose policy permits
+        it tells the number of its events.
+    missing : {"complete", "indicator", "mean"}, default "complete"
+        What is done with missing entries: leave incomplete patients out; fill with the sites' mean and add a column
+        that marks them; or fill only, which biases coefficients and shortens their standard errors. ``missing_`` counts
+        them.
     level : float, default 0.95
         Of the intervals.
     max_rounds : int, default 25
@@ -95,7 +102,8 @@ class FedCox(CoxResults):
     SeparationWarning
         The likelihood rises without end as a coefficient grows.
     UserWarning
-        A column carries no information; its coefficient is 0.
+        A column carries no information; its coefficient is 0. With ``times="stratified"`` sites have fewer than 10
+        events on average: predictions of a fit with one baseline rank better.
 
     Raises
     ------
@@ -137,6 +145,7 @@ class FedCox(CoxResults):
         robust: bool = False,
         one_round: bool = False,
         lead: str | None = None,
+        missing: Missing = "complete",
         level: float = 0.95,
         max_rounds: int = 25,
         tol: float = 1e-9,
@@ -150,6 +159,7 @@ class FedCox(CoxResults):
         self.robust = robust
         self.one_round = one_round
         self.lead = lead
+        self.missing = missing
         self.level = level
         self.max_rounds = max_rounds
         self.tol = tol
@@ -160,23 +170,23 @@ class FedCox(CoxResults):
         if self.robust:
             steps |= {_ROBUST[self.times]}
         if self.one_round:
-            steps |= {"sum_estimates", "solve_surrogate"}
+            steps |= {"sum_estimates", "solve_surrogate"} | (set() if self.lead else {"offer_lead"})
         return steps_of_agreement(self._needs()) | steps | {"fit_own"}
 
     def by_site(self) -> SiteEffects:
-        """Ask each site of the last fit for its own coefficients, and put them together.
+        """Ask each site of the last fit for its own coefficients, and combine them.
 
-        Each is a site's own answer and no term of a sum: the guard checks it and the ledger keeps it.
+        Each is a site's own answer and no term of a sum: it leaves unmasked, the guard checks it and the ledger
+        keeps it.
 
         Returns
         -------
         SiteEffects
-            Not a number for a column, or a site, that gives none: fewer than three events (in clear, than the policy's
-            minimum), separation, or a column that is constant there.
+            Not a number for a column, or a site, that gives none: fewer than three events, separation, a column that
+            is constant there, or an answer that the site's policy refuses, for one on too few patients.
         """
-        answers = self.federation.ask(CoxSite.fit_own, self._penalty())
-        scaled = np.array([answer.coefficients for answer in answers.values()])
-        return self._effects(tuple(answers), scaled, np.array([answer.errors for answer in answers.values()]))
+        answers = self.federation.ask(CoxSite.fit_own, self._penalty(), willing=True)
+        return replace(self._effects(self.federation.sites, answers), refused=answers.refused)
 
     def check_proportionality(self, transform: TimeTransform = "km") -> dict[str, TestResult]:
         """Ask the sites of the last fit for sums of Schoenfeld's residuals, and test that hazards are proportional.
@@ -205,20 +215,20 @@ class FedCox(CoxResults):
 
     def _fit(self, federation: Federation) -> None:
         check_parameters(self.get_params(deep=False))
-        plan, agreed = self._plan(), agree(federation, CoxSite, self._needs())
+        plan, agreed = self._plan(), self._agree(federation, self._needs())
         if self.one_round:
             fit = loops.fit_in_one_round(federation, agreed, plan, self._lead(federation))
         else:
             fit = loops.fit_by_rounds(federation, agreed, plan)
-        self.agreed_, self.history_, self._reached = agreed, fit.history, fit
+        self.agreed_, self.history_, self._reached, self.lead_ = agreed, fit.history, fit, fit.lead
         self.model_ = make_model(federation, agreed, fit, plan)
         self.log_likelihood_ = fit.totals.value
         self.n_patients_, self.n_events_ = fit.totals.n_patients, fit.totals.n_events
         self.n_rounds_, self.converged_ = len(fit.history), fit.converged
         self._infer(federation, agreed, fit, plan)
         warn_of_fit(fit, agreed.columns, int(self.max_rounds))
-        if self.times == "grid":
-            warn_of_joined(fit.totals.events, in_clear=not agreed.masked)
+        if self.times == "stratified":
+            warn_of_small_sites(fit.totals.n_events, len(federation))
 
     def _infer(self, federation: Federation, agreed: Agreed, fit: loops.Fit, plan: Plan) -> None:
         known = informed(fit.totals.information, fit.totals.n_events)
@@ -228,8 +238,9 @@ class FedCox(CoxResults):
             scores = sum_scores(federation, agreed, fit, plan)
             spread_of = covariance(fit.totals.information, plan.ridge, known, scores)
         tests = global_tests(fit.coefficients, spread_of, (fit.null[0], fit.totals.value), fit.null[1])
-        self.tests_ = {name: test for name, test in tests.items() if np.isfinite(test.statistic)}
-        self._set_inference(fit.coefficients, spread_of, self._model_based, float(self.level))
+        holding = {"score"} if (known & ~fit.reliable).any() else set(tests)
+        self.tests_ = {name: tests[name] for name in holding if np.isfinite(tests[name].statistic)}
+        self._set_inference(fit, spread_of, self._model_based, float(self.level))
 
     def _needs(self) -> Needs:
         exact = self.times == "exact"
@@ -241,11 +252,12 @@ class FedCox(CoxResults):
     def _penalty(self) -> sent.Penalty:
         return sent.Penalty(float(self.ridge), self.ties == "efron")
 
-    def _lead(self, federation: Federation) -> str:
-        chosen = self.lead or federation.sites[0]
-        if chosen not in federation.sites:
-            raise ConfigurationError("no such site takes part", where=f"lead, {chosen}", mend="Name one of the sites.")
-        return chosen
+    def _lead(self, federation: Federation) -> str | None:
+        if self.lead and self.lead not in federation.sites:
+            raise ConfigurationError(
+                "no such site takes part", where=f"lead, {self.lead}", mend="Name one of the sites."
+            )
+        return self.lead
 
     def _effects_of(self, sites: Mapping[str, SurvivalData]) -> SiteEffects:
         """Fit data that the caller holds, site by site, as the sites would."""
@@ -254,5 +266,4 @@ class FedCox(CoxResults):
             part = CoxSite(site, data)
             part.state = self.agreed_
             answers[site] = CoxSite.fit_own.run(part, self._penalty())
-        scaled = np.array([answer.coefficients for answer in answers.values()])
-        return self._effects(tuple(answers), scaled, np.array([answer.errors for answer in answers.values()]))
+        return self._effects(tuple(sites), answers)

@@ -1,18 +1,15 @@
-"""A site's patients as the Cox model follows them, and on how many of them a sum rests."""
+"""A site's patients at risk by time, and on how many of them a sum rests."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.errors import ConfigurationError, DisclosureRefused
-from multicentre.survival.agreement.patients import Patients
+from multicentre.federation.errors import ConfigurationError
 from multicentre.survival.agreement.site import SurvivalPart, check_grid_is_coarse
 from multicentre.survival.cox import messages as sent
-from multicentre.survival.cox.maths.effective import ROUNDING, effective_number, fewest_at_risk, is_dominated
-from multicentre.survival.cox.maths.grouping import Grouping, join_times
 from multicentre.survival.kernels.cox import (
     LARGEST_COEFFICIENT,
     Maximum,
@@ -20,33 +17,25 @@ from multicentre.survival.kernels.cox import (
     derive,
     hazard_ratios,
     maximise,
-    newton_step,
     sum_terms,
 )
+from multicentre.survival.kernels.effective import ROUNDING, effective_number, fewest_at_risk, is_dominated
 from multicentre.survival.kernels.risk_sets import RiskSets, Ties
 from multicentre.survival.times.grid import to_bins
 
 Floats = NDArray[np.float64]
 FEWEST_OWN = 3
-WITHOUT_FIT = 3
-OWN_RIDGE = 1.0
 Followed = tuple[RiskSets, NDArray[np.int64]]
 
 
 class CoxPatients(SurvivalPart):
     """Base of the site part: risk sets, kept between rounds, and checks of what is asked."""
 
-    _rows: dict[int, Floats] | None = None
-    _sets: dict[str, Followed] | None = None
-
-    @property
-    def _least(self) -> int:
-        """How many patients must stand behind what the present answer shows of them: 0 under a mask."""
-        return 0 if self.masked else self.least_behind
-
+    @cached_property
     def _own(self) -> RiskSets:
-        """Return the patients at their own times; none has the event where few have and sums are not masked."""
-        return self._kept("own", self._at_own_times)[0]
+        """The patients at their own times."""
+        happened = self.data.event == self.agreed.cause
+        return RiskSets.at_own_times(self.patients.standardised, self.data.time, happened)
 
     def _shared(self, *, exact: bool) -> Followed:
         """Return the patients at the times that all share, and of how many each sum by time consists.
@@ -55,86 +44,41 @@ class CoxPatients(SurvivalPart):
         ------
         ConfigurationError
             The times are those of a grid that is too fine.
-        DisclosureRefused
-            They are exact, and sums neither masked nor allowed of any number of patients.
         """
-        if not exact:
-            check_grid_is_coarse(self.agreed.times)
-            return self._kept("grid", self._on_grid)
-        shared, cells = self._kept("exact", self._at_exact_times)
-        if self.behind(cells) < self.least_behind:
-            raise DisclosureRefused(
-                f"fewer than {self.least_behind} patients stand behind sums at exact times",
-                where="times",
-                mend='Ask for masked sums (secure_sum=True), or fit with times="stratified", which needs no times.',
-            )
-        return shared, cells
-
-    def _own_on_grid(self, own: RiskSets) -> Followed:
-        """Return the patients on the grid, where those count too whose event is after it, and the events by time."""
+        if exact:
+            return self._at_exact_times
         check_grid_is_coarse(self.agreed.times)
+        return self._on_grid
 
-        def make() -> Followed:
-            joined = self._joined_times(own.happened)
-            sets = RiskSets(own.rows, joined.reached, joined.happened, len(self.agreed.times))
-            return sets, sets.n_events.astype(np.int64)
-
-        return self._kept("own on grid", make)
-
-    def _at_own_times(self) -> Followed:
-        happened = self.data.event == self.agreed.cause
-        enough = int(happened.sum()) >= self._least
-        return RiskSets.at_own_times(self._standardised(), self.data.time, happened & enough), np.zeros(0, np.int64)
-
+    @cached_property
     def _on_grid(self) -> Followed:
         times = self.agreed.times
-        joined = self._joined_times((self.data.event == self.agreed.cause) & (self.data.time <= times[-1]))
-        return RiskSets(self._standardised(), joined.reached, joined.happened, len(times)), joined.cells
+        happened = (self.data.event == self.agreed.cause) & (self.data.time <= times[-1])
+        return self._followed(self._reached, happened)
 
-    def _joined_times(self, happened: NDArray[np.bool_]) -> Grouping:
-        """Return the patients by time of the grid, joined as hazard ratios need at the site's own first step and fit.
+    @cached_property
+    def _own_on_grid(self) -> Followed:
+        """The patients on the grid, where those count too whose event is after it, and the events by time."""
+        check_grid_is_coarse(self.agreed.times)
+        sets, _ = self._followed(self._reached, self._own.happened)
+        return sets, sets.n_events.astype(np.int64)
 
-        What is joined follows from the site's data, never from what is asked: two answers that are joined differently
-        could be compared.
-        """
-        own, times = self._own(), self.agreed.times
-        bins, least = to_bins(self.data.time, times), self._least
-        if least <= 1:
-            return join_times(bins, happened, len(times), least)
-        found = fit_own(own, OWN_RIDGE, "breslow")
-        if found is None:
-            return join_times(bins, happened, len(times), WITHOUT_FIT * least)
-        nowhere = np.zeros_like(found.coefficients)
-        first = newton_step(derive(own, nowhere, "breslow"), nowhere, OWN_RIDGE)
-        weights = [hazard_ratios(own, coefficients)[0] for coefficients in (first, found.coefficients)]
-        return join_times(bins, happened, len(times), least, np.stack(weights, axis=1))
-
+    @cached_property
     def _at_exact_times(self) -> Followed:
         times, time = self.agreed.times, self.data.time
         reached = np.searchsorted(times, time, side="right")
         happened = (self.data.event == self.agreed.cause) & (time <= times[-1]) & (reached > 0)
-        sets = RiskSets(self._standardised(), reached, happened, len(times))
-        left = np.bincount(reached, minlength=len(times) + 1)
-        counts = np.concatenate([sets.n_events, left, left[1:] - sets.n_events])
-        return sets, counts[counts > 0].astype(np.int64)
+        return self._followed(reached, happened)
 
-    def _kept(self, name: str, make: Callable[[], Followed]) -> Followed:
-        """Return what was made under this name; what an answer in clear rests on is never what a masked one made."""
-        self._sets = self._sets or {}
-        key = f"{name} {self._least}"
-        if key not in self._sets:
-            self._sets[key] = make()
-        return self._sets[key]
+    @property
+    def _reached(self) -> NDArray[np.int64]:
+        """Number of times of the grid at which each patient is at risk, at least 1, shape (n,)."""
+        return np.minimum(to_bins(self.data.time, self.agreed.times), len(self.agreed.times) - 1) + 1
 
-    def _standardised(self) -> Floats:
-        self._rows = self._rows or {}
-        if self._least not in self._rows:
-            # Not `self.patients`, which would keep the columns twice.
-            rows = Patients(self.data, self.agreed, self._least).rows
-            rows -= self.agreed.centre
-            rows /= self.agreed.spread
-            self._rows[self._least] = rows
-        return self._rows[self._least]
+    def _followed(self, reached: NDArray[np.int64], happened: NDArray[np.bool_]) -> Followed:
+        """Return risk sets, and how many patients each time holds: in all, with the event, and without."""
+        cells = [np.bincount(reached[of]) for of in (reached >= 0, happened, ~happened)]
+        return RiskSets(self.patients.standardised, reached, happened, len(self.agreed.times)), np.concatenate(cells)
 
     def _behind(self, own: RiskSets, ask: sent.At) -> int:
         """Return how many patients derivatives rest on in effect: the events, or fewer who make up the risk sets."""

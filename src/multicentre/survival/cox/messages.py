@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.messages import Message, array, flag, number
+from multicentre.federation.messages import Message, array, flag, number, text, texts
 from multicentre.federation.steps import Release
 from multicentre.survival.agreement.messages import PATIENTS
 
@@ -159,6 +159,13 @@ class Estimates(Release):
 
 
 @dataclass(frozen=True)
+class LeadOffer(Release):
+    """Events of a site that could lead a fit in one round."""
+
+    n_events: float = number("events of the site", unit="patients", bound=PATIENTS)
+
+
+@dataclass(frozen=True)
 class OwnFit(Release):
     """A site's own coefficients; both arrays are zero for a column, or a site, that gives none."""
 
@@ -170,4 +177,19 @@ class OwnFit(Release):
 class Solution(Release):
     """Coefficients that one site found by the derivatives of all and the shape of its own likelihood."""
 
+    coefficients: Floats = array("log hazard ratio of a standard deviation of every column", ("d",))
+
+
+@dataclass(frozen=True)
+class Leads(Message):
+    """Sites that can lead a fit in one round, the best first."""
+
+    sites: tuple[str, ...] = texts("sites, by falling number of events")
+
+
+@dataclass(frozen=True)
+class Led(Message):
+    """A solution, and the site that it comes from."""
+
+    lead: str = text("site that led; empty where it did not answer")
     coefficients: Floats = array("log hazard ratio of a standard deviation of every column", ("d",))

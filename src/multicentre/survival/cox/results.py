@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +16,8 @@ from multicentre.exhibits import Exhibit, Forest, Table
 from multicentre.federation.errors import ConfigurationError
 from multicentre.survival.cox.maths.heterogeneity import Combined, combine
 from multicentre.survival.cox.maths.inference import TestResult, hazard_ratios, wald_p_values
+from multicentre.survival.cox.messages import OwnFit
+from multicentre.survival.cox.rounds import Fit
 from multicentre.survival.fitted import SurvivalEstimator
 
 if TYPE_CHECKING:
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 _ARRAYS = ("coefficients_", "standard_errors_", "model_errors_", "p_values_", "hazard_ratios_", "covariance_")
-_FACTS = ("log_likelihood_", "n_patients_", "n_events_", "n_rounds_", "converged_", "level_")
+_FACTS = ("log_likelihood_", "n_patients_", "n_events_", "n_rounds_", "converged_", "level_", "lead_")
 MOST_ROWS = 40
 LONGEST_FOREST = 60
 
@@ -39,6 +41,8 @@ class SiteEffects:
         Log hazard ratios per unit of each column; not a number where a site gives none.
     combined : Combined
         Arrays of shape (d,): fixed and random effects, Cochran's Q, I squared.
+    refused : mapping of str to str
+        Why sites whose policy or guard refused give none.
     """
 
     columns: tuple[str, ...]
@@ -46,6 +50,7 @@ class SiteEffects:
     coefficients: Floats
     standard_errors: Floats
     combined: Combined
+    refused: Mapping[str, str] = field(default_factory=dict)
 
 
 class CoxResults(SurvivalEstimator):
@@ -56,11 +61,13 @@ class CoxResults(SurvivalEstimator):
     coefficients_ : array of shape (d,)
         Log hazard ratios for one unit of each column; 0 for a column without information.
     standard_errors_ : array of shape (d,)
-        Robust ones with ``robust=True``; not a number for a column without information.
+        Robust ones with ``robust=True``. Not a number, as intervals and p-values, where they would not hold: for a
+        column without information, and for a coefficient more than a quarter of a standard error from the maximum of
+        the likelihood (a large ridge, one round, or rounds that ended early).
     model_errors_ : array of shape (d,)
         From the information, whatever `robust` says.
     covariance_ : array of shape (d, d)
-        Of the coefficients, behind `standard_errors_`.
+        Of the coefficients, behind `standard_errors_`; given for shrunken ones too.
     hazard_ratios_ : array of shape (d, 3)
         For one unit: ratio, lower and upper end of the interval at `level`.
     p_values_ : array of shape (d,)
@@ -68,11 +75,14 @@ class CoxResults(SurvivalEstimator):
     log_likelihood_ : float
         Log partial likelihood, without the ridge; site by site with baselines of their own.
     tests_ : dict of str to TestResult
-        That no column matters: "likelihood_ratio", "wald" and "score"; after one round, "wald".
+        That no column matters: "likelihood_ratio", "wald" and "score"; after one round, "wald"; where a column has no
+        standard error, "score".
     n_patients_, n_events_ : float
         Of the fit; events beyond the horizon of a grid do not count.
     n_rounds_ : int
     converged_ : bool
+    lead_ : str
+        Site that led a fit in one round; empty otherwise.
     """
 
     coefficients_: Floats
@@ -81,6 +91,7 @@ class CoxResults(SurvivalEstimator):
     p_values_: Floats
     tests_: dict[str, TestResult]
     level_: float
+    lead_: str
 
     def summary(self) -> pd.DataFrame:
         """Return a row a column: coefficient, hazard ratio with its interval, standard error, p-value."""
@@ -147,10 +158,13 @@ class CoxResults(SurvivalEstimator):
     def _effects_of(self, sites: Mapping[str, SurvivalData]) -> SiteEffects:
         raise NotImplementedError
 
-    def _effects(self, sites: Sequence[str], scaled: Floats, errors: Floats) -> SiteEffects:
-        spread = self.agreed_.spread
-        own_errors = np.where(errors > 0, errors / spread, np.nan)
-        own = np.where(errors > 0, scaled / spread, np.nan)
+    def _effects(self, sites: Sequence[str], answers: Mapping[str, OwnFit]) -> SiteEffects:
+        nothing = np.zeros(len(self.columns_))
+        none = OwnFit(nothing, nothing, patients=0)
+        given = [answers.get(site, none) for site in sites]
+        scaled, errors = (np.array([getattr(fit, name) for fit in given]) for name in ("coefficients", "errors"))
+        own_errors = np.where(errors > 0, errors / self.agreed_.spread, np.nan)
+        own = np.where(errors > 0, scaled / self.agreed_.spread, np.nan)
         return SiteEffects(self.columns_, tuple(sites), own, own_errors, combine(own, own_errors))
 
     def _table(self) -> Table:
@@ -184,14 +198,13 @@ class CoxResults(SurvivalEstimator):
         ratio, low, high = hazard_ratios(np.array([coefficient]), np.array([error]), self.level_)[0].tolist()
         return name, ratio, low, high
 
-    def _set_inference(self, coefficients: Floats, spread_of: Floats, model_based: Floats, level: float) -> None:
+    def _set_inference(self, fit: Fit, spread_of: Floats, model_based: Floats, level: float) -> None:
         spread = self.agreed_.spread
-        scale = np.outer(spread, spread)
         self.level_ = level
-        self.coefficients_ = coefficients / spread
-        self.covariance_ = spread_of / scale
-        self.standard_errors_ = np.sqrt(np.diagonal(self.covariance_))
-        self.model_errors_ = np.sqrt(np.diagonal(model_based)) / spread
+        self.coefficients_ = fit.coefficients / spread
+        self.covariance_ = spread_of / np.outer(spread, spread)
+        own, model = (np.sqrt(np.diagonal(each)) / spread for each in (spread_of, model_based))
+        self.standard_errors_, self.model_errors_ = (np.where(fit.reliable, each, np.nan) for each in (own, model))
         self.p_values_ = wald_p_values(self.coefficients_, self.standard_errors_)
         self.hazard_ratios_ = hazard_ratios(self.coefficients_, self.standard_errors_, level)
 

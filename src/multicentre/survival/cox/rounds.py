@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.federation.coordinator import Federation
-from multicentre.federation.errors import DataError
-from multicentre.federation.messages import Message, array, number
+from multicentre.federation.errors import ConfigurationError, DataError
+from multicentre.federation.messages import Message, Nothing, array, number
 from multicentre.federation.rounds import History
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.cox import messages as sent
-from multicentre.survival.cox.maths.inference import dependent_columns, informed
+from multicentre.survival.cox.maths.inference import dependent_columns, informed, reliable
 from multicentre.survival.cox.site import CoxSite
 from multicentre.survival.cox.totals import Plan, Totals, add_up
 from multicentre.survival.kernels.cox import (
@@ -23,6 +24,7 @@ from multicentre.survival.kernels.cox import (
 )
 
 Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
 NOISE = 1e-12
 RANK = 1e-10
 SOME_RIDGE = 0.1
@@ -62,6 +64,8 @@ class Fit:
         The likelihood rose no more while coefficients went on.
     moving : array of shape (d,)
         How far each coefficient would still go.
+    lead : str
+        The site that led a fit in one round; empty otherwise.
     """
 
     coefficients: Floats
@@ -71,6 +75,25 @@ class Fit:
     converged: bool
     endless: bool
     moving: Floats
+    lead: str = ""
+
+    @property
+    def flat(self) -> Flags:
+        """Columns without information, whose coefficients are 0, shape (d,)."""
+        known = informed(self.totals.information, self.totals.n_events)
+        return ~known & (np.abs(self.coefficients) < STILL_MOVING)
+
+    @property
+    def diverging(self) -> Flags:
+        """Columns along which the likelihood may rise without end, shape (d,)."""
+        known = informed(self.totals.information, self.totals.n_events)
+        return (self.endless & (np.abs(self.moving) > STILL_MOVING)) | (~known & ~self.flat)
+
+    @property
+    def reliable(self) -> Flags:
+        """Columns whose coefficients have errors and intervals that hold, shape (d,)."""
+        totals = self.totals
+        return reliable(totals.gradient, totals.information, totals.n_events) & ~self.diverging
 
 
 def fit_by_rounds(federation: Federation, agreed: Agreed, plan: Plan) -> Fit:
@@ -98,8 +121,10 @@ def fit_by_rounds(federation: Federation, agreed: Agreed, plan: Plan) -> Fit:
     return Fit(coefficients, totals, null, rounds.history, converged, rounds.stopped and not converged, reached.step)
 
 
-def fit_in_one_round(federation: Federation, agreed: Agreed, plan: Plan, lead: str) -> Fit:
+def fit_in_one_round(federation: Federation, agreed: Agreed, plan: Plan, lead: str | None) -> Fit:
     """Take the sites' mean, the derivatives there once, and one site's likelihood in the place of all (ODAC).
+
+    Without a `lead` it is the site with most events, of those that tell how many they have.
 
     References
     ----------
@@ -107,26 +132,53 @@ def fit_in_one_round(federation: Federation, agreed: Agreed, plan: Plan, lead: s
     data, Journal of the American Medical Informatics Association 27, 1028-1036. C. Luo et al. (2022), ODACH: a one-shot
     distributed algorithm for Cox model with heterogeneous multi-center data, Scientific Reports 12, 6627.
     """
-    efron = plan.ties == "efron"
-    own = federation.once(
-        "estimates",
-        sent.Estimates,
-        lambda: federation.sum(CoxSite.sum_estimates, sent.Penalty(max(plan.ridge, SOME_RIDGE), efron)),
-    )
+    penalty = sent.Penalty(max(plan.ridge, SOME_RIDGE), plan.ties == "efron")
+    own = federation.once("estimates", sent.Estimates, lambda: federation.sum(CoxSite.sum_estimates, penalty))
     start = _weighted_mean(own, agreed.n_events)
-    there = federation.once("derivatives", Totals, lambda: add_up(federation, start, 0.0, plan))
-    check_independent(there, agreed, plan.ridge)
-    ask = sent.Surrogate(start, efron, plan.ridge, there.n_events, there.gradient, there.information)
-    answer = federation.once(
-        "solution", sent.Solution, lambda: federation.ask(CoxSite.solve_surrogate, ask, to=[lead])[lead]
-    )
-    solved = bool(answer.coefficients.any())
-    step = _step(there, start, plan.ridge)
-    coefficients = answer.coefficients if solved else start + step
+    there, led = _led(federation, agreed, plan, start, lead)
+    solved = bool(led.coefficients.any())
+    coefficients = led.coefficients if solved else start + _step(there, start, plan.ridge)
     totals = _reached(federation, coefficients, _next_shift(there), plan)
     moving = _step(totals, coefficients, plan.ridge)
     history = [{"round": 1.0, "log_likelihood": totals.value, "change": float(np.abs(moving).max())}]
-    return Fit(coefficients, totals, (np.nan, np.nan), history, solved, False, moving)
+    return Fit(coefficients, totals, (np.nan, np.nan), history, solved, False, moving, led.lead)
+
+
+def _led(
+    federation: Federation, agreed: Agreed, plan: Plan, start: Floats, lead: str | None
+) -> tuple[Totals, sent.Led]:
+    """Return the derivatives at the start and what the lead makes of them; the next leads where one refuses or is lost.
+
+    A lead that is lost takes its patients along: the derivatives are those of the sites that are left.
+    """
+    leads = sent.Leads((lead,)) if lead else federation.once("leads", sent.Leads, lambda: _by_events(federation))
+    for place, site in enumerate(leads.sites):
+        there = federation.once(f"derivatives-{place}", Totals, lambda: add_up(federation, start, 0.0, plan))
+        check_independent(there, agreed, plan.ridge)
+        efron = plan.ties == "efron"
+        ask = sent.Surrogate(start, efron, plan.ridge, there.n_events, there.gradient, there.information)
+        solve = partial(_solve, federation, ask, site, willing=not lead)
+        led = federation.once(f"solution-{place}", sent.Led, solve)
+        if led.lead:
+            return there, led
+    raise ConfigurationError(
+        "the lead must be a site that answers for itself; got none",
+        where="lead",
+        mend="Name a site whose policy permits it (lead=...), or fit in rounds (one_round=False).",
+    )
+
+
+def _solve(federation: Federation, ask: sent.Surrogate, lead: str, *, willing: bool) -> sent.Led:
+    """Return what the lead solves, without a name where it refuses or is lost."""
+    to = [lead] if lead in federation.sites else []
+    answers = federation.ask(CoxSite.solve_surrogate, ask, to=to, willing=willing) if to else {}
+    return sent.Led(lead, answers[lead].coefficients) if answers else sent.Led("", np.zeros(0))
+
+
+def _by_events(federation: Federation) -> sent.Leads:
+    offers = federation.ask(CoxSite.offer_lead, Nothing(), willing=True)
+    with_events = [site for site, offer in offers.items() if offer.n_events]
+    return sent.Leads(tuple(sorted(with_events, key=lambda site: -offers[site].n_events)))
 
 
 def check_independent(totals: Totals, agreed: Agreed, ridge: float) -> None:

@@ -1,12 +1,12 @@
-"""The Cox model beside the patients: all that a coordinator can ask of a site, and all that it answers.
+"""Site part of the federated Cox model: every step that a coordinator can ask of a site.
 
 What leaves are sums over patients, as terms of sums over sites. With baselines of the sites' own no time leaves, and
-nothing by time; with a shared grid, sums over those at risk leave for each of its times. Only :meth:`CoxSite.fit_own`
-and :meth:`CoxSite.solve_surrogate` answer for the site alone.
+nothing by time; with a shared grid, sums over those at risk leave for each of its times. The steps that answer for the
+site alone are :meth:`CoxSite.fit_own`, :meth:`CoxSite.solve_surrogate`, :meth:`CoxSite.offer_lead` and, of every
+tabular method, ``report_gaps``.
 
-Where sums are not masked, times of the grid are joined until no difference between two rests on fewer patients than the
-policy wants, in effect, and a site with fewer events than that counts as one without; coefficients by which a sum would
-rest on fewer, or one patient outweigh all others of a time, are refused.
+A sum is the same whether it is masked or not. Unmasked, its answer states on how many patients it rests in effect:
+those of the smallest cell, fewer where hazard ratios let a few outweigh the others. The guard refuses too few.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.federation.errors import ConfigurationError
+from multicentre.federation.messages import Nothing
 from multicentre.federation.steps import step
 from multicentre.survival.cox import messages as sent
 from multicentre.survival.cox.followed import (
@@ -29,7 +30,7 @@ from multicentre.survival.cox.followed import (
     own_terms,
     ties_of,
 )
-from multicentre.survival.cox.maths.inference import covariance, identified
+from multicentre.survival.cox.maths.inference import covariance, reliable
 from multicentre.survival.cox.maths.residuals import RiskMeans, risk_means, schoenfeld_sums, score_products, score_sizes
 from multicentre.survival.kernels.cox import (
     Likelihood,
@@ -50,7 +51,7 @@ class CoxSite(CoxPatients):
     def sum_derivatives(self, ask: sent.At) -> sent.Derivatives:
         """Derive the partial likelihood of the site's own patients, at their own times."""
         self._check(ask.coefficients)
-        own = self._own()
+        own = self._own
         n_events = int(own.n_events.sum())
         found = derive(own, ask.coefficients, ties_of(ask.efron))
         behind = self._behind(own, ask) if n_events else len(self.data)
@@ -91,7 +92,7 @@ class CoxSite(CoxPatients):
     def sum_own_scores(self, ask: sent.At) -> sent.Products:
         """Sum products of the patients' score residuals among themselves, for robust errors."""
         self._check(ask.coefficients)
-        own = self._own()
+        own = self._own
         if not own.n_times:
             return sent.Products(np.zeros((own.rows.shape[1],) * 2), patients=len(self.data))
         theta, means = self._own_means(own, ask)
@@ -114,8 +115,8 @@ class CoxSite(CoxPatients):
     def sum_own_residuals(self, ask: sent.Transform) -> sent.Residuals:
         """Sum Schoenfeld's residuals among the site's own patients, for a test of proportional hazards."""
         self._check(ask.coefficients, ask.transform)
-        own = self._own()
-        grid, cells = self._own_on_grid(own)
+        own = self._own
+        grid, cells = self._own_on_grid
         mean, patients = np.zeros((0, own.rows.shape[1])), len(self.data)
         if own.n_times:
             mean, patients = self._own_means(own, ask)[1].mean, self._behind_own_times(own, grid, cells, ask)
@@ -135,12 +136,22 @@ class CoxSite(CoxPatients):
     def sum_estimates(self, ask: sent.Penalty) -> sent.Estimates:
         """Fit the site's own patients, and send the estimate weighted by its information, for a mean over sites."""
         check_ridge(ask.ridge)
-        own, n_columns = self._own(), len(self.agreed.columns)
+        own, n_columns = self._own, len(self.agreed.columns)
         found = fit_own(own, ask.ridge, ties_of(ask.efron))
         if found is None:
             return sent.Estimates(np.zeros((n_columns, n_columns)), np.zeros(n_columns), patients=len(self.data))
         behind = self._behind(own, sent.At(found.coefficients, ask.efron))
         return sent.Estimates(found.information, found.information @ found.coefficients, patients=behind)
+
+    @step(releases=sent.LeadOffer, when="once")
+    def offer_lead(self, ask: Nothing) -> sent.LeadOffer:
+        """Count the site's events, so that the site with most can lead a fit in one round.
+
+        A sum cannot tell the sites apart. A site that refuses, for too few events or since only sums may leave it,
+        does not lead.
+        """
+        n_events = int(self._own.n_events.sum())
+        return sent.LeadOffer(float(n_events), patients=n_events)
 
     @step(releases=sent.Solution, when="once")
     def solve_surrogate(self, ask: sent.Surrogate) -> sent.Solution:
@@ -152,7 +163,7 @@ class CoxSite(CoxPatients):
         self._check(ask.coefficients)
         check_ridge(ask.ridge)
         _check_surrogate(ask, self.agreed.n_events)
-        own = self._own()
+        own = self._own
         n_events, start = float(own.n_events.sum()), ask.coefficients
         if n_events < FEWEST_OWN:
             return sent.Solution(np.zeros(len(start)), patients=0)
@@ -179,11 +190,11 @@ class CoxSite(CoxPatients):
         A sum cannot answer for one site. Asked for when an analyst wants to see how far the sites differ.
         """
         check_ridge(ask.ridge)
-        own, nothing = self._own(), np.zeros(len(self.agreed.columns))
+        own, nothing = self._own, np.zeros(len(self.agreed.columns))
         found = fit_own(own, ask.ridge, ties_of(ask.efron))
         if found is None:
             return sent.OwnFit(nothing, nothing, patients=0)
-        known = identified(found.information, float(own.n_events.sum()), ask.ridge)
+        known = reliable(ask.ridge * found.coefficients, found.information, float(own.n_events.sum()))
         errors = np.sqrt(np.diagonal(covariance(found.information, ask.ridge, known)))
         behind = self._behind(own, sent.At(found.coefficients, ask.efron))
         return sent.OwnFit(np.where(known, found.coefficients, 0.0), np.where(known, errors, 0.0), patients=behind)

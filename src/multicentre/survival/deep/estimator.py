@@ -15,7 +15,8 @@ from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError, DataError, IntegrityError
 from multicentre.federation.rounds import Rounds
 from multicentre.federation.steps import SitePart
-from multicentre.survival.agreement.rounds import Needs, agree, steps_of_agreement
+from multicentre.missing import Missing
+from multicentre.survival.agreement.rounds import Needs, steps_of_agreement
 from multicentre.survival.deep import messages as sent
 from multicentre.survival.deep.maths import baseline_hazard
 from multicentre.survival.deep.site import DeepSite
@@ -65,6 +66,9 @@ class FedDeepSurv(SurvivalEstimator):
         Last time of the grid; by default the time by which 95 % of the follow-ups ended.
     cause : int, default 1
         Events that count; those of other causes end the follow-up.
+    missing : {"mean", "indicator", "complete"}, default "mean"
+        What is done with missing entries: fill them with the sites' mean; fill and add a column that marks them; or
+        leave incomplete patients out. ``missing_`` counts them.
     random_state : int, default 0
         Seed of the start; the sites mix their own data into the seeds of their draws.
 
@@ -80,12 +84,6 @@ class FedDeepSurv(SurvivalEstimator):
     ------
     MissingExtra
         torch is not installed (``pip install 'multicentre[deep]'``).
-
-    Notes
-    -----
-    In clear, under a policy with a minimum of patients, a site holds nobody out when fewer of them would have an event
-    than that minimum, cuts hazard ratios that outweigh the others' where it judges a network, and joins bins of the
-    grid for the baseline until each has as many events, and as many patients in effect. Masked sums need none of this.
 
     References
     ----------
@@ -119,6 +117,7 @@ class FedDeepSurv(SurvivalEstimator):
         n_times: int = 64,
         horizon: float | None = None,
         cause: int = 1,
+        missing: Missing = "mean",
         random_state: int = 0,
     ) -> None:
         self.hidden = hidden
@@ -135,6 +134,7 @@ class FedDeepSurv(SurvivalEstimator):
         self.n_times = n_times
         self.horizon = horizon
         self.cause = cause
+        self.missing = missing
         self.random_state = random_state
 
     def asked_steps(self) -> frozenset[str]:
@@ -148,7 +148,7 @@ class FedDeepSurv(SurvivalEstimator):
     def _fit(self, federation: Federation) -> None:
         settings = self._settings()
         require_torch()
-        self.agreed_ = agree(federation, DeepSite, self._needs)
+        self.agreed_ = self._agree(federation, self._needs)
         parts = sent.Parts(float(self.validation), int(self.random_state))
         federation.once("split", sent.Parts, lambda: _told(federation, parts))
         task = self._first_task(settings)
@@ -199,12 +199,6 @@ class FedDeepSurv(SurvivalEstimator):
             rounds.stop()
 
     def _model(self, proposal: sent.Proposal, sums: sent.RiskSums) -> Network:
-        if not sums.events.sum() > 0.5:
-            raise DataError(
-                "no site has so many events that they may leave in clear",
-                where="baseline",
-                mend="Mask the sums: mc.Federation.in_process(..., secure_sum=True).",
-            )
         agreed = self.agreed_
         return Network(
             agreed.times,

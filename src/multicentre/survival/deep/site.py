@@ -1,9 +1,10 @@
-"""FedDeepSurv beside the patients: all that a coordinator can ask of a site, and all that it answers.
+"""Site part of FedDeepSurv: every step that a coordinator can ask of a site.
 
 A site trains the network that it is sent on its own patients, and judges it on some whom it holds out. What leaves are
 terms of sums over sites: the trained network, times the site's share of the patients; the partial likelihood of its
-held-out patients; and, at the end, events and hazard ratios by bin of the grid. In clear no such sum may rest on a few
-whose hazard ratios outweigh the others': a coordinator could send a network that makes one patient's so.
+held-out patients; and, at the end, events and hazard ratios by bin of the grid. They are the same whether they are
+masked or not. Unmasked, an answer states on how many patients it rests in effect, since a coordinator could send a
+network that makes one patient's hazard ratio outweigh the others'.
 """
 
 from __future__ import annotations
@@ -20,11 +21,10 @@ from multicentre.federation.steps import Acknowledgement, step
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.agreement.site import SurvivalPart, check_grid_is_coarse
 from multicentre.survival.deep import messages as sent
-from multicentre.survival.deep.maths import cut_risks, join_by_risk, sum_at_risk
+from multicentre.survival.deep.maths import effective_by_bin, fewest_in_effect, sum_at_risk
 from multicentre.survival.learners.cohort import Cohort
 from multicentre.survival.learners.networks import NetworkSettings, Training, one_thread, require_torch
 from multicentre.survival.models.network import count_parameters, log_hazard_ratio
-from multicentre.survival.times.joining import joined_bins
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -46,7 +46,7 @@ class DeepSite(SurvivalPart):
 
     @step(releases=Acknowledgement, when="once")
     def split(self, ask: sent.Parts) -> Acknowledgement:
-        """Draw who is held out, once, by the site's own data; nobody where too few events would be; nothing leaves."""
+        """Draw who is held out, once, by the site's own data; nothing leaves."""
         require_torch()
         check_grid_is_coarse(self.agreed.times)
         if not 0 <= ask.validation <= MOST_HELD_OUT:
@@ -58,9 +58,6 @@ class DeepSite(SurvivalPart):
             raise ConfigurationError("the site has split its patients", where="split", mend="Begin a new fit.")
         if not memory.asked:
             held_out = self._generator(ask.seed, 0).permutation(len(self.data)) < round(ask.validation * len(self.data))
-            least = 0 if memory.masked else self.least_behind
-            if int(self.patients.happened[held_out].sum()) < least:
-                held_out[:] = False
             self.state = replace(memory, held_out=held_out.astype(np.uint8), asked=asked)
         return Acknowledgement()
 
@@ -71,9 +68,8 @@ class DeepSite(SurvivalPart):
         held_out = self._held_out
         training, validation = self._cohort(~held_out), self._cohort(held_out)
         sent_risk = log_hazard_ratio(ask.parameters, validation.rows, settings.hidden, settings.norm == "layer")
-        sent_risk = cut_risks(sent_risk, 0 if self.masked else self.least_behind)
         share = len(training) / self.agreed.n_patients if training.n_events else 0.0
-        cells = np.array([len(training), len(validation), validation.n_events])
+        cells = np.array([len(training), len(validation), validation.n_events, fewest_in_effect(sent_risk)])
         return sent.Trained(
             parameters=share * (self._trained(ask, settings, training) if share else np.zeros_like(ask.parameters)),
             share=share,
@@ -84,24 +80,16 @@ class DeepSite(SurvivalPart):
 
     @step(releases=sent.RiskSums, when="at the end", summed=True)
     def sum_risks(self, ask: sent.Proposal) -> sent.RiskSums:
-        """Count events, and sum hazard ratios of those at risk, by bin, for one network; in clear, bins are joined.
-
-        So many patients, and so many in effect, then leave in each; where all together are too few, nothing is told.
-        """
+        """Count events, and sum hazard ratios of those at risk, by bin, for one network."""
         self._check(ask)
         self.ask_only_once("sum_risks", ask)
         patients, n_times = self.patients, len(self.agreed.times)
         found = log_hazard_ratio(ask.parameters, patients.standardised, ask.hidden.tolist(), ask.norm == "layer")
         ratios = np.exp(np.clip(found, -sent.LARGEST_RATIO, sent.LARGEST_RATIO))
-        least = 0 if self.masked else self.least_behind
-        bins, happened = joined_bins(patients.bins, patients.happened, n_times, least)
-        bins = join_by_risk(bins, ratios, n_times, least)
-        if least > 1 and not happened[bins < n_times].any():
-            return sent.RiskSums(np.zeros(n_times), np.zeros(n_times), patients=self.behind())
-        events = np.bincount(bins[happened], minlength=n_times + 1)[:n_times].astype(float)
-        cells = np.concatenate([events, np.bincount(bins)])
-        at_risk = sum_at_risk(bins, ratios, n_times) / self.agreed.n_patients
-        return sent.RiskSums(events, at_risk, patients=self.behind(cells))
+        events = np.bincount(patients.bins[patients.happened], minlength=n_times)[:n_times].astype(float)
+        at_risk = sum_at_risk(patients.bins, ratios, n_times) / self.agreed.n_patients
+        leaving = effective_by_bin(patients.bins, ratios)
+        return sent.RiskSums(events, at_risk, patients=self.behind(np.concatenate([events, leaving])))
 
     def _trained(self, ask: sent.Task, settings: NetworkSettings, cohort: Cohort) -> Floats:
         seed = int(self._generator(ask.seed, 1, ask.round_number).integers(2**62))

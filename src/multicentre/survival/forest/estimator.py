@@ -12,12 +12,14 @@ from multicentre.estimator import Arrays
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.steps import SitePart
-from multicentre.survival.agreement.rounds import Needs, agree, steps_of_agreement
+from multicentre.missing import Missing
+from multicentre.survival.agreement.rounds import Needs, steps_of_agreement
 from multicentre.survival.fitted import SurvivalEstimator
 from multicentre.survival.forest import messages as sent
 from multicentre.survival.forest import rounds
 from multicentre.survival.forest.maths import allot_trees
 from multicentre.survival.forest.site import MOST_TREES, SAMPLINGS, ForestSite
+from multicentre.survival.learners.travelling import warn_of_constant
 from multicentre.survival.learners.tree import DEEPEST, TreeSettings
 from multicentre.survival.models.trees import Trees
 
@@ -59,7 +61,7 @@ class LocalTrees(SurvivalEstimator):
         if not {n_trees, self.n_trees} <= set(range(1, MOST_TREES + 1)):
             raise ConfigurationError("no number of trees", where="n_trees", mend=f"Give 1 to {MOST_TREES}.")
         settings = TreeSettings(self.max_depth, self.min_leaf, self.min_events, self.n_columns)
-        self.agreed_ = agree(federation, ForestSite, self._needs)
+        self.agreed_ = self._agree(federation, self._needs)
         forest = sent.Forest(
             n_trees=n_trees,
             max_depth=DEEPEST if settings.max_depth is None else settings.max_depth,
@@ -78,6 +80,7 @@ class LocalTrees(SurvivalEstimator):
         self.model_ = Trees.joined(list(grown.values()), np.array([shares[site] for site in grown]))
         self.trees_by_site_ = {site: len(trees.roots) for site, trees in grown.items()}
         self.history_ = []
+        warn_of_constant(self.model_.n_constant, len(self.model_.roots), "FedRSF or FedHazardBoost")
 
     def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         arrays, facts = super()._state()
@@ -121,6 +124,9 @@ class FedSurF(LocalTrees):
         Bins of every column, at most 256.
     cause : int, default 1
         Which events count.
+    missing : {"mean", "indicator", "complete"}, default "mean"
+        What is done with missing entries: fill them with the sites' mean; fill and add a column that marks them; or
+        leave incomplete patients out. ``missing_`` counts them.
     random_state : int, default 0
         Seed. Each site mixes it with its name and its data.
 
@@ -134,10 +140,15 @@ class FedSurF(LocalTrees):
 
     Notes
     -----
-    A sum over sites cannot stand for trees, so each site's own leave it (`federation.ask`), in clear even where sums
+    A sum over sites cannot stand for trees, so each site's own leave it (`federation.ask`), unmasked even where sums
     are masked: a leaf's curve is that of 15 patients or more, on the shared grid, and tells their share of events by
-    its times, of which each site joins neighbours until its policy's minimum of patients leave at each. ``FedRSF``
+    its times, of which each site groups neighbours until its policy's minimum of patients leave at each. ``FedRSF``
     grows its trees from sums, and shows no site's own.
+
+    Warns
+    -----
+    UserWarning
+        At least half of the trees have no split: sites have too few patients or events for one.
 
     References
     ----------
@@ -174,6 +185,7 @@ class FedSurF(LocalTrees):
         horizon: float | None = None,
         n_bins: int = 64,
         cause: int = 1,
+        missing: Missing = "mean",
         random_state: int = 0,
     ) -> None:
         self.n_trees = n_trees
@@ -188,6 +200,7 @@ class FedSurF(LocalTrees):
         self.horizon = horizon
         self.n_bins = n_bins
         self.cause = cause
+        self.missing = missing
         self.random_state = random_state
 
     def _fit(self, federation: Federation) -> None:
@@ -251,6 +264,7 @@ class LocalForests(LocalTrees):
         horizon: float | None = None,
         n_bins: int = 64,
         cause: int = 1,
+        missing: Missing = "mean",
         random_state: int = 0,
     ) -> None:
         self.n_trees = n_trees
@@ -262,6 +276,7 @@ class LocalForests(LocalTrees):
         self.horizon = horizon
         self.n_bins = n_bins
         self.cause = cause
+        self.missing = missing
         self.random_state = random_state
 
     def _fit(self, federation: Federation) -> None:

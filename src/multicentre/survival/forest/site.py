@@ -1,9 +1,9 @@
-"""A site's own forest: all that a coordinator can ask of a site, and all that it answers.
+"""Site part of the forests of local trees: every step that a coordinator can ask of a site.
 
 A site grows its trees alone, and gives some of them. A leaf holds at least fifteen patients, or as many as the policy
 wants behind a value; its curve lies on the grid of times that all sites share, its thresholds on edges that they share.
-Trees leave in clear even where sums are masked, so that events of neighbouring times are always joined for them as the
-policy wants.
+Trees leave unmasked even where sums are masked, so that they are grown on grouped times
+(:func:`~multicentre.survival.learners.travelling.group_for_travel`).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from multicentre.survival.agreement.patients import Patients
 from multicentre.survival.agreement.site import SurvivalPart, check_grid_is_coarse
 from multicentre.survival.forest import messages as sent
 from multicentre.survival.forest.maths import brier_gains, chances_of, concordance_gains, draw_trees
+from multicentre.survival.learners.travelling import group_for_travel
 from multicentre.survival.learners.tree import DEEPEST, TreeSettings, fit_forest
 from multicentre.survival.models.trees import Trees
 
@@ -65,12 +66,12 @@ class ForestSite(SurvivalPart):
 
     def _split(self, ask: sent.Forest) -> tuple[Patients, Patients | None]:
         """Return training and held-out patients; nobody is held out where trees are drawn uniformly."""
-        n_held_out, least = 0 if ask.sampling == "uniform" else round(HELD_OUT * len(self.data)), self.least_behind
+        n_held_out = 0 if ask.sampling == "uniform" else round(HELD_OUT * len(self.data))
         if not n_held_out:
-            return Patients(self.data, self.agreed, least), None
+            return group_for_travel(self.data, self.agreed, self.least_behind), None
         order = self._generator(ask, 0).permutation(len(self.data))
-        training = Patients(self.data.take(np.sort(order[n_held_out:])), self.agreed, least)
-        return training, Patients(self.data.take(np.sort(order[:n_held_out])), self.agreed, 0)
+        training, held_out = (self.data.take(np.sort(rows)) for rows in (order[n_held_out:], order[:n_held_out]))
+        return group_for_travel(training, self.agreed, self.least_behind), Patients(held_out, self.agreed)
 
     def _generator(self, ask: sent.Forest, purpose: int) -> np.random.Generator:
         return self.generator(ask.seed, purpose, int(self.data.digest()[:16], 16))

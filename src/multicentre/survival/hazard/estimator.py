@@ -14,8 +14,9 @@ from multicentre.exhibits import Bars, Exhibit, Lines
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError, DataError
 from multicentre.federation.steps import SitePart
+from multicentre.missing import Missing
 from multicentre.survival.agreement.messages import Agreed
-from multicentre.survival.agreement.rounds import Needs, agree, steps_of_agreement
+from multicentre.survival.agreement.rounds import Needs, steps_of_agreement
 from multicentre.survival.fitted import SurvivalEstimator
 from multicentre.survival.hazard import messages as sent
 from multicentre.survival.hazard.limits import MOST_DEPTH, MOST_TREES
@@ -67,6 +68,9 @@ class FedHazardBoost(SurvivalEstimator):
         Events that count. Those of other causes end the follow-up: the hazard is that of the cause.
     horizon : float, optional
         End of the last interval; by default the time by which 95 % of the follow-ups ended.
+    missing : {"mean", "indicator", "complete"}, default "mean"
+        What is done with missing entries: fill them with the sites' mean; fill and add a column that marks them; or
+        leave incomplete patients out. ``missing_`` counts them.
     random_state : int, default 0
         Seed of the patients' draws; without `subsample` and `validation` nothing is drawn.
 
@@ -81,13 +85,11 @@ class FedHazardBoost(SurvivalEstimator):
 
     Notes
     -----
-    In clear, under a policy with a minimum of patients, each site joins neighbouring times and bins until each holds as
-    many of its patients, joins further until every sum rests on as many, and leaves out nodes at which it has fewer,
-    together with their siblings. Where a finished tree parts off fewer, all go to the side of the more. The model is
-    then an approximation that depends on the split. Ask for masked sums for the exact fit.
+    Sums are exact. Unmasked, a site's policy refuses those of which a cell rests on too few patients: of a bin of any
+    leaf of the growing tree, of an interval, of any leaf of a finished tree.
 
     Differences remain: sums under several trees, or of fits with other parameters or draws, tell more than each alone.
-    In clear a coordinator that forges trees could take them; under masks it sees totals over sites only.
+    Unmasked, a coordinator that forges trees could take them; under masks it sees totals over sites only.
 
     References
     ----------
@@ -102,7 +104,7 @@ class FedHazardBoost(SurvivalEstimator):
     >>> def site(n):
     ...     X = rng.normal(size=(n, 2))
     ...     return mc.data.SurvivalData(X, rng.exponential(np.exp(-X[:, 0])), rng.random(n) < 0.7)
-    >>> federation = mc.Federation.in_process({name: site(80) for name in ("lyon", "nice", "lille")}, secure_sum=True)
+    >>> federation = mc.Federation.in_process({name: site(80) for name in ("lyon", "nice", "lille")})
     >>> model = FedHazardBoost(n_trees=20, n_times=8).fit(federation)
     >>> model.importances_.argmax()
     np.int64(0)
@@ -126,6 +128,7 @@ class FedHazardBoost(SurvivalEstimator):
         patience: int = 20,
         cause: int = 1,
         horizon: float | None = None,
+        missing: Missing = "mean",
         random_state: int = 0,
     ) -> None:
         self.n_trees = n_trees
@@ -140,6 +143,7 @@ class FedHazardBoost(SurvivalEstimator):
         self.patience = patience
         self.cause = cause
         self.horizon = horizon
+        self.missing = missing
         self.random_state = random_state
 
     def asked_steps(self) -> frozenset[str]:
@@ -212,7 +216,7 @@ class FedHazardBoost(SurvivalEstimator):
 
     def _fit(self, federation: Federation) -> None:
         self._check_parameters()
-        agreed = agree(federation, HazardSite, self._needs())
+        agreed = self._agree(federation, self._needs())
         draws = (int(self.random_state), float(self.subsample), float(self.validation))
         base = start_everyone(federation, agreed, draws)
         plan = Plan(

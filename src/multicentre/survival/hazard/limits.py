@@ -24,7 +24,7 @@ def check_beginning(ask: sent.Beginning, n_times: int) -> None:
         raise MessageError("a share is not between 0 and 1", where="Beginning")
 
 
-def check_level(ask: sent.Level, n_bins: NDArray[np.int64]) -> None:
+def check_level(ask: sent.Level, n_bins: NDArray[np.int64], n_leaves: int) -> None:
     """Raise MessageError unless the growing tree is one of these columns, and what is wanted are leaves, each once.
 
     Parameters
@@ -32,6 +32,8 @@ def check_level(ask: sent.Level, n_bins: NDArray[np.int64]) -> None:
     ask : Level
     n_bins : array of shape (d + 1,)
         Number of bins of every column, and of intervals.
+    n_leaves : int
+        Leaves that are summed.
     """
     if not 0 <= ask.number < MOST_TREES:
         raise MessageError(f"more than {MOST_TREES} trees", where="Level.number", mend="Ask for fewer trees.")
@@ -40,7 +42,7 @@ def check_level(ask: sent.Level, n_bins: NDArray[np.int64]) -> None:
     good = bool(wanted) and len(wanted) == len(set(wanted)) and set(wanted) <= set(range(len(ask.column)))
     if not good or (ask.column[wanted] >= 0).any():
         raise MessageError("what is wanted are not leaves of the tree", where="Level.wanted")
-    n_cells = len(wanted) * int(n_bins.sum())
+    n_cells = n_leaves * int(n_bins.sum())
     if n_cells > MOST_CELLS:
         mend = "Lower max_depth or n_bins."
         raise MessageError(f"sums in {n_cells} cells are too many", where="Level.wanted", mend=mend)

@@ -11,6 +11,7 @@ from multicentre.federation.coordinator import Federation
 from multicentre.federation.messages import Nothing
 from multicentre.federation.rounds import History, Rounds
 from multicentre.federation.steps import Acknowledgement
+from multicentre.federation.ties import first_least
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.hazard import messages as sent
 from multicentre.survival.hazard.maths import empirical_logits, find_splits, first_cells, leaf_values
@@ -124,13 +125,13 @@ def _sums(
 ) -> dict[int, tuple[Sums, Sums]]:
     """Return slopes and curvatures by cell of every leaf at the frontier.
 
-    Under a mask only the lighter of two siblings is asked for, and the other's sums are those of both less its own. In
-    clear a site joins the bins of each by itself, so that both are asked for. Sums in which a site was lost may hold
-    its patients or not: they are asked for anew, both siblings, so that all sums of a level are of the same patients.
+    Only the lighter of two siblings is asked for, and the other's sums are those of both less its own.
+    Sums in which a site was lost may hold its patients or not: they are asked for again, both siblings, so that all
+    sums of a level are of the same patients.
     """
     while True:
         before, wanted = federation.sites, frontier
-        if federation.protection == "masked" and growing.sites == before:
+        if growing.sites == before:
             wanted = [node for node in frontier if growing.lighter(node)]
         found = _ask(federation, rounds, growing, wanted)
         if federation.sites == before:
@@ -161,9 +162,9 @@ def _is_stale(rounds: Rounds[sent.Ensemble], number: int, patience: int) -> bool
     """Whether the held-out log-loss has not fallen for so many trees; a round knows it without its own tree."""
     losses = [each.get("held_out_loss", np.inf) for each in rounds.history]
     losses.append(rounds.figures.get("held_out_loss", np.inf))
-    return bool(np.isfinite(losses[-1]) and number - 1 - int(np.argmin(losses)) >= patience)
+    return bool(np.isfinite(losses[-1]) and number - 1 - int(first_least(losses)) >= patience)
 
 
 def _best(history: History, plan: Plan) -> int:
     losses = [each.get("held_out_loss", np.inf) for each in history]
-    return int(np.argmin(losses)) if losses and np.isfinite(losses).any() else plan.n_trees
+    return int(first_least(losses)) if losses and np.isfinite(losses).any() else plan.n_trees

@@ -1,7 +1,7 @@
-"""FedHazardBoost beside the patients: all that a coordinator can ask of a site, and all that it answers.
+"""Site part of FedHazardBoost: every step that a coordinator can ask of a site.
 
 A site keeps the margins of its own patients; what leaves are sums over patients and intervals by bin, as terms of sums
-over sites.
+over sites. They are the same whether they are masked or not.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.errors import ConfigurationError, DisclosureRefused
+from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.messages import Message, Nothing
 from multicentre.federation.steps import Acknowledgement, step
 from multicentre.survival.agreement.messages import Agreed
@@ -20,8 +20,7 @@ from multicentre.survival.agreement.site import SurvivalPart, check_grid_is_coar
 from multicentre.survival.hazard import messages as sent
 from multicentre.survival.hazard.limits import check_beginning, check_level, check_tree
 from multicentre.survival.hazard.maths import first_cells, last_intervals
-from multicentre.survival.hazard.rows import Rows, find_small
-from multicentre.survival.times.joining import joined_bins
+from multicentre.survival.hazard.rows import Rows
 
 Integers = NDArray[np.int32]
 Sums = NDArray[np.int64]
@@ -41,8 +40,7 @@ class HazardSite(SurvivalPart):
         last, n_times = self._last, len(self.agreed.times)
         events = np.bincount(last[self.patients.happened], minlength=n_times).astype(np.float64)
         leaving = np.bincount(last[last >= 0], minlength=n_times).astype(np.float64)
-        joined = [self.joined(counts) for counts in (events, leaving)]
-        return sent.IntervalCounts(*joined, patients=self.behind(np.concatenate(joined)))
+        return sent.IntervalCounts(events, leaving, patients=self.behind(np.concatenate([events, leaving])))
 
     @step(releases=Acknowledgement, when="once")
     def begin(self, ask: sent.Beginning) -> Acknowledgement:
@@ -60,21 +58,15 @@ class HazardSite(SurvivalPart):
     def sum_slopes(self, ask: sent.Level) -> sent.Histograms:
         """Sum slopes and curvatures of the log-loss by node and bin, for the next splits of a tree."""
         n_bins = np.append(self.agreed.n_bins, len(self.agreed.times))
-        check_level(ask, n_bins)
-        self._check_protection()
+        # Unmasked, leaves that are not wanted count too: their sums follow from those of a parent and of a sibling.
+        leaves = ask.wanted if self.masked else np.flatnonzero(ask.column < 0).astype(np.int32)
+        check_level(ask, n_bins, len(leaves))
         rows = self._caught_up(ask, n_bins)
         first = first_cells(self.agreed.n_bins, len(self.agreed.times))
-        slopes, curvatures, patients = rows.sum_by_bin(ask.growing, ask.wanted, first)
-        if not self.masked and self.least_behind > 1:
-            small = find_small(rows, ask.growing, self.least_behind)[ask.wanted]
-            for sums in (slopes, curvatures, patients):
-                sums[small] = 0
-            rows.join(slopes, curvatures, patients, first, self.least_behind)
-        losses = rows.losses
-        if not self.masked:
-            losses = losses * (losses[:, 1:] >= self.least_behind)
-        fewest = min(self.behind(patients), self.behind(losses[:, 1]))
-        return sent.Histograms(slopes, curvatures, losses, patients=fewest)
+        slopes, curvatures, cells = rows.sum_by_bin(ask.growing, leaves, first)
+        wanted = np.argmax(leaves == ask.wanted[:, None], axis=1)
+        behind = self._behind_level(rows, cells)
+        return sent.Histograms(slopes[wanted], curvatures[wanted], rows.losses, patients=behind)
 
     def first_memory(self, agreed: Agreed) -> sent.Memory:
         """Return a memory without a start and without trees."""
@@ -103,24 +95,20 @@ class HazardSite(SurvivalPart):
         return agreed
 
     @property
-    def _least(self) -> int:
-        """How many patients share an interval, a bin and a margin: one under an agreement for masked sums."""
-        return 1 if self.agreed.masked else max(1, self.least_behind)
-
-    @property
     def _last(self) -> Integers:
-        """Return the last interval in which each patient counts, shape (n,); that of many, in clear."""
-        patients, n_times = self.patients, len(self.agreed.times)
-        last = last_intervals(patients.bins, patients.happened, self.data.time, self.agreed.times)
-        joined, _ = joined_bins(last.astype(np.int64) + 1, patients.happened, n_times + 1, self._least)
-        return np.minimum(joined - 1, n_times - 1).astype(np.int32)
+        """The last interval in which each patient counts, shape (n,)."""
+        patients = self.patients
+        return last_intervals(patients.bins, patients.happened, self.data.time, self.agreed.times)
 
-    def _check_protection(self) -> None:
-        """Raise DisclosureRefused for an ask in clear under an agreement for masked sums: nothing was joined."""
-        if self.agreed.masked and not self.masked and self.least_behind > 1:
-            raise DisclosureRefused(
-                "the site agreed on masked sums", where="sum_slopes", mend="Begin a new fit, masked or not throughout."
-            )
+    def _behind_level(self, rows: Rows, cells: Sums) -> int:
+        """Return how many patients stand behind the sums of a level: those of the smallest cell.
+
+        The leaves of finished trees count too, since a leaf's patients share what it adds to their margins.
+        """
+        if self.masked:
+            return self.behind()
+        fewest = np.array([rows.fewest_in_leaf(self.memory.trees)])
+        return min(self.behind(each) for each in (cells, rows.losses[:, 1], fewest))
 
     def _caught_up(self, ask: sent.Level, n_bins: NDArray[np.int64]) -> Rows:
         """Return the patients' rows under as many trees as the coordinator has finished."""
@@ -134,7 +122,7 @@ class HazardSite(SurvivalPart):
         if ask.number != len(memory.roots):
             raise ConfigurationError("a tree was skipped", where="Level.number", mend="Begin the fit anew.")
         if self._rows is None:
-            self._rows = Rows(self.patients, self.data, self._last, memory, self._least)
+            self._rows = Rows(self.patients, self.data, self._last, memory)
             self._patients = None  # columns in full, which Rows no longer needs
         self._rows.catch_up(memory.trees)
         return self._rows

@@ -94,16 +94,17 @@ class Cohort:
 def at_shown_times(baseline: Floats, patients: Patients) -> Floats:
     """Return the cumulative hazard with rises only where the patients are seen to have events, shape (K,).
 
-    Where a minimum of patients is asked for, events of neighbouring times are seen together: what rises between two
-    such times rises at the later one.
+    Of patients grouped for travel, events of neighbouring times are at one time: what rises between two such times
+    rises at the later one.
 
     Examples
     --------
     >>> from multicentre.data.survival import SurvivalData
     >>> from multicentre.survival.agreement.messages import Agreed
+    >>> from multicentre.survival.learners.travelling import group_for_travel
     >>> grid = np.array([1.0, 2.0, 3.0, 4.0])
-    >>> agreed = Agreed(("x0",), "", 1, False, 4.0, 4.0, grid, np.zeros(1), np.ones(1), np.zeros(0), np.array([0, 0]))
-    >>> patients = Patients(SurvivalData(np.zeros((4, 1)), grid, np.ones(4)), agreed, 2)
+    >>> agreed = Agreed(("x0",), "", 1, 4.0, 4.0, grid, np.zeros(1), np.ones(1), np.zeros(0), np.array([0, 0]))
+    >>> patients = group_for_travel(SurvivalData(np.zeros((4, 1)), grid, np.ones(4)), agreed, 2)
     >>> at_shown_times(np.array([0.25, 0.5, 1.0, 2.0]), patients).tolist()
     [0.0, 0.5, 0.5, 2.0]
     """

@@ -51,9 +51,9 @@ def fit_cox(
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(200, 1))
     >>> data = SurvivalData(X, rng.exponential(np.exp(-X[:, 0])), np.ones(200))
-    >>> agreed = Agreed(("x0",), "", 1, False, 200.0, 200.0, np.array([0.5, 1.0, 3.0]), np.zeros(1), np.ones(1),
+    >>> agreed = Agreed(("x0",), "", 1, 200.0, 200.0, np.array([0.5, 1.0, 3.0]), np.zeros(1), np.ones(1),
     ...                 np.zeros(0), np.zeros(2, dtype=np.int64))
-    >>> fit_cox(Patients(data, agreed, 0), np.ones(200)).coefficients.round(2).tolist()
+    >>> fit_cox(Patients(data, agreed), np.ones(200)).coefficients.round(2).tolist()
     [0.91]
     """
     agreed = patients.agreed

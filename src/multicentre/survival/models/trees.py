@@ -88,6 +88,11 @@ class Trees(SurvivalModel):
         """Roots, columns, thresholds, children and leaves, as the compiled descents take them."""
         return self.roots, self.column, self.threshold, self.left, self.right, self.leaf
 
+    @property
+    def n_constant(self) -> int:
+        """Number of trees without a split, which predict the same for everybody."""
+        return int((self.column[self.roots] < 0).sum())
+
     @cached_property
     def leaf_means(self) -> Floats:
         """Mean time survived up to the horizon in every leaf, shape (L,)."""

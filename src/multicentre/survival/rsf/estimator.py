@@ -13,7 +13,8 @@ from multicentre.exhibits import Bars, Exhibit
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.steps import SitePart
-from multicentre.survival.agreement.rounds import Needs, agree, steps_of_agreement
+from multicentre.missing import Missing
+from multicentre.survival.agreement.rounds import Needs, steps_of_agreement
 from multicentre.survival.fitted import SurvivalEstimator
 from multicentre.survival.learners.tree import TreeSettings
 from multicentre.survival.rsf.limits import MOST_TREES
@@ -54,6 +55,9 @@ class FedRSF(SurvivalEstimator):
         Events that count. Those of other causes end the follow-up.
     horizon : float, optional
         Last time; by default the one by which 95 % of the follow-ups ended.
+    missing : {"mean", "indicator", "complete"}, default "mean"
+        What is done with missing entries: fill them with the sites' mean; fill and add a column that marks them; or
+        leave incomplete patients out. ``missing_`` counts them.
     random_state : int, default 0
         Seed of the samples and of the columns that are tried.
 
@@ -84,7 +88,7 @@ class FedRSF(SurvivalEstimator):
     >>> def site(n):
     ...     X = rng.normal(size=(n, 2))
     ...     return mc.data.SurvivalData(X, rng.exponential(np.exp(-X[:, 0])), rng.random(n) < 0.7)
-    >>> federation = mc.Federation.in_process({name: site(80) for name in ("lyon", "nice", "lille")}, secure_sum=True)
+    >>> federation = mc.Federation.in_process({name: site(80) for name in ("lyon", "nice", "lille")})
     >>> model = FedRSF(n_trees=10, n_columns="all").fit(federation)
     >>> model.importances_.argmax()
     np.int64(0)
@@ -106,6 +110,7 @@ class FedRSF(SurvivalEstimator):
         n_split_times: int = 16,
         cause: int = 1,
         horizon: float | None = None,
+        missing: Missing = "mean",
         random_state: int = 0,
     ) -> None:
         self.n_trees = n_trees
@@ -118,6 +123,7 @@ class FedRSF(SurvivalEstimator):
         self.n_split_times = n_split_times
         self.cause = cause
         self.horizon = horizon
+        self.missing = missing
         self.random_state = random_state
 
     def asked_steps(self) -> frozenset[str]:
@@ -137,7 +143,7 @@ class FedRSF(SurvivalEstimator):
 
     def _fit(self, federation: Federation) -> None:
         settings = self._checked()
-        agreed = agree(federation, ForestSite, self._needs())
+        agreed = self._agree(federation, self._needs())
         n_groups = min(int(self.n_split_times), len(agreed.times))
         plan = Plan(int(self.n_trees), settings, n_groups, int(self.random_state))
         forest, self.history_ = grow_forest(federation, agreed, plan)

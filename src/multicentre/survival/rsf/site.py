@@ -1,7 +1,8 @@
-"""FedRSF beside the patients: all that a coordinator can ask of a site, and all that it answers.
+"""Site part of FedRSF: every step that a coordinator can ask of a site.
 
 A site counts its own drawn patients by node, bin and time. It remembers the agreement and nothing else: an ask brings
-the trees as they stand, and who is drawn follows from the patients themselves.
+the trees as they stand, and who is drawn follows from the patients themselves. Unmasked, counts by node, bin and time
+rest on single patients, so that only a policy without a minimum lets them leave.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.errors import DisclosureRefused
 from multicentre.federation.steps import step
 from multicentre.survival.agreement.site import SurvivalPart
 from multicentre.survival.rsf import messages as sent
@@ -21,6 +21,8 @@ from multicentre.survival.rsf.maths import first_words, group_times
 
 Counts = NDArray[np.int64]
 Integers = NDArray[np.int32]
+# Cells by leaf, bin and time hold single patients almost always: they are not searched for the smallest.
+ONE = np.ones(1)
 Nodes = tuple[Integers, Integers, Integers, Integers, Integers]
 
 
@@ -34,7 +36,6 @@ class ForestSite(SurvivalPart):
     def count_samples(self, ask: sent.Sampling) -> sent.Samples:
         """Count each tree's drawn patients by group of times, with and without event."""
         check_sampling(ask, len(self.agreed.times))
-        self._check_hidden()
         bins = self._groups(ask.n_groups)
         counts = np.stack([self._count(self._drawn(ask.seed, tree), bins, ask.n_groups) for tree in range(ask.n_trees)])
         return sent.Samples(counts, patients=self.behind(counts))
@@ -46,7 +47,6 @@ class ForestSite(SurvivalPart):
 
         n_bins = self.agreed.n_bins
         check_level(ask, n_bins, len(self.agreed.times))
-        self._check_hidden()
         width = np.array([n_words(ask.n_groups, bits) for bits in ask.bits.tolist()], dtype=np.int64)
         start = first_words(ask.tried, n_bins, width)
         check_words(int(start[-1]))
@@ -55,7 +55,7 @@ class ForestSite(SurvivalPart):
         detail = (ask.tried, n_bins, start, ask.bits, ask.n_groups)
         for drawn, nodes in self._trees(ask):
             count_patients(words, patients.binned, bins, patients.happened, drawn, *nodes, *detail)
-        return sent.Histograms(words, patients=self.behind(np.ones(1)))
+        return sent.Histograms(words, patients=self.behind(ONE))
 
     @step(releases=sent.Leaves, when="at the end", summed=True)
     def count_leaves(self, ask: sent.Standing) -> sent.Leaves:
@@ -64,13 +64,12 @@ class ForestSite(SurvivalPart):
 
         n_fields = 2 * len(self.agreed.times) + 1
         check_standing(ask, self.agreed.n_bins)
-        self._check_hidden()
         check_words(len(ask.wanted) * n_fields)
         counts = np.zeros((len(ask.wanted), n_fields), dtype=np.int64)
         patients = self.patients
         for drawn, nodes in self._trees(ask):
             count_leaves(counts, patients.binned, patients.bins, patients.happened, drawn, *nodes)
-        return sent.Leaves(counts, patients=self.behind(np.ones(1)))
+        return sent.Leaves(counts, patients=self.behind(ONE))
 
     def _trees(self, ask: sent.Standing) -> Iterator[tuple[NDArray[np.uint8], Nodes]]:
         """Yield each tree's sample, and its nodes with the rows of the leaves that are wanted."""
@@ -106,12 +105,3 @@ class ForestSite(SurvivalPart):
         if self._keys is None:
             self._keys = patient_keys(self.data.X, self.data.time, self.data.event, self.data.ids)
         return draw_poisson(self._keys, seed, tree)
-
-    def _check_hidden(self) -> None:
-        """Raise DisclosureRefused for an answer in clear: its counts are of single patients."""
-        if not self.masked and self.least_behind > 1:
-            raise DisclosureRefused(
-                "counts by bin and time rest on single patients",
-                where=self.method,
-                mend="Make the federation with secure_sum=True: the coordinator then sees totals over sites only.",
-            )

@@ -17,6 +17,7 @@ from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError, IntegrityError, SchemaMismatch
 from multicentre.federation.messages import Nothing
 from multicentre.federation.steps import SitePart
+from multicentre.missing import GAP_STEPS, MissingValues, handle_missing
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.fitted import SurvivalEstimator
 from multicentre.survival.models.base import SurvivalModel
@@ -61,11 +62,8 @@ class FedStack(SurvivalEstimator):
     Notes
     -----
     The grid holds all times of the models' grids up to the first of their horizons, thinned to 256. A model on
-    another grid keeps its values at its own times; between them its cumulative hazard is straight. Gaps are filled
-    with the means that the first estimator's sites agreed on.
-
-    In clear, under a policy with a minimum of patients, those of neighbouring times leave together, and the score is
-    that of the times so joined.
+    another grid keeps its values at its own times; between them its cumulative hazard is straight. Missing values are
+    handled as the estimators' fits did.
 
     A coordinator who made a model up could learn about some patients from its sums; a site answers for one set of
     models a fit, and the ledger shows it.
@@ -98,7 +96,7 @@ class FedStack(SurvivalEstimator):
 
     def asked_steps(self) -> frozenset[str]:
         """Return the names of the steps that a fit with these parameters may ask of a site."""
-        return frozenset({"describe", "agree", "count_ends", "sum_errors"} if self._is_learnt else ())
+        return frozenset({"describe", "agree", "count_ends", "sum_errors", *GAP_STEPS} if self._is_learnt else ())
 
     @property
     def _is_learnt(self) -> bool:
@@ -108,7 +106,7 @@ class FedStack(SurvivalEstimator):
         fitted = self._fitted()
         given = None if self._is_learnt else self._given(len(fitted))
         models = on_one_grid([each.model_ for each in fitted], len(fitted[0].columns_))
-        self.agreed_ = _agreed(fitted[0].agreed_, models[0].times, federation)
+        self.agreed_, self.missing_values_ = _agreed(fitted[0].agreed_, models[0].times), _strictest(fitted)
         if given is None:
             errors = self._errors(federation, models)
             self.weights_ = minimise_on_simplex(errors.products, errors.targets)
@@ -123,6 +121,11 @@ class FedStack(SurvivalEstimator):
     def _errors(self, federation: Federation, models: Sequence[SurvivalModel]) -> sent.Errors:
         packed, lengths = join(models)
         digest = hashlib.sha256(packed.tobytes()).hexdigest()[:16]
+        fitted = self.missing_values_
+        own = self.agreed_.columns[: len(self.agreed_.columns) - len(fitted.indicators)]
+        federation.once("described", Nothing, lambda: _describe(federation, self.agreed_, own))
+        marked = fitted.incomplete_columns
+        handle_missing(federation, StackSite, own, self.agreed_.levels, fitted.missing, marked=marked)
         federation.once("agreed", Agreed, lambda: _agree(federation, self.agreed_))
         ends = federation.once("ends", sent.Ends, lambda: federation.sum(StackSite.count_ends, Nothing()))
         staying = chance_of_staying(ends.events, ends.censored, ends.n_patients)
@@ -145,7 +148,8 @@ class FedStack(SurvivalEstimator):
         first = estimators[0].agreed_
         for each in estimators[1:]:
             known = each.agreed_
-            if (known.columns, known.unit, known.cause) != (first.columns, first.unit, first.cause):
+            theirs = (known.columns, known.levels, known.unit, known.cause)
+            if theirs != (first.columns, first.levels, first.unit, first.cause):
                 raise ConfigurationError(
                     f"{type(each).__name__} was fitted to other columns, another unit or another cause",
                     where="estimators",
@@ -200,18 +204,31 @@ class FedStack(SurvivalEstimator):
             raise IntegrityError("the scores are not those of the mixture", where="model")
 
 
-def _agreed(known: Agreed, times: Floats, federation: Federation) -> Agreed:
+def _strictest(fitted: Sequence[SurvivalEstimator]) -> MissingValues:
+    """Return the missing values of the first fit to complete records, else of the first fit.
+
+    A mixture predicts for whom all its models predict.
+    """
+    found = [each.missing_values_ for each in fitted]
+    return next((one for one in found if one.missing == "complete"), found[0])
+
+
+def _agreed(known: Agreed, times: Floats) -> Agreed:
     names = {name: getattr(known, name) for name in Agreed.declarations()}
-    return Agreed(**{**names, "times": times, "masked": federation.protection == "masked"})
+    return Agreed(**{**names, "times": times})
 
 
-def _agree(federation: Federation, agreed: Agreed) -> Agreed:
+def _describe(federation: Federation, agreed: Agreed, columns: tuple[str, ...]) -> Nothing:
     for site, answer in federation.ask(StackSite.describe, Nothing()).items():
-        if answer.columns != agreed.columns or answer.units != (agreed.unit,):
+        if (answer.columns, answer.levels, answer.units) != (columns, agreed.levels, (agreed.unit,)):
             raise SchemaMismatch(
                 "the columns or the unit of the times are not those of the models",
                 where=f"site {site}",
                 mend="Name them as at the fit.",
             )
+    return Nothing()
+
+
+def _agree(federation: Federation, agreed: Agreed) -> Agreed:
     federation.ask(StackSite.agree, agreed)
     return agreed

@@ -1,9 +1,9 @@
-"""FedStack beside the patients: all that a coordinator can ask of a site, and all that it answers.
+"""Site part of FedStack: every step that a coordinator can ask of a site.
 
 The site applies models that it is sent to its patients, and adds up what the integrated Brier score of any mixture of
 them needs: as many numbers as there are pairs of models, whatever the number of patients. It does so for one set of
-models a fit. In clear, patients of neighbouring times leave together, in both steps alike: weights that a coordinator
-makes up for single times then tell of no fewer than the policy's.
+models per fit. Unmasked, both steps rest on the patients of the bin with the fewest: a coordinator could make up
+weights for single times.
 """
 
 from __future__ import annotations
@@ -25,11 +25,8 @@ from multicentre.survival.models import KINDS
 from multicentre.survival.models.packing import split
 from multicentre.survival.stack import messages as sent
 from multicentre.survival.stack.maths import error_weights, sum_products
-from multicentre.survival.times.joining import joined_bins
 
 Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
-Integers = NDArray[np.int64]
 MOST_MODELS = 32
 N_ROWS = 2048
 
@@ -48,15 +45,11 @@ class StackSite(SurvivalPart):
 
     @step(releases=sent.Ends, when="once", summed=True)
     def count_ends(self, ask: Nothing) -> sent.Ends:
-        """Count patients by bin of the end of their follow-up; in clear, bins of few patients are joined."""
+        """Count patients by bin of the end of their follow-up."""
         check_grid_is_coarse(self.agreed.times)
-        (bins, happened), n_bins = self._followed(), len(self.agreed.times) + 1
-        events, censored = (
-            self.joined(np.bincount(bins[chosen], minlength=n_bins).astype(np.float64))
-            for chosen in (happened, ~happened)
-        )
+        events, censored = self._ends
         behind = self.behind(np.concatenate([events, censored]))
-        return sent.Ends(events[:-1], censored[:-1], float(len(bins)), patients=behind)
+        return sent.Ends(events[:-1], censored[:-1], float(len(self.data)), patients=behind)
 
     @step(releases=sent.Errors, when="once", summed=True)
     def sum_errors(self, ask: sent.Candidates) -> sent.Errors:
@@ -68,21 +61,22 @@ class StackSite(SurvivalPart):
         if not all(np.array_equal(model.times, self.agreed.times) for model in models):
             raise MessageError("a model is on another grid", where="models")
         products, targets, constant = np.zeros((n_models, n_models)), np.zeros(n_models), 0.0
-        bins_of_all, happened = self._followed()
         for start in range(0, len(self.data), N_ROWS):
             chosen = slice(start, start + N_ROWS)
-            bins = bins_of_all[chosen]
-            weights = error_weights(bins, happened[chosen], ask.staying, self.agreed.times) / ask.n_patients
+            bins, happened = self.patients.bins[chosen], self.patients.happened[chosen]
+            weights = error_weights(bins, happened, ask.staying, self.agreed.times) / ask.n_patients
             outcomes = (bins[:, None] > np.arange(len(self.agreed.times))).astype(float)
             curves = np.array([model.survival(self.patients.rows[chosen]) for model in models])
             found = sum_products(curves, outcomes, weights)
             products, targets, constant = products + found[0], targets + found[1], constant + found[2]
-        return sent.Errors(products, targets, constant, patients=self.behind())
+        return sent.Errors(products, targets, constant, patients=self.behind(np.concatenate(self._ends)))
 
-    def _followed(self) -> tuple[Integers, Flags]:
-        """Return the bin of every patient's time and whether the event happened; in clear, bins of few are joined."""
-        patients, least = self.patients, 0 if self.masked else self.least_behind
-        return joined_bins(patients.bins, patients.happened, len(self.agreed.times), least)
+    @property
+    def _ends(self) -> tuple[Floats, Floats]:
+        """Numbers of patients with an event and without, by bin of the grid, each of shape (K + 1,)."""
+        bins, happened, n_bins = self.patients.bins, self.patients.happened, len(self.agreed.times) + 1
+        events, censored = (np.bincount(bins[of], minlength=n_bins).astype(float) for of in (happened, ~happened))
+        return events, censored
 
     def _remember(self, ask: sent.Candidates) -> None:
         memory = self.agreed

@@ -1,7 +1,7 @@
 """Cells of a few patients joined with their neighbours, at places that nobody's records decide.
 
 Cells are halved, halved again, and so on, as a ruler is. A half with too few joins the nearest block of the other half
-and goes to its place; two halves with too few become one block, whose place is the end (or the middle) of both.
+and goes to its place; two halves with too few become one block, whose place is the end of both.
 A place is thus known to everybody, but for a single cell that holds enough patients by itself.
 """
 
@@ -12,7 +12,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 Integers = NDArray[np.int64]
 
@@ -35,7 +34,7 @@ class Block(NamedTuple):
     place: int
 
 
-def find_places(counts: NDArray[np.generic], least: int, *, middle: bool = False) -> Integers:
+def find_places(counts: NDArray[np.generic], least: int) -> Integers:
     """Return where the patients of each cell go, shape (n,); -1 where all are too few.
 
     Parameters
@@ -44,8 +43,6 @@ def find_places(counts: NDArray[np.generic], least: int, *, middle: bool = False
         Rows over n cells that are joined alike.
     least : int
         In each block every row holds so many, or none.
-    middle : bool, default False
-        Two halves with too few go to the middle of both, not to their end.
 
     Examples
     --------
@@ -57,30 +54,10 @@ def find_places(counts: NDArray[np.generic], least: int, *, middle: bool = False
     occupied = np.flatnonzero(counts.any(axis=0)).tolist()
     totals = {cell: tuple(counts[:, cell].tolist()) for cell in occupied}
     depth = int(np.ceil(np.log2(max(n_cells, 2))))
-    for block in _blocks(occupied, totals, 0, 2**depth, least, middle):
+    for block in _blocks(occupied, totals, 0, 2**depth, least):
         place = min(block.place, n_cells - 1) if _is_enough(block, least) else -1
         places[list(block.cells)] = place
     return places
-
-
-def join_small(counts: Floats, least: int, *, middle: bool = False) -> Floats:
-    """Move counts to the places of their blocks; along the last axis, each row by itself.
-
-    Each cell then holds at least `least`, or none; where a whole row is too few nothing is left.
-
-    Examples
-    --------
-    >>> join_small(np.array([3.0, 8.0, 0.0, 12.0]), 10).tolist()
-    [0.0, 11.0, 0.0, 12.0]
-    """
-    if least <= 1:
-        return counts
-    flat = counts.reshape(-1, counts.shape[-1])
-    joined = np.zeros_like(flat)
-    for row, values in zip(joined, flat, strict=True):
-        places = find_places(values[None], least, middle=middle)
-        np.add.at(row, places[places >= 0], values[places >= 0])
-    return joined.reshape(counts.shape)
 
 
 def joined_bins(bins: Integers, happened: Flags, n_times: int, least: int) -> tuple[Integers, Flags]:
@@ -114,18 +91,16 @@ def joined_bins(bins: Integers, happened: Flags, n_times: int, least: int) -> tu
     return np.where(stays | nobody, n_times, places).astype(np.int64), happened & ~nobody
 
 
-def _blocks(
-    occupied: list[int], totals: dict[int, tuple[float, ...]], low: int, high: int, least: int, middle: bool
-) -> list[Block]:
+def _blocks(occupied: list[int], totals: dict[int, tuple[float, ...]], low: int, high: int, least: int) -> list[Block]:
     """Return the blocks of the cells from `low` to below `high`: each holds enough, or there is a single one."""
     if not occupied:
         return []
     if high - low == 1:
         return [Block((low,), totals[low], low)]
     border = (low + high) // 2
-    left = _blocks([cell for cell in occupied if cell < border], totals, low, border, least, middle)
-    right = _blocks([cell for cell in occupied if cell >= border], totals, border, high, least, middle)
-    place = border if middle else high - 1
+    left = _blocks([cell for cell in occupied if cell < border], totals, low, border, least)
+    right = _blocks([cell for cell in occupied if cell >= border], totals, border, high, least)
+    place = high - 1
     if left and not _is_enough(left[0], least):
         return _absorbed(left[0], right, place, least)
     if right and not _is_enough(right[0], least):

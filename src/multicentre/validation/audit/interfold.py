@@ -176,7 +176,7 @@ def check_interfold(
     ...     )
     ...     for name, first in {"lyon": 0, "oslo": 200}.items()
     ... }
-    >>> federation = mc.Federation.in_process(sites, secure_sum=True)
+    >>> federation = mc.Federation.in_process(sites)
     >>> check_interfold(federation, mc.validation.HashGroupKFold(5).plan(federation)).n_violations
     0
     >>> check_interfold(federation, mc.validation.FederatedKFold(5).plan(federation)).passed
@@ -188,7 +188,7 @@ def check_interfold(
         federation, person_key or own["person_key"], kind or own["kind"], date_order or own["date_order"], study
     )
     sites = handle.sites
-    agree_on_key(handle, part, persons["study"])
+    agree_on_key(handle, part, persons["study"], persons["person_key"])
     reviewed = handle.sum(part.review_folds, Reviewing(**persons, patient_key=patient_key or ""))
     search = _search(handle, part, persons, round(reviewed.persons), plan.n_splits)
     check_present(handle, sites)

@@ -48,7 +48,7 @@ def estimate_duplicate_rate(
     federation : Federation
         With masked sums (``secure_sum=True``), or sites whose policy has no minimum of patients.
     person_key : str, default "identifier"
-        Column of identifiers that are the same at all sites.
+        Column of identifiers that are the same at all sites; the default stands for a sole one of any name.
     kind : {"identifier", "name", "date", "nhs-number", "nir", "combined"}, default "identifier"
         How they are normalised, see :func:`multicentre.privacy.normalisation.normalise`.
     date_order : {"iso", "ymd", "dmy", "mdy"} or mapping of str to these, default "iso"
@@ -95,7 +95,7 @@ def estimate_duplicate_rate(
     ...     people = [f"p{number}" for number in range(first, first + 1000)] + ["TEST-PATIENT-1"]
     ...     sites[name] = mc.data.TableData(rng.normal(size=(1001, 2)), np.arange(1001) % 2, people)
     >>> found = estimate_duplicate_rate(
-    ...     mc.Federation.in_process(sites, secure_sum=True), buckets_per_record=512, controls=["TEST-PATIENT-1"]
+    ...     mc.Federation.in_process(sites), buckets_per_record=512, controls=["TEST-PATIENT-1"]
     ... )
     >>> found.n_local, round(found.rate, 2), found.controls
     (2000, 0.05, {'TEST-PATIENT-1': 2})
@@ -104,16 +104,24 @@ def estimate_duplicate_rate(
     normalise_controls(controls, kind)
     persons = describe_persons(federation, person_key, kind, date_order, study)
     told = Counting(**persons, controls=tuple(controls))
-    opened = federation.begin(DuplicatesPart, f"{told}, {buckets_per_record}, {by_outcome}")
-    key = opened.once("key", _Key, lambda: _Key(agree_on_key(opened, DuplicatesPart, told.study)))
+    for attempt in federation.attempts(DuplicatesPart, f"{told}, {buckets_per_record}, {by_outcome}"):
+        with attempt as opened:
+            rate = _estimate(opened, told, buckets_per_record, by_outcome=by_outcome)
+    for line in rate.warnings:
+        warnings.warn(line, stacklevel=2)
+    return rate
+
+
+def _estimate(opened: Federation, told: Counting, buckets_per_record: int, *, by_outcome: bool) -> DuplicateRate:
+    key = opened.once("key", _Key, lambda: _Key(agree_on_key(opened, DuplicatesPart, told.study, told.person_key)))
     known = opened.once("controls", _Known, lambda: _Known(_find(opened, told)))
     sites = opened.sites
-    found = check_controls(known.sites, controls, len(sites))
+    found = check_controls(known.sites, told.controls, len(sites))
     sizes = opened.once("sizes", Sizes, lambda: opened.sum(DuplicatesPart.count_persons, told))
     if sizes.sites < len(sites) or sizes.sites < 2:
         raise DataError(
             f"{sizes.sites} of {len(sites)} sites have records with an identifier, and at least two are compared",
-            where=person_key,
+            where=told.person_key,
             mend="Give them with data.with_identifier, or leave the others out.",
         )
     counts = [sizes.persons, *(sizes.by_class.tolist() if by_outcome else [])]
@@ -122,9 +130,6 @@ def estimate_duplicate_rate(
         for stratum, n_local in enumerate(counts, start=-1)
     ]
     check_present(opened, sites)
-    told_of = _warnings(rates[0], bool(found))
-    for line in told_of:
-        warnings.warn(line, stacklevel=2)
     return DuplicateRate(
         rate=rates[0].rate,
         interval=rates[0].interval,
@@ -137,7 +142,7 @@ def estimate_duplicate_rate(
         by_class={f"class {number}": (one.rate, one.interval) for number, one in enumerate(rates[1:])},
         controls=found,
         fingerprint=key.fingerprint,
-        warnings=told_of,
+        warnings=_warnings(rates[0], bool(found)),
     )
 
 

@@ -46,6 +46,7 @@ class Sizes(Release):
         dtype="i8",
         unit="persons",
         bound=MOST_RECORDS,
+        counts=True,
     )
 
 

@@ -164,7 +164,7 @@ def _placed(federation: Federation) -> Nothing:
 
 
 def _unshared(federation: Federation, told: Mapping[str, Any]) -> Nothing:
-    agree_on_key(federation, SiteFolds, told["study"])
+    agree_on_key(federation, SiteFolds, told["study"], told["person_key"])
     n_records = federation.sum(SiteFolds.count_records, Nothing()).records
     n_buckets = int(np.clip(BUCKETS_A_RECORD * n_records, 1, MOST_BUCKETS))
     occupied = federation.sum(SiteFolds.mark_people, sent.Marking(**told, n_buckets=n_buckets))

@@ -106,7 +106,7 @@ class CovariateFoldKFold(FoldSplitter):
     >>> import multicentre as mc
     >>> rng = np.random.default_rng(0)
     >>> sites = {name: mc.data.TableData(rng.normal(size=(150, 2)), np.arange(150) % 2) for name in ("lyon", "oslo")}
-    >>> plan = CovariateFoldKFold(3, covariate="x0").plan(mc.Federation.in_process(sites, secure_sum=True))
+    >>> plan = CovariateFoldKFold(3, covariate="x0").plan(mc.Federation.in_process(sites))
     >>> plan.duplicate_safe, plan.n_splits, len(plan.facts["thresholds"])
     (True, 3, 2)
     """

@@ -51,7 +51,9 @@ class Dealing(Cutting):
 class PartCounts(Release):
     """Records between the thresholds."""
 
-    records: Integers = array("records, by part", ("b",), dtype="i8", unit="records", bound=sent.MOST_RECORDS)
+    records: Integers = array(
+        "records, by part", ("b",), dtype="i8", unit="records", bound=sent.MOST_RECORDS, counts=True
+    )
 
 
 class CutFolds(HashedFolds, CountingPart):

@@ -44,7 +44,8 @@ class HashGroupKFold(FoldSplitter):
     n_splits : int, default 5
         Folds, from 2 to 100.
     person_key : str, default "identifier"
-        Column of identifiers that are the same at all sites: a national number, a birth date.
+        Column of identifiers that are the same at all sites: a national number, a birth date. The default stands for a
+        sole one of any name.
     kind : {"identifier", "name", "date", "nhs-number", "nir", "combined"}, default "identifier"
         How they are normalised, see :func:`multicentre.privacy.normalisation.normalise`.
     date_order : {"iso", "ymd", "dmy", "mdy"} or mapping of str to these, default "iso"
@@ -71,7 +72,7 @@ class HashGroupKFold(FoldSplitter):
     ...     name: mc.data.TableData(rng.normal(size=(200, 2)), np.arange(200) % 2, [f"p{number}" for number in numbers])
     ...     for name, numbers in people.items()
     ... }
-    >>> plan = HashGroupKFold(4).plan(mc.Federation.in_process(sites, secure_sum=True))
+    >>> plan = HashGroupKFold(4).plan(mc.Federation.in_process(sites))
     >>> plan.duplicate_safe, plan.counts.tolist()
     (True, [100.0, 99.0, 99.0, 102.0])
     """

@@ -42,9 +42,9 @@ class HashedFolds(FoldPart):
 
     @step(releases=sent.KeyTold, when="once")
     def tell_key(self, ask: sent.Hashing) -> sent.KeyTold:
-        """Tell a fingerprint of the study's key, and what else sites must agree in."""
+        """Return a fingerprint of the study's key, and what else sites must agree in."""
         mark = "" if self.key is None else self.key.fingerprint(ask.study)
-        return sent.KeyTold(mark, self.least_behind > 1, outcome_strata(self.data)[1])
+        return sent.KeyTold(mark, self.least_behind > 1, outcome_strata(self.data)[1], self.default_identifier)
 
     @step(releases=sent.Survey, when="once", summed=True)
     def count_missing(self, ask: sent.Hashing) -> sent.Survey:

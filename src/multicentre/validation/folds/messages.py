@@ -15,7 +15,6 @@ from multicentre.persons import Persons
 Integers = NDArray[np.int64]
 MOST_RECORDS = 2.0**31
 MOST_SPLITS = 100
-MOST_COUNTS = 2.0**20
 
 
 @dataclass(frozen=True)
@@ -108,6 +107,7 @@ class KeyTold(Release):
     fingerprint: str = text("eight digits that are the same for the same key; empty without one")
     spares_few: bool = flag("whether the site's policy asks for a minimum of patients")
     n_classes: int = count("classes of the outcome")
+    identifier: str = text("name of the column that the default name of identifiers stands for")
 
 
 @dataclass(frozen=True)
@@ -146,11 +146,12 @@ class BucketTable(Release):
 class FoldCounts(Release):
     """Records by fold and class of the outcome, and those in no fold."""
 
-    records: Integers = array("records, by fold and class", ("K", "C"), dtype="i8", unit="records", bound=MOST_RECORDS)
+    records: Integers = array(
+        "records, by fold and class", ("K", "C"), dtype="i8", unit="records", bound=MOST_RECORDS, counts=True
+    )
     excluded: float = number("records in no fold", unit="records", bound=MOST_RECORDS)
     sites: Integers = array("sites with enough records in and outside a fold", ("K",), dtype="i8", bound=1.0)
     left_out: float = number("those of them that were in folds of few", unit="records", bound=MOST_RECORDS)
-    joined: float = number("counts that went to the fold's commonest class, for they were of few", bound=MOST_COUNTS)
 
 
 @dataclass(frozen=True)

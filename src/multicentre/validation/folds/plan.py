@@ -34,8 +34,7 @@ class FoldPlan:
     duplicate_safe : bool
         Whether all records of one person are in one fold, wherever they lie, if the sites' identifiers are right.
     class_table : array of shape (K, C)
-        Records of all sites by fold and class of the outcome. In clear, a site counts a class that few of its records
-        in a fold have among the commonest there; ``facts["exact_classes"]`` is False if one did.
+        Records of all sites by fold and class of the outcome.
     n_excluded : int
         Records in no fold.
     present, tested : dict of str to tuple of int
@@ -45,6 +44,9 @@ class FoldPlan:
         Hash of what every site divided its records by; the same at all of them.
     facts : dict
         What the strategy tells of its folds (thresholds, number of buckets).
+    n_left_out : int
+        Records in no fold because their site has fewer of them in a fold than its policy asks for, so that no two
+        selections of folds differ by few of a site's records. They are among `n_excluded`.
     """
 
     strategy: str
@@ -56,6 +58,7 @@ class FoldPlan:
     digest: str
     federation: Federation = field(repr=False)
     facts: Mapping[str, object] = field(default_factory=dict)
+    n_left_out: int = 0
 
     @property
     def n_splits(self) -> int:
@@ -82,6 +85,24 @@ class FoldPlan:
         shares = self.class_table / np.maximum(self.counts[:, None], 1)
         overall = self.class_table.sum(axis=0) / self.counts.sum()
         return float(100 * np.abs(shares - overall).max())
+
+    @property
+    def exclusions(self) -> str:
+        """Sentence on the records that are in no fold; empty where all are in one."""
+        if not self.n_excluded:
+            return ""
+        total = self.n_excluded + round(float(self.counts.sum()))
+        said = f"{self.n_excluded} of {total} records are in no fold"
+        if not self.n_left_out:
+            return f"{said}: they lack what the strategy divides by, or it sets them aside."
+        others = "" if self.n_left_out == self.n_excluded else f"{self.n_left_out} of them "
+        return f"{said}, {others}because their sites have fewer records in a fold than their policies ask for."
+
+    def summary(self) -> str:
+        """Return the number of folds, their sizes and the records in no fold, in words."""
+        folds = f"{self.strategy}: {self.n_splits} folds of {self.counts.min():.0f} to {self.counts.max():.0f} records."
+        chance = "" if self.facts.get("balanced", True) else "They are as equal as chance makes them."
+        return " ".join(said for said in (folds, chance, self.exclusions) if said)
 
     def __iter__(self) -> Iterator[tuple[Federation, Federation]]:
         for fold in range(self.n_splits):
@@ -119,7 +140,6 @@ def check_outcomes(plan: FoldPlan, *, needed: bool = True) -> None:
     Parameters
     ----------
     plan : FoldPlan
-        With classes that are counted as they are.
     needed : bool, default True
         Refuse a fold that lacks a class; else warn of it.
 

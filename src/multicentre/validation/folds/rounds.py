@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError, DataError, RefusedByPolicy
 from multicentre.federation.messages import Message, array, flag, texts
-from multicentre.persons import check_keys
+from multicentre.persons import check_identifiers, check_keys
 from multicentre.validation.folds import messages as sent
 from multicentre.validation.folds.keyed import HashedFolds
 from multicentre.validation.folds.packing import BUCKETS_A_FOLD, bucket_number, pack_buckets
@@ -47,6 +47,7 @@ def agree(federation: Federation, told: sent.Hashing) -> Agreed:
     """Check that all sites hold one key and know the same classes; return whether they may count exactly."""
     answers = federation.ask(HashedFolds.tell_key, told)
     check_keys({site: answer.fingerprint for site, answer in answers.items()})
+    check_identifiers(told.person_key, {site: answer.identifier for site, answer in answers.items()})
     check_classes({site: answer.n_classes for site, answer in answers.items()})
     spares_few = any(answer.spares_few for answer in answers.values())
     return Agreed(federation.protection == "masked" or not spares_few)
@@ -74,7 +75,8 @@ def bucket_table(
     coarsest = BUCKETS_A_FOLD * told.n_splits
     try:
         asked = sent.Bucketing(**_fields(told), n_buckets=n_buckets)
-        return federation.sum(part.count_buckets, asked).records
+        with federation.handling_refusals():
+            return federation.sum(part.count_buckets, asked).records
     except RefusedByPolicy:
         if n_buckets <= coarsest:
             raise
@@ -93,7 +95,8 @@ def _fields(told: sent.Hashing) -> dict[str, Any]:
 def find_crowded(federation: Federation, told: sent.Hashing) -> Crowded:
     """Return the sites where many records share one identifier; "a site" where policies do not let that be told."""
     try:
-        answers = federation.ask(HashedFolds.tell_crowding, told)
+        with federation.handling_refusals():
+            answers = federation.ask(HashedFolds.tell_crowding, told)
     except RefusedByPolicy:
         return Crowded(("a site",))
     return Crowded(tuple(site for site, answer in answers.items() if answer.crowded))

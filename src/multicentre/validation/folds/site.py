@@ -48,16 +48,13 @@ class FoldPart(AuditedPart):
 
     @step(releases=sent.FoldCounts, when="once", summed=True)
     def count_folds(self, ask: Nothing) -> sent.FoldCounts:
-        """Count records by fold and class of the outcome; folds of few of them are refused in clear, else emptied."""
-        settled, n_joined = self._settled, 0
-        if self.masked:
-            settled = self._spared(settled)
+        """Count records by fold and class of the outcome; folds of few of them are refused unmasked, else emptied."""
+        settled = self._spared(self._settled) if self.masked else self._settled
         strata, n_strata = outcome_strata(self.data)
         table = count_table(settled.fold, strata, settled.n_splits, n_strata)
         sizes = table.sum(axis=1)
         if not self.masked:
             self._check_sizes(settled, sizes)
-            table, n_joined = join_few(table, self.least_behind)
         self.state = replace(settled, counted=True)
         inside, outside = self._enough(sizes)
         return sent.FoldCounts(
@@ -65,8 +62,7 @@ class FoldPart(AuditedPart):
             float((settled.fold < 0).sum()),
             (inside & outside).astype(np.int64),
             float(settled.left_out),
-            float(n_joined),
-            patients=len(strata),
+            patients=len(strata) if self.masked else int(table[table > 0].min(initial=len(strata))),
         )
 
     @step(releases=sent.Presence, when="on request")
@@ -198,17 +194,3 @@ def count_table(group: Integers, strata: Integers, n_groups: int, n_strata: int)
     table = np.zeros((n_groups, n_strata), dtype=np.int64)
     np.add.at(table, (group[group >= 0], strata[group >= 0]), 1)
     return table
-
-
-def join_few(table: Integers, least: int) -> tuple[Integers, int]:
-    """Return records by group and class with the counts of few among the group's commonest class, and their number.
-
-    Examples
-    --------
-    >>> join_few(np.array([[30, 4, 12], [3, 0, 15]]), 10)
-    (array([[34,  0, 12], [ 0,  0, 18]]), 2)
-    """
-    few, commonest = (table > 0) & (table < least), table.argmax(axis=1)
-    joined = np.where(few, 0, table)
-    joined[np.arange(len(table)), commonest] += table.sum(axis=1) - joined.sum(axis=1)
-    return joined, int(few.sum())

@@ -21,7 +21,7 @@ from multicentre.federation.errors import (
     IntegrityError,
     RefusedByPolicy,
 )
-from multicentre.federation.messages import Message, Nothing, array, count, flag, text, texts
+from multicentre.federation.messages import Message, Nothing, array, count, text, texts
 from multicentre.validation.folds.messages import MOST_SPLITS, DigestTold, Presence
 from multicentre.validation.folds.plan import FoldPlan, check_outcomes
 from multicentre.validation.folds.site import FoldPart
@@ -61,10 +61,12 @@ class FoldSplitter(BaseCrossValidator):  # type: ignore[misc]  # scikit-learn sh
         DisclosureRefused
             A fold would have so few of a site's records that what is fitted without it would tell of them.
         """
-        opened = federation.begin(self.site_part, repr(self))
         persons = ("person_key", "kind", "date_order") if hasattr(self, "person_key") else ()
-        facts = {**{name: getattr(self, name) for name in persons}, **self._divide(opened)}
-        counted = opened.once("counted", _Counted, lambda: self._count(opened))
+        facts: dict[str, object] = {name: getattr(self, name) for name in persons}
+        for attempt in federation.attempts(self.site_part, repr(self)):
+            with attempt as opened:
+                facts |= self._divide(opened)
+                counted = self._counted(opened)
         plan = FoldPlan(
             type(self).__name__,
             self.duplicate_safe,
@@ -74,14 +76,17 @@ class FoldSplitter(BaseCrossValidator):  # type: ignore[misc]  # scikit-learn sh
             counted.by_site(counted.inside),
             counted.digest,
             opened,
-            {**facts, "exact_classes": counted.exact},
+            facts,
+            counted.left_out,
         )
-        self._warn(plan, counted.left_out)
+        self._warn(plan)
         if not plan.counts.any():
             raise DataError("no site has enough records in a fold", where=plan.strategy, mend="Take fewer folds.")
-        if counted.exact:
-            check_outcomes(plan, needed=self.needs_all_classes)
+        check_outcomes(plan, needed=self.needs_all_classes)
         return plan
+
+    def _counted(self, federation: Federation) -> _Counted:
+        return federation.once("counted", _Counted, lambda: self._count(federation))
 
     def _count(self, federation: Federation) -> _Counted:
         digest = _check_digests(federation.ask(self.site_part.tell_digest, Nothing()))
@@ -93,8 +98,8 @@ class FoldSplitter(BaseCrossValidator):  # type: ignore[misc]  # scikit-learn sh
             sites = tuple(told)
             inside = np.array([answer.inside for answer in told.values()])
             outside = np.array([answer.outside for answer in told.values()])
-        left_out, exact = round(counts.left_out), counts.joined == 0
-        return _Counted(counts.records, round(counts.excluded), sites, inside, outside, left_out, exact, digest)
+        excluded, left_out = round(counts.excluded), round(counts.left_out)
+        return _Counted(counts.records, excluded, sites, inside, outside, left_out, digest)
 
     def _presence(self, federation: Federation, sizes: Integers) -> Mapping[str, Presence]:
         """Return for which folds each site has enough records."""
@@ -104,13 +109,9 @@ class FoldSplitter(BaseCrossValidator):  # type: ignore[misc]  # scikit-learn sh
             mend = "Take fewer folds, so that every site has enough records in each and need not say where it has few."
             raise RefusedByPolicy(refused.what, where=refused.where, mend=mend) from None
 
-    def _warn(self, plan: FoldPlan, n_left: int) -> None:
-        if n_left:
-            warnings.warn(
-                f"{plan.strategy}: {n_left} records are in no fold, for their sites have fewer of them in a fold than "
-                "their policies ask for; take fewer folds",
-                stacklevel=3,
-            )
+    def _warn(self, plan: FoldPlan) -> None:
+        if plan.n_left_out:
+            warnings.warn(f"{plan.strategy}: {plan.exclusions} Take fewer folds.", stacklevel=3)
         testing = [sum(fold in tested for tested in plan.tested.values()) for fold in range(plan.n_splits)]
         if self.mixes_sites and plan.federation.protection == "masked" and 1 in testing:
             warnings.warn(
@@ -170,7 +171,6 @@ class _Counted(Message):
     inside: NDArray[np.bool_] = array("whether a site has enough records in a fold", ("S", "K"), dtype="b1")
     outside: NDArray[np.bool_] = array("whether it has enough in the other folds", ("S", "K"), dtype="b1")
     left_out: int = count("records in no fold, for there were few of their sites' in theirs")
-    exact: bool = flag("whether classes were counted as they are, at all sites")
     digest: str = text("hash of what every site divided by")
 
     def by_site(self, having: NDArray[np.bool_]) -> dict[str, tuple[int, ...]]:

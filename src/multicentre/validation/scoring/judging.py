@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any, ClassVar, Protocol
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ from multicentre.federation.messages import Message, Nothing, array, text, texts
 from multicentre.federation.steps import Acknowledgement, R, Release, SitePart, Step, step
 from multicentre.federation.wire import decode, encode
 
+T = TypeVar("T")
 Floats = NDArray[np.float64]
 FIXED = 2.0**24
 LARGEST_FIXED = 2.0**52
@@ -77,7 +78,7 @@ class JudgingPart(SitePart):
     remembers: ClassVar[type[Message]] = Memory
     state: Memory | None = None
     data: Any
-    _predicted: dict[bool, Floats] | None = None
+    _predicted: Floats | None = None
 
     @step(releases=Acknowledgement, when="once")
     def judge(self, ask: Judged) -> Acknowledgement:
@@ -151,17 +152,15 @@ class JudgingPart(SitePart):
         return self.state
 
     def predicted(self, predict: Callable[[], Floats]) -> Floats:
-        """Return what the model predicts, worked out once for masked answers and once for those in clear.
+        """Return what the model predicts, worked out once.
 
-        In clear some columns are flat, whatever was asked under a mask before. A prediction that is no finite number
-        is the largest: no step breaks, and no score stays untold, because of what one record has.
+        A prediction that is no finite number is the largest: no step breaks, and no score stays untold, because of what
+        one record has.
         """
         if self._predicted is None:
-            self._predicted = {}
-        if self.masked not in self._predicted:
             with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-                self._predicted[self.masked] = limited(predict())
-        return self._predicted[self.masked]
+                self._predicted = limited(predict())
+        return self._predicted
 
     @property
     def n_records(self) -> int:
@@ -185,14 +184,18 @@ class JudgingPart(SitePart):
     def summed(self, terms: Floats) -> tuple[int, int]:
         """Return a sum of terms of records, as `fixed` has it, and how many patients stand behind it.
 
-        Under a mask, or without a minimum of patients, it is exact. In clear it is told to about what one record adds
-        (see `coarse`), and as many stand behind it as its terms differ for (see `differing`): a model can be made up
-        under which all records but one have terms that are known beforehand, or sum up to what another score tells.
+        Unmasked, as many stand behind it as its terms differ for (see `differing`), or all where none differs: a model
+        can be made up under which all records but one have terms that are known beforehand.
         """
-        if self.masked:
-            return fixed(terms), self.n_records
-        total = fixed(terms)
-        return (coarse(total, terms) if self.least_behind > 1 else total), differing(terms)
+        return fixed(terms), self.n_records if self.masked else differing(terms) or len(terms)
+
+    def told_apart(self, *predictions: Floats) -> int:
+        """Return how many patients a model tells apart from the rest, where they are fewest; under a mask, all of them.
+
+        A model that says the same of all but a few makes a sum a function of those few, whatever its terms are.
+        """
+        found = [] if self.masked else [differing(own) for own in predictions]
+        return min((number for number in found if number), default=self.n_records)
 
     def own_mean(self, terms: Floats) -> tuple[float, int]:
         """Return the mean of terms of the site's own records as `summed` tells it, and how many stand behind it."""
@@ -226,39 +229,16 @@ def amount_to(terms: Floats) -> int:
     return int(float(shares.sum()) ** 2 / float(np.square(shares).sum()) + 1e-6)
 
 
-def differing(terms: Floats) -> int:
-    """Return for how many records terms differ from what they are for most, after Kish; 0 where all are the same.
+def differing(*groups: Floats) -> int:
+    """Return for how many records terms differ from what they are for most of their group, after Kish; 0 for none.
 
     Examples
     --------
     >>> differing(np.array([7.0, 7.0, 7.0, 9.0])), differing(np.array([1.0, 2.0, 3.0])), differing(np.ones(3))
     (1, 2, 0)
     """
-    distances = _distances(terms)
+    distances = np.concatenate([_distances(terms) for terms in groups])
     return amount_to(distances) if distances.any() else 0
-
-
-def coarse(total: int, terms: Floats) -> int:
-    """Return a total in multiples of about twice what a record adds beyond the median, a power of 2^(1/4).
-
-    What a record adds is ``sum d^2 / sum d`` over the distances d to the median, to which no record contributes more
-    than others where `differing` is large. The mean of n terms is off by at most that much over n, far less than its
-    standard error.
-
-    Examples
-    --------
-    >>> terms = np.arange(100.0)
-    >>> round(coarse(fixed(terms), terms) / FIXED), round(terms.sum())
-    (4947, 4950)
-    """
-    distances = _distances(terms)
-    if abs(total) >= LARGEST_FIXED or not distances.any():
-        return total
-    largest = float(distances.max())
-    shares = distances / largest
-    size = largest * float(np.square(shares).sum()) / float(shares.sum())
-    unit = int(2.0 ** (max(np.ceil(4 * np.log2(2 * size)), 0) / 4))
-    return (2 * total + unit) // (2 * unit) * unit
 
 
 def _distances(terms: Floats) -> Floats:
@@ -293,17 +273,29 @@ def unfixed(total: float) -> float:
     return float(total) / FIXED if abs(total) < LARGEST_FIXED / 2 else float("nan")
 
 
-def begin_judging(federation: Federation, part: type[JudgingPart], model: Message, kind: str) -> Federation:
-    """Return the session of one model's scoring, in which every site has taken the model in."""
+@dataclass(frozen=True)
+class SiteScores:
+    """Sites' own scores, and the reasons of sites that give none."""
+
+    scores: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    refused: Mapping[str, str] = field(default_factory=dict)
+
+
+def judge(
+    federation: Federation, part: type[JudgingPart], model: Message, kind: str, work: Callable[[Federation], T]
+) -> T:
+    """Have every site take one model in, and return what `work` makes of the session in which they did."""
     judged = Judged(kind, np.frombuffer(encode(model), dtype=np.uint8))
-    opened = federation.begin(part, _digest("judge", judged))
+    for attempt in federation.attempts(part, _digest("judge", judged)):
+        with attempt as opened:
+            opened.once("judged", Nothing, partial(_hand_out, opened, part, judged))
+            result = work(opened)
+    return result
 
-    def told() -> Nothing:
-        opened.ask(part.judge, judged)
-        return Nothing()
 
-    opened.once("judged", Nothing, told)
-    return opened
+def _hand_out(opened: Federation, part: type[JudgingPart], judged: Judged) -> Nothing:
+    opened.ask(part.judge, judged)
+    return Nothing()
 
 
 def total(opened: Federation, step: Step[Any, Any, R], ask: Message) -> R:
@@ -327,16 +319,17 @@ def total(opened: Federation, step: Step[Any, Any, R], ask: Message) -> R:
     return opened.once(step.name, step.releases, summed)
 
 
-def ask_own(opened: Federation, part: type[JudgingPart], names: Sequence[str]) -> dict[str, dict[str, float]]:
-    """Return each site's own scores; a site whose policy or guard refuses is left out."""
+def ask_own(opened: Federation, part: type[JudgingPart], names: Sequence[str]) -> SiteScores:
+    """Return each site's own scores; see :func:`ask_sites`."""
     return ask_sites(opened, part.score_own, Wanted(tuple(names)), lambda answer: _by_name(answer, names))
 
 
 def ask_sites(
     opened: Federation, step: Step[Any, Any, R], ask: Message, read: Callable[[R], dict[str, float]]
-) -> dict[str, dict[str, float]]:
-    """Return what `read` makes of each site's own answer; a site whose policy or guard refuses is left out."""
-    return {site: read(answer) for site, answer in opened.ask(step, ask, willing=True).items()}
+) -> SiteScores:
+    """Return what `read` makes of each site's own answer, and why the other sites refuse."""
+    answers = opened.ask(step, ask, willing=True)
+    return SiteScores({site: read(answer) for site, answer in answers.items()}, answers.refused)
 
 
 def _by_name(answer: OwnScores, names: Sequence[str]) -> dict[str, float]:

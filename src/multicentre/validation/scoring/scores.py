@@ -24,7 +24,9 @@ class Scores:
     n_records : float
         Records behind them.
     by_site : dict of str to dict of str to float
-        Each site's own scores, where it lets them out; empty where it does not.
+        Each site's own scores, where it lets them out.
+    refused : dict of str to str
+        Why other sites do not let them out.
     facts : dict of str to float
         What else is to be known: by how much a score may be off (``bound_roc_auc``), or how much could not be scored
         (``share_unknown``).
@@ -34,6 +36,7 @@ class Scores:
     n_records: float
     by_site: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     facts: Mapping[str, float] = field(default_factory=dict)
+    refused: Mapping[str, str] = field(default_factory=dict)
 
 
 class Evaluator(Protocol):
@@ -105,7 +108,7 @@ def score(
     >>> X = rng.normal(size=(600, 2))
     >>> data = mc.data.TableData(X, (X[:, 0] > 0).astype(int))
     >>> sites = {name: data.take(np.arange(place, 600, 2)) for place, name in enumerate(["lyon", "oslo"])}
-    >>> federation = mc.Federation.in_process(sites, secure_sum=True)
+    >>> federation = mc.Federation.in_process(sites)
     >>> model = mc.survival.AdaBoostF(3).fit(federation)
     >>> score(model, federation, "accuracy").values["accuracy"] == model.score(data)
     True

@@ -15,7 +15,7 @@ from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import DisclosureRefused
 from multicentre.federation.messages import Nothing
 from multicentre.federation.steps import SitePart
-from multicentre.validation.scoring.judging import ask_sites
+from multicentre.validation.scoring.judging import SiteScores, ask_sites
 from multicentre.validation.scoring.scores import Scores
 
 _MEASURES = {
@@ -54,8 +54,11 @@ class SurvivalScores:
         if "neg_ibs" in values:
             values["neg_ibs"] = -values["neg_ibs"]
         assert judged is not None  # some score is named
-        own = ask_sites(judged.federation, EvaluationSite.score_own, Nothing(), _concordance) if by_site else {}
-        return Scores({name: values[name] for name in names}, float(judged.n_patients_), own)
+        own = SiteScores()
+        if by_site:
+            own = ask_sites(judged.federation, EvaluationSite.score_own, Nothing(), _concordance)
+        shown = {name: values[name] for name in names}
+        return Scores(shown, float(judged.n_patients_), own.scores, refused=own.refused)
 
 
 def _judge(federation: Federation, evaluation: SurvivalEvaluation) -> SurvivalEvaluation:
@@ -64,7 +67,7 @@ def _judge(federation: Federation, evaluation: SurvivalEvaluation) -> SurvivalEv
     except DisclosureRefused as error:
         if federation.protection == "masked":
             raise
-        mend = 'Take scoring="concordance_within_sites"; others need masked sums of several sites (secure_sum=True).'
+        mend = "Mask the sums over two sites or more (secure_sum=True)."
         raise DisclosureRefused(error.what, where=error.where, mend=mend) from None
 
 

@@ -15,7 +15,6 @@ from multicentre.boosting.trees import Ensemble
 from multicentre.data.tabledata import MOST_CLASSES, TableData
 from multicentre.federation.errors import ConfigurationError, MessageError, SchemaMismatch
 from multicentre.federation.messages import Message, array, texts
-from multicentre.survival.agreement.patients import flatten_rare
 from multicentre.survival.boost.classes.trees import ClassTrees, most_votes, plurality
 from multicentre.validation.scoring.classes.scores import ClassScores
 from multicentre.validation.scoring.classes.site import ClassPart
@@ -106,20 +105,7 @@ def check_schema(columns: tuple[str, ...], classes: tuple[str, ...], data: Table
         )
 
 
-class TablePart:
-    """What the site parts of tables share: their columns as the model sees them."""
-
-    data: TableData
-    masked: bool
-    least_behind: int
-
-    @property
-    def columns(self) -> Floats:
-        """Columns, shape (n, d); in clear, one in which few patients differ is flat."""
-        return self.data.X if self.masked else flatten_rare(self.data.X, self.least_behind)
-
-
-class TableClassPart(TablePart, ClassPart):
+class TableClassPart(ClassPart):
     """The site part that scores classes of tables."""
 
     method: ClassVar[str] = "score-classes"
@@ -133,11 +119,11 @@ class TableClassPart(TablePart, ClassPart):
 
     def predict_chances(self) -> Floats:
         """Return the chance that the model gives to each class, shape (n, k)."""
-        chances: Floats = self.model.chances(self.columns)
+        chances: Floats = self.model.chances(self.data.X)
         return chances
 
 
-class TableNumberPart(TablePart, NumberPart):
+class TableNumberPart(NumberPart):
     """The site part that scores numbers of tables."""
 
     method: ClassVar[str] = "score-numbers"
@@ -151,7 +137,7 @@ class TableNumberPart(TablePart, NumberPart):
 
     def predict_numbers(self) -> Floats:
         """Return the predicted numbers, shape (n,)."""
-        numbers: Floats = self.model.numbers(self.columns)
+        numbers: Floats = self.model.numbers(self.data.X)
         return numbers
 
 

@@ -1,7 +1,8 @@
 """What runs beside the patients when a covariate is chosen to cut folds by.
 
 A site counts records by part of a column and class of the outcome, and cross-validates a small model on its own
-records. Only sums over sites leave: under a mask as they are; in clear cells of few records are joined.
+records. Only sums over sites leave. Unmasked, a table counts as resting on the fewest records with one value and one
+outcome: two sessions whose thresholds have a record between them would tell its outcome, whatever their cells hold.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from multicentre.data.fewest import fewest_alike
 from multicentre.data.identifiers import Identifiers
 from multicentre.data.survival import SurvivalData
 from multicentre.data.tabledata import TableData
@@ -25,13 +27,7 @@ from multicentre.quantiles.maths import coarsen
 from multicentre.validation.folds.drawn import draw_folds
 from multicentre.validation.folds.site import number_patients
 from multicentre.validation.stratifier import messages as sent
-from multicentre.validation.stratifier.counting import (
-    count_agreement,
-    count_parts,
-    join_cells,
-    join_values,
-    split_outcome,
-)
+from multicentre.validation.stratifier.counting import count_agreement, count_parts, split_outcome
 from multicentre.validation.stratifier.maths import contiguous_folds, fold_imbalance
 from multicentre.validation.stratifier.pilot import MODELS, kind_of, score_folds
 
@@ -98,34 +94,18 @@ class StratifierSite(CountingPart):
 
     @step(releases=sent.Screened, when="once", summed=True)
     def screen(self, ask: sent.Cuts) -> sent.Screened:
-        """Count records by part of each candidate and class of the outcome, and patients whose values agree.
-
-        In clear, cells of fewer records than the policy's minimum are joined with their neighbours, and what is still
-        too few goes to the column's fullest cell; so are values before they are cut, so that tables of other thresholds
-        differ by as many; agreement is left out where few patients agree or few do not.
-        """
+        """Count records by part of each candidate and class of the outcome, and patients whose values agree."""
         self._answer_once("screened", ask)
-        least = 0 if self.masked else self.least_behind
-        classes, n_classes = self._classes(ask, least)
-        n_columns = len(self._asked.columns)
-        values = self.quantile_values()[:, :n_columns].T
-        missing = np.isnan(values).sum(axis=1)
-        missing = np.where(missing < least, 0, missing)
-        records = np.zeros((n_columns, self._asked.n_bins, n_classes))
-        fewest = []
-        for place, (column, cuts) in enumerate(zip(values, self._cuts(ask), strict=False)):
-            table = count_parts(join_values(column, least, classes), cuts, classes, (len(cuts) + 1, n_classes))
-            records[place, : len(table)], few = join_cells(table, least, len(classes) - int(missing[place]))
-            fewest.append(few)
-        several, stable = self._stability(self._candidates().T, least)
-        cells = np.concatenate([missing, stable, several - stable, fewest])
-        return sent.Screened(
-            records,
-            missing.astype(np.int64),
-            several,
-            stable,
-            patients=len(classes) if self.masked else int(cells[cells > 0].min(initial=len(classes))),
-        )
+        classes, n_classes = self._classes(ask)
+        columns = self.quantile_values()[:, : len(self._asked.columns)].T
+        records = np.zeros((len(columns), self._asked.n_bins, n_classes))
+        for place, (column, cuts) in enumerate(zip(columns, self._cuts(ask), strict=False)):
+            records[place, : len(cuts) + 1] = count_parts(column, cuts, classes, (len(cuts) + 1, n_classes))
+        missing = np.isnan(columns).sum(axis=1).astype(np.int64)
+        several, stable = self._stability(self._candidates().T)
+        cells = np.concatenate([missing, stable, several - stable, self._fewest_alike(columns)])
+        fewest = len(classes) if self.masked else int(cells[cells > 0].min(initial=len(classes)))
+        return sent.Screened(records, missing, several, stable, patients=fewest)
 
     @step(releases=sent.Piloted, when="once", summed=True)
     def pilot(self, ask: sent.Trial) -> sent.Piloted:
@@ -199,16 +179,16 @@ class StratifierSite(CountingPart):
             raise MessageError("thresholds do not increase", where="Cuts")
         return ask.columns
 
-    def _classes(self, ask: sent.Cuts, least: int) -> tuple[Integers, int]:
+    def _classes(self, ask: sent.Cuts) -> tuple[Integers, int]:
         """Return the class of every record's outcome, and how many there are; numbers and times are cut in parts."""
         data = self._records()
         if isinstance(data, TableData) and data.outcome == "class":
             return data.y.astype(np.int64), len(data.classes)
         kind, cuts = kind_of(data), self._cuts(ask)[-1]
         if isinstance(data, SurvivalData):
-            late = split_outcome(join_values(coarsen(data.time, DIGITS_OF_TIMES), least), cuts, N_OUTCOME_PARTS[kind])
+            late = split_outcome(coarsen(data.time, DIGITS_OF_TIMES), cuts, N_OUTCOME_PARTS[kind])
             return late + N_OUTCOME_PARTS[kind] * (data.event == 1), 2 * N_OUTCOME_PARTS[kind]
-        return split_outcome(join_values(self._outcome(), least), cuts, N_OUTCOME_PARTS[kind]), N_OUTCOME_PARTS[kind]
+        return split_outcome(self._outcome(), cuts, N_OUTCOME_PARTS[kind]), N_OUTCOME_PARTS[kind]
 
     def _candidates(self) -> Floats:
         data = self._records()
@@ -221,12 +201,19 @@ class StratifierSite(CountingPart):
             return np.where(data.event == 1, coarsen(data.time, DIGITS_OF_TIMES), np.nan)
         return coarsen(np.asarray(data.y, dtype=np.float64), self.finest)
 
-    def _stability(self, values: Floats, least: int) -> tuple[Integers, Integers]:
+    def _fewest_alike(self, columns: Floats) -> Integers:
+        """Return the fewest records that share a value and an outcome, by column; no thresholds can part those."""
+        data = self._records()
+        if isinstance(data, SurvivalData):
+            outcome = np.column_stack([coarsen(data.time, DIGITS_OF_TIMES), data.event == 1])
+        else:
+            outcome = (data.y.astype(np.float64) if data.outcome == "class" else self._outcome())[:, None]
+        return np.array([fewest_alike(np.column_stack([column, outcome])) for column in columns])
+
+    def _stability(self, values: Floats) -> tuple[Integers, Integers]:
         """Return patients with several known values by column, and those of them whose values are all the same."""
         patients = self._patients()
-        found = np.array([count_agreement(column, patients) for column in values])
-        told = ((found == 0) | (found >= least)).all(axis=1)
-        differ, agree = np.where(told, found.T, 0).astype(np.int64)
+        differ, agree = np.array([count_agreement(column, patients) for column in values], dtype=np.int64).T
         return differ + agree, agree
 
     def _score_cut(self, name: str, patients: Integers, ask: sent.Trial) -> float:

@@ -106,7 +106,7 @@ def suggest_stratifier(
     --------
     >>> import multicentre as mc
     >>> sites = mc.datasets.simulate_duplicated(900, 100, n_sites=3, seed=1).sites
-    >>> federation = mc.Federation.in_process(sites, secure_sum=True)
+    >>> federation = mc.Federation.in_process(sites)
     >>> found = suggest_stratifier(federation, candidates=["x3", "x5", "x10"], n_rounds=10)
     >>> found.best, found.identifiers, found.to_frame().strategy.tolist()[0]
     ('x10', ('person',), 'hash of person')
@@ -114,25 +114,34 @@ def suggest_stratifier(
     _check(n_splits, model, n_pilots, n_rounds)
     line = _line(calibration, model)
     asked = repr([candidates, n_splits, person_key, model, n_pilots, n_rounds, random_state])
-    opened = federation.begin(StratifierSite, asked)
-    chosen = opened.once("described", sent.Chosen, lambda: _choose(opened, candidates))
-    n_bins = BINS_A_FOLD * n_splits
-    settled = sent.Candidates(chosen.columns, person_key or "", n_bins)
-    opened.once("settled", Nothing, lambda: _settle(opened, settled))
-    screened = _screen(opened, chosen, n_bins)
-    found = _ranked(chosen.columns, screened, n_splits)
-    usable = [one.name for one in found if one.usable]
-    tried = tuple(usable if n_pilots is None else usable[:n_pilots])
+    for attempt in federation.attempts(StratifierSite, asked):
+        with attempt as opened:
+            chosen, screened = _described(opened, candidates, person_key or "", BINS_A_FOLD * n_splits)
+            found = _ranked(chosen.columns, screened, n_splits)
+            usable = [one.name for one in found if one.usable]
+            tried = tuple(usable if n_pilots is None else usable[:n_pilots])
+            piloted = _pilot(opened, sent.Trial(tried, model, n_splits, n_rounds, int(random_state))) if tried else None
     kind = chosen.outcome[0]
     line = line or (BOOSTED_CLASSES if (kind, model) == ("class", "boosting") else AS_IT_IS)
     random_score = np.nan
-    if tried:
-        trial = sent.Trial(tried, model, n_splits, n_rounds, int(random_state))
-        piloted = opened.once("piloted", sent.Piloted, lambda: opened.sum(StratifierSite.pilot, trial))
+    if piloted is not None:
         random_score = _over(piloted.drawn.sum(), piloted.weight.sum())
         found = _with_pilots(found, tried, piloted, line)
     score = "accuracy" if kind == "class" else "concordance"
     return Suggestion(tuple(found), score, random_score, chosen.identifiers, line is not AS_IT_IS, n_splits, str(model))
+
+
+def _described(
+    opened: Federation, candidates: Sequence[str] | None, person_key: str, n_bins: int
+) -> tuple[sent.Chosen, sent.Screened]:
+    chosen = opened.once("described", sent.Chosen, lambda: _choose(opened, candidates))
+    settled = sent.Candidates(chosen.columns, person_key, n_bins)
+    opened.once("settled", Nothing, lambda: _settle(opened, settled))
+    return chosen, _screen(opened, chosen, n_bins)
+
+
+def _pilot(opened: Federation, trial: sent.Trial) -> sent.Piloted:
+    return opened.once("piloted", sent.Piloted, lambda: opened.sum(StratifierSite.pilot, trial))
 
 
 def _choose(federation: Federation, candidates: Sequence[str] | None) -> sent.Chosen:

@@ -21,6 +21,7 @@ from multicentre.federation.errors import (
     RefusedByPolicy,
     SchemaMismatch,
 )
+from multicentre.missing import GAP_STEPS, MissingValues
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.fitted import SurvivalEstimator
 from multicentre.survival.models import CoxModel
@@ -31,8 +32,9 @@ from multicentre.survival.scores.censoring import Censoring
 from multicentre.survival.scores.concordance import concordance_with_error, sum_pairs
 from multicentre.survival.scores.net_benefit import net_benefit
 from multicentre.survival.times.curves import at_times
-from toy_method import federate
+from support.toy_method import federate
 
+UNASKED = GAP_STEPS - {"count_gaps"}
 MONTHS = np.arange(1.0, 61.0)
 ANY = mc.Policy(min_patients=0)
 
@@ -126,7 +128,7 @@ def test_concordance_and_its_error_are_near_the_pooled_ones(data, evaluated):
 
 def test_within_sites_it_is_the_pair_weighted_mean_of_the_sites(data):
     sites = spread(data, 4)
-    found = evaluate(data, sites, concordance="within_sites", measures=["concordance"], policy=None, secure_sum=False)
+    found = evaluate(data, sites, concordance="within_sites", measures=["concordance"])
     own = [concordance_with_error(d.time, d.event == 1, -cox().restricted_mean(d.X)) for d in sites.values()]
     pairs = np.array([sum_pairs(d.time, d.event == 1, d.X[:, 0])[0] for d in sites.values()])
     shares = pairs / pairs.sum()
@@ -221,37 +223,70 @@ def test_sites_answer_for_themselves_on_request_only(data):
     assert evaluate(data, with_few, measures=["brier"], by_site=True, policy=None).sites_["few"].concordance is None
 
 
-def test_in_clear_a_policy_refuses_and_says_what_would_do(data):
-    mends = {"concordance": "within_sites", "brier": "n_times", "auc": "leave the measure", "calibration": "n_groups"}
-    for measure, mend in {**mends, "net_benefit": "few thresholds"}.items():
-        with pytest.raises(DisclosureRefused, match=f"secure_sum=True, or .*{mend}"):
-            evaluate(data, secure_sum=False, policy=None, measures=[measure])
+@pytest.mark.parametrize("measure", MEASURES)
+def test_small_cells_are_refused_unmasked(data, measure):
+    with pytest.raises(DisclosureRefused, match="secure_sum=True"):
+        evaluate(data, secure_sum=False, policy=None, measures=[measure])
 
 
-def test_in_clear_few_large_groups_may_leave():
-    large = whole_months(3000, seed=5)
-    some = {"n_times": 3, "at": [30.0], "n_groups": 3, "measures": ["brier", "calibration"]}
-    clear, masked = (evaluate(large, secure_sum=secure, policy=None, **some) for secure in (False, True))
-    assert clear.ibs_ == pytest.approx(masked.ibs_, abs=5e-3)
-    (joined,), (exact,) = clear.calibration_.values(), masked.calibration_.values()
-    np.testing.assert_allclose(joined.observed, exact.observed, atol=0.05)
+CELL = 12
+COARSE = {"time_points": [10.0, 20.0], "at": [10.0], "n_times": 2, "n_groups": 2, "n_bins": 2, "thresholds": [0.3]}
+# Patients of the smallest cell: one arm and one time of an event; one time for sums that do not separate the arms.
+SMALLEST = {"concordance": CELL, "brier": 2 * CELL, "auc": CELL, "calibration": CELL, "net_benefit": CELL}
+
+
+def two_arms():
+    """Return patients of two arms, CELL of them for each time and way to leave."""
+    arm, time, event = np.array([(a, *left) for a in (0, 1) for left in [(10, 1), (20, 1), (20, 0), (30, 0)]]).T
+    rows = np.repeat(np.arange(8), CELL)
+    return mc.data.SurvivalData(arm[rows, None].astype(float), time[rows].astype(float), event[rows])
+
+
+def by_arm():
+    return CoxModel(np.array([10.0, 20.0]), np.array([0.9]), np.zeros(1), np.array([0.3, 0.7]))
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_cells_of_the_policys_minimum_leave_unmasked_and_smaller_ones_do_not(measure):
+    data, terms = two_arms(), {"model": by_arm(), "measures": [measure], **COARSE}
+    sites = {"lyon": data, "oslo": data}
+    minimum = mc.Policy(min_patients=SMALLEST[measure])
+    found = evaluate(data, sites, secure_sum=False, policy=minimum, **terms)
+    masked = evaluate(data, sites, policy=minimum, **terms)
+    assert np.nan_to_num(found.to_frame()) == pytest.approx(np.nan_to_num(masked.to_frame()), abs=1e-6)
+    stricter = {"lyon": minimum, "oslo": mc.Policy(min_patients=SMALLEST[measure] + 1)}
+    with pytest.raises(DisclosureRefused, match=r"oslo.*secure_sum=True"):
+        evaluate(data, sites, secure_sum=False, policy=stricter, **terms)
+
+
+def test_a_site_that_refuses_its_own_scores_is_without_values(data):
+    sites, strict = spread(data, 2), mc.Policy(min_patients=0, secure_sums_only=True)
+    found = evaluate(data, sites, measures=["brier"], by_site=True, policy={"site-0": ANY, "site-1": strict})
+    assert list(found.sites_) == list(sites)
+    assert list(found.site_refusals_) == ["site-1"]
+    assert "only masked sums may leave" in found.site_refusals_["site-1"]
+    known = sites["site-0"]
+    exact = concordance_with_error(known.time, known.event == 1, -cox().restricted_mean(known.X))
+    assert (found.sites_["site-0"].concordance, found.sites_["site-0"].standard_error) == pytest.approx(exact)
+    assert found.sites_["site-1"].concordance is found.sites_["site-1"].observed is None
 
 
 def test_steps_are_asked_as_announced(data):
     for parameters in ({"measures": [measure]} for measure in MEASURES):
         evaluation = SurvivalEvaluation(cox(), time_points=MONTHS, **parameters)
-        with mc.Federation.in_process(spread(data), policy=ANY) as federation:
+        with mc.Federation.in_process(spread(data), policy=ANY, secure_sum=False) as federation:
             evaluation.fit(federation)
             asked = {entry["step"] for ledger in federation.ledgers.values() for entry in ledger.entries}
-        assert asked == evaluation.asked_steps()
+        assert asked == evaluation.asked_steps() - UNASKED
 
 
 def test_fine_times_are_announced_and_need_permission(data):
     evaluation = SurvivalEvaluation(cox(), time_points=np.arange(1, 601) / 10, measures=["brier"])
-    with mc.Federation.in_process(spread(data), policy=mc.Policy(min_patients=0, exact_times=True)) as federation:
+    terms = {"policy": mc.Policy(min_patients=0, exact_times=True), "secure_sum": False}
+    with mc.Federation.in_process(spread(data), **terms) as federation:
         evaluation.fit(federation)
         asked = {entry["step"] for ledger in federation.ledgers.values() for entry in ledger.entries}
-    assert asked == evaluation.asked_steps()
+    assert asked == evaluation.asked_steps() - UNASKED
     assert "judge_at_fine_times" in asked
     with pytest.raises(RefusedByPolicy, match="exact_times"):
         evaluate(data, time_points=np.arange(1, 601) / 10, measures=["brier"])
@@ -312,7 +347,8 @@ class Fitted(SurvivalEstimator):
         none, starts = np.zeros(0), np.zeros(3, dtype=np.int64)
         centre = np.array([1.0, 9.0])
         self.model_ = CoxModel(MONTHS, np.array([0.5, 0.3]), centre, MONTHS / 40)
-        self.agreed_ = Agreed(("x0", "x1"), "months", 2, False, 9.0, 9.0, MONTHS, centre, np.ones(2), none, starts)
+        self.agreed_ = Agreed(("x0", "x1"), "months", 2, 9.0, 9.0, MONTHS, centre, np.ones(2), none, starts)
+        self.missing_values_ = MissingValues("mean", ("x0", "x1"), (0, 0), 9, 0)
 
 
 def test_a_fitted_estimator_brings_its_columns_its_cause_and_what_fills_gaps():
@@ -337,7 +373,7 @@ def test_a_fitted_estimator_brings_its_columns_its_cause_and_what_fills_gaps():
 
 def test_a_run_is_resumed_with_the_same_model_only(data, tmp_path):
     def run(model, **options):
-        with federate(spread(data), secure_sum=True, policy=ANY, folder=tmp_path, **options) as federation:
+        with federate(spread(data), policy=ANY, folder=tmp_path, **options) as federation:
             return SurvivalEvaluation(model, time_points=MONTHS).fit(federation)
 
     fitted, other = Fitted(), Fitted()

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from multicentre.analytics.evaluation.maths import (
@@ -22,7 +22,6 @@ N_BINS, N_TIMES = 4, 5
 patients = st.lists(st.tuples(st.integers(0, N_BINS - 1), st.integers(0, N_TIMES), st.booleans()), min_size=2)
 
 
-@settings(deadline=None)
 @given(patients)
 def test_concordance_is_that_of_the_patients_at_their_bins(drawn):
     rows, bins, event = (np.array(column) for column in zip(*drawn, strict=True))

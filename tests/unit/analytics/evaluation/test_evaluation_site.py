@@ -37,9 +37,7 @@ def make_part(n_patients):
     none = np.zeros(0)
     n_columns = np.zeros(4, dtype=np.int64)
     part.agree(
-        Agreed(
-            data.columns, data.unit, 1, False, float(n_patients), 50.0, TIMES, np.zeros(3), np.ones(3), none, n_columns
-        )
+        Agreed(data.columns, data.unit, 1, float(n_patients), 50.0, TIMES, np.zeros(3), np.ones(3), none, n_columns)
     )
     return part
 
@@ -137,11 +135,8 @@ def test_the_guard_is_told_the_fewest_of_a_cell(part):
     assert part.count_pairs(ASKS["count_pairs"][0]).patients == 80
 
 
-def test_several_times_of_calibration_do_not_leave_in_clear():
-    one, part = make_part(800), make_part(800)
-    one.least_behind = part.least_behind = 10
-    one.judge(judged(at=np.array([4])))
-    assert one.count_groups(sent.ByChance(np.array([[0.4]]))).patients >= 10
+def test_several_times_of_calibration_rest_on_one_patient_unmasked():
+    part = make_part(800)
     part.judge(judged(at=np.array([4, 8])))
     ask = sent.ByChance(np.array([[0.4], [0.6]]))
     assert part.count_groups(ask).patients == 1
@@ -149,13 +144,15 @@ def test_several_times_of_calibration_do_not_leave_in_clear():
     assert part.count_groups(ask).patients == 800
 
 
-def test_counts_of_few_are_joined_in_clear(part):
+def test_counts_are_exact_and_rest_on_the_smallest_cell(part):
     part.least_behind = 10
     part.judge(judged())
     found = part.count_follow_up(Nothing())
-    for table in (found.events, found.censored, found.means, found.chances):
-        assert table[table > 0].min() >= 10
-    assert found.patients >= 10
+    bins, event = np.searchsorted(TIMES, part.data.time), part.data.event == 1
+    np.testing.assert_array_equal(found.events, np.bincount(bins[event & (bins < 12)], minlength=12))
+    np.testing.assert_array_equal(found.censored, np.bincount(bins[~event | (bins == 12)], minlength=13))
+    cells = np.concatenate([np.ravel(table) for table in (found.events, found.censored, found.means, found.chances)])
+    assert found.patients == cells[cells > 0].min() < 10
 
 
 def test_predictions_are_the_same_in_blocks():

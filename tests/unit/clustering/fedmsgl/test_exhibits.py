@@ -117,6 +117,7 @@ def test_map_of_clusters_shows_groups_of_ten_at_least():
     assert read_exhibit(shown.to_dict()).group_label == "cluster"
 
 
+@pytest.mark.slow
 def test_map_of_many_patients_draws_some_of_them():
     shown = cluster_map(model_of((1500, 1500)), np.full(3000, ""))
     assert sum(len(cloud.x) for cloud in shown.clouds) == MOST_POINTS

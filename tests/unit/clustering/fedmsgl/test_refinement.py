@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import multicentre as mc
-from msgl_sites import DENSE, VIEWS, accuracy, fit, split
 from multicentre.alignment import align
 from multicentre.clustering.fedmsgl import messages as sent
 from multicentre.clustering.fedmsgl.maths.fusion import weigh_views
@@ -14,13 +13,14 @@ from multicentre.clustering.fedmsgl.refinement import Pull, refine
 from multicentre.clustering.fedmsgl.rounds import describe_views
 from multicentre.clustering.fedmsgl.site import FedMSGLSite
 from multicentre.federation.errors import RefusedByPolicy
+from support.msgl_sites import DENSE, VIEWS, accuracy, fit, split
 
 EXACT = sent.Terms("l2", 10.0, 0.0, 10.0, 1e-8, 59)
 
 
 def rounds(n_rounds, pull, *, sites=None, terms=EXACT, embedding=None, **options):
     """Run rounds with an embedding that stays as it is."""
-    options.setdefault("policy", DENSE)
+    options = {"policy": DENSE, "secure_sum": False, **options}
     federation = mc.Federation.in_process(split() if sites is None else sites, **options)
     handle = align(federation).federation.begin(FedMSGLSite)
     F = np.ones((60, 1)) if embedding is None else embedding
@@ -35,6 +35,7 @@ def test_the_first_round_couples_nothing():
     assert len(one.history) == 1
 
 
+@pytest.mark.slow
 def test_the_objective_falls_from_the_first_coupled_round_on():
     """Without the pull of the embedding every round solves both steps; weights follow the distances (a scale of 1)."""
     found = rounds(8, Pull(10.0, 0.0, least_change=0.0))

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize, nnls
 
@@ -24,6 +24,7 @@ from multicentre.clustering.fedmvl.maths import (
     weight_term,
 )
 from multicentre.clustering.fedmvl.nonnegative import minimise_quadratic
+from support.examples import examples
 
 PENALTIES = Penalties(rho=1.3, varrho=0.7, mu=2.1)
 N, C = 9, 3
@@ -138,7 +139,7 @@ def test_weights_stay_within_what_a_masked_sum_carries():
 
 
 @given(seed=st.integers(0, 10_000), c=st.integers(1, 8), rank=st.integers(1, 8), ridge=st.floats(-5, 2))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_the_quadratic_problem_agrees_with_nonnegative_least_squares(seed, c, rank, ridge):
     rng = np.random.default_rng(seed)
     root = rng.normal(size=(rank, c))

@@ -12,10 +12,10 @@ import multicentre as mc
 from multicentre.clustering.fuzzy import maths
 from multicentre.clustering.fuzzy.estimator import FedMVFCM, FedMVFPC
 from multicentre.clustering.fuzzy.rounds import START_FUZZINESS
+from multicentre.clustering.fuzzy.site import FuzzySite
 from multicentre.clustering.metrics import adjusted_rand
 from multicentre.data import MultiViewData
 from multicentre.data.concatenate import concatenate
-from multicentre.engines.faults import Faults
 from multicentre.estimator import FederatedEstimator
 from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused, SchemaMismatch
 
@@ -122,6 +122,7 @@ def test_the_objective_falls_from_the_second_round_on(fitted):
     assert fitted.assess(DATA)["dispersion"] == pytest.approx(values[-1], rel=1e-3)
 
 
+@pytest.mark.slow
 def test_more_starts_never_end_higher():
     data, _ = draw(distance=1.5, seed=3)
     ends = [fit(FedMVFCM, split(data), 6, n_init=n).history_[-1]["objective"] for n in (1, 3, 6)]
@@ -204,8 +205,9 @@ def test_identical_patients_are_one_place():
 def test_bad_data_are_named(kind):
     arrays = {view: DATA.array(view).copy() for view in SIZES}
     arrays["image"][3, 1] = np.nan
-    with pytest.raises(DataError, match="in part"):
-        fit(kind, split(MultiViewData(arrays)))
+    name = DATA.columns["image"][1]
+    with pytest.raises(DataError, match=f"site-0.*view 'image', column '{name}': some patient has the view in part"):
+        fit(kind, {"site-0": MultiViewData(arrays), "site-1": DATA})
     nobody = without_view(without_view(DATA, "image", [5]), "blood", [5])
     with pytest.raises(DataError, match="some patients have no entry"):
         fit(kind, split(nobody))
@@ -248,28 +250,35 @@ def test_rounds_that_do_not_suffice_are_told():
         fit(FedMVFCM, split(DATA), n_rounds=2, n_init=1)
 
 
-# --- in clear, under a policy -----------------------------------------------------------------------------------------
+# --- under a policy ---------------------------------------------------------------------------------------------------
+
+
+def alike(size):
+    """Return patients in groups of so many with the same row."""
+    rows = {view: np.repeat(DATA.array(view)[:12], size, axis=0) for view in SIZES}
+    return MultiViewData(rows)
 
 
 @both
-def test_in_clear_under_a_policy_the_fit_is_near(kind):
-    model = fit(kind, split(DATA), policy=mc.Policy(min_patients=10), n_init=5)
-    assert adjusted_rand(GROUP, model.predict(DATA)) > 0.9
+def test_unmasked_sums_of_as_many_as_the_policy_wants_give_the_masked_fit_and_of_fewer_none(kind):
+    policy = mc.Policy(min_patients=10)
+    enough = dict.fromkeys(("one", "two"), alike(10))
+    unmasked, masked = (fit(kind, enough, policy=policy, secure=secure, n_init=1) for secure in (False, True))
+    for view in SIZES:
+        unit = DATA.array(view).std()
+        assert np.abs(unmasked.centres_[view] - masked.centres_[view]).max() <= 1e-6 * unit
+    with pytest.raises(DisclosureRefused, match="secure_sum=True"):
+        fit(kind, {"one": alike(10), "two": alike(9)}, policy=policy)
 
 
-@pytest.mark.parametrize("at", [8, 14])
-def test_a_fit_in_clear_resumes_with_the_same_bits(at, tmp_path):
-    """A site's answers follow from what it answered before, which is part of its state."""
-    data, _ = draw(distance=2.0, seed=4)
-    sites, policy = split(data), mc.Policy(min_patients=10)
-
-    def run(**options):
-        with mc.Federation.in_process(sites, policy=policy, **options) as federation:
-            return FedMVFCM(4, n_init=2, random_state=1).fit(federation)
-
-    with pytest.raises(KeyboardInterrupt):
-        run(folder=tmp_path, faults=Faults(interrupt_at=at))
-    assert close(run(folder=tmp_path), run(), 0.0)
+def test_an_unmasked_column_in_which_few_patients_differ_is_refused():
+    for n_different in (9, 10):
+        arrays = {view: DATA.array(view).copy() for view in SIZES}
+        arrays["blood"][:, 0] = np.arange(len(DATA)) < n_different
+        part = FuzzySite("lyon", MultiViewData(arrays))
+        assert part.behind == n_different
+        part.masked = True
+        assert part.behind == len(DATA)
 
 
 def test_a_site_of_few_patients_is_refused():
@@ -330,7 +339,7 @@ def test_scikit_learns_habits(kind):
 
 @both
 def test_only_the_steps_on_the_card_are_asked(kind):
-    with mc.Federation.in_process(split(DATA), policy=EXACT) as federation:
+    with mc.Federation.in_process(split(DATA), policy=EXACT, secure_sum=False) as federation:
         model = kind(3, n_init=1).fit(federation)
         asked = {entry["step"] for ledger in federation.ledgers.values() for entry in ledger.entries}
     assert asked == model.asked_steps()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import optimize
@@ -22,6 +22,7 @@ from multicentre.clustering.pooled.rcagl import (
 )
 from multicentre.data.multiview import MultiViewData
 from multicentre.federation.errors import ConfigurationError, DataError
+from support.examples import examples
 
 Floats = NDArray[np.float64]
 
@@ -48,6 +49,7 @@ def one_view(seed: int, n: int = 9, d: int = 5, m: int = 3) -> tuple[Floats, Flo
     return draw.normal(size=(n, d)), np.linalg.qr(draw.normal(size=(d, m)))[0], graphs[:n], graphs[n:]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("anchors_per_cluster", [1, 2])
 @pytest.mark.parametrize("penalty", [1.0, 1000.0])
 def test_separate_groups_are_found(anchors_per_cluster: int, penalty: float) -> None:
@@ -69,6 +71,7 @@ def test_groups_that_touch_are_separated_by_the_rank_alone() -> None:
     assert max(found, 1 - found) > 0.95
 
 
+@pytest.mark.slow
 def test_k_means_labels_a_shared_graph_of_too_many_components() -> None:
     views, group = groups_of([20] * 6, distance=8.0, seed=2)
     model = RCAGL(3, anchors_per_cluster=2, random_state=0).fit(views)
@@ -88,7 +91,7 @@ def test_a_round_ends_by_the_change_of_the_objective() -> None:
     assert np.all(changes[:-1] > 1e-2)
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(seed=st.integers(0, 10_000), penalty=st.floats(0.01, 1e4))
 def test_anchors_and_own_graphs_only_lower_the_objective(seed: int, penalty: float) -> None:
     X, A, C, D = one_view(seed)
@@ -175,6 +178,7 @@ def test_samples_that_are_all_the_same() -> None:
     assert np.isfinite(model.objective_).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [2, 3, 4, 5])
 @pytest.mark.parametrize("anchors_per_cluster", [1, 3])
 def test_few_samples(n: int, anchors_per_cluster: int) -> None:

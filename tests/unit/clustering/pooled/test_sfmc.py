@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import optimize
@@ -14,6 +14,7 @@ from scipy import optimize
 from multicentre.clustering.pooled.sfmc import SFMC, anchor_graph, choose_anchors, scale_view, weigh_views
 from multicentre.data.multiview import MultiViewData
 from multicentre.federation.errors import ConfigurationError, DataError
+from support.examples import examples
 
 Floats = NDArray[np.float64]
 
@@ -42,6 +43,7 @@ def test_separate_groups_are_found() -> None:
     assert model.graph_.shape == (95, 47) == (95, len(model.anchors_))
 
 
+@pytest.mark.slow
 def test_groups_that_touch_are_separated_by_the_rank_alone() -> None:
     views, group = groups_of([40, 40], distance=1.5, seed=3)
     model = SFMC(2).fit(views)
@@ -70,6 +72,7 @@ def test_the_weights_are_the_best_for_the_graph() -> None:
         assert misfit(moved) >= best - 1e-9
 
 
+@pytest.mark.slow
 def test_more_components_than_clusters_widen_the_graph_and_keep_the_published_answer() -> None:
     views, group = groups_of([30, 30, 30, 30], distance=8.0, seed=1)
     model = SFMC(2, n_neighbours=3, random_state=0).fit(views)
@@ -89,6 +92,7 @@ def test_k_means_labels_what_too_few_steps_leave_in_one_component() -> None:
     assert max(found, 1 - found) > 0.9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_the_order_of_samples_does_not_matter(seed: int) -> None:
     views, _ = groups_of([15, 12, 10], seed=seed)
@@ -134,7 +138,7 @@ def test_the_anchor_graph_solves_its_quadratic_programme() -> None:
         assert np.sum(row > 0) == k
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(seed=st.integers(0, 10_000), k=st.integers(1, 6), rank=st.integers(1, 6))
 def test_view_weights_meet_the_optimality_conditions(seed: int, k: int, rank: int) -> None:
     draw = np.random.default_rng(seed)
@@ -171,6 +175,7 @@ def test_few_samples(n: int) -> None:
     assert same_partition(labels, np.array([0, 1, 1, 0, 0])[:n])
 
 
+@pytest.mark.slow
 def test_multi_view_data_and_arrays_give_the_same() -> None:
     views, _ = groups_of([15, 15])
     model = SFMC(2).fit(MultiViewData(views))

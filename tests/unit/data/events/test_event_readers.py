@@ -79,6 +79,7 @@ class TestRealMimic:
         assert (once.nnz, once.counts.sum()) == (7461, 8497)
 
 
+@pytest.mark.slow
 def test_synpuf_gives_the_tensor_made_elsewhere_exactly():
     pytest.importorskip("pyarrow")
     read = read_synpuf(folder("synpuf500"))

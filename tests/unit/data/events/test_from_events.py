@@ -9,11 +9,12 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from multicentre.data import CodesReadAsNumbers, EventTensor
 from multicentre.federation.errors import ConfigurationError, DataError
+from support.examples import examples
 
 MODES = {"procedure": "icd9cm-proc", "diagnosis": "icd9cm-dx"}
 THREE = {**MODES, "drug": "atc"}
@@ -78,7 +79,7 @@ COMPLETE = [("z", "2020-01-01", system, "1", "x") for system in THREE.values()]
 
 @pytest.mark.parametrize("anchor", ["first_event", "calendar", "admission", "sliding"])
 @pytest.mark.parametrize("modes", [MODES, THREE], ids=["two modes", "three modes"])
-@settings(max_examples=12, deadline=None)
+@examples(12)
 @given(st.lists(event, max_size=40), st.sampled_from([1, 7, 30]), st.randoms())
 def test_counts_are_those_of_the_plain_reference(anchor, modes, drawn, days, shuffler):
     rows = COMPLETE + drawn

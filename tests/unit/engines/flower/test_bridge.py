@@ -1,11 +1,12 @@
 """The bridge with a ServerApp in a thread: only Flower's own commands are stood in for."""
 
-import _thread
 import json
 import os
+import signal
 import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,14 +14,16 @@ pytest.importorskip("flwr")
 
 from flwr.app import Context, RecordDict
 
-from local_grid import LocalGrid
 from multicentre.engines.flower import bridge as module
+from multicentre.engines.flower import submission
 from multicentre.engines.flower.apps import server_app
 from multicentre.engines.flower.bridge import Bridge
 from multicentre.engines.flower.handshake import greet_coordinator, run_config
 from multicentre.engines.remote.carrier import Unreachable
 from multicentre.engines.remote.socket import connect_to, receive_frame, send_frame
 from multicentre.federation.errors import ConfigurationError, MessageError
+from support.local_grid import LocalGrid
+from support.waiting import GENEROUS_S, wait_for
 
 
 def says(text, status=0):
@@ -60,7 +63,7 @@ class Flower:
 @pytest.fixture
 def flower(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "_PAUSES_S", (0.05,))
-    monkeypatch.setattr(module, "_GOODBYE_S", 2.0)
+    monkeypatch.setattr(module, "_GOODBYE_S", GENEROUS_S)
     made = []
 
     def make(sites=None, app=None):
@@ -71,11 +74,11 @@ def flower(tmp_path, monkeypatch):
     for one in made:
         one.grid.close()
         for app in one.apps:
-            app.join(20.0)
+            app.join(GENEROUS_S)
             assert not app.is_alive()
 
 
-def collect_all(carrier, count, limit_s=20.0):
+def collect_all(carrier, count, limit_s=GENEROUS_S):
     came, end = {}, time.monotonic() + limit_s
     while len(came) < count and time.monotonic() < end:
         came |= carrier.collect(0.5)
@@ -96,6 +99,7 @@ def test_letters_cross_the_bridge_and_the_app_ends_with_it(flower):
     assert not made.folders[0].exists()
 
 
+@pytest.mark.slow
 def test_large_letters_cross_in_both_directions_at_once(flower):
     made = flower({"lyon": bytes, "turin": bytes})
     bridge = made.bridge()
@@ -169,11 +173,17 @@ def test_submission_that_fails_is_told_and_leaves_nothing(flower, command, match
 def sleeper(folder):
     """Return a command that never ends, and the file where it writes its number."""
     note = folder / "pid"
-    return [
-        sys.executable,
-        "-c",
-        f"import os, time; open({str(note)!r}, 'w').write(str(os.getpid())); time.sleep(600)",
-    ], note
+    code = f"import os, time; print(os.getpid(), file=open({str(note)!r}, 'w'), flush=True); time.sleep(3600)"
+    return [sys.executable, "-c", code], note
+
+
+def is_written(note):
+    return note.exists() and note.read_text().endswith("\n")
+
+
+def clock(has_come):
+    """Return a clock that stands still until a condition holds, and passes every limit then."""
+    return SimpleNamespace(monotonic=lambda: float("inf") if has_come() else 0.0)
 
 
 def assert_ended(note):
@@ -181,10 +191,11 @@ def assert_ended(note):
         os.kill(int(note.read_text()), 0)
 
 
-def test_submission_is_waited_for_within_a_limit(flower, tmp_path):
+def test_submission_is_waited_for_within_a_limit(flower, tmp_path, monkeypatch):
     made, (command, note) = flower(), sleeper(tmp_path)
+    monkeypatch.setattr(submission, "time", clock(lambda: is_written(note)))
     with pytest.raises(ConfigurationError, match="could not be submitted"):
-        Bridge(made.grid.keys, lambda folder: command, stop=made.stop, start_s=3.0)
+        Bridge(made.grid.keys, lambda folder: command, stop=made.stop)
     assert_ended(note)
 
 
@@ -195,17 +206,40 @@ def test_register_that_cannot_be_read_submits_nothing(flower):
     assert made.folders == []
 
 
-def test_app_that_never_comes_is_told_and_its_run_stopped(flower):
-    made = flower(app=lambda folder, run: None)
+def test_app_that_never_comes_is_told_and_its_run_stopped(flower, monkeypatch):
+    made, submit = flower(app=lambda folder, run: None), submission.Commands.submit
+    submitted = threading.Event()
+
+    def noted(commands, *given):
+        run = submit(commands, *given)
+        submitted.set()
+        return run
+
+    monkeypatch.setattr(submission.Commands, "submit", noted)
+    monkeypatch.setattr(module, "time", clock(submitted.is_set))
     with pytest.raises(ConfigurationError, match="run 7 and did not start within"):
-        made.bridge(start_s=0.5)
+        made.bridge()
     assert made.stopped == ["7"]
 
 
-def test_interruption_while_the_app_starts_stops_its_run(flower):
-    made = flower(app=lambda folder, run: threading.Timer(0.5, _thread.interrupt_main).start())
+@pytest.fixture
+def heeded_interrupts():
+    """Let SIGINT raise KeyboardInterrupt: what a shell runs in its background ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heeded_interrupts")
+def test_interruption_while_the_app_starts_stops_its_run(flower, monkeypatch):
+    def app(folder, run):
+        with connect_to(folder / "socket") as connection:
+            assert receive_frame(connection) is None
+
+    monkeypatch.setattr(module, "check_peer", lambda connection: signal.raise_signal(signal.SIGINT))
+    made = flower(app=app)
     with pytest.raises(KeyboardInterrupt):
-        made.bridge(start_s=20.0)
+        made.bridge()
     assert made.stopped == ["7"]
     assert not made.folders[0].exists()
 
@@ -234,7 +268,7 @@ def test_app_without_the_token_is_not_admitted(flower):
     bridge.close()
 
 
-def test_app_that_proves_nothing_is_not_admitted(flower):
+def test_app_that_proves_nothing_is_not_admitted(flower, monkeypatch):
     ended = []
 
     def app(folder, run):
@@ -245,8 +279,9 @@ def test_app_that_proves_nothing_is_not_admitted(flower):
             ended.append(receive_frame(connection))
 
     made = flower(app=app)
+    monkeypatch.setattr(module, "time", clock(lambda: ended))
     with pytest.raises(ConfigurationError, match="did not start"):
-        made.bridge(start_s=1.0)
+        made.bridge()
     assert ended == [None]
 
 
@@ -258,7 +293,7 @@ def breaking_app(made, breaks):
             return made().serve(folder, run)
         with connect_to(folder / "socket") as connection:
             greet_coordinator(connection, folder, run)
-            assert breaks.wait(20.0)
+            assert breaks.wait(GENEROUS_S)
         return None
 
     return app
@@ -307,8 +342,7 @@ def test_bridge_closes_while_the_app_is_being_started_again(flower, tmp_path):
     bridge.send({"lyon": b"abc"})
     breaks.set()
     assert collect_all(bridge, 1) == {"lyon": Unreachable("lost")}
-    while not note.exists() or not note.read_text():
-        assert bridge._keeper.is_alive()
+    wait_for(lambda: is_written(note) or not bridge._keeper.is_alive())
     bridge.close()
     assert_ended(note)
     assert not made.folders[0].exists()
@@ -321,7 +355,7 @@ def test_app_that_does_not_end_is_stopped(flower, monkeypatch):
     def app(folder, run):
         with connect_to(folder / "socket") as connection:
             greet_coordinator(connection, folder, run)
-            assert gate.wait(20.0)
+            assert gate.wait(GENEROUS_S)
 
     made = flower(app=app)
     made.bridge().close()
@@ -349,7 +383,7 @@ def test_reply_to_a_letter_that_was_replaced_is_dropped(flower):
     assert collect_all(bridge, 1) == {"lyon": b"right"}
     assert bridge.collect(0.0) == {}
     bridge.close()
-    assert gate.wait(20.0)
+    assert gate.wait(GENEROUS_S)
 
 
 def test_letter_to_a_site_outside_the_register_is_refused(flower):

@@ -13,18 +13,19 @@ pytest.importorskip("flwr")
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from local_grid import LocalGrid, local_carrier
 from multicentre.engines.flower import carrier as module
 from multicentre.engines.flower.carrier import GridCarrier
 from multicentre.engines.remote.carrier import Unreachable
 from multicentre.federation.errors import ConfigurationError
+from support.local_grid import LocalGrid, local_carrier
+from support.waiting import GENEROUS_S
 
 
 def backwards(letter):
     return letter[::-1]
 
 
-def collect_all(carrier, count, limit_s=20.0):
+def collect_all(carrier, count, limit_s=GENEROUS_S):
     came, end = {}, time.monotonic() + limit_s
     while len(came) < count and time.monotonic() < end:
         came |= carrier.collect(1.0)
@@ -130,7 +131,7 @@ def test_new_letter_replaces_the_one_under_way():
     gate = threading.Event()
 
     def handle(letter):
-        assert gate.wait(20.0)
+        assert gate.wait(GENEROUS_S)
         return letter
 
     grid = LocalGrid({"lyon": handle})
@@ -146,7 +147,7 @@ def test_new_letter_replaces_the_one_under_way():
 
 def test_nothing_is_waited_for_after_closing():
     gate = threading.Event()
-    carrier = local_carrier({"lyon": lambda letter: letter if gate.wait(20.0) else b"late"})
+    carrier = local_carrier({"lyon": lambda letter: letter if gate.wait(GENEROUS_S) else b"late"})
     carrier.send({"lyon": b"abc"})
     carrier.close()
     assert carrier.collect(20.0) == {}
@@ -199,7 +200,7 @@ def test_two_hundred_megabytes_go_there_and_back():
     carrier = local_carrier({"lyon": lambda came: came if hashlib.sha256(came).hexdigest() == digest else b"changed"})
     before = peak_bytes()
     carrier.send({"lyon": letter})
-    assert collect_all(carrier, 1, limit_s=120.0)["lyon"] == letter
+    assert collect_all(carrier, 1)["lyon"] == letter
     assert peak_bytes() - before < 6 * len(letter)
 
 

@@ -6,13 +6,13 @@ pytest.importorskip("flwr")
 
 from flwr.app import ConfigRecord, Message, RecordDict
 
-from local_grid import LocalGrid
 from multicentre.engines.flower.apps import client_app
 from multicentre.engines.flower.carrier import GridCarrier
 from multicentre.engines.flower.client import make_client_app, relay_to
 from multicentre.engines.flower.records import pack_letter
 from multicentre.engines.remote.carrier import Unreachable
 from multicentre.engines.remote.socket import serve_socket
+from support.local_grid import LocalGrid
 
 
 @pytest.fixture

@@ -18,7 +18,6 @@ from flwr.proto.message_pb2 import Metadata, ObjectTree
 from flwr.proto.recorddict_pb2 import RecordDict as NoContent
 from flwr.supernode.fleet_http_client import FleetHttpClient
 
-from local_grid import LocalGrid
 from multicentre.engines import flower
 from multicentre.engines.flower.internal import self_test
 from multicentre.engines.flower.internal.grid import hasten
@@ -26,6 +25,7 @@ from multicentre.engines.flower.internal.link import Delivery, refuse_stopped, r
 from multicentre.engines.flower.internal.objects import announce, ask_for_whole, put_together, take_apart
 from multicentre.engines.flower.records import unpack_letter
 from multicentre.federation.errors import MessageError
+from support.local_grid import LocalGrid
 
 _NUMBER = "0" * 64
 

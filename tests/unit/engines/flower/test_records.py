@@ -5,11 +5,11 @@ pytest.importorskip("flwr")
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
-from local_grid import through_bytes
 from multicentre.engines.flower.records import pack_failure, pack_letter, unpack_letter, unpack_reply
 from multicentre.engines.remote.carrier import Unreachable
 from multicentre.engines.remote.socket import LETTER_BYTES
 from multicentre.federation.errors import MessageError
+from support.local_grid import through_bytes
 
 SMALL = b"a letter"
 LARGE = bytes(range(256)) * 12_000

@@ -1,13 +1,11 @@
 import contextlib
 import json
 import threading
-import time
 
 import pytest
 
 pytest.importorskip("flwr")
 
-from local_grid import LocalGrid
 from multicentre.engines.flower import internal
 from multicentre.engines.flower import server as module
 from multicentre.engines.flower.handshake import SOCKET, greet_app, write_token
@@ -15,6 +13,8 @@ from multicentre.engines.flower.internal import grid as internal_grid
 from multicentre.engines.flower.server import serve_grid
 from multicentre.engines.remote.socket import listen_at, receive_frame, send_frame
 from multicentre.federation.errors import MessageError
+from support.local_grid import LocalGrid
+from support.waiting import GENEROUS_S, wait_for
 
 
 @pytest.fixture
@@ -33,10 +33,10 @@ def served(tmp_path):
     with listen_at(tmp_path / SOCKET) as listener:
         app.start()
         connection, _ = listener.accept()
-        connection.settimeout(20.0)
+        connection.settimeout(GENEROUS_S)
         with connection:
             yield connection, token, grid, failures
-    app.join(20.0)
+    app.join(GENEROUS_S)
     assert not app.is_alive()
 
 
@@ -91,9 +91,7 @@ def test_app_serves_no_one_who_cannot_prove_to_be_the_coordinator(served):
     with pytest.raises(MessageError):
         greet_app(connection, bytes(32), grid.keys)
     connection.close()
-    end = time.monotonic() + 20
-    while not failures and time.monotonic() < end:
-        time.sleep(0.01)
+    wait_for(lambda: failures)
     assert isinstance(failures[0], MessageError)
 
 

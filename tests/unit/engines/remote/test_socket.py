@@ -22,13 +22,14 @@ from multicentre.engines.remote.socket import (
     serve_socket,
 )
 from multicentre.federation.errors import ConfigurationError, MessageError
+from support.waiting import GENEROUS_S
 
 
 @pytest.fixture
 def pair():
     one, other = socket.socketpair()
     for end in (one, other):
-        end.settimeout(20.0)
+        end.settimeout(GENEROUS_S)
     yield one, other
     one.close()
     other.close()
@@ -51,7 +52,7 @@ def serve(tmp_path):
     yield start
     for thread, stop in started:
         stop.set()
-        thread.join(20.0)
+        thread.join(GENEROUS_S)
         assert not thread.is_alive()
 
 
@@ -105,7 +106,7 @@ def test_frames_too_long_are_not_sent(pair):
 
 
 def test_letters_are_answered_beside_each_other(serve):
-    meeting = threading.Barrier(2, timeout=20.0)
+    meeting = threading.Barrier(2, timeout=GENEROUS_S)
 
     def handle(letter):
         meeting.wait()
@@ -113,9 +114,9 @@ def test_letters_are_answered_beside_each_other(serve):
 
     path = serve(handle)
     first = []
-    other = threading.Thread(target=lambda: first.append(ask_socket(path, b"one", 20.0)))
+    other = threading.Thread(target=lambda: first.append(ask_socket(path, b"one", GENEROUS_S)))
     other.start()
-    assert ask_socket(path, b"two", 20.0) == b"TWO"
+    assert ask_socket(path, b"two", GENEROUS_S) == b"TWO"
     other.join()
     assert first == [b"ONE"]
 
@@ -129,8 +130,8 @@ def test_socket_and_folder_belong_to_this_account_alone(serve):
 def test_handle_that_breaks_closes_its_connection_and_no_other(serve):
     path = serve(lambda letter: letter.upper() if letter != b"break" else 1 / 0)
     with pytest.raises(MessageError, match="gave no reply"):
-        ask_socket(path, b"break", 20.0)
-    assert ask_socket(path, b"abc", 20.0) == b"ABC"
+        ask_socket(path, b"break", GENEROUS_S)
+    assert ask_socket(path, b"abc", GENEROUS_S) == b"ABC"
 
 
 def test_service_outlives_what_is_no_letter(serve):
@@ -143,12 +144,12 @@ def test_service_outlives_what_is_no_letter(serve):
             with contextlib.suppress(ConnectionResetError):  # bytes that nobody read
                 assert connection.recv(100) == b""
     assert handled == []
-    assert ask_socket(path, b"abc", 20.0) == b"reply"
+    assert ask_socket(path, b"abc", GENEROUS_S) == b"reply"
 
 
 def test_reply_is_waited_for_within_a_limit(serve):
     gate = threading.Event()
-    path = serve(lambda letter: letter if gate.wait(20.0) else b"")
+    path = serve(lambda letter: letter if gate.wait(GENEROUS_S) else b"")
     with pytest.raises(TimeoutError):
         ask_socket(path, b"abc", 0.05)
     gate.set()
@@ -207,5 +208,5 @@ def test_broken_asker_does_not_disturb_the_service(serve):
     path = serve(handle)
     with connect_to(path) as connection:
         send_frame(connection, {"kind": "letter"}, b"abc")
-    assert done.wait(20.0)
-    assert ask_socket(path, b"abc", 20.0) == bytes(2**22)
+    assert done.wait(GENEROUS_S)
+    assert ask_socket(path, b"abc", GENEROUS_S) == bytes(2**22)

@@ -16,7 +16,7 @@ from multicentre.data.concatenate import concatenate
 from multicentre.estimator import FederatedEstimator
 from multicentre.federation.errors import ConfigurationError, DataError, DisclosureWarning, SchemaMismatch
 from multicentre.multiview.ppca.model_selection import select_n_components
-from ppca_federations import LIKELIHOOD, SIZES, covariance, federate, fit, law, mean, small_sites
+from support.ppca_federations import LIKELIHOOD, SIZES, covariance, federate, fit, law, mean, small_sites
 
 FedMvPPCA = mc.multiview.FedMvPPCA
 METHODS = ("invariant", "hierarchical", "paper")
@@ -58,6 +58,7 @@ def hide(data, view):
 # --- what a fit leaves behind -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_parameters_have_the_shapes_of_the_views(model):
     assert {view: W.shape for view, W in model.loadings_.items()} == {view: (d, 2) for view, d in SIZES.items()}
     assert {view: len(mu) for view, mu in model.mean_.items()} == SIZES
@@ -130,6 +131,7 @@ def standardised_log_density(model, data):
     return model.score_samples(data) + seen @ np.log(model._spread)
 
 
+@pytest.mark.slow
 def test_a_refit_without_waic_forgets_it(sites, model):
     again = clone(model).fit(federate(sites))
     assert again.set_params(waic=False).fit(federate(sites)).converged_
@@ -224,7 +226,7 @@ def test_a_loaded_model_evaluates_as_the_fitted_one(model, sites, tmp_path):
 
 def test_evaluate_refuses_other_columns_and_names_the_site(model):
     turned = {name: with_columns_turned(site) for name, site in small_sites(2).items()}
-    with pytest.raises(SchemaMismatch, match="site-0, view 'blood'"):
+    with pytest.raises(SchemaMismatch, match=r"site-0, site-1\), view 'blood'"):
         model.evaluate(federate(turned))
 
 
@@ -266,6 +268,7 @@ def test_harmonise_keeps_names_missing_entries_and_ids(method, sites, held_out):
         np.testing.assert_array_equal(np.isnan(done.array(view)), np.isnan(given.array(view)))
 
 
+@pytest.mark.slow
 def test_harmonise_removes_the_offset_of_a_centre():
     moved = {name: shifted(site, 3.0 * i) for i, (name, site) in enumerate(small_sites(4, n=120).items())}
     model = quick_fit(moved, method="hierarchical", max_rounds=20)
@@ -311,6 +314,7 @@ def test_every_method_takes_every_kind_of_data(method, data):
     assert np.isfinite([x for view in model.between_centres_.values() for x in view.values()]).all()
 
 
+@pytest.mark.slow
 @by_method
 @pytest.mark.parametrize("scale", ["view", "feature", "none"])
 @pytest.mark.parametrize("noise", ["isotropic", "diagonal"])
@@ -338,6 +342,7 @@ def test_the_answer_does_not_depend_on_the_units_of_the_columns():
             np.testing.assert_allclose(two.loadings_[view], one.loadings_[view] * factor, rtol=1e-6, atol=1e-9 * factor)
 
 
+@pytest.mark.slow
 def test_relevance_determination_leaves_five_of_ten_dimensions():
     labelled = mc.datasets.simulate_sd(2, "mild")
     parts = mc.datasets.split_scenario(labelled, "K", 3, seed=0)
@@ -347,6 +352,7 @@ def test_relevance_determination_leaves_five_of_ten_dimensions():
     assert (shares[5:] < 0.004).all()
 
 
+@pytest.mark.slow
 def test_waic_and_bic_choose_the_true_number():
     chosen = select_n_components(federate(small_sites(n=60)), [1, 2, 3])
     assert chosen.n_components == min(chosen.bic, key=chosen.bic.get) == 2
@@ -377,6 +383,7 @@ def test_a_pickle_holds_no_handle_on_the_sites(model, held_out):
         twin.federation  # noqa: B018
 
 
+@pytest.mark.slow
 @by_method
 def test_a_saved_model_is_the_same_model(method, tmp_path, sites, held_out):
     model = quick_fit(sites, method=method, waic=True)
@@ -488,3 +495,42 @@ def test_a_view_of_one_site_is_warned_of():
 def test_too_few_rounds_are_warned_of(sites):
     with pytest.warns(ConvergenceWarning, match="max_rounds=2"):
         assert not fit(sites, max_rounds=2).converged_
+
+
+# --- columns that one site holds constant, or not at all -----------------------------------------------------------
+
+
+def with_column(values):
+    """Return sites of which one has other values in a column of the images."""
+    sites = small_sites()
+    image = sites["site-1"].array("image").copy()
+    image[:, 0] = values
+    sites["site-1"] = MultiViewData({view: sites["site-1"].array(view) for view in SIZES} | {"image": image})
+    return sites
+
+
+@pytest.mark.parametrize(
+    ("method", "noise", "values"),
+    [
+        ("paper", "isotropic", np.nan),
+        ("paper", "diagonal", 1.0),
+        ("hierarchical", "diagonal", 1.0),
+    ],
+)
+def test_a_site_whose_own_parameters_a_column_leaves_undecided_says_so(method, noise, values):
+    with pytest.raises(DataError, match=r"site-1, view 'image', column 'image_0': .*empty or constant at this site"):
+        fit(with_column(values), 2, method=method, noise=noise, max_rounds=3)
+
+
+def test_the_waic_needs_every_column_at_every_site():
+    with pytest.raises(DataError, match="site-1, view 'image', column 'image_0'"):
+        fit(with_column(np.nan), 2, max_rounds=3, waic=True)
+
+
+@pytest.mark.parametrize("values", [np.nan, 1.0], ids=["empty", "constant"])
+@pytest.mark.parametrize("method", ["invariant", "hierarchical"])
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_a_fit_goes_on_with_a_column_without_variation_at_one_site(method, values):
+    model = fit(with_column(values), 2, method=method, max_rounds=3)
+    assert np.isfinite(law(model)).all()
+    assert model.n_features_in_ == 15

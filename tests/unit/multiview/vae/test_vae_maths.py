@@ -79,6 +79,7 @@ def test_latent_position_is_the_mean_over_the_channels_that_a_row_has_in_full():
     np.testing.assert_allclose(latent[2], parts[0][2])
 
 
+@pytest.mark.slow
 def test_non_linear_maps_agree_with_torch():
     torch = pytest.importorskip("torch", reason="torch is not installed (extra: deep)")
     architecture = Architecture((4,), 2, (5, 3))

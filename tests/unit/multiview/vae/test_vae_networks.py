@@ -7,6 +7,8 @@ from scipy.stats import multivariate_normal
 from multicentre.multiview.vae.maths import Architecture, Model, draw_start, noise_of
 from multicentre.multiview.vae.networks import negative_bound, train_locally
 
+pytestmark = pytest.mark.slow
+
 torch = pytest.importorskip("torch", reason="torch is not installed (extra: deep)")
 
 

@@ -9,6 +9,8 @@ from multicentre.federation.errors import ConfigurationError, DataError, Disclos
 from multicentre.multiview.vae import FedMCVAE, FedVAE
 from multicentre.multiview.vae.site import LocalTraining
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("torch", reason="torch is not installed (extra: deep)")
 
 
@@ -28,11 +30,13 @@ def test_a_site_without_a_view_is_named(estimator):
         estimator(1, n_rounds=1).fit(sites)
 
 
-@pytest.mark.parametrize("gap", [np.s_[4, 0], np.s_[4, :]], ids=["entry", "whole row"])
-def test_a_site_with_missing_entries_is_named(gap):
+@pytest.mark.parametrize(
+    ("gap", "column"), [(np.s_[4, 0], ", column 'blood_0'"), (np.s_[4, :], "")], ids=["entry", "whole row"]
+)
+def test_a_site_with_missing_entries_is_named(gap, column):
     views = draw(1)
     views["blood"][gap] = np.nan
-    with pytest.raises(DataError, match=r"site-1, view 'blood': the view has missing entries.*FedMvPPCA"):
+    with pytest.raises(DataError, match=rf"site-1, view 'blood'{column}: the view has missing entries.*FedMvPPCA"):
         FedMCVAE(1, n_rounds=1).fit(federation(draw(0), views))
 
 

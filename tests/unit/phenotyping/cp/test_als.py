@@ -6,11 +6,11 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 import multicentre as mc
-from event_sites import simulate_events
 from multicentre.data import EventTensor
 from multicentre.federation.errors import ConfigurationError, DataError
 from multicentre.phenotyping.cp import CPALS
 from multicentre.phenotyping.scores import factor_match_score
+from support.event_sites import simulate_events
 
 both = pytest.mark.parametrize("nonnegative", [True, False])
 
@@ -52,6 +52,7 @@ def test_errors_are_those_of_the_rebuilt_tensor(nonnegative):
     assert fit.errors_.fit == pytest.approx(1 - np.linalg.norm(residual) / np.linalg.norm(dense))
 
 
+@pytest.mark.slow
 def test_nonnegative_fits_are_nonnegative_and_stationary(events):
     fit = CPALS(3, nonnegative=True, tol=0.0, max_iter=300).fit(events.tensor)
     factors = [fit.memberships_, *fit.factors_.values()]

@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
-from event_sites import simulate_events
 from multicentre.federation.errors import ConfigurationError, NotConverged
 from multicentre.phenotyping.cp import CPALS, CPSGD
 from multicentre.phenotyping.fitted.checks import MaskedLossWarning
+from support.event_sites import simulate_events
 
 ignored = pytest.mark.filterwarnings("ignore:CPSGD looks at entries above zero alone:UserWarning")
 
@@ -14,6 +14,7 @@ def tensor():
     return simulate_events(200, rate=0.3).tensor
 
 
+@pytest.mark.slow
 def test_it_warns_of_its_loss(tensor):
     with pytest.warns(MaskedLossWarning, match="learns no phenotypes"):
         CPSGD(3, max_epochs=1).fit(tensor)

@@ -10,15 +10,15 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 import multicentre as mc
-from event_sites import simulate_events
 from multicentre.exhibits import Bars, HeatMap, Lines, Table, read_exhibit
-from multicentre.federation.errors import ConfigurationError, RefusedByPolicy
+from multicentre.federation.errors import ConfigurationError
 from multicentre.phenotyping import DPFact
 from multicentre.phenotyping.fitted import exhibits, repeats
 from multicentre.phenotyping.fitted.communication import communication_table
 from multicentre.privacy.guarantee import Guarantee
 from multicentre.reports.figures import draw
 from multicentre.studies.plain import to_json
+from support.event_sites import simulate_events
 
 SITES = simulate_events(160).sites(2)
 
@@ -49,6 +49,7 @@ def test_table_of_a_fit(model):
         DPFact().phenotypes()
 
 
+@pytest.mark.slow
 def test_exhibits_survive_the_run_folder_and_can_be_drawn(model):
     shown = model.exhibits(SITES, {})
     assert list(by_title(shown)) == [
@@ -147,18 +148,16 @@ def test_profile_of_the_sites_is_in_the_order_of_the_model():
     assert np.sqrt(lengths @ frame.to_numpy() ** 2) == pytest.approx(fitted.weights_)
 
 
-def test_profile_of_the_sites_is_refused_under_epsilon_and_by_policies():
+def test_profile_of_the_sites_is_refused_under_epsilon():
     fitted = fit()
     fitted.epsilon = 1.0
     with pytest.raises(ConfigurationError, match="themselves"):
         fitted.profile_sites()
-    strict = mc.Federation.in_process(SITES, policy=mc.Policy(secure_sums_only=True), secure_sum=True)
-    with pytest.raises(RefusedByPolicy, match="profile"):
-        fit(strict, vocabulary=SITES["site-0"].codes).profile_sites()
 
 
+@pytest.mark.slow
 def test_bytes_of_the_rounds_are_those_of_the_formula():
-    federation = mc.Federation.in_process(SITES)
+    federation = mc.Federation.in_process(SITES, secure_sum=False, policy=mc.Policy(min_patients=0))
     for solver, more in (("stat", 3 * 3 + 2), ("poisson", 3 + 2), ("easgd", 3), ("psgd", 0), ("observed", 1)):
         fitted = fit(federation, solver=solver)
         frame = communication_table(fitted).to_frame()
@@ -174,7 +173,7 @@ def test_bytes_of_the_rounds_are_those_of_the_formula():
 
 
 def test_masked_sums_add_a_part_of_their_own():
-    masked = communication_table(fit(mc.Federation.in_process(SITES, secure_sum=True))).to_frame()
+    masked = communication_table(fit(mc.Federation.in_process(SITES))).to_frame()
     assert masked.loc["agreement on keys and noise", "bytes_from_sites"] > 0
 
 

@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import nnls
 
 from multicentre.phenotyping.kernels.hals import solve_columns, solve_rows
+from support.examples import examples
 
 
 @pytest.fixture
@@ -73,7 +74,7 @@ def test_columns_without_penalty_are_rows(problem):
     )
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(seed=st.integers(0, 10**6), share=st.floats(0.01, 1.2))
 def test_columns_meet_the_conditions_of_the_group_lasso(seed, share):
     rng = np.random.default_rng(seed)

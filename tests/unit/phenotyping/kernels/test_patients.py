@@ -6,12 +6,13 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from multicentre.phenotyping.kernels.clipped import clipped_products, unpack_gram
 from multicentre.phenotyping.kernels.patients import GRID, cooccurrence, patient_norms
 from multicentre.phenotyping.kernels.sparse import SparseTensor
+from support.examples import examples
 
 HOSTILE = st.one_of(
     st.sampled_from([0.0, 1.0, 1e-320, 1e-160, 1e154, 1e160, 1.7e308, math.inf, math.nan, -1.7e308]),
@@ -94,7 +95,7 @@ def test_the_packed_gram_keeps_the_norm(rng):
     np.testing.assert_allclose(unpack_gram(gram), memberships.T @ memberships / 1e3, atol=1e-8)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(hostile_patients(), st.sampled_from([0.6, 1.0, 1e-3, 7.0]), st.sampled_from([0.6, 1e-3, 5.0]))
 def test_nobody_adds_more_than_the_bound(patient, largest_product, largest_gram):
     tensor, memberships, features = patient
@@ -106,7 +107,6 @@ def test_nobody_adds_more_than_the_bound(patient, largest_product, largest_gram)
             assert exact_norm_squared(part) <= 1
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.integers(0, 10**6), st.sampled_from([1.0, 100.0, 1e150]))
 def test_the_bound_is_reached_and_never_passed(seed, scale):
     rng = np.random.default_rng(seed)
@@ -171,7 +171,7 @@ def test_cooccurrence_of_three_modes_are_normalised_patients(draw, dense):
     np.testing.assert_allclose(cooccurrence(tensor)[1, 2].toarray(), expected, atol=9e-8)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.data())
 def test_nobody_moves_cooccurrence_by_more_than_one(data):
     places = data.draw(st.lists(st.tuples(*[st.integers(0, 2)] * 3), max_size=6, unique=True))

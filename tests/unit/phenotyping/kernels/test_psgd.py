@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from multicentre.phenotyping.kernels.clipped import pass_patients
 from multicentre.phenotyping.kernels.inner import squared_error_at_entries
 from multicentre.phenotyping.kernels.psgd import pass_entries
 from multicentre.phenotyping.kernels.sparse import SparseTensor
+from support.examples import examples
 
 
 def plain_pass_entries(tensor, order, factors, step, pull, targets, nonnegative):
@@ -110,7 +111,7 @@ def test_a_column_whose_patients_lack_it_stays(draw, rng):
     assert not np.allclose(found[:, 0], project(features[0])[:, 0])
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(
     st.integers(0, 10**6), st.sampled_from([0.01, 0.1, 1.0, 2.0]), st.integers(1, 3), st.sampled_from([1.0, 1e3, 1e300])
 )

@@ -8,7 +8,6 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 import multicentre as mc
-from event_sites import simulate_events
 from multicentre.data import EventTensor
 from multicentre.datasets.simulated_events import simulate_planted
 from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused
@@ -20,6 +19,7 @@ from multicentre.phenotyping.prediction.phenotypes import refit_memberships
 from multicentre.phenotyping.prediction.site import OutcomeSite
 from multicentre.studies.comparison import compare
 from multicentre.studies.sites import SiteData
+from support.event_sites import simulate_events
 
 DRAWN = simulate_events(360, seed=5)
 KNOWN = PhenotypeFactors(
@@ -39,9 +39,9 @@ def with_outcomes(data, outcomes):
     return EventTensor(data.coordinates, data.counts, data.codes, n_patients=len(data), outcomes=outcomes)
 
 
-def prepared(site, *, fewest=0, holdout=0.0):
+def prepared(site, *, holdout=0.0):
     part = OutcomeSite("site-0", site)
-    ask = Prepare(KNOWN.codes, KNOWN.factors, nonnegative=True, fewest=fewest, holdout=holdout, seed=0, n_bins=200)
+    ask = Prepare(KNOWN.codes, KNOWN.factors, nonnegative=True, holdout=holdout, seed=0, n_bins=200)
     part.prepare(ask)
     return part
 
@@ -110,7 +110,7 @@ def test_no_phenotypes():
         {"holdout": 1.0},
         {"holdout": 0.25},
         {"n_bins": 1},
-        {"n_bins": 1001},
+        {"n_bins": 2**14 + 1},
         {"max_rounds": 0},
         {"refit": 1},
         {"tol": float("nan")},
@@ -140,17 +140,33 @@ def test_a_site_where_nobody_has_the_outcome_takes_part():
     sites["site-2"] = with_outcomes(sites["site-2"], np.zeros(len(sites["site-2"])))
     model = PhenotypeOutcome(KNOWN).fit(federate(sites))
     assert model.n_patients_ == pytest.approx(0.6 * 360, abs=3)
-    assert model.auc_by_site()["site-2"] is None
-    assert all(model.auc_by_site()[name] is not None for name in ("site-0", "site-1"))
+    assert np.isfinite(list(model.auc_by_site().values())).tolist() == [True, True, False]
 
 
-def test_a_site_with_few_outcomes_says_so():
+def few_outcomes():
+    """Return sites of which the last has twelve patients with the outcome."""
     sites = DRAWN.sites(3)
     outcomes = np.zeros(len(sites["site-2"]))
     outcomes[:12] = 1
-    sites["site-2"] = with_outcomes(sites["site-2"], outcomes)
-    with pytest.raises(DataError, match=r"site-2.*share an outcome"):
-        PhenotypeOutcome(KNOWN).fit(federate(sites))
+    return {**sites, "site-2": with_outcomes(sites["site-2"], outcomes)}
+
+
+def test_a_site_with_few_outcomes_counts_under_a_mask_and_refuses_without_one():
+    sites = few_outcomes()
+    model = PhenotypeOutcome(KNOWN, holdout=0.0).fit(federate(sites))
+    assert model.n_outcomes_ == sum(data.outcomes.sum() for data in sites.values())
+    with pytest.raises(DisclosureRefused, match=r"site-2.*secure_sum=True"):
+        PhenotypeOutcome(KNOWN, n_bins=2).fit(federate(sites, secure_sum=False))
+
+
+def test_a_site_that_refuses_its_own_area_has_nan_and_the_others_keep_theirs():
+    sites = few_outcomes()
+    areas = PhenotypeOutcome(KNOWN).fit(federate(sites)).auc_by_site()
+    exact = PhenotypeOutcome(KNOWN).fit(federate(sites, policy=mc.Policy(min_patients=0))).auc_by_site()
+    assert np.isnan(areas.pop("site-2"))
+    assert list(areas.refused) == ["site-2"]
+    assert exact.pop("site-2") > 0
+    assert areas == exact
 
 
 def test_modes_differ():
@@ -162,6 +178,30 @@ def test_modes_differ():
     )
     with pytest.raises(DataError, match=r"site-0.*modes"):
         PhenotypeOutcome(KNOWN).fit(federate(sites))
+
+
+def weakened(keep):
+    """Return phenotypes without the first code of the first mode, as noise may leave them, or without any code."""
+    factors = {mode: keep * factor for mode, factor in DRAWN.factors.items()}
+    next(iter(factors.values()))[0] = 0.0
+    return PhenotypeFactors(factors, DRAWN.tensor.codes, np.ones(3))
+
+
+@pytest.mark.parametrize("policy", [mc.Policy(), mc.Policy(min_patients=0)], ids=["minimum", "none"])
+def test_sites_whose_patients_have_no_phenotype_take_part(policy):
+    sites = DRAWN.sites(3)
+    first = sites["site-0"]
+    alike = first.coordinates.copy()
+    alike[:, 1] = 0
+    coordinates, places = np.unique(alike, axis=0, return_inverse=True)
+    counts = np.bincount(places.ravel(), weights=first.counts)
+    sites["site-0"] = EventTensor(coordinates, counts, first.codes, n_patients=len(first), outcomes=first.outcomes)
+    assert not weakened(1.0).memberships(sites["site-0"]).any()
+    some = PhenotypeOutcome(weakened(1.0), holdout=0.4).fit(federate(sites, policy=policy))
+    assert some.coefficients_.any()
+    none = PhenotypeOutcome(weakened(0.0), holdout=0.4).fit(federate(sites, policy=policy))
+    assert none.auc_ == 0.5
+    assert not none.coefficients_.any()
 
 
 def test_no_known_code():
@@ -196,7 +236,7 @@ def test_rounds_that_end_too_early_are_warned_of():
 
 
 def test_a_refit_is_on_everyone_and_the_area_stays_that_of_the_split():
-    sites = simulate_events(1500, seed=1).sites(3)  # no phenotype is rare among training or held-out patients
+    sites = simulate_events(1500, seed=1).sites(3)
     again, half, whole = (
         PhenotypeOutcome(KNOWN, **options).fit(federate(sites)) for options in ({"refit": True}, {}, {"holdout": 0.0})
     )
@@ -209,16 +249,40 @@ def test_a_refit_is_on_everyone_and_the_area_stays_that_of_the_split():
         whole.auc_by_site()
 
 
-def test_a_rare_phenotype_counts_as_absent_and_the_guard_hears_the_fewest():
+def test_a_rare_phenotype_counts_and_a_sum_rests_on_its_patients_unless_masked():
     site = DRAWN.sites(3)["site-0"]
     found = KNOWN.memberships(site)
     members = np.floor(found.sum(axis=0) ** 2 / (found**2).sum(axis=0))  # Kish's effective number
-    fewest = int(members.min()) + 1
-    part = prepared(site, fewest=fewest)
+    part = prepared(site)
     sums = part.sum_moments(Among(True))
-    assert ((sums.total == 0) == (members < fewest)).all()
+    np.testing.assert_array_equal(sums.total, found.sum(axis=0))
     n_died = int(site.outcomes.sum())
-    assert sums.patients == min(n_died, len(site) - n_died, *members[members >= fewest])
+    assert sums.patients == min(n_died, len(site) - n_died, *members)
+    part.masked = True
+    assert part.sum_moments(Among(True)).patients == len(site)
+
+
+@pytest.mark.parametrize("holdout", [0.0, 0.4])
+def test_unmasked_a_fit_is_that_under_masks_or_refused_at_the_policys_minimum(holdout):
+    """The fewest of an outcome or phenotype at a site, and of a bin of scores, are what an unmasked sum rests on."""
+    sites, options = DRAWN.sites(2), {"holdout": holdout, "n_bins": 2}
+    masked = PhenotypeOutcome(KNOWN, **options).fit(federate(sites))
+    parts = {name: OutcomeSite(name, data) for name, data in sites.items()}
+    for part in parts.values():
+        part.prepare(Prepare(KNOWN.codes, KNOWN.factors, nonnegative=True, holdout=holdout, seed=0, n_bins=2))
+    sums = [part.sum_moments(Among(False)).patients for part in parts.values()]
+    bins = [part.count_scores(masked._training_model).patients for part in parts.values()] if holdout else []
+    fewest = min(*sums, *bins)
+    assert fewest >= 4
+    unmasked = PhenotypeOutcome(KNOWN, **options).fit(
+        federate(sites, secure_sum=False, policy=mc.Policy(min_patients=fewest))
+    )
+    np.testing.assert_allclose(unmasked.coefficients_, masked.coefficients_, rtol=0, atol=1e-6)
+    assert unmasked.auc_ == masked.auc_
+    with pytest.raises(DisclosureRefused, match="secure_sum=True"):
+        PhenotypeOutcome(KNOWN, **options).fit(
+            federate(sites, secure_sum=False, policy=mc.Policy(min_patients=fewest + 1))
+        )
 
 
 def test_what_rounding_leaves_of_no_membership_is_nobody_s():
@@ -239,18 +303,16 @@ def test_everyone_less_the_training_patients_counts_too():
         assert part.sum_moments(Among(everyone)).patients <= held_out.sum() / 2
 
 
-def test_a_site_with_few_held_out_outcomes_tells_no_area_of_its_own(fitted):
-    answer = prepared(DRAWN.sites(3)["site-0"], fewest=5, holdout=0.4).rank_own(fitted._training_model)
-    assert answer.area is not None
-    assert answer.patients >= 5
-    with pytest.raises(DataError, match="share an outcome"):
-        prepared(DRAWN.sites(3)["site-0"], fewest=60, holdout=0.4)
+def test_an_area_of_a_sites_own_rests_on_the_rarer_outcome(fitted):
+    part = prepared(DRAWN.sites(3)["site-0"], holdout=0.4)
+    held_out = part.data.outcomes[part.memory.held_out]
+    assert part.rank_own(fitted._training_model).patients == min(held_out.sum(), (1 - held_out).sum())
 
 
 def test_only_sums_leave_and_the_wire_holds_no_membership(fitted):
     ledgers = fitted.federation.ledgers
     for ledger in ledgers.values():
-        steps = {e["step"] for e in ledger.entries if any(f["patients"] for f in e.get("fields", []))}
+        steps = {e["step"] for e in ledger.entries if any(f["records"] for f in e.get("fields", []))}
         assert steps <= {"sum_moments", "sum_derivatives", "count_scores", "rank_own"}
         n_patients = 120
         assert all(n_patients not in field["shape"] for e in ledger.entries for field in e.get("fields", []))
@@ -287,7 +349,7 @@ def test_assessment_on_held_out_patients(fitted):
 
 def test_federated_pooled_and_site_alone_can_be_compared():
     sites = {name: SiteData(data) for name, data in DRAWN.sites(3).items()}
-    found = compare(PhenotypeOutcome(KNOWN, holdout=0.0, min_patients=0), sites)
+    found = compare(PhenotypeOutcome(KNOWN, holdout=0.0), sites)
     assert not found.notes
     assert found.federated["auc"] == pytest.approx(found.pooled["auc"], abs=1e-9)
     assert set(found.site_alone) == set(sites)

@@ -5,15 +5,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from event_sites import simulate_events
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.wire import decode, encode
+from multicentre.phenotyping.prediction.maths.ranking import score_edges
 from multicentre.phenotyping.prediction.messages import Among, Model, Prepare, SiteMemory
 from multicentre.phenotyping.prediction.site import OutcomeSite
+from support.event_sites import simulate_events
 
 DRAWN = simulate_events(360, seed=5)
 SITE = DRAWN.sites(3)["site-0"]
-ASK = Prepare(DRAWN.tensor.codes, DRAWN.factors, nonnegative=True, fewest=0, holdout=0.0, seed=0, n_bins=200)
+ASK = Prepare(DRAWN.tensor.codes, DRAWN.factors, nonnegative=True, holdout=0.0, seed=0, n_bins=200)
 
 
 def prepared(data=SITE, **changes):
@@ -28,7 +29,7 @@ def model_of(part, coefficients=(-0.5, 0.5, 0.0, 0.0), *, everyone=False):
 
 
 class TestTheSplit:
-    @pytest.mark.parametrize("change", [{"holdout": 0.4}, {"fewest": 10}, {"seed": 1}, {"n_bins": 100}])
+    @pytest.mark.parametrize("change", [{"holdout": 0.4}, {"seed": 1}, {"n_bins": 100}])
     def test_a_part_is_prepared_once(self, change):
         part = prepared()
         part.prepare(ASK)
@@ -128,7 +129,22 @@ class TestScores:
             with pytest.raises(ConfigurationError, match="coefficients"):
                 step(model_of(part, (-0.5, 0.6, 0.0, 0.0)))
 
-    @pytest.mark.parametrize("n_bins", [0, 1, 1001, 10**6])
-    def test_bins_are_a_thousand_at_most(self, n_bins):
+    @pytest.mark.parametrize("n_bins", [0, 1, 2**14 + 1, 10**6])
+    def test_bins_are_two_to_the_fourteenth_at_most(self, n_bins):
         with pytest.raises(ConfigurationError, match="n_bins"):
             prepared(n_bins=n_bins)
+
+    def test_counts_are_a_histogram_and_rest_on_the_smallest_bin(self):
+        part = prepared(holdout=0.4, n_bins=50)
+        model = model_of(part)
+        counts = part.count_scores(model)
+        z = (part.memory.memberships - model.centre) / model.spread
+        scores = model.coefficients[0] + z @ model.coefficients[1:]
+        edges = [-np.inf, *score_edges(model.coefficients, 50), np.inf]
+        for outcome, found in ((1, counts.with_outcome), (0, counts.without)):
+            here = part.memory.held_out & (SITE.outcomes == outcome)
+            np.testing.assert_array_equal(found, np.histogram(scores[here], bins=edges)[0])
+        cells = np.concatenate([counts.with_outcome, counts.without])
+        assert counts.patients == cells[cells > 0].min()
+        part.masked = True
+        assert part.count_scores(model).patients == part.memory.held_out.sum()

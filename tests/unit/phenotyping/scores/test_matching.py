@@ -2,11 +2,12 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from multicentre.federation.errors import DataError
 from multicentre.phenotyping.scores import factor_match_score, null_match_score, permuted_match_score, stability
+from support.examples import examples
 
 
 def draw(seed, rank=4, sizes=(7, 9, 5)):
@@ -31,7 +32,7 @@ def by_hand(reference, other):
     )
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(st.integers(0, 10**6), st.integers(1, 5), st.integers(2, 4))
 def test_order_and_scale_do_not_matter(seed, rank, n_modes):
     random = np.random.default_rng(seed)
@@ -45,7 +46,7 @@ def test_order_and_scale_do_not_matter(seed, rank, n_modes):
         np.testing.assert_array_equal(order[match.partners], np.arange(rank))
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(st.integers(0, 10**6), st.integers(1, 4), st.integers(1, 5))
 def test_is_the_best_of_all_matchings(seed, rank, n_other):
     one, two = draw(seed, rank), draw(seed + 1, n_other)

@@ -3,14 +3,14 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 import multicentre as mc
-from event_sites import simulate_events
 from multicentre.data import EventTensor
 from multicentre.federation.errors import ConfigurationError
 from multicentre.phenotyping import DPFact
 from multicentre.phenotyping.kernels.factors import draw_factors
 from multicentre.phenotyping.scores import factor_match_score
 from multicentre.phenotyping.trip import TRIP
-from toy_method import federate
+from support.event_sites import simulate_events
+from support.toy_method import federate
 
 short = pytest.mark.filterwarnings("ignore:the rounds ended at max_rounds:sklearn.exceptions.ConvergenceWarning")
 
@@ -21,7 +21,7 @@ def events():
 
 
 def fit(events, n_sites=3, rank=3, **options):
-    federation = mc.Federation.in_process(events.sites(n_sites))
+    federation = mc.Federation.in_process(events.sites(n_sites), policy=mc.Policy(min_patients=0), secure_sum=False)
     return TRIP(rank, **{"vocabulary": events.tensor.codes, **options}).fit(federation)
 
 
@@ -71,7 +71,7 @@ def test_rounds_are_those_of_the_algorithm_in_dense_numpy(events, n_sites, disti
     start = list(draw_factors(sizes, 3, 7).values())
     options = {"penalty": 40.0, "growth": 1.2, "nonnegative": False, "random_state": 7, "distinct": distinct}
     expected = simulate(parts, start, 40.0, 1.2, 6, distinct=distinct)[-1]
-    model = fit(events, n_sites, max_rounds=6, tol=0.0, min_code_patients=1, **options)
+    model = fit(events, n_sites, max_rounds=6, tol=0.0, **options)
     units = [factor / np.linalg.norm(factor, axis=0) for factor in expected]
     cosines = np.einsum("jr,js->rs", units[0], model.factors_["procedure"])
     order = np.abs(cosines).argmax(axis=0)
@@ -79,6 +79,7 @@ def test_rounds_are_those_of_the_algorithm_in_dense_numpy(events, n_sites, disti
         np.testing.assert_allclose(factor, unit[:, order], atol=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("nonnegative", [True, False])
 def test_sites_come_to_agree_and_the_fit_is_close_to_the_pooled_one(events, nonnegative):
     options = {"nonnegative": nonnegative, "tol": 1e-6, "track_errors": True, "growth": 1.02, "max_rounds": 800}
@@ -107,7 +108,7 @@ def test_planted_phenotypes_are_found_and_are_nonnegative(events):
 
 @short
 def test_a_round_costs_three_numbers_a_code_and_phenotype(events):
-    federation = mc.Federation.in_process(events.sites(3))
+    federation = mc.Federation.in_process(events.sites(3), secure_sum=False)
     model = TRIP(3, max_rounds=4, tol=0.0, vocabulary=events.tensor.codes).fit(federation)
     factors = (9 + 12) * 3 * 8
     assert model.bytes_a_round() == (factors, 2 * factors)
@@ -136,6 +137,7 @@ def test_an_extreme_penalty_keeps_the_start(events):
     assert factor_match_score(model.factors_, start).score > 0.999
 
 
+@pytest.mark.slow
 @short
 def test_distinctness_turns_columns_apart(events):
     def likeness(model):

@@ -11,6 +11,9 @@ from multicentre.reproduction._shared.paper import read_finished
 from multicentre.reproduction.dpfact import fits, reproduce
 from multicentre.reproduction.dpfact.plan import FULL, QUICK
 from multicentre.reproduction.dpfact.runner import EXERCISES
+from support.noise import seed_noise
+
+pytestmark = pytest.mark.slow
 
 TINY = dataclasses.replace(
     QUICK,
@@ -58,6 +61,7 @@ def heard():
 def result(tmp_path_factory, heard):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(base, "data_folders", lambda folder=None: ())
+        seed_noise(patch)
         return reproduce(output=tmp_path_factory.mktemp("dpfact"), listener=heard, plan=TINY)
 
 

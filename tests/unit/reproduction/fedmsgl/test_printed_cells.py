@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from multicentre.clustering.metrics import accuracy, clustering_scores, purity
 from multicentre.reproduction.fedmsgl import published
 from multicentre.reproduction.fedmsgl.possible import least_deviation, least_nmi, remark
 from multicentre.reproduction.fedmsgl.published import COLUMNS, METHODS, cell
+from support.examples import examples
 
 MARKED = {
     ("SC(mean)", "Handwritten"): "not reproducible",
@@ -60,7 +61,7 @@ def labelling(random, sizes):
     return truth, (random.random(len(truth)) < random.random(2)[truth]).astype(int)
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(st.integers(1, 30), st.integers(1, 30), st.integers(1, 6), st.integers(0, 10**6))
 def test_runs_of_two_clusters_vary_at_least_as_much_as_the_rule_says(one, other, n_runs, seed):
     random = np.random.default_rng(seed)
@@ -92,7 +93,7 @@ def test_class_sizes_are_those_of_the_data_sets(column):
     assert sum(sizes) == {"Sonar": 208, "BBC Sport": 544, "ORL": 400, "Handwritten": 2000, "Caltech101-7": 1474}[column]
 
 
-@settings(deadline=None, max_examples=80)
+@examples(80)
 @given(st.integers(2, 5), st.integers(1, 12), st.integers(1, 4), st.floats(0.0, 1.0), st.integers(0, 10**6))
 def test_no_labelling_and_no_mean_of_labellings_has_less_nmi_than_its_purity_needs(
     n_classes, n_clusters, n_runs, faithful, seed

@@ -12,6 +12,8 @@ from multicentre.reproduction.fedmsgl.contenders import ONE_SHOT, contenders
 from multicentre.reproduction.fedmsgl.exercises import ablation, figure2, losses, table3, tuned
 from multicentre.reproduction.fedmsgl.plan import QUICK
 
+pytestmark = pytest.mark.slow
+
 TINY = dataclasses.replace(
     QUICK,
     samples=("simulated", "sonar"),

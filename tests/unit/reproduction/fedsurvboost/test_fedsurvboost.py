@@ -54,6 +54,7 @@ def result(tmp_path_factory):
         yield reproduce(output=tmp_path_factory.mktemp("fedsurvboost"), listener=Heard(), plan=TINY)
 
 
+@pytest.mark.slow
 def test_it_runs_without_the_real_data_and_says_what_is_missing(result):
     text = (result.folder / "summary.md").read_text(encoding="utf-8")
     assert result.complete

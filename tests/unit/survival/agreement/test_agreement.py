@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import multicentre as mc
+from multicentre.data.fewest import fewest_different
+from multicentre.data.screening import DataWarning
 from multicentre.data.survival import SurvivalData
 from multicentre.federation.errors import (
     ConfigurationError,
@@ -14,20 +14,17 @@ from multicentre.federation.errors import (
 )
 from multicentre.federation.messages import Nothing
 from multicentre.survival.agreement.messages import About, Agreed, OfCause, Scale, Typical
-from multicentre.survival.agreement.patients import Patients
 from multicentre.survival.agreement.rounds import Needs, agree, steps_of_agreement
-from multicentre.survival.agreement.site import check_grid_is_coarse, fewest_different
+from multicentre.survival.agreement.site import check_grid_is_coarse
 from multicentre.survival.agreement.sketch import time_edges
-from multicentre.survival.times.joining import find_places, join_small, joined_bins
-from survival_sites import EXACT, ProbePart, agreed_on, draw_patients, shared_out
+from support.survival_sites import EXACT, ProbePart, agreed_on, draw_patients, shared_out
 
 pytestmark = pytest.mark.filterwarnings("ignore:the median follow-up of:UserWarning")
 
 
 def assert_same(one, other):
     for name in Agreed.declarations():
-        if name != "masked":
-            np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
 
 
 class TestTheSameForAnySplit:
@@ -74,111 +71,92 @@ class TestTheSameForAnySplit:
         assert not np.isnan(part.patients.rows).any()
 
 
-class TestInClearUnderAMinimum:
-    def test_no_count_of_few_patients_leaves(self):
-        part = ProbePart("one", draw_patients(120))
-        part.least_behind = 10
-        counts = part.count_times(OfCause(1))
-        for row in (counts.events, counts.leaving):
-            assert row[row > 0].min() >= 10
-        assert counts.leaving.sum() == 120
-        assert min(counts.patients.values()) >= 10
-        assert counts.patients.keys() == counts.declarations().keys()
+class TestUnmaskedUnderAMinimum:
+    """What leaves is exact; how many patients stand behind its smallest cell is for the guard."""
 
-    def test_a_rare_column_is_flat_at_the_site(self):
-        data = draw_patients(100)
-        rare = SurvivalData(np.column_stack([data.X, np.arange(100) < 3]), data.time, data.event)
-        part = ProbePart("one", rare)
-        part.least_behind = 10
-        assert part.sum_sizes(OfCause(1)).total[3] == 0.0
-        part.masked = True
-        assert part.sum_sizes(OfCause(1)).total[3] == 3.0
+    def part(self, data, *, masked=False):
+        part = ProbePart("one", data)
+        part.masked = masked
+        return part
 
-    def test_an_agreement_for_masks_does_not_serve_answers_in_clear(self):
-        data = draw_patients(100)
-        rare = SurvivalData(np.column_stack([data.X, np.arange(100) < 3]), data.time, data.event)
-        agreed, _ = agreed_on(shared_out(rare, 3), secure_sum=True)
-        part = ProbePart("one", rare)
-        part.least_behind = 10
-        part.agree(agreed)
-        assert part.behind() == 3
-        part.masked = True
-        assert part.behind() == 100
+    @pytest.mark.parametrize("masked", [False, True])
+    def test_counts_by_time_are_exact(self, masked):
+        data = draw_patients(120)
+        counts = self.part(data, masked=masked).count_times(OfCause(1))
+        bins = np.searchsorted(time_edges(), data.time)
+        np.testing.assert_array_equal(counts.leaving, np.bincount(bins, minlength=8193))
+        np.testing.assert_array_equal(counts.events, np.bincount(bins[data.event == 1], minlength=8193))
+        assert counts.patients == (120 if masked else 1)
 
-    def test_a_value_few_patients_have_is_missing_there(self):
+    @pytest.mark.parametrize("n_rare", [3, 97])
+    def test_a_rare_value_is_summed_and_counted(self, n_rare):
         data = draw_patients(100)
-        X = data.X.copy()
-        X[4:, 2] = np.nan
-        part = ProbePart("one", SurvivalData(X, data.time, data.event))
-        part.least_behind = 10
-        assert part.sum_sizes(OfCause(1)).present[2] == 0.0
+        rare = SurvivalData(np.column_stack([data.X, np.arange(100) < n_rare]), data.time, data.event)
+        for masked in (False, True):
+            part = self.part(rare, masked=masked)
+            sizes = part.sum_sizes(OfCause(1))
+            assert sizes.total[3] == n_rare
+            assert {sizes.patients, part.sum_squares(About(np.zeros(4))).patients} == {100 if masked else 3}
+
+    def test_a_value_few_patients_have_or_lack_is_summed_and_counted(self):
+        data = draw_patients(100)
+        for rows in (slice(4, None), slice(None, 4)):
+            X = data.X.copy()
+            X[:, 2] = 7.0
+            X[rows, 2] = np.nan
+            sizes = self.part(SurvivalData(X, data.time, data.event)).sum_sizes(OfCause(1))
+            assert sizes.present[2] == (~np.isnan(X[:, 2])).sum()
+            assert sizes.patients == 4
+
+    def test_few_events_are_counted(self):
+        data = draw_patients(100)
+        few = SurvivalData(data.X, data.time, np.arange(100) < 6)
+        sizes = self.part(few).sum_sizes(OfCause(1))
+        assert sizes.n_events == sizes.patients == 6
+
+    @pytest.mark.parametrize("least", [10, 11])
+    def test_ten_patients_in_the_smallest_cell_are_enough_for_ten(self, least):
+        """Times of ten patients each, events and a column of ten: answered for 10, refused for 11."""
+        events, rare = np.arange(80) < 40, np.arange(80) % 8 == 0
+        sites = {
+            name: SurvivalData(np.column_stack([rare]), np.repeat(np.arange(1.0, 9.0), 10), events) for name in "ab"
+        }
+        options = {"secure_sum": False, "policy": mc.Policy(min_patients=least)}
+        if least == 10:
+            clear, _ = agreed_on(sites, **options)
+            assert_same(clear, agreed_on(sites, policy=EXACT)[0])
+            return
+        with pytest.raises(DisclosureRefused, match=r"fewer than 11.*secure_sum=True"):
+            agreed_on(sites, **options)
+
+    @pytest.mark.parametrize("cell", ["time", "column", "events"])
+    def test_one_small_cell_is_refused_with_a_hint(self, cell):
+        time, X, events = np.repeat([1.0, 2.0], 20), np.arange(40) % 2, np.arange(40) % 2
+        if cell == "time":
+            time[:9] = 3.0
+        elif cell == "column":
+            X = np.arange(40) < 9
+        else:
+            events = np.arange(40) < 9
+        sites = {name: SurvivalData(X[:, None], time, events) for name in "ab"}
+        with pytest.raises(DisclosureRefused, match=r"fewer than 10.*secure_sum=True"):
+            agreed_on(sites, secure_sum=False)
+        agreed_on(sites)
 
     def test_fewer_patients_than_the_minimum_are_refused(self):
-        with pytest.raises(DisclosureRefused, match="fewer than 10"):
+        with pytest.raises(DisclosureRefused, match="fewer patients than its policy's minimum of 10"):
             agreed_on({"a": draw_patients(8), "b": draw_patients(50)})
-
-
-rows_of_counts = st.lists(st.integers(0, 30), min_size=1, max_size=40)
-
-
-@given(rows_of_counts, st.integers(0, 25), st.booleans())
-def test_joined_counts_hold_enough_or_none(counts, least, middle):
-    row = np.array(counts, dtype=float)
-    joined = join_small(row, least, middle=middle)
-    assert least <= 1 or not ((joined > 0) & (joined < least)).any()
-    assert joined.sum() == (row.sum() if row.sum() >= least or least <= 1 else 0)
-
-
-@given(rows_of_counts, st.integers(2, 25))
-def test_places_are_ends_of_halves_or_cells_of_enough(counts, least):
-    places = find_places(np.array([counts]), least)
-    for place in set(places[np.array(counts) > 0].tolist()) - {-1}:
-        assert counts[place] >= least or place % 2 == 1 or place == len(counts) - 1
-
-
-def test_a_few_late_ones_do_not_move_the_many():
-    counts = np.zeros(256)
-    counts[40:60], counts[255] = 5.0, 1.0
-    places = find_places(counts[None], 10)
-    assert abs(places[40:60] - np.arange(40, 60)).max() <= 3
-    assert places[255] == places[59]
-
-
-@given(st.lists(st.tuples(st.integers(0, 12), st.booleans()), max_size=60), st.integers(0, 12))
-def test_joined_patients_leave_in_company(patients, least):
-    bins = np.array([place for place, _ in patients], dtype=np.int64)
-    happened = np.array([event for _, event in patients], dtype=np.bool_) & (bins < 12)
-    moved, kept = joined_bins(bins, happened, 12, least)
-    leaving, events = np.bincount(moved, minlength=13), np.bincount(moved[kept], minlength=13)
-    if least > 1:
-        assert not ((leaving[:12] > 0) & (leaving[:12] < least)).any()
-        assert not ((events > 0) & (events < least)).any()
-    assert events[12] == 0
-    assert (kept <= happened).all()
-
-
-def test_no_place_tells_a_recorded_day():
-    rng = np.random.default_rng(0)
-    shown = set()
-    for _ in range(20):
-        times = np.sort(rng.choice(np.arange(1, 257), 40, replace=False)) + 0.0
-        data = SurvivalData(np.zeros((40, 1)), times, np.ones(40))
-        agreed, _ = agreed_on({"a": data}, Needs(times=np.arange(1.0, 257.0)))
-        patients = Patients(data, agreed, 10)
-        assert np.bincount(patients.bins, minlength=256)[np.unique(patients.bins)].min() >= 10
-        shown |= set(np.unique(patients.bins).tolist())
-    assert all((place + 1) % 2 == 0 for place in shown)
 
 
 class TestExactTimes:
     def test_they_are_refused_unless_the_policy_permits(self):
         with pytest.raises(RefusedByPolicy, match="exact_times"):
-            agreed_on(shared_out(draw_patients(90), 3), Needs(exact=True), secure_sum=True)
+            agreed_on(shared_out(draw_patients(90), 3), Needs(exact=True))
 
     def test_they_are_all_times_of_events(self):
         data = draw_patients(90)
         policy = mc.Policy(exact_times=True)
-        agreed, _ = agreed_on(shared_out(data, 3), Needs(exact=True), secure_sum=True, policy=policy)
+        agreed, _ = agreed_on(shared_out(data, 3), Needs(exact=True), policy=policy)
         np.testing.assert_array_equal(agreed.times, np.unique(data.time[data.event == 1]))
 
     def test_one_site_that_does_not_permit_is_enough(self):
@@ -211,7 +189,7 @@ class TestBadInput:
     def test_nobody_has_an_event(self):
         data = draw_patients(50)
         with pytest.raises(DataError, match="no patient of any site has an event"):
-            agreed_on({"a": SurvivalData(data.X, data.time, np.zeros(50))})
+            agreed_on({"a": SurvivalData(data.X, data.time, np.zeros(50))}, policy=EXACT)
 
     def test_a_site_all_censored_takes_part(self):
         data = draw_patients(60)
@@ -221,23 +199,24 @@ class TestBadInput:
 
     def test_a_column_nobody_has(self):
         data = draw_patients(50)
-        empty = SurvivalData(np.column_stack([data.X[:, 0], np.full(50, np.nan)]), data.time, data.event)
+        with pytest.warns(DataWarning, match="x1: no patient of this site"):
+            empty = SurvivalData(np.column_stack([data.X[:, 0], np.full(50, np.nan)]), data.time, data.event)
         with pytest.raises(DataError, match="columns x1"):
-            agreed_on({"a": empty})
+            agreed_on({"a": empty}, policy=EXACT)
 
     def test_a_constant_column_has_spread_one_and_one_bin(self):
         data = draw_patients(50)
         flat = SurvivalData(np.column_stack([data.X[:, 0], np.full(50, 7.0)]), data.time, data.event)
-        agreed, _ = agreed_on({"a": flat})
+        agreed, _ = agreed_on({"a": flat}, policy=EXACT)
         assert agreed.spread[1] == 1.0
         assert agreed.n_bins[1] == 1
 
     def test_a_second_agreement_in_a_session_is_refused(self):
-        agreed, _ = agreed_on({"a": draw_patients(50)})
+        agreed, _ = agreed_on({"a": draw_patients(50)}, policy=EXACT)
         part = ProbePart("a", draw_patients(50))
         part.agree(agreed)
         part.agree(agreed)
-        other, _ = agreed_on({"a": draw_patients(50)}, Needs(n_times=8))
+        other, _ = agreed_on({"a": draw_patients(50)}, Needs(n_times=8), policy=EXACT)
         with pytest.raises(ConfigurationError, match="agreed on something else"):
             part.agree(other)
 
@@ -277,9 +256,10 @@ class TestBadInput:
 def test_the_steps_asked_are_those_named(needs):
     federation = mc.Federation.in_process(shared_out(draw_patients(120), 3), policy=mc.Policy(0, exact_times=True))
     handle = federation.begin(ProbePart)
-    agreed = agree(handle, ProbePart, needs)
-    asked = {entry["step"] for entry in federation.ledgers["site-0"].entries if entry["event"] == "release"}
-    assert asked == steps_of_agreement(needs)
+    agreed, _ = agree(handle, ProbePart, needs, "mean")
+    entries = federation.ledgers["site-0"].entries
+    asked = {entry["step"] for entry in entries if entry["event"] == "release" and entry["method"] == "probe"}
+    assert asked == steps_of_agreement(needs) - {"handle_gaps", "add_indicators", "report_gaps"}
     if needs.times is not None:
         np.testing.assert_array_equal(agreed.times, needs.times)
     if needs.horizon:

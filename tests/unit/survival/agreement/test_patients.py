@@ -3,10 +3,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from multicentre.data.fewest import fewest_different
 from multicentre.data.survival import SurvivalData
 from multicentre.survival.agreement.messages import Agreed
-from multicentre.survival.agreement.patients import Patients, flatten_rare, hidden_columns, rare_value
-from multicentre.survival.agreement.site import fewest_different
+from multicentre.survival.agreement.patients import Patients, flatten_rare, rare_value
 
 GAPS = st.sampled_from([0.0, 0.0, 0.0, 1.0, 2.0, np.nan])
 SHORT = arrays(np.float64, st.integers(1, 40), elements=GAPS)
@@ -36,28 +36,27 @@ def test_the_fewest_who_stand_out_are_those_of_sorting_every_column(X):
 
 
 @given(TABLE, st.integers(0, 12))
-def test_columns_are_seen_as_they_may_leave(X, least):
-    seen, hidden = flatten_rare(X, least), hidden_columns(X, least)
-    for column in range(X.shape[1]):
-        n_known = int((~np.isnan(X[:, column])).sum())
-        assert differing(seen[:, column]) == 0 or differing(seen[:, column]) >= least
-        if column in hidden:
-            assert n_known < least or 0 < differing(X[:, column]) < least
-            assert np.isnan(seen[:, column]).sum() == (len(X) if n_known < least else len(X) - n_known)
+def test_what_only_a_few_have_of_a_column_is_left_out(X, least):
+    flat = flatten_rare(X, least)
+    for before, after in zip(X.T, flat.T, strict=True):
+        n_known = int((~np.isnan(before)).sum())
+        assert differing(after) == 0 or differing(after) >= least
+        if n_known >= least and (least <= 1 or differing(before) == 0 or differing(before) >= least):
+            np.testing.assert_array_equal(after, before)
         else:
-            np.testing.assert_array_equal(seen[:, column], X[:, column])
+            assert np.isnan(after).sum() == (len(X) if n_known < least else len(X) - n_known)
 
 
 @given(TABLE)
 def test_rows_scales_and_bins_are_those_of_the_whole_table(X):
-    least, d = 5, X.shape[1]
+    d = X.shape[1]
     centre, spread = np.linspace(0.4, 0.6, d), np.linspace(1.0, 2.0, d)
     edges, first = np.tile([0.5, 1.5], d), 2 * np.arange(d + 1)
     names = tuple(f"x{column}" for column in range(d))
-    agreed = Agreed(names, "", 1, False, 1.0, 1.0, np.ones(1), centre, spread, edges, first)
-    patients = Patients(SurvivalData(X, np.ones(len(X)), np.ones(len(X))), agreed, least)
-    seen = flatten_rare(X, least)
-    filled = np.where(np.isnan(seen), centre, seen)
+    agreed = Agreed(names, "", 1, 1.0, 1.0, np.ones(1), centre, spread, edges, first)
+    data = SurvivalData(np.zeros(X.shape), np.ones(len(X)), np.ones(len(X))).with_arrays(X=X)
+    patients = Patients(data, agreed)
+    filled = np.where(np.isnan(X), centre, X)
     np.testing.assert_array_equal(patients.rows, filled)
     np.testing.assert_array_equal(patients.standardised, (filled - centre) / spread)
     np.testing.assert_array_equal(patients.binned, (filled > 0.5).astype(int) + (filled > 1.5))

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from multicentre.survival.boost.maths.largest import N_BINS, N_DIGITS, go_to_highest, mark_bin
@@ -65,13 +65,11 @@ def test_samme_stops_at_the_error_of_a_guess_and_votes_one_without_error():
     assert decide(np.array([0.0]), np.ones(1), 1.0, rule, is_first=False).vote == 1.0
 
 
-@settings(deadline=None)
 @given(st.floats(1e-9, 0.499), st.floats(0.01, 1.0))
 def test_a_vote_is_the_rate_times_the_logarithm_of_one_over_beta(error, rate):
     assert vote_of(error, Rule(rate)) == pytest.approx(-rate * np.log(error / (1 - error)))
 
 
-@settings(deadline=None)
 @given(st.lists(st.floats(0, 1), min_size=2, max_size=8), st.floats(0.001, 5))
 def test_reweighing_is_druckers_power_of_beta(losses, vote):
     losses = np.array(losses)
@@ -110,7 +108,6 @@ def test_the_effective_number_counts_equal_weights():
     assert effective_number(np.array([1.0, 1e-9])) == pytest.approx(1.0)
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(0, 1), min_size=2, max_size=40), st.integers(2, 5))
 def test_folds_are_even_over_all_and_nearly_so_within_a_stratum(strata, n_folds):
     strata = np.array(strata)
@@ -153,7 +150,6 @@ def test_brier_losses_are_those_of_the_definition():
     assert found.max() <= 16.0
 
 
-@settings(deadline=None)
 @given(st.lists(st.lists(st.floats(0, 1), min_size=3, max_size=3), min_size=1, max_size=5))
 def test_the_largest_of_all_sites_is_found_from_sums_of_marks(sites):
     values = np.array(sites)

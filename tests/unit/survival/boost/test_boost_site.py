@@ -1,30 +1,32 @@
-"""What a site lets a coordinator do while models are boosted, and what its answers rest on."""
+"""A site of boosting: the asks that it takes, and the patients behind its answers."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from boosting_sites import federate, simulate, split
+from multicentre.data.survival import SurvivalData
 from multicentre.federation.errors import ConfigurationError, MulticentreError
+from multicentre.survival.agreement.messages import OfCause
 from multicentre.survival.agreement.rounds import Needs, agree
 from multicentre.survival.boost import messages as sent
 from multicentre.survival.boost.hypotheses import pack_learners
 from multicentre.survival.boost.site import BoostSite
 from multicentre.survival.models import Mixture, Trees
 from multicentre.survival.models.packing import join
+from support.boosting_sites import federate, simulate, split
 
 NONE_NEW = sent.Hypotheses(0.0, float("inf"), *pack_learners([]), np.zeros((0, 0)))
 TREE = sent.FitTree(0.0, float("inf"), 0, 1, True, False, 0.1, False, 0, 3, 1, "all")
 
 
-def prepared(data, *, least=10, masked=False, n_bins=16):
+def prepared(data, *, least=10, n_bins=16):
     """Return a site part that has agreed and begun."""
     with federate({"lyon": data}) as federation:
-        agreed = agree(federation.begin(BoostSite), BoostSite, Needs(20, n_bins=n_bins))
+        agreed, _ = agree(federation.begin(BoostSite), BoostSite, Needs(20, n_bins=n_bins), "mean")
     part = BoostSite("lyon", data)
     part.least_behind = least
-    part.agree(replace(agreed, masked=masked))
+    part.agree(agreed)
     part.begin(sent.Begin(0, 3, 0, "rmst", np.ones(len(agreed.times))))
     return part
 
@@ -71,7 +73,7 @@ def test_too_few_patients_give_no_model():
     assert part.fit_tree(TREE).is_empty
 
 
-def test_weights_that_rest_on_a_few_say_so_in_clear_and_not_under_a_mask():
+def test_weights_that_rest_on_a_few_say_so_unmasked_and_not_under_a_mask():
     part = prepared(simulate(100))
     tree = part.fit_tree(TREE)
     part.judge(told([tree]))
@@ -81,16 +83,14 @@ def test_weights_that_rest_on_a_few_say_so_in_clear_and_not_under_a_mask():
     assert part.judge(NONE_NEW).patients == 100
 
 
-def test_the_largest_loss_in_clear_is_one_that_the_policys_minimum_reach():
+def test_the_largest_loss_is_one_patients():
     part = prepared(simulate(100))
     part.judge(told([part.fit_tree(TREE)]))
-    losses = np.sort(part.losses[:, 0])
     ask = sent.Search(np.zeros(1), 1 / 64)
-    found = part.mark_largest(ask)
-    assert np.flatnonzero(found.marks[0]).tolist() == [int(losses[-10] * 64)]
-    assert found.patients == 10
-    part.masked = True
-    assert np.flatnonzero(part.mark_largest(ask).marks[0]).tolist() == [int(losses[-1] * 64)]
+    for part.masked in (False, True):
+        found = part.mark_largest(ask)
+        assert np.flatnonzero(found.marks[0]).tolist() == [int(part.losses.max() * 64)]
+        assert found.patients == (100 if part.masked else 1)
 
 
 def test_held_out_patients_neither_train_nor_count():
@@ -109,18 +109,24 @@ def test_held_out_patients_neither_train_nor_count():
     assert (part.memory.risks[held] < 0).all()
 
 
-def test_tables_of_times_in_clear_rest_on_the_policys_minimum():
-    part = prepared(simulate(200))
+@pytest.mark.parametrize("n_each", [9, 10])
+def test_sums_by_time_are_exact_and_rest_on_the_smallest_cell(n_each):
+    """At each time so many patients have the event and so many leave, and so many are in every fold."""
+    data = simulate(6 * n_each, censored=False)
+    times, event = np.repeat([1.0, 2.0, 3.0], 2 * n_each), np.arange(6 * n_each) % 2
+    part = BoostSite("lyon", SurvivalData(data.X, times, event, unit="days"))
+    with federate({"lyon": part.data}) as federation:
+        needs = Needs(times=np.array([1.0, 2.0, 3.0]), n_bins=4)
+        part.agree(agree(federation.begin(BoostSite), BoostSite, needs, "mean")[0])
+    part.begin(sent.Begin(0, 3, 0, "rmst", np.ones(3)))
     ask = sent.Coefficients(np.zeros(3), False, 0, 0.0, 1.0)
-    sums = part.sum_hazards(ask)
-    assert sums.patients >= 10
-    assert sums.events[sums.events > 0].min() >= 10
-    fewer = np.diff(sums.risk)
-    assert np.abs(fewer[fewer != 0]).min() >= 10
-    part = prepared(simulate(200), masked=True)
-    part.masked = True
-    events = part.sum_hazards(ask).events
-    assert events[events > 0].min() < 10
+    for part.masked in (False, True):
+        sums = part.sum_hazards(ask)
+        assert sums.events.tolist() == [n_each] * 3
+        assert sums.risk.tolist() == [6 * n_each, 4 * n_each, 2 * n_each]
+        censored = part.count_censored(OfCause(1))
+        assert censored.censored.tolist() == [n_each] * 3 + [0]
+        assert {sums.patients, censored.patients} <= ({6 * n_each} if part.masked else {n_each, 2 * n_each})
 
 
 def forged(part):
@@ -181,7 +187,7 @@ def test_a_site_that_received_nothing_cannot_judge():
 def test_a_grid_that_is_too_fine_is_refused():
     data = simulate(600)
     with federate({"lyon": data}) as federation:
-        agreed = agree(federation.begin(BoostSite), BoostSite, Needs(times=np.arange(1.0, 300.0)))
+        agreed, _ = agree(federation.begin(BoostSite), BoostSite, Needs(times=np.arange(1.0, 300.0)), "mean")
     part = BoostSite("lyon", data)
     part.agree(agreed)
     with pytest.raises(ConfigurationError, match="too fine"):
@@ -205,7 +211,7 @@ def test_learners_packed_as_one_forest_are_judged_one_by_one():
     assert together.shape == (200, 4)
     for place, tree in enumerate(trees):
         part.judge(told([tree], pack=join))
-        assert np.array_equal(part.losses[:, 0], together[:, place])
+        np.testing.assert_allclose(part.losses[:, 0], together[:, place], rtol=0, atol=1e-12)
 
 
 def test_the_state_of_a_site_comes_back_to_the_same_answers():

@@ -8,15 +8,23 @@ import pytest
 from sklearn.tree import DecisionTreeClassifier
 
 import multicentre as mc
-from boosting_sites import federate
 from multicentre.data.tabledata import TableData
-from multicentre.federation.errors import ConfigurationError, DataError, MessageError, MulticentreError, SchemaMismatch
+from multicentre.federation.errors import (
+    ConfigurationError,
+    DataError,
+    DisclosureRefused,
+    MessageError,
+    MulticentreError,
+    SchemaMismatch,
+)
+from multicentre.federation.messages import Nothing
 from multicentre.survival.boost import AdaBoostF, DistBoostF, PreWeakF
 from multicentre.survival.boost.classes import messages as sent
 from multicentre.survival.boost.classes.rounds import COMMITTEE
 from multicentre.survival.boost.classes.site import ClassSite
 from multicentre.survival.boost.classes.trees import ClassTrees, grow_tree, plurality
 from multicentre.survival.boost.maths.votes import FIRST_VOTE, NO_ERROR, TOO_MUCH_ERROR
+from support.boosting_sites import federate
 
 KINDS = [AdaBoostF, DistBoostF, PreWeakF]
 
@@ -65,7 +73,7 @@ def test_frames_are_read_by_name_and_classes_without_names_are_numbers():
     assert np.array_equal(model.predict(frame), model.predict(DATA.X))
     assert model.predict(DATA.X).dtype.kind == "i"
     assert model.assess(numbered)["accuracy"] == pytest.approx(np.mean(model.predict(DATA.X) == DATA.y))
-    with pytest.raises(DataError, match="2 columns"):
+    with pytest.raises(DataError, match="3 columns of the fit; got 2"):
         model.predict(DATA.X[:, :2])
 
 
@@ -79,7 +87,8 @@ def test_a_perfect_tree_ends_the_rounds_with_one_vote():
 def test_trees_no_better_than_a_guess_end_the_rounds_and_the_first_stays():
     sites = {f"small-{i}": TableData(np.zeros((12, 1)), np.zeros(12, int)) for i in range(3)}
     sites["large"] = TableData(np.zeros((30, 1)), np.ones(30, int))
-    model = AdaBoostF(20).fit(federate(sites, policy=mc.Policy(), secure_sum=True))
+    with pytest.warns(UserWarning, match="1 of 1 models that sites fitted alone are constant"):
+        model = AdaBoostF(20).fit(federate(sites, policy=mc.Policy()))
     assert model.stopped_because_ == TOO_MUCH_ERROR
     assert model.votes_.tolist() == [FIRST_VOTE]
     np.testing.assert_allclose(model.errors_, 36 / 66, rtol=1e-9)
@@ -93,10 +102,10 @@ def test_a_site_with_one_class_takes_part():
 
 def test_small_sites_judge_without_a_tree_of_their_own():
     sites = {**SITES, "small": DATA.take(np.arange(12))}
-    model = AdaBoostF(3).fit(federate(sites, policy=mc.Policy(), secure_sum=True))
+    model = AdaBoostF(3).fit(federate(sites, policy=mc.Policy()))
     assert model.dropped_ == ("small, round 1", "small, round 2", "small, round 3")
     with pytest.raises(DataError, match="no site could fit a hypothesis"):
-        AdaBoostF(3).fit(federate(split(DATA.take(np.arange(36))), policy=mc.Policy(), secure_sum=True))
+        AdaBoostF(3).fit(federate(split(DATA.take(np.arange(36))), policy=mc.Policy()))
 
 
 def test_classes_that_differ_are_a_mismatch_and_a_missing_last_one_is_not():
@@ -208,7 +217,7 @@ def known(part):
     return sent.Known(**{name: getattr(part.memory, name) for name in sent.Known.declarations()})
 
 
-def test_weights_on_a_few_patients_rest_on_a_few_in_clear():
+def test_weights_on_a_few_patients_rest_on_a_few_unmasked():
     part = prepared()
     part.judge(hypotheses(part.fit_tree(ASK)))
     part.state = replace(part.memory, log_weights=np.where(np.arange(300) < 3, 0.0, -40.0))
@@ -233,3 +242,21 @@ def test_parameters_out_of_range_are_refused_by_name(params):
     with pytest.raises(ConfigurationError) as refused:
         AdaBoostF(**params).fit(federate(SITES))
     assert next(iter(params)) in str(refused.value)
+
+
+@pytest.mark.parametrize("n_rare", [9, 10])
+def test_a_rare_value_is_summed_and_refused_unmasked_where_too_few_have_it(n_rare):
+    rare = {
+        name: TableData(np.column_stack([data.X, np.arange(len(data)) < n_rare]), data.y, classes=["a", "b", "c"])
+        for name, data in SITES.items()
+    }
+    sums = ClassSite("lyon", rare["site-0"]).sum_sizes(Nothing())
+    assert (sums.total[-1], sums.patients) == (n_rare, n_rare)
+    masked = AdaBoostF(3).fit(federate(rare, policy=mc.Policy()))
+    assert masked.known_.centre[-1] == pytest.approx(3 * n_rare / len(DATA), rel=1e-4)
+    if n_rare == 10:
+        clear = AdaBoostF(3).fit(federate(rare, policy=mc.Policy(), secure_sum=False))
+        np.testing.assert_allclose(clear.votes_, masked.votes_, atol=1e-6)
+        return
+    with pytest.raises(DisclosureRefused, match=r"fewer than 10.*secure_sum=True"):
+        AdaBoostF(3).fit(federate(rare, policy=mc.Policy(), secure_sum=False))

@@ -5,6 +5,7 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 import multicentre as mc
+from multicentre.engines.faults import Faults
 from multicentre.exhibits import Forest, Table, read_exhibit
 from multicentre.federation.errors import ConfigurationError, DataError
 from multicentre.survival.cox.checks import SeparationWarning
@@ -33,8 +34,8 @@ def with_column(sites, make):
     return found
 
 
-def fitted(sites, *args, **options):
-    with mc.Federation.in_process(sites, policy=OPEN) as federation:
+def fitted(sites, *args, secure_sum=True, **options):
+    with mc.Federation.in_process(sites, policy=OPEN, secure_sum=secure_sum) as federation:
         return FedCox(*args, **options).fit(federation)
 
 
@@ -56,14 +57,18 @@ def test_columns_that_depend_on_each_other_need_a_ridge(times):
     sites = with_column(simulate(), lambda data: 2.0 * data.X[:, 0] - data.X[:, 1])
     with pytest.raises(DataError, match=r"depend on each other: a, b, c.*ridge=1.0"):
         fitted(sites, times)
-    assert np.isfinite(fitted(sites, times, ridge=1.0).standard_errors_).all()
+    model = fitted(sites, times, ridge=1.0)
+    assert np.isfinite(model.coefficients_).all()
+    assert np.isnan([*model.standard_errors_, *model.p_values_, *model.hazard_ratios_[:, 1]]).all()
+    assert set(model.tests_) == {"score"}
 
 
 @pytest.mark.parametrize("times", TIMES)
 def test_separation_is_warned_of(times):
     sites = with_column(simulate(), lambda data: (data.event == 1).astype(float))
     with pytest.warns(SeparationWarning, match="^c: the likelihood may rise"):
-        fitted(sites, times)
+        model = fitted(sites, times)
+    assert np.isfinite(model.summary()["standard_error"]).tolist() == [True, True, False]
     assert abs(fitted(sites, times, ridge=5.0).coefficients_[2]) < 10
 
 
@@ -105,7 +110,7 @@ def test_missing_values_are_filled_with_the_means_of_all():
             rows = data.X.copy()
             rows[~here, 0] = value
             held[site] = mc.data.SurvivalData(rows, data.time, data.event, columns=data.columns)
-    found, filled = fitted(gaps), fitted(full)
+    found, filled = fitted(gaps, missing="mean"), fitted(full)
     np.testing.assert_allclose(found.coefficients_, filled.coefficients_, rtol=0, atol=1e-5)
 
 
@@ -145,10 +150,10 @@ def test_many_exact_times_are_thinned_to_what_a_model_may_hold(monkeypatch):
 def test_estimates_by_site_and_together(one_round):
     sites = simulate((150, 160, 170))
     none = mc.data.SurvivalData(np.zeros((30, 3)), np.ones(30), np.zeros(30), columns=["a", "b", "c"])
-    with mc.Federation.in_process({**sites, "none": none}, policy=OPEN) as federation:
+    with mc.Federation.in_process({**sites, "without": none}, policy=OPEN) as federation:
         model = FedCox(one_round=one_round).fit(federation)
         effects = model.by_site()
-    assert effects.sites == (*sites, "none")
+    assert effects.sites == (*sites, "without")
     assert np.isnan(effects.coefficients[3]).all()
     alone = fitted({"only": sites["site-1"]}, "exact")
     np.testing.assert_allclose(effects.coefficients[1], alone.coefficients_, atol=1e-9)
@@ -205,12 +210,101 @@ def test_too_few_rounds_are_warned_of():
     with pytest.warns(ConvergenceWarning, match="max_rounds=1"):
         model = fitted(simulate(), max_rounds=1)
     assert not model.converged_
+    assert np.isnan(model.summary()["standard_error"]["a"])
+
+
+@pytest.mark.parametrize("options", [{"ridge": 0.5}, {"ridge": 8.0}, {"ridge": 60.0}, {"max_rounds": 2}])
+@pytest.mark.filterwarnings("ignore:the rounds ended at max_rounds:sklearn.exceptions.ConvergenceWarning")
+def test_errors_are_given_only_near_the_maximum_of_the_likelihood(options):
+    sites = simulate(effect=1.0)
+    maximum, model = fitted(sites), fitted(sites, **options)
+    off = np.abs(model.coefficients_ - maximum.coefficients_) / maximum.standard_errors_
+    given = np.isfinite(model.standard_errors_)
+    for name in ("p_value", "lower", "upper"):
+        np.testing.assert_array_equal(np.isfinite(model.summary()[name]), given)
+    assert off[given].max(initial=0.0) < 0.28
+    assert off[~given].min(initial=1.0) > 0.2
+    assert given.all() == (options == {"ridge": 0.5})
 
 
 def test_a_lead_is_named_among_the_sites():
-    assert fitted(simulate(), one_round=True, lead="site-2").converged_
+    model = fitted(simulate(), one_round=True, lead="site-0")
+    assert model.converged_
+    assert model.lead_ == "site-0"
     with pytest.raises(ConfigurationError, match="no such site"):
         fitted(simulate(), one_round=True, lead="paris")
+
+
+def with_events(data, n_events):
+    return mc.data.SurvivalData(data.X, data.time, np.arange(len(data)) < n_events, columns=data.columns)
+
+
+@pytest.mark.parametrize("secure", [False, True])
+def test_one_round_leads_with_the_site_that_has_most_events(secure):
+    """Not the one with most patients, nor the first."""
+    sites = {site: with_events(data, n) for (site, data), n in zip(simulate().items(), (30, 50, 40), strict=True)}
+    with mc.Federation.in_process(sites, policy=OPEN, secure_sum=secure) as federation:
+        model = FedCox(one_round=True).fit(federation)
+        asked = set(federation.traffic.calls) - {"advertise"}
+    assert model.lead_ == "site-1"
+    assert asked <= model.asked_steps()
+    assert FedCox(one_round=True, lead="site-1").asked_steps() == model.asked_steps() - {"offer_lead"}
+    assert asked > {"offer_lead", "solve_surrogate"}
+
+
+def test_a_site_that_does_not_tell_its_events_does_not_lead():
+    sites = simulate((80, 70, 60))
+    policies = {"site-0": mc.Policy(secure_sums_only=True), "site-1": mc.Policy(), "site-2": mc.Policy()}
+    with mc.Federation.in_process(sites, policy=policies) as federation:
+        model = FedCox(one_round=True).fit(federation)
+    assert model.lead_ == "site-1"
+    few = {site: with_events(data, 9) for site, data in sites.items()}
+    with (
+        mc.Federation.in_process(few) as federation,
+        pytest.raises(ConfigurationError, match=r"lead must be a site.*one_round=False"),
+    ):
+        FedCox(one_round=True, ridge=1.0).fit(federation)
+
+
+def test_where_the_lead_is_lost_the_next_one_leads():
+    faults = Faults(lose={"site-1": "solve_surrogate"})
+    with mc.Federation.in_process(simulate(), policy=OPEN, quorum=2, faults=faults) as federation:
+        model = FedCox(one_round=True).fit(federation)
+    assert model.federation.sites == ("site-0", "site-2")
+    assert model.lead_ == "site-2"
+    alone = {site: data for site, data in simulate().items() if site != "site-1"}
+    np.testing.assert_allclose(model.coefficients_, fitted(alone).coefficients_, rtol=0, atol=0.01)
+
+
+@pytest.mark.parametrize("n_events", [9, 10])
+def test_few_events_per_site_are_warned_of_where_baselines_are_the_sites_own(n_events):
+    sites = {}
+    for site, data in simulate().items():
+        chosen = np.flatnonzero(data.event)[:n_events]
+        event = np.isin(np.arange(len(data)), chosen)
+        sites[site] = mc.data.SurvivalData(data.X, data.time, event, columns=data.columns)
+    fitted(sites, "grid")
+    if n_events == 10:
+        fitted(sites)
+        return
+    with pytest.warns(UserWarning, match=r'9 events per site on average.*times="grid"'):
+        fitted(sites)
+
+
+@pytest.mark.filterwarnings("ignore:.* events per site on average:UserWarning")
+def test_one_round_over_many_tiny_sites_is_far_from_the_fit_and_says_so():
+    rng, sites = np.random.default_rng(0), {}
+    for number in range(40):
+        X = rng.normal(size=(12, 3))
+        time, end = rng.exponential(np.exp(-2.5 * X[:, 0] + X[:, 1])), rng.exponential(0.3, 12)
+        sites[f"site-{number:02}"] = mc.data.SurvivalData(
+            X, np.minimum(time, end), time <= end, columns=["a", "b", "c"]
+        )
+    many = fitted(sites, secure_sum=False)
+    with pytest.warns(ConvergenceWarning, match=r"^a, b: one round led by site-\d\d ends too far"):
+        once = fitted(sites, secure_sum=False, one_round=True)
+    off = np.abs(once.coefficients_ - many.coefficients_) / many.standard_errors_
+    np.testing.assert_array_equal(np.isnan(once.standard_errors_), off > 0.25)
 
 
 @pytest.mark.parametrize(

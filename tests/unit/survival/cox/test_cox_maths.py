@@ -1,11 +1,8 @@
-"""Grouping of times, residuals, tests and heterogeneity of the Cox model, each beside its own slow formula."""
+"""Residuals, tests and heterogeneity of the Cox model, each next to its own slow formula."""
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from multicentre.survival.cox.maths.grouping import join_times
 from multicentre.survival.cox.maths.heterogeneity import combine
 from multicentre.survival.cox.maths.inference import covariance, dependent_columns, transform_times
 from multicentre.survival.cox.maths.residuals import risk_means, schoenfeld_sums, score_products, score_residuals
@@ -13,43 +10,6 @@ from multicentre.survival.kernels.cox import derive, sum_terms
 from multicentre.survival.kernels.risk_sets import RiskSets
 
 EVERYONE = slice(None)
-
-
-@st.composite
-def site(draw):
-    n_times, n = draw(st.integers(1, 12)), draw(st.integers(1, 80))
-    rng = np.random.default_rng(draw(st.integers(0, 9999)))
-    bins = rng.integers(0, n_times + 1, size=n)
-    return bins, (rng.random(n) < draw(st.sampled_from([0.0, 0.1, 0.6, 1.0]))) & (bins < n_times), n_times
-
-
-@given(site(), st.integers(0, 15))
-def test_joined_times_hold_none_or_enough_of_either(drawn, least):
-    bins, happened, n_times = drawn
-    joined = join_times(bins, happened, n_times, least)
-    assert joined.reached.min() >= 1
-    assert joined.reached.max() <= n_times
-    order = np.argsort(np.minimum(bins, n_times - 1), kind="stable")
-    for of in (joined.happened, ~joined.happened):
-        assert (np.diff(joined.reached[order][of[order]]) >= 0).all()
-    assert joined.happened.sum() in (0, happened.sum())
-    for of in (joined.happened, ~joined.happened):
-        counts = np.bincount(joined.reached[of])
-        together = of.sum() < least or least <= 1
-        assert together or counts[counts > 0].min(initial=len(bins)) >= min(least, of.sum())
-    if least <= 1:
-        np.testing.assert_array_equal(joined.reached, np.minimum(bins, n_times - 1) + 1)
-        np.testing.assert_array_equal(joined.happened, happened)
-
-
-def test_a_site_with_few_events_counts_as_one_without():
-    joined = join_times(np.arange(20) % 4, np.arange(20) < 3, 4, 5)
-    assert not joined.happened.any()
-    assert joined.cells.min() >= 5
-
-
-def test_few_without_the_event_are_told_to_the_guard():
-    assert join_times(np.arange(20) % 4, np.arange(20) >= 3, 4, 5).cells.min() == 3
 
 
 def sample(*, tied, n=50):

@@ -1,10 +1,11 @@
-"""What a site lets out for the Cox model, in clear and masked, and what it refuses."""
+"""What a site sends for the Cox model, masked and unmasked, and what it refuses."""
 
 import numpy as np
 import pytest
 
 import multicentre as mc
-from multicentre.federation.errors import ConfigurationError, DisclosureRefused, DisclosureWarning, RefusedByPolicy
+from multicentre.federation.errors import ConfigurationError, DisclosureRefused, RefusedByPolicy
+from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.cox import messages as sent
 from multicentre.survival.cox.estimator import FedCox
 from multicentre.survival.cox.site import CoxSite
@@ -26,12 +27,12 @@ def released(federation, step):
     return [entry for ledger in federation.ledgers.values() for entry in ledger.entries if entry.get("step") == step]
 
 
-def part_of(data, *, least=10, masked=False, times="stratified"):
+def part_of(data, times="stratified"):
     """Return a site's part that has agreed, as the runtime would call it."""
     with mc.Federation.in_process({"a": data}, policy=OPEN) as federation:
         agreed = FedCox(times, ridge=1.0, n_times=32).fit(federation).agreed_
     part = CoxSite("a", data)
-    part.state, part.least_behind, part.masked = agreed, least, masked
+    part.state = agreed
     return part
 
 
@@ -39,7 +40,6 @@ def at(*coefficients, shift=0.0):
     return sent.AtShared(np.array(coefficients, dtype=float), True, shift)
 
 
-@pytest.mark.filterwarnings("ignore:sites joined times:multicentre.federation.errors.DisclosureWarning")
 @pytest.mark.parametrize("times", ["stratified", "grid"])
 def test_the_default_policy_lets_a_fit_through_and_every_answer_rests_on_enough(times):
     with mc.Federation.in_process(simulate()) as federation:
@@ -47,8 +47,17 @@ def test_the_default_policy_lets_a_fit_through_and_every_answer_rests_on_enough(
         model.check_proportionality()
         model.by_site()
         entries = [e for ledger in federation.ledgers.values() for e in ledger.entries if e["event"] == "release"]
-    assert {entry["step"] for entry in entries} <= model.asked_steps()
-    assert min(f["patients"] for e in entries for f in e["fields"] if f["patients"] is not None) >= 10
+    assert {entry["step"] for entry in entries if entry["method"] == "fed-cox"} <= model.asked_steps()
+    assert min(f["records"] for e in entries for f in e["fields"] if f["records"] is not None) >= 10
+
+
+@pytest.mark.parametrize("times", ["stratified", "grid"])
+def test_an_unmasked_fit_with_small_cells_is_refused_with_a_hint(times):
+    with (
+        mc.Federation.in_process(simulate(), secure_sum=False) as federation,
+        pytest.raises(DisclosureRefused, match=r"fewer than 10.*secure_sum=True"),
+    ):
+        FedCox(times).fit(federation)
 
 
 def test_no_time_and_nothing_by_time_leaves_with_baselines_of_the_sites_own():
@@ -60,14 +69,14 @@ def test_no_time_and_nothing_by_time_leaves_with_baselines_of_the_sites_own():
 
 def test_no_time_of_a_patient_is_in_a_message_on_a_grid():
     data = simulate()["site-0"]
-    part = part_of(data, times="grid")
+    part = part_of(data, "grid")
     answer = part.sum_risk(at(0.0, 0.0, 0.0))
     told = np.concatenate([np.ravel(value) for _, _, _, value in answer.items()])
     assert not np.isin(data.time, told).any()
 
 
 def test_numbers_at_a_step_do_not_grow_with_times_times_columns_squared():
-    part = part_of(simulate()["site-0"], least=0, times="exact")
+    part = part_of(simulate()["site-0"], "exact")
     sizes = [sum(np.size(value) for _, _, _, value in part.sum_exact_risk(at(0.0, 0.0, 0.0)).items())]
     hazards = sent.Hazards(np.zeros(3), True, 0.0, *np.zeros((2, len(part.agreed.times))))
     sizes.append(sum(np.size(value) for _, _, _, value in part.sum_exact_products(hazards).items()))
@@ -75,31 +84,87 @@ def test_numbers_at_a_step_do_not_grow_with_times_times_columns_squared():
     assert sizes == [2 * n_times * 4 + n_times + 3 + 1, 9]
 
 
-def test_differences_between_times_rest_on_ten_patients_in_clear():
-    data = simulate((200,))["site-0"]
-    clear, masked = part_of(data, times="grid"), part_of(data, masked=True, times="grid")
-    few, all_ = (part.sum_risk(at(0.0, 0.0, 0.0)) for part in (clear, masked))
-    leaving = -np.diff(np.append(few.risk, 0.0))
-    assert leaving[leaving > 0].min() >= 10
-    assert few.events[few.events > 0].min() >= 10
-    assert few.patients >= 10
-    assert all_.patients == len(data)
-    assert (-np.diff(np.append(all_.risk, 0.0))).min() < 10
-    assert few.events.sum() == all_.events.sum()
+def by_time(n_each, *, n_times=4, rare=None):
+    """Return patients of whom at each time of a grid so many have the event, and so many do not."""
+    rng = np.random.default_rng(0)
+    n = 2 * n_each * n_times
+    X = np.column_stack([rng.normal(size=n), np.arange(n) % 2 if rare is None else np.arange(n) < rare])
+    return mc.data.SurvivalData(X, np.repeat(np.arange(1.0, n_times + 1), 2 * n_each), np.arange(n) % 2)
 
 
-def test_a_site_with_few_events_counts_as_one_without_in_clear():
-    data = simulate((80,))["site-0"]
-    few = mc.data.SurvivalData(data.X, data.time, np.arange(80) < 4)
-    clear, masked = part_of(few), part_of(few, masked=True)
-    nothing, something = (part.sum_derivatives(at(0.1, 0.0, 0.0)) for part in (clear, masked))
-    assert nothing.n_events == 0.0
-    assert not nothing.gradient.any()
-    assert not nothing.information.any()
-    assert something.n_events == 4.0
-    own = clear.fit_own(sent.Penalty(0.0, True))
-    assert not own.coefficients.any()
-    assert own.patients == 0
+def part_on(data, times, *, masked=False):
+    part = CoxSite("a", data)
+    d = len(data.columns)
+    part.state = Agreed(
+        data.columns, "", 1, float(len(data)), float(data.event.sum()), times, np.zeros(d), np.ones(d),
+        np.zeros(0), np.zeros(d + 1, dtype=np.int64),
+    )  # fmt: skip
+    part.masked = masked
+    return part
+
+
+STEPS = {
+    "sum_derivatives": sent.At(np.zeros(2), True),
+    "sum_risk": sent.AtShared(np.zeros(2), True, 0.0),
+    "sum_baseline": sent.AtShared(np.zeros(2), True, 0.0),
+    "sum_products": sent.Hazards(np.zeros(2), True, 0.0, np.ones(4), np.zeros(4)),
+    "sum_own_residuals": sent.Transform(np.zeros(2), True, np.arange(4) / 3),
+    "sum_own_scores": sent.At(np.zeros(2), True),
+    "sum_estimates": sent.Penalty(0.0, True),
+    "fit_own": sent.Penalty(0.0, True),
+}
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_masked_and_an_unmasked_answer_are_the_same_number_by_number(step):
+    data = by_time(2, rare=3)
+    masked, clear = (getattr(part_on(data, np.arange(1.0, 5.0), masked=m), step)(STEPS[step]) for m in (True, False))
+    for one, other in zip(masked.items(), clear.items(), strict=True):
+        np.testing.assert_array_equal(one[3], other[3])
+
+
+@pytest.mark.parametrize("step", ["sum_risk", "sum_baseline", "sum_products", "sum_own_residuals"])
+@pytest.mark.parametrize("n_each", [9, 10])
+def test_sums_by_time_rest_on_the_patients_of_the_smallest_time(step, n_each):
+    part = part_on(by_time(n_each), np.arange(1.0, 5.0))
+    assert getattr(part, step)(STEPS[step]).patients == n_each
+    part.masked = True
+    assert getattr(part, step)(STEPS[step]).patients == len(part.data)
+
+
+@pytest.mark.parametrize("step", ["sum_derivatives", "sum_own_scores", "sum_estimates", "fit_own"])
+def test_sums_at_the_sites_own_times_rest_on_the_events_and_on_the_rarest_value(step):
+    data = by_time(10)
+    few = mc.data.SurvivalData(data.X, data.time, np.arange(80) % 9 == 8)
+    assert getattr(part_on(few, np.arange(1.0, 5.0)), step)(STEPS[step]).patients <= 8
+    rare = getattr(part_on(by_time(10, rare=7), np.arange(1.0, 5.0)), step)(STEPS[step])
+    assert rare.patients == 7
+
+
+def test_a_rare_column_is_exact_under_a_mask_and_refused_without():
+    sites = simulate(rare=4)
+    with mc.Federation.in_process(sites) as federation:
+        masked = FedCox().fit(federation)
+    with mc.Federation.in_process(sites, secure_sum=False, policy=OPEN) as federation:
+        exact = FedCox().fit(federation)
+    np.testing.assert_allclose(masked.coefficients_, exact.coefficients_, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(masked.standard_errors_, exact.standard_errors_, rtol=0, atol=1e-6)
+    with mc.Federation.in_process(sites, secure_sum=False) as federation, pytest.raises(DisclosureRefused):
+        FedCox().fit(federation)
+
+
+def test_a_site_that_refuses_its_own_fit_does_not_cost_the_others_theirs():
+    sites = simulate()
+    data = sites["site-1"]
+    sites["site-1"] = mc.data.SurvivalData(data.X, data.time, np.arange(len(data)) < 6)
+    with mc.Federation.in_process(sites) as federation:
+        effects = FedCox().fit(federation).by_site()
+    assert effects.sites == tuple(sites)
+    assert np.isnan(effects.coefficients[1]).all()
+    assert list(effects.refused) == ["site-1"]
+    assert "fewer than 10 patients" in effects.refused["site-1"]
+    assert np.isfinite(effects.coefficients[[0, 2]]).all()
+    assert effects.combined.n_sites.tolist() == [2.0, 2.0, 2.0]
 
 
 def test_coefficients_that_single_a_patient_out_are_told_to_the_guard():
@@ -113,26 +178,16 @@ def test_coefficients_that_single_a_patient_out_are_told_to_the_guard():
         part.sum_derivatives(at(0.1, 0.0))
 
 
-def test_rare_columns_are_flat_in_clear_and_whole_under_a_mask():
-    sites = simulate(rare=4)
-    with mc.Federation.in_process(sites) as federation, pytest.warns(UserWarning, match="x2: no information"):
-        model = FedCox().fit(federation)
-    assert model.coefficients_[2] == 0.0
-    assert np.isnan(model.standard_errors_[2])
-    with mc.Federation.in_process(sites, secure_sum=True) as federation:
-        assert FedCox().fit(federation).standard_errors_[2] > 0
-
-
 def test_exact_times_need_a_permission_and_a_mask():
     with mc.Federation.in_process(simulate()) as federation, pytest.raises(RefusedByPolicy, match="exact_times"):
         FedCox("exact").fit(federation)
     allowed = mc.Policy(exact_times=True)
     with (
-        mc.Federation.in_process(simulate(), policy=allowed) as federation,
+        mc.Federation.in_process(simulate(), policy=allowed, secure_sum=False) as federation,
         pytest.raises(DisclosureRefused, match="secure_sum=True"),
     ):
         FedCox("exact").fit(federation)
-    with mc.Federation.in_process(simulate(), policy=allowed, secure_sum=True) as federation:
+    with mc.Federation.in_process(simulate(), policy=allowed) as federation:
         assert FedCox("exact").fit(federation).converged_
 
 
@@ -143,7 +198,7 @@ def test_a_fine_grid_is_refused_by_the_estimator_and_by_the_site():
         pytest.raises(ConfigurationError, match="too fine"),
     ):
         FedCox("grid", n_times=257).fit(federation)
-    part = part_of(sites["site-0"], least=0, times="exact")
+    part = part_of(sites["site-0"], "exact")
     assert len(part.agreed.times) > 256
     for step in (part.sum_risk, part.sum_baseline):
         with pytest.raises(ConfigurationError, match="too fine"):
@@ -161,13 +216,3 @@ def test_masked_sums_give_the_same():
                 [*model.coefficients_, *model.standard_errors_, *model.model_.baseline, tests["global"].statistic]
             )
     np.testing.assert_allclose(found[0], found[1], rtol=0, atol=1e-6)
-
-
-def test_times_joined_in_clear_are_told(recwarn):
-    sites = {f"site-{i}": mc.datasets.simulate_survival(150, seed=i) for i in range(3)}
-    with pytest.warns(DisclosureWarning, match="secure_sum=True"):
-        mc.survival.FedCox("grid").fit(mc.Federation.in_process(sites))
-    recwarn.clear()
-    mc.survival.FedCox("grid").fit(mc.Federation.in_process(sites, secure_sum=True))
-    mc.survival.FedCox().fit(mc.Federation.in_process(sites))
-    assert not recwarn.list

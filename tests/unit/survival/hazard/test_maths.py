@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from multicentre.survival.hazard.maths import (
@@ -15,6 +15,7 @@ from multicentre.survival.hazard.maths import (
     leaf_values,
 )
 from multicentre.survival.times.grid import to_bins
+from support.examples import examples
 
 GRID = np.array([1.0, 2.0, 4.0])
 
@@ -47,7 +48,7 @@ def test_the_start_is_near_the_logit_of_events_over_patients_at_risk():
     np.testing.assert_allclose(hazards, events / np.array([3000.0, 2000.0]), rtol=3e-3)
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(st.integers(0, 10_000), st.floats(0.0, 3.0), st.floats(0.2, 3.0))
 def test_no_allowed_split_gains_more(seed, l2, least):
     rng = np.random.default_rng(seed)

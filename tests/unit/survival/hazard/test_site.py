@@ -1,4 +1,4 @@
-"""What a site checks, leaves out, remembers and takes up again."""
+"""Checks, sums and memory of a site, and that it takes up a fit again."""
 
 import dataclasses
 
@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 
 import multicentre as mc
-from hazard_toy import federate, parts_of, simulate
-from multicentre.federation.errors import ConfigurationError, MessageError, MulticentreError
+from multicentre.federation.errors import ConfigurationError, DisclosureRefused, MessageError, MulticentreError
 from multicentre.federation.messages import Nothing
 from multicentre.federation.wire import decode, encode
 from multicentre.survival.agreement.rounds import Needs, agree
 from multicentre.survival.hazard import messages as sent
-from multicentre.survival.hazard.rows import find_small
 from multicentre.survival.hazard.site import HazardSite
+from support.hazard_toy import federate, parts_of, simulate
 
 DATA = simulate(300)
 NONE = np.zeros(0, dtype=np.int32)
@@ -31,7 +30,7 @@ STUMP = sent.Tree(i4(0, -1, -1), i4(3, -1, -1), i4(1, -1, -1), i4(2, -1, -1), np
 @pytest.fixture(scope="module")
 def agreed():
     federation = federate(DATA, parts_of(DATA, 2, "random"))
-    return agree(federation.begin(HazardSite), HazardSite, Needs(n_times=6, n_bins=8))
+    return agree(federation.begin(HazardSite), HazardSite, Needs(n_times=6, n_bins=8), "mean")[0]
 
 
 @pytest.fixture
@@ -122,39 +121,21 @@ def test_a_fit_begins_once(part):
             part.begin(sent.Beginning(other, 0, 1.0, 0.0))
 
 
-def test_in_clear_a_split_that_parts_off_a_few_patients_is_left_out_on_both_sides(part):
-    part.least_behind = 15
-    part.sum_slopes(ask())
-    rows = part._rows
-    counts = [rows.count_leaves(dataclasses.replace(STUMP, cut=i4(cut, -1, -1)))[1:].min() for cut in range(7)]
-    cut = int(np.argmin(counts))
-    few, many = dataclasses.replace(STUMP, cut=i4(cut, -1, -1)), STUMP
-    least = int(counts[cut]) + 1
-    assert find_small(rows, few, least).tolist() == [False, True, True]
-    assert find_small(rows, many, least).tolist() == [False, False, False]
-    larger = 1 + int(np.argmax(rows.count_leaves(few)[1:]))
-    nodes = [np.append(each, i4(-1, -1)) for each in (few.column, few.cut, few.left, few.right)]
-    for each, value in zip(nodes, (1, 3, 3, 4), strict=True):
-        each[larger] = value
-    below = sent.Tree(*nodes, np.zeros(5))
-    assert rows.count_leaves(below)[[3, 4]].min() >= least
-    assert find_small(rows, below, least)[[3, 4]].all()
-    part.least_behind = least
-    answer = part.sum_slopes(ask(growing=few, wanted=(1, 2)))
-    assert not answer.slopes.any()
-    assert part.sum_slopes(ask(growing=many, wanted=(1, 2))).slopes.any(axis=1).all()
-    part.masked = True
-    assert part.sum_slopes(ask(growing=few, wanted=(1, 2))).slopes.any(axis=1).all()
+@pytest.mark.parametrize("growing", [LEAF, STUMP])
+def test_a_masked_and_an_unmasked_answer_are_the_same(part, growing):
+    wanted = tuple(np.flatnonzero(growing.column < 0).tolist())
+    answers = []
+    for part.masked in (False, True):
+        answers.append((part.count_intervals(Nothing()), part.sum_slopes(ask(growing=growing, wanted=wanted))))
+    for clear, masked in zip(*answers, strict=True):
+        assert clear.patients < masked.patients == len(DATA)
+        for one, other in zip(clear.items(), masked.items(), strict=True):
+            np.testing.assert_array_equal(one[3], other[3])
 
 
-def test_what_leaves_in_clear_rests_on_enough_patients(part):
-    part.least_behind = 20
-    answer = part.sum_slopes(ask(growing=STUMP, wanted=(1, 2)))
-    assert answer.patients >= 20
-    part.least_behind = 0
-    assert part.sum_slopes(ask(growing=STUMP, wanted=(1, 2))).patients < 20
-
-
-def test_the_policy_of_a_default_site_lets_it_pass():
-    federation = federate(DATA, parts_of(DATA, 2, "random"), policy=mc.Policy())
+def test_an_unmasked_fit_is_refused_with_a_hint_and_a_masked_one_passes():
+    parts = parts_of(DATA, 2, "random")
+    with pytest.raises(DisclosureRefused, match=r"fewer than 10.*secure_sum=True"):
+        mc.survival.FedHazardBoost(n_trees=5).fit(federate(DATA, parts, policy=mc.Policy(), secure_sum=False))
+    federation = federate(DATA, parts, policy=mc.Policy(), secure_sum=True)
     assert mc.survival.FedHazardBoost(n_trees=5).fit(federation).score(DATA) > 0.5

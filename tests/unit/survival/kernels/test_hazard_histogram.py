@@ -1,12 +1,8 @@
-"""Histograms against sums over every patient and interval, and what joining bins keeps."""
-
-import itertools
+"""Histograms against sums over every patient and interval."""
 
 import numpy as np
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from multicentre.survival.kernels.hazard_histogram import CHUNK, join_bins, sum_by_bin
+from multicentre.survival.kernels.hazard_histogram import CHUNK, sum_by_bin
 
 I4 = np.int32
 STUMP = [np.array(each, dtype=I4) for each in ([2, 0, -1, -1, -1], [1, 2, -1, -1, -1], [1, 3, -1, -1, -1])]
@@ -56,24 +52,3 @@ def test_leaves_that_are_not_wanted_are_left_out():
     given_ = example(80)
     row = np.array([-1, -1, 0, -1, -1], dtype=I4)
     np.testing.assert_array_equal(sum_by_bin(*given_, *tree(), row, first)[0], expected(*given_, first)[0, 2:])
-
-
-@settings(deadline=None, max_examples=50)
-@given(st.integers(0, 10_000), st.integers(2, 15))
-def test_joined_bins_rest_on_enough_patients_and_keep_the_sums(seed, least):
-    given_ = example(60, seed)
-    first = np.array([0, 4, 8, 13])
-    row = np.array([-1, -1, 2, 0, 1], dtype=I4)
-    total, curved, patients = sum_by_bin(*given_, *tree(), row, first)
-    before = total.copy(), curved.copy(), patients.copy()
-    join_bins(total, curved, patients, first, least)
-    assert ((patients == 0) | (patients >= least)).all()
-    assert (total[patients == 0] == 0).all()
-    assert (curved[patients == 0] == 0).all()
-    for start, stop in itertools.pairwise(first):
-        enough = (patients[:, start:stop] > 0).any(axis=1)
-        for now, then in ((total, before[0]), (curved, before[1])):
-            np.testing.assert_array_equal(now[enough, start:stop].sum(axis=1), then[enough, start:stop].sum(axis=1))
-        known = before[2][:, start:stop]
-        reached = known.max(axis=1) if start == first[2] else known.sum(axis=1)
-        np.testing.assert_array_equal(enough, reached >= least)

@@ -1,7 +1,7 @@
 """Stretches of intervals, margins and log-loss against loops over every patient and interval."""
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from multicentre.survival.kernels.hazard_rows import (
@@ -13,6 +13,7 @@ from multicentre.survival.kernels.hazard_rows import (
     is_tree,
     survival_of_margins,
 )
+from support.examples import examples
 
 N_TIMES, N_COLUMNS = 7, 3
 
@@ -40,7 +41,7 @@ def leaf_of(binned, patient, interval, column, cut, left, right):
 seeds = st.integers(0, 10_000)
 
 
-@settings(deadline=None, max_examples=50)
+@examples(50)
 @given(seeds, st.integers(0, 9))
 def test_stretches_are_where_each_interval_falls(seed, n_splits):
     rng = np.random.default_rng(seed)
@@ -55,7 +56,7 @@ def test_stretches_are_where_each_interval_falls(seed, n_splits):
         assert sum(high - low + 1 for _, low, high in found[:n]) == last + 1
 
 
-@settings(deadline=None, max_examples=50)
+@examples(50)
 @given(seeds)
 def test_trees_add_up_and_leaves_are_counted(seed):
     rng = np.random.default_rng(seed)
@@ -106,7 +107,7 @@ def test_extreme_margins_give_whole_numbers_and_survival():
     assert (np.diff(survival, axis=1) <= 0).all()
 
 
-@settings(deadline=None, max_examples=50)
+@examples(50)
 @given(seeds, st.integers(0, 6))
 def test_drawn_trees_are_trees_and_broken_ones_are_not(seed, n_splits):
     rng = np.random.default_rng(seed)

@@ -1,11 +1,12 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from multicentre.survival.kernels.logrank import best_cut, leaf_curve, score_patients
 from multicentre.survival.times.curves import kaplan_meier
 from multicentre.survival.times.grid import count_by_bin
+from support.examples import examples
 
 
 def logrank(left, bins, happened, weights, n_times):
@@ -32,7 +33,7 @@ def nodes(draw):
     return n_times, n_bins, column, bins, happened, weights
 
 
-@settings(deadline=None, max_examples=150)
+@examples(150)
 @given(nodes(), st.integers(1, 3), st.integers(0, 2))
 def test_the_best_cut_is_the_best_of_all_that_are_allowed(node, min_leaf, min_events):
     n_times, n_bins, column, bins, happened, weights = node
@@ -70,7 +71,6 @@ def test_of_cuts_through_empty_bins_the_middle_is_taken():
     assert best_cut(column, 8, np.arange(4), happened, ones, *scored, 1, 1)[1] == 3
 
 
-@settings(deadline=None)
 @given(nodes())
 def test_a_leafs_curve_is_the_kaplan_meier_estimate(node):
     n_times, _, _, bins, happened, weights = node

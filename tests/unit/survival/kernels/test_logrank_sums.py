@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from multicentre.survival.kernels.logrank_sums import WORD, best_splits, count_patients, n_words
+from support.examples import examples
 
 I4 = np.int32
 K, N_BINS = 4, np.array([3, 5, 2])
@@ -51,7 +52,7 @@ def log_rank(left, whole):
     return numerator**2 / variance if variance > 1e-9 else 0.0
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(st.integers(0, 10_000), st.sampled_from([9, 10, 13, 17, 26, WORD]))
 def test_fields_of_words_are_the_counts_and_add_up_over_sites(seed, bits):
     given_ = patients(60, seed)
@@ -73,7 +74,7 @@ def test_fields_of_words_are_the_counts_and_add_up_over_sites(seed, bits):
                 cell += width
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(st.integers(0, 10_000), st.integers(1, 8), st.integers(1, 4))
 def test_no_allowed_cut_has_a_larger_log_rank_statistic(seed, min_leaf, min_events):
     given_ = patients(70, seed)

@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from multicentre.survival.learners.cohort import Cohort
+from support.examples import examples
 
 
 def draw(seed, n=12, n_times=5):
@@ -28,7 +29,7 @@ def cohort_of(time, happened, weights, log_risk):
     return cohort, cohort.rows[:, 0]
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(st.integers(0, 10**6))
 def test_the_log_likelihood_is_the_double_sum(seed):
     drawn = draw(seed)
@@ -36,7 +37,7 @@ def test_the_log_likelihood_is_the_double_sum(seed):
     np.testing.assert_allclose(cohort.log_likelihood(log_risk), brute_force(*drawn), rtol=1e-12, atol=1e-12)
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(st.integers(0, 10**6))
 def test_a_weight_of_three_is_the_patient_three_times(seed):
     time, happened, weights, log_risk = draw(seed)

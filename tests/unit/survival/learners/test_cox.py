@@ -22,9 +22,7 @@ def seen(data, *, horizon=None):
     d = data.X.shape[1]
     grid = np.linspace(0.1, horizon or data.time.max(), 40)
     ends = np.zeros(d + 1, dtype=np.int64)
-    return Patients(
-        data, Agreed(data.columns, "", 1, False, 1.0, 1.0, grid, np.zeros(d), np.ones(d), ends[:0] * 0.0, ends), 0
-    )
+    return Patients(data, Agreed(data.columns, "", 1, 1.0, 1.0, grid, np.zeros(d), np.ones(d), ends[:0] * 0.0, ends))
 
 
 @pytest.mark.parametrize("ties", ["breslow", "efron"])

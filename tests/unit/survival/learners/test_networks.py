@@ -17,6 +17,8 @@ from multicentre.survival.learners.networks import (
 )
 from multicentre.survival.models.network import log_hazard_ratio
 
+pytestmark = pytest.mark.slow
+
 torch = pytest.importorskip("torch", reason="torch is not installed (extra: deep)")
 
 QUICK = NetworkSettings(hidden=(8,), max_epochs=15, batch_size=64)
@@ -31,10 +33,10 @@ def simulate(n=240, seed=0, censored=0.3):
 
 def patients_of(X, time, event):
     agreed = Agreed(
-        ("a", "b", "c"), "", 1, False, float(len(X)), float(event.sum()), np.array([1.0, 2.0, 5.0, 20.0]),
+        ("a", "b", "c"), "", 1, float(len(X)), float(event.sum()), np.array([1.0, 2.0, 5.0, 20.0]),
         X.mean(axis=0), X.std(axis=0), np.zeros(0), np.zeros(4, dtype=np.int64),
     )  # fmt: skip
-    return Patients(SurvivalData(X, time, event.astype(int), columns=agreed.columns), agreed, 0)
+    return Patients(SurvivalData(X, time, event.astype(int), columns=agreed.columns), agreed)
 
 
 def cohort_of(patients, weights):

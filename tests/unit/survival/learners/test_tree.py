@@ -1,12 +1,13 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from multicentre.federation.errors import ConfigurationError
 from multicentre.survival.learners.tree import TreeSettings, fit_trees
 from multicentre.survival.times.curves import restricted_mean
-from tree_patients import draw_data, lossless
+from support.examples import examples
+from support.tree_patients import draw_data, lossless
 
 SMALL = TreeSettings(min_leaf=1, min_events=1, n_columns="all")
 
@@ -15,7 +16,7 @@ def counts_of_leaves(tree, patients):
     return np.bincount(tree.leaves(patients.rows)[:, 0])
 
 
-@settings(deadline=None, max_examples=25)
+@examples(25)
 @given(st.integers(0, 10_000))
 def test_whole_weights_are_repeated_patients(seed):
     data = draw_data(80, seed=seed)

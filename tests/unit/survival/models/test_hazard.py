@@ -4,13 +4,14 @@ import dataclasses
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from multicentre.federation.errors import MessageError
 from multicentre.survival.models import KINDS
 from multicentre.survival.models.hazard import HazardModel
 from multicentre.survival.models.packing import pack, unpack
+from support.examples import examples
 
 
 def i4(*values):
@@ -74,7 +75,7 @@ def test_what_is_no_model_does_not_pass(wrong):
         dataclasses.replace(MODEL, **WRONG[wrong]).valid(2)
 
 
-@settings(deadline=None, max_examples=200)
+@examples(200)
 @given(st.data())
 def test_mutated_nodes_either_fail_or_predict(data):
     name = data.draw(st.sampled_from(["roots", "column", "left", "right", "threshold", "value", "base"]))

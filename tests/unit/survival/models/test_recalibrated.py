@@ -53,6 +53,7 @@ def test_a_mixture_of_recalibrated_models_is_not_recalibrated_again():
         Recalibrated.of(mixture, 2, 0.7, -0.8, 0.1, MODEL.baseline).valid(2)
 
 
+@pytest.mark.slow
 def test_models_nested_without_end_are_refused():
     nested = MODEL
     for _ in range(400):

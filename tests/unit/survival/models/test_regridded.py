@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from multicentre.federation.errors import MessageError
@@ -21,7 +21,6 @@ def cox(*times, slope=0.7):
 X = np.array([[-1.0], [0.0], [2.0]])
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(st.floats(0.0, 9.0), min_size=1, max_size=8, unique=True), st.integers(0, 1000))
 def test_curves_pass_through_their_own_values_and_fall(own, seed):
     grid, rng = np.sort(own), np.random.default_rng(seed)

@@ -1,13 +1,14 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from multicentre.federation.errors import MessageError
 from multicentre.survival.learners.tree import TreeSettings, fit_trees
 from multicentre.survival.models import KINDS, Trees
 from multicentre.survival.models.packing import pack, unpack
-from tree_patients import draw_data, lossless
+from support.examples import examples
+from support.tree_patients import draw_data, lossless
 
 PATIENTS = lossless(draw_data())
 X = PATIENTS.rows
@@ -43,7 +44,7 @@ def test_forests_are_joined_with_shares():
     assert joined.patients == min(first.patients, second.patients)
 
 
-@settings(deadline=None, max_examples=30)
+@examples(30)
 @given(st.sets(st.integers(0, 5), min_size=1))
 def test_some_trees_of_a_forest_are_those_trees(chosen):
     numbers = np.array(sorted(chosen))

@@ -1,11 +1,12 @@
 """Packing, batches and leaves' curves."""
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from multicentre.survival.rsf.maths import batches, bits_for, draw_columns, drawn_total, group_times, leaf_curves
 from multicentre.survival.times.curves import kaplan_meier
+from support.examples import examples
 
 
 @given(st.integers(1, 2**51))
@@ -14,7 +15,7 @@ def test_a_total_fits_its_bits_and_no_fewer(total):
     assert 2 ** (bits - 1) <= total < 2**bits
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=30), st.integers(1, 120))
 def test_batches_hold_every_node_once_and_no_more_words_than_asked(sizes, most):
     words = np.concatenate([[0], np.cumsum(sizes)])

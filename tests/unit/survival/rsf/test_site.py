@@ -5,12 +5,12 @@ import dataclasses
 import numpy as np
 import pytest
 
-from hazard_toy import federate, parts_of, simulate
 from multicentre.federation.errors import MessageError
 from multicentre.survival.agreement.rounds import Needs, agree
 from multicentre.survival.rsf import messages as sent
 from multicentre.survival.rsf.limits import MOST_TREES
 from multicentre.survival.rsf.site import ForestSite
+from support.hazard_toy import federate, parts_of, simulate
 
 DATA = simulate(200)
 
@@ -36,7 +36,7 @@ LEVEL = sent.Level(**STANDING, n_groups=3, tried=i4(0, 1, 1, 2).reshape(2, 2), b
 def part():
     federation = federate(DATA, parts_of(DATA, 2, "random"))
     site = ForestSite("lyon", DATA)
-    site.agree(agree(federation.begin(ForestSite), ForestSite, Needs(n_times=6, n_bins=8)))
+    site.agree(agree(federation.begin(ForestSite), ForestSite, Needs(n_times=6, n_bins=8), "mean")[0])
     return site
 
 

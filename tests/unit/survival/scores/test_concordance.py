@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from multicentre.federation.errors import DataError
@@ -13,6 +13,7 @@ from multicentre.survival.scores.concordance import (
     share_of_pairs,
     uno_concordance,
 )
+from support.examples import examples
 
 patients = st.lists(st.tuples(st.integers(0, 6), st.booleans(), st.integers(0, 4)), min_size=2, max_size=25)
 
@@ -30,7 +31,7 @@ def count_all_pairs(time, event, risk):
     return won, comparable
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(patients)
 def test_it_is_the_share_of_all_pairs(drawn):
     time, event, risk = (np.array(column) for column in zip(*drawn, strict=True))

@@ -1,14 +1,16 @@
 """FedStack: the weights of pooled patients, what it does with hard cases, and what a site lets out."""
 
 import dataclasses
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy.optimize import minimize
 
 import multicentre as mc
-from multicentre.federation.errors import ConfigurationError, MessageError, SchemaMismatch
+from multicentre.federation.errors import ConfigurationError, DisclosureRefused, MessageError, SchemaMismatch
 from multicentre.federation.messages import Nothing
+from multicentre.missing import MissingValues
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.fitted import SurvivalEstimator
 from multicentre.survival.models import CoxModel, Mixture
@@ -33,9 +35,10 @@ class Fitted(SurvivalEstimator):
         d, times = len(columns), TIMES if times is None else np.array(times)
         self.model_ = CoxModel(times, np.asarray(slopes, dtype=float), np.zeros(d), 0.12 * times)
         self.agreed_ = Agreed(
-            columns, unit, cause, False, 300.0, 200.0, times, np.zeros(d), np.ones(d), np.zeros(0),
+            columns, unit, cause, 300.0, 200.0, times, np.zeros(d), np.ones(d), np.zeros(0),
             np.zeros(d + 1, dtype=np.int64),
         )  # fmt: skip
+        self.missing_values_ = MissingValues("mean", columns, (0,) * d, 300, 0)
 
     def _fit(self, federation):
         raise NotImplementedError
@@ -93,6 +96,7 @@ def test_the_scores_are_those_of_pooled_patients(fitted):
     np.testing.assert_allclose(fitted.brier_, [score_by_hand(each) for each in curves], rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_the_weights_are_scipys_for_pooled_patients(fitted):
     X, *_ = pooled()
     curves = [each.model_.survival(X) for each in ESTIMATORS]
@@ -161,8 +165,19 @@ def test_models_on_other_grids_meet(fitted):
     assert (np.diff(curves, axis=1) <= 1e-12).all()
 
 
+def test_a_mixture_predicts_for_whom_all_its_models_do():
+    whole, filling = Fitted((1.6, 0.0)), Fitted((0.0, 1.0))
+    whole.missing_values_ = replace(whole.missing_values_, missing="complete")
+    rows = np.array([[0.0, 0.0], [np.nan, 0.0]])
+    for models in ([whole, filling], [filling, whole]):
+        mixture = FedStack(models, weights="equal").fit(mc.Federation.in_process(SITES))
+        with pytest.warns(UserWarning, match="1 of 2 patients have missing values"):
+            assert np.isnan(mixture.predict(rows)).tolist() == [False, True]
+
+
 def test_only_named_steps_are_asked(fitted):
-    assert set(fitted.federation.traffic.calls) == fitted.asked_steps()
+    unasked = {"handle_gaps", "add_indicators", "report_gaps"}
+    assert set(fitted.federation.traffic.calls) - {"advertise"} == fitted.asked_steps() - unasked
 
 
 def test_a_saved_mixture_predicts_the_same(fitted, tmp_path):
@@ -179,23 +194,31 @@ def test_a_saved_mixture_predicts_the_same(fitted, tmp_path):
     assert FedStack.load(tmp_path).weights == [1.0, 0.0, 1.0]
 
 
-def test_a_default_policy_in_clear_comes_near(fitted):
-    near = stack(policy=None)
-    np.testing.assert_allclose(near.weights_, fitted.weights_, atol=0.1)
+def test_an_unmasked_fit_is_refused_with_a_hint_and_a_masked_one_is_exact(fitted):
+    with pytest.raises(DisclosureRefused, match=r"fewer than 10.*secure_sum=True"):
+        stack(policy=None, secure_sum=False)
+    np.testing.assert_allclose(stack(policy=None).weights_, fitted.weights_, atol=1e-9)
 
 
-def test_in_clear_no_count_rests_on_few_patients():
-    part = site_of(least=10)
-    ends = part.count_ends(Nothing())
-    assert ends.patients >= 10
-    assert all(n == 0 or n >= 10 for n in [*ends.events, *ends.censored])
-
-
-def site_of(least=0):
-    part = StackSite("lyon", SITES["lyon"])
-    part.least_behind = least
-    part.agree(ESTIMATORS[0].agreed_)
+def site_of(data=None, agreed=None):
+    part = StackSite("lyon", SITES["lyon"] if data is None else data)
+    part.agree(agreed or ESTIMATORS[0].agreed_)
     return part
+
+
+@pytest.mark.parametrize("n_each", [9, 10])
+def test_both_steps_rest_on_the_bin_with_the_fewest(n_each):
+    times = ESTIMATORS[0].agreed_.times
+    n = 2 * n_each * len(times)
+    X = np.random.default_rng(0).normal(size=(n, len(SITES["lyon"].columns)))
+    data = mc.data.SurvivalData(X, np.repeat(times, 2 * n_each), np.arange(n) % 2, columns=SITES["lyon"].columns,
+                                unit="months")  # fmt: skip
+    part = site_of(data)
+    ask = candidates(n_patients=float(n))
+    for part.masked in (False, True):
+        ends = part.count_ends(Nothing())
+        assert {*ends.events, *ends.censored} == {n_each}
+        assert {ends.patients, part.sum_errors(ask).patients} == {n if part.masked else n_each}
 
 
 def candidates(models=None, **changes):

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
@@ -15,6 +15,7 @@ from multicentre.survival.stack.maths import (
 )
 from multicentre.survival.times.curves import kaplan_meier
 from multicentre.survival.times.grid import censored_by_bin, count_by_bin
+from support.examples import examples
 
 seeds = st.integers(0, 10**6)
 GRID = np.array([1.0, 2.0, 4.0, 5.0, 9.0])
@@ -36,7 +37,7 @@ def draw_problem(seed, n_models, rank=None):
     return factor @ factor.T, rng.normal(size=n_models)
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(seeds)
 def test_the_chance_of_staying_is_the_reverse_kaplan_meier_curve(seed):
     _, bins, happened = draw(seed)
@@ -44,7 +45,7 @@ def test_the_chance_of_staying_is_the_reverse_kaplan_meier_curve(seed):
     np.testing.assert_allclose(chance_of_staying(*ends(bins, happened), 40.0), expected, atol=1e-12)
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(seeds)
 def test_the_weights_stand_for_every_patient_where_none_is_capped(seed):
     _, bins, happened = draw(seed)
@@ -55,7 +56,7 @@ def test_the_weights_stand_for_every_patient_where_none_is_capped(seed):
     assert weights.max() <= 10.0
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(seeds)
 def test_the_quadratic_form_is_the_mean_of_squared_errors(seed):
     rng, bins, happened = draw(seed)
@@ -94,7 +95,7 @@ def test_the_score_at_a_time_is_scikit_survivals():
     assert float((weights * (curves - outcomes) ** 2).sum()) == pytest.approx(expected, rel=1e-10)
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(seeds, st.integers(1, 7))
 def test_the_least_mixture_is_scipys(seed, n_models):
     products, targets = draw_problem(seed, n_models)
@@ -114,7 +115,7 @@ def test_the_least_mixture_is_scipys(seed, n_models):
     assert score(found) <= score(theirs) + 1e-9 * np.trace(products)
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(seeds, st.integers(1, 8), st.integers(1, 8))
 def test_no_exchange_of_weight_lowers_the_score(seed, n_models, rank):
     """The conditions of Karush, Kuhn and Tucker, whatever the rank; they are enough for a convex problem."""
@@ -129,7 +130,7 @@ def test_one_model_has_all_the_weight():
     assert minimise_on_simplex(np.array([[0.3]]), np.array([0.9])).tolist() == [1.0]
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(seeds, st.integers(2, 5))
 def test_the_same_model_twice_shares_its_weight(seed, n_models):
     products, targets = draw_problem(seed, n_models)
@@ -140,7 +141,7 @@ def test_the_same_model_twice_shares_its_weight(seed, n_models):
     np.testing.assert_allclose(np.append(twice[0] + twice[-1], twice[1:-1]), alone, atol=1e-4)
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(seeds)
 def test_no_model_is_better_than_the_mixture(seed):
     products, targets = draw_problem(seed, 5)

@@ -56,6 +56,7 @@ def test_rate_is_within_the_accepted_error(d, n_copies):
     assert found.warnings == ()
 
 
+@pytest.mark.slow
 def test_masked_and_clear_sums_agree_within_the_interval():
     sites = people(3000, 600)
     true = 1 - 3000 / 3600

@@ -12,13 +12,13 @@ from sklearn.model_selection import GridSearchCV, cross_val_score, cross_validat
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from fold_sites import federate, folds_of, people_sites
 from multicentre.federation.errors import ConfigurationError, DataError
 from multicentre.privacy.pseudonyms import PseudonymKey
 from multicentre.privacy.secrets import Secret
 from multicentre.validation.folds.by_site import LeaveOneSiteOut
 from multicentre.validation.folds.drawn import FederatedKFold
 from multicentre.validation.folds.hashed import HashGroupKFold, RepeatedHashGroupKFold
+from support.fold_sites import federate, folds_of, people_sites
 
 KEY = PseudonymKey(Secret(bytes(range(32))))
 RNG = np.random.default_rng(0)
@@ -64,6 +64,7 @@ def test_scikit_learn_scores_with_it():
     assert len(set(repeated.tolist())) > 6
 
 
+@pytest.mark.slow
 def test_scikit_learn_searches_with_it_and_clones_keep_the_key():
     search = GridSearchCV(LogisticRegression(), {"C": [0.01, 1.0]}, cv=HashGroupKFold(3, key=KEY))
     copied = clone(search)

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 import multicentre as mc
-from fold_sites import federate, folds_of, people_sites, violations
 from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused, RefusedByPolicy
 from multicentre.privacy.pseudonyms import PseudonymKey
 from multicentre.validation.folds.by_site import LeaveOneSiteOut
 from multicentre.validation.folds.drawn import FederatedKFold
+from support.fold_sites import federate, folds_of, people_sites, violations
 
 
 @pytest.mark.parametrize("options", [{}, {"secure_sum": True}, {"policy": None}])
@@ -50,9 +50,9 @@ def test_records_without_an_identifier_are_left_out_too():
     assert 5 <= plan.n_excluded < 20
 
 
-def test_in_clear_who_is_where_is_not_told():
+def test_unmasked_who_is_where_is_not_told():
     with pytest.raises(DisclosureRefused, match="who is at this site would show"):
-        LeaveOneSiteOut(drop_shared=True).plan(federate(people_sites()[0], policy=None))
+        LeaveOneSiteOut(drop_shared=True).plan(federate(people_sites()[0], policy=None, secure_sum=False))
 
 
 def test_what_people_are_told_apart_by_is_checked():

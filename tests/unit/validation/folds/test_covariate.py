@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import multicentre as mc
@@ -12,6 +12,7 @@ from multicentre.validation.folds.binned import deal_bins, order_bins
 from multicentre.validation.folds.covariate import CovariateFoldKFold, FoldStratifiedKFold
 from multicentre.validation.folds.cut import CutFolds, Cutting, Dealing
 from multicentre.validation.folds.plan import FoldPlan
+from support.examples import examples
 
 EXACT = mc.Policy(min_patients=0)
 SCHEMES = ["threshold", "binned-hash", "hash"]
@@ -61,7 +62,8 @@ def violations(plan: FoldPlan, people: dict[str, np.ndarray]) -> int:
     return sum(len(folds) > 1 for folds in where.values())
 
 
-@settings(max_examples=5, deadline=None)
+@pytest.mark.slow
+@examples(5)
 @given(st.sampled_from(SCHEMES), st.integers(0, 99), st.sampled_from([0.0, 0.008]))
 @example("hash", 17, 0.008)
 @example("binned-hash", 17, 0.008)
@@ -70,7 +72,7 @@ def test_nobody_is_in_two_folds_and_arrays_give_the_same(scheme: str, seed: int,
     rng = np.random.default_rng(seed)
     values = np.where(rng.random(600) < missing, np.nan, rng.normal(60, 12, 600))
     splitter = CovariateFoldKFold(4, covariate="age", scheme=scheme, max_missing=0.1)
-    masked = splitter.plan(mc.Federation.in_process(tables(people, values), secure_sum=True))
+    masked = splitter.plan(mc.Federation.in_process(tables(people, values)))
     plain = splitter.plan(mc.Federation.in_process(tables(people, values), policy=EXACT))
     assert violations(masked, people) == 0
     assert masked.counts.max() <= 1.25 * masked.counts.min()
@@ -89,7 +91,7 @@ def test_thresholds_cut_stretches_and_bins_do_not() -> None:
     stretches = {}
     for scheme in SCHEMES:
         splitter = FoldStratifiedKFold(5, covariate="age", scheme=scheme)
-        plan = splitter.plan(mc.Federation.in_process(tables(people, values), secure_sum=True))
+        plan = splitter.plan(mc.Federation.in_process(tables(people, values)))
         folds = np.concatenate(list(folds_of(plan).values()))
         ordered = folds[np.argsort(values[np.concatenate(list(people.values()))], kind="stable")]
         stretches[scheme] = 1 + np.count_nonzero(np.diff(ordered))
@@ -122,11 +124,11 @@ def test_dates_among_the_identifiers_serve_however_a_site_writes_them() -> None:
     for scheme in SCHEMES:
         orders = {"site-1": "dmy"}
         splitter = CovariateFoldKFold(5, covariate="born", kind="date", date_order=orders, scheme=scheme)
-        plan = splitter.plan(mc.Federation.in_process(sites, secure_sum=True))
+        plan = splitter.plan(mc.Federation.in_process(sites))
         assert plan.n_excluded == 0
         assert violations(plan, people) == 0
     with pytest.raises(DataError, match='kind="date"'):
-        CovariateFoldKFold(5, covariate="born").plan(mc.Federation.in_process(sites, secure_sum=True))
+        CovariateFoldKFold(5, covariate="born").plan(mc.Federation.in_process(sites))
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -135,7 +137,7 @@ def test_few_values_are_refused_over_sites_and_on_arrays(scheme: str, values: np
     splitter = CovariateFoldKFold(5, covariate="age", scheme=scheme)
     sites = tables(shared_people(), values.astype(float))
     with pytest.raises(DataError, match="HashGroupKFold"):
-        splitter.plan(mc.Federation.in_process(sites, secure_sum=True))
+        splitter.plan(mc.Federation.in_process(sites))
     with pytest.raises(DataError, match="HashGroupKFold"):
         list(splitter.split(values, groups=values))
 
@@ -144,14 +146,14 @@ def test_a_covariate_absent_at_one_site_names_the_site() -> None:
     sites = tables(shared_people(), np.arange(600.0))
     sites["site-2"] = sites["site-2"].keep_columns(["x"])
     with pytest.raises(DataError, match=r"site-2.*Every site needs the covariate"):
-        CovariateFoldKFold(5, covariate="age").plan(mc.Federation.in_process(sites, secure_sum=True))
+        CovariateFoldKFold(5, covariate="age").plan(mc.Federation.in_process(sites))
 
 
 def test_too_many_missing_values_are_refused() -> None:
     values = np.where(np.arange(600) % 20 == 0, np.nan, np.arange(600.0))
     sites = tables(shared_people(), values)
     with pytest.raises(DataError, match="lack the covariate"):
-        CovariateFoldKFold(5, covariate="age").plan(mc.Federation.in_process(sites, secure_sum=True))
+        CovariateFoldKFold(5, covariate="age").plan(mc.Federation.in_process(sites))
     with pytest.raises(DataError, match="lack the covariate"):
         list(CovariateFoldKFold(5).split(values, groups=values))
 
@@ -165,27 +167,27 @@ def test_records_of_a_patient_take_one_value_and_may_not_differ() -> None:
     gaps[::2, 0] = np.nan
     filled = mc.data.TableData(gaps, first.y, columns=first.columns).with_identifier(first.identifier)
     splitter = CovariateFoldKFold(3, covariate="age", patient_key="person")
-    plan = splitter.plan(mc.Federation.in_process(sites | {"site-0": filled}, secure_sum=True))
+    plan = splitter.plan(mc.Federation.in_process(sites | {"site-0": filled}))
     assert plan.n_excluded == 0
     assert violations(plan, people) == 0
     gaps[::2, 0] = first.X[::2, 0] + 1
     changed = mc.data.TableData(gaps, first.y, columns=first.columns).with_identifier(first.identifier)
     with pytest.raises(DataError, match=r"site-0.*differs between records of one patient"):
-        splitter.plan(mc.Federation.in_process(sites | {"site-0": changed}, secure_sum=True))
+        splitter.plan(mc.Federation.in_process(sites | {"site-0": changed}))
     groups = np.column_stack([gaps[:, 0], people["site-0"]]).astype(int)
     with pytest.raises(DataError, match="differs between"):
         list(splitter.split(gaps, groups=groups))
 
 
-def test_in_clear_thresholds_are_refused_and_a_hash_is_not() -> None:
+def test_unmasked_thresholds_are_refused_and_a_hash_is_not() -> None:
     rng = np.random.default_rng(4)
     people = {f"site-{i}": np.arange(600) for i in range(2)}
     sites = tables(people, rng.normal(size=600))
-    policy = mc.Policy(min_patients=5)
+    unmasked = mc.Federation.in_process(sites, policy=mc.Policy(min_patients=5), secure_sum=False)
     for scheme in ("threshold", "binned-hash"):
         with pytest.raises(DisclosureRefused, match="secure_sum=True"):
-            CovariateFoldKFold(3, covariate="age", scheme=scheme).plan(mc.Federation.in_process(sites, policy=policy))
-    plan = CovariateFoldKFold(3, covariate="age", scheme="hash").plan(mc.Federation.in_process(sites, policy=policy))
+            CovariateFoldKFold(3, covariate="age", scheme=scheme).plan(unmasked)
+    plan = CovariateFoldKFold(3, covariate="age", scheme="hash").plan(unmasked)
     assert violations(plan, people) == 0
 
 
@@ -206,7 +208,7 @@ def test_inner_folds_are_quantiles_of_the_outer_training_records() -> None:
     values = np.random.default_rng(6).normal(size=600)
     for scheme in SCHEMES:
         splitter = CovariateFoldKFold(3, covariate="age", scheme=scheme)
-        outer = splitter.plan(mc.Federation.in_process(tables(people, values), secure_sum=True))
+        outer = splitter.plan(mc.Federation.in_process(tables(people, values)))
         inner = splitter.plan(outer.train(0))
         assert inner.counts.sum() == outer.counts[1:].sum()
         assert inner.counts.max() <= 1.25 * inner.counts.min()
@@ -246,7 +248,7 @@ def test_different_keys_are_refused_where_a_key_decides() -> None:
 def test_parameters_out_of_range_are_refused(wrong: dict) -> None:
     sites = tables(shared_people(), np.arange(600.0))
     with pytest.raises(ConfigurationError):
-        CovariateFoldKFold(5, covariate="age", **wrong).plan(mc.Federation.in_process(sites, secure_sum=True))
+        CovariateFoldKFold(5, covariate="age", **wrong).plan(mc.Federation.in_process(sites))
 
 
 def test_a_site_checks_what_it_is_told_to_cut_by() -> None:

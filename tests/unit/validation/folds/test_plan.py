@@ -1,6 +1,7 @@
 """A plan over sites: which federations it gives, what it counts in clear, and random folds."""
 
 import copy
+import dataclasses
 import pickle
 
 import numpy as np
@@ -9,14 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import multicentre as mc
-from fold_sites import federate, folds_of, people_sites, table, violations
 from multicentre.engines.faults import Faults
 from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused, DisclosureWarning
+from multicentre.validation.folds.by_site import LeaveOneSiteOut
 from multicentre.validation.folds.drawn import FederatedKFold, draw_folds
 from multicentre.validation.folds.hashed import HashGroupKFold
 from multicentre.validation.folds.plan import FoldPlan, check_outcomes
 from multicentre.validation.folds.site import spare_few
 from multicentre.validation.folds.strata import array_strata, outcome_strata
+from support.fold_sites import federate, folds_of, people_sites, table, violations
 
 
 def total(federation):
@@ -56,46 +58,65 @@ def test_outcomes_are_checked():
         outcomes([[10, 0, 10], [40, 0, 0]], needed=False)
 
 
-def test_in_clear_a_class_of_few_is_counted_among_the_commonest():
-    sites, _ = people_sites(200, rate=0.1)
-    plan = FederatedKFold(4).plan(federate(sites, policy=None))
-    exact = FederatedKFold(4).plan(federate(sites))
-    assert plan.counts.tolist() == exact.counts.tolist()
-    assert plan.class_table[:, 1].sum() == 0 < exact.class_table[:, 1].sum()
-    assert not plan.facts["exact_classes"]
-    assert exact.facts["exact_classes"]
+def classes_of(fewest):
+    """Return two sites of 60 patients each, of whom one has so many of the second class."""
+    rng = np.random.default_rng(0)
+    return {
+        name: mc.data.TableData(rng.normal(size=(60, 1)), (np.arange(60) < n).astype(int))
+        for name, n in {"a": 30, "b": fewest}.items()
+    }
 
 
-@pytest.mark.filterwarnings("ignore:FederatedKFold. fold . has")
-def test_in_clear_no_count_of_few_shows_whichever_class_is_rare():
-    sites, _ = people_sites(200, rate=0.9)
-    plan = FederatedKFold(4).plan(federate({"a": sites["site-0"]}, policy=None))
-    exact = FederatedKFold(4).plan(federate({"a": sites["site-0"]}))
-    assert 0 < exact.class_table[:, 0].min() < 10
-    assert set(plan.class_table[plan.class_table < 10].tolist()) == {0.0}
-    assert plan.counts.tolist() == [50.0] * 4
+@pytest.mark.filterwarnings("ignore:LeaveOneSiteOut. fold . has")
+def test_unmasked_classes_are_counted_as_they_are_or_refused():
+    policy = mc.Policy(min_patients=10)
+    plan = LeaveOneSiteOut().plan(federate(classes_of(10), policy=policy, secure_sum=False))
+    masked = LeaveOneSiteOut().plan(federate(classes_of(10), policy=policy))
+    assert plan.class_table.tolist() == masked.class_table.tolist() == [[30, 30], [50, 10]]
+    assert LeaveOneSiteOut().plan(federate(classes_of(9), policy=policy)).class_table.tolist() == [[30, 30], [51, 9]]
+    with pytest.raises(DisclosureRefused, match="secure_sum=True"):
+        LeaveOneSiteOut().plan(federate(classes_of(9), policy=policy, secure_sum=False))
 
 
 def test_under_masks_records_in_folds_of_few_at_their_site_are_in_no_fold():
     sites, _ = people_sites(100)
     small = {**sites, "small": table(np.random.default_rng(1), range(1000, 1030))}
-    with pytest.warns(UserWarning, match="30 records are in no fold, .* take fewer folds"):
-        plan = FederatedKFold(5).plan(federate(small, policy=None, secure_sum=True))
+    said = (
+        "30 of 330 records are in no fold, "
+        "because their sites have fewer records in a fold than their policies ask for."
+    )
+    with pytest.warns(UserWarning, match=f"{said} Take fewer folds"):
+        plan = FederatedKFold(5).plan(federate(small, policy=None))
     assert plan.present["small"] == plan.tested["small"] == ()
     assert plan.train(0).sites == plan.test(0).sites == tuple(sites)
     assert plan.counts.sum() == 300
-    assert plan.n_excluded == 30
+    assert plan.n_excluded == plan.n_left_out == 30
+    assert plan.exclusions == said
+    assert plan.summary() == f"FederatedKFold: 5 folds of 60 to 60 records. {said}"
     with pytest.raises(DisclosureRefused, match="small: a fold"):
-        FederatedKFold(5).plan(federate(small, policy=None))
+        FederatedKFold(5).plan(federate(small, policy=None, secure_sum=False))
+    assert FederatedKFold(5).plan(federate(sites)).exclusions == ""
+
+
+def test_a_plan_says_how_many_records_are_in_no_fold_and_why():
+    made = FoldPlan("folds", True, np.array([[40.0], [44.0]]), 16, {}, {}, "", None)
+    assert made.exclusions == (
+        "16 of 100 records are in no fold: they lack what the strategy divides by, or it sets them aside."
+    )
+    some = dataclasses.replace(made, n_left_out=12, facts={"balanced": False})
+    assert some.summary() == (
+        "folds: 2 folds of 40 to 44 records. They are as equal as chance makes them. 16 of 100 records are in no fold, "
+        "12 of them because their sites have fewer records in a fold than their policies ask for."
+    )
 
 
 @pytest.mark.filterwarnings("ignore:FederatedKFold. fold . has")
-@pytest.mark.filterwarnings("ignore:FederatedKFold. 60 records are in no fold")
+@pytest.mark.filterwarnings("ignore:FederatedKFold. 60 of 260 records are in no fold")
 def test_a_fold_that_one_site_alone_can_be_tested_on_is_warned_of():
     rng = np.random.default_rng(0)
     sites = {"large": table(rng, range(200)), "a": table(rng, range(200, 230)), "b": table(rng, range(300, 330))}
     with pytest.warns(DisclosureWarning, match="FederatedKFold: fold 0 can be tested at one site alone"):
-        plan = FederatedKFold(5).plan(federate(sites, policy=None, secure_sum=True))
+        plan = FederatedKFold(5).plan(federate(sites, policy=None))
     assert plan.test(0).sites == ("large",)
     assert plan.test(0).protection == "clear"
     assert plan.federation.protection == "masked"
@@ -104,10 +125,10 @@ def test_a_fold_that_one_site_alone_can_be_tested_on_is_warned_of():
 def test_folds_that_no_site_has_enough_records_for_are_refused():
     sites, _ = people_sites(30, 3, shared=0)
     with (
-        pytest.warns(UserWarning, match="90 records are in no fold"),
+        pytest.warns(UserWarning, match="90 of 90 records are in no fold"),
         pytest.raises(DataError, match=r"no site has enough records in a fold\. Take fewer folds"),
     ):
-        FederatedKFold(5).plan(federate(sites, policy=None, secure_sum=True))
+        FederatedKFold(5).plan(federate(sites, policy=None))
 
 
 def fold_column(sizes, n_splits, least):
@@ -129,7 +150,7 @@ def test_what_is_left_of_folds_and_what_is_left_out_is_none_or_enough(sizes, lea
 
 
 def test_a_plan_that_travelled_tells_its_counts_and_that_it_has_no_federation():
-    plan = HashGroupKFold(3).plan(federate(people_sites()[0], secure_sum=True))
+    plan = HashGroupKFold(3).plan(federate(people_sites()[0]))
     for copied in (pickle.loads(pickle.dumps(plan)), copy.deepcopy(plan)):
         assert np.array_equal(copied.class_table, plan.class_table)
         assert copied.digest == plan.digest

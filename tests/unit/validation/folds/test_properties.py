@@ -2,17 +2,18 @@
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import multicentre as mc
-from fold_sites import federate, folds_of, people_sites, violations
 from multicentre.datasets.duplicated import simulate_duplicated
 from multicentre.validation.folds.by_site import LeaveOneSiteOut
 from multicentre.validation.folds.drawn import FederatedKFold
 from multicentre.validation.folds.hashed import HashGroupKFold
+from support.examples import examples
+from support.fold_sites import federate, folds_of, people_sites, violations
 
-SLOWLY = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SLOWLY = examples(25)
 
 
 @st.composite

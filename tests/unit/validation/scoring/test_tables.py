@@ -112,63 +112,103 @@ def test_scores_of_numbers_are_those_of_scikit_learn(scale, secure):
         assert value == pytest.approx(of[name](held.y, told), rel=2e-6), name
 
 
-def test_in_clear_scores_are_off_by_much_less_than_their_standard_error():
+def test_unmasked_sums_of_enough_give_the_same_scores_and_of_fewer_none():
     regressor = FedXGBRegressor(8, max_depth=2, max_bin=16).fit(federate(numbers(), policy=EXACT))
-    held = numbers(1200, seed=1)
-    clear, exact = (score(regressor, federate(held, secure_sum=secure), "r2").values["r2"] for secure in (False, True))
-    assert clear != exact
-    assert abs(clear - exact) < 0.01
-    held = table(1200, seed=1)
-    losses = ["neg_log_loss", "neg_brier_score"]
-    clear, exact = (score(fitted("boosted"), federate(held, secure_sum=secure), losses).values for secure in (0, 1))
-    for name in losses:
-        assert clear[name] != exact[name]
-        assert clear[name] == pytest.approx(exact[name], rel=0.02)
+    cases = [(regressor, numbers(1200, seed=1), ["r2"]), (fitted("boosted"), table(1200, seed=1), ["neg_brier_score"])]
+    for model, held, names in cases:
+        masked, unmasked = (score(model, federate(held, secure_sum=secure), names).values for secure in (True, False))
+        assert unmasked == masked
+        with pytest.raises(DisclosureRefused, match="secure_sum=True"):
+            score(model, federate(held.take(np.arange(36)), secure_sum=False), names)
+
+
+def test_a_model_that_says_the_same_of_everybody_is_scored_unmasked():
+    X, y = np.zeros((60, 1)), np.repeat([0, 1], 30)
+    data = mc.data.TableData(X, y)
+    model = FedXGBClassifier(1, cuts=[[0.5]], max_depth=1).fit(mc.Federation.in_process({"lyon": data}, policy=EXACT))
+    federation = mc.Federation.in_process({"lyon": data, "oslo": data}, secure_sum=False)
+    found = score(model, federation, ["accuracy", "neg_log_loss"], by_site=True)
+    assert found.values == pytest.approx({"accuracy": 0.5, "neg_log_loss": -np.log(2)})
+    assert found.by_site["lyon"] == pytest.approx({"accuracy": 0.5, "neg_log_loss": -np.log(2)})
 
 
 def test_a_model_that_is_far_off_has_a_score_or_one_that_is_not_known():
     model = FedXGBRegressor(8, max_depth=2, max_bin=16).fit(federate(numbers(), policy=EXACT))
     away = numbers(300)
     moved = mc.data.TableData(away.X, away.y + 1e4, outcome="number")
-    found = score(model, federate(moved, secure_sum=True), ["r2", "neg_mean_absolute_error"]).values
+    found = score(model, federate(moved), ["r2", "neg_mean_absolute_error"]).values
     said = np.asarray(model.predict(moved), dtype=np.float64)
     assert np.isnan(found["r2"])
     assert found["neg_mean_absolute_error"] == pytest.approx(-np.abs(moved.y - said).mean(), rel=1e-6)
 
 
-def test_own_scores_of_sites_are_told_where_enough_stand_behind_them():
+def test_own_scores_of_sites_are_exact_where_enough_stand_behind_them_and_else_unknown():
     model, held = fitted("boosted"), table(1200, seed=1)
     names = ["accuracy", "f1", "neg_log_loss", "roc_auc", "average_precision"]
-    told = score(model, federate(held, secure_sum=True), names, by_site=True).by_site
+    told = score(model, federate(held), names, by_site=True).by_site
     for site, data in split(held).items():
         chances = np.asarray(model.predict_proba(data), dtype=np.float64)
         for name in names:
-            close = {"neg_log_loss": 0.01, "roc_auc": 0.02, "average_precision": 0.05}.get(name, 1e-6)
-            assert told[site][name] == pytest.approx(expected(name, data.y, chances), abs=close), name
-    masked = federate(held.take(np.arange(45)), secure_sum=True)
+            assert told[site][name] == pytest.approx(expected(name, data.y, chances), abs=1e-7), name
+    masked = federate(held.take(np.arange(45)))
     assert all(np.isnan(own["roc_auc"]) for own in score(model, masked, "roc_auc", by_site=True).by_site.values())
 
 
 def test_a_site_that_answers_by_masked_sums_alone_is_left_out():
     policies = {name: mc.Policy(secure_sums_only=name == "oslo") for name in SITES}
     model, held = fitted("boosted"), table(420, seed=1)
-    found = score(model, federate(held, secure_sum=True, policy=policies), "accuracy", by_site=True)
+    found = score(model, federate(held, policy=policies), "accuracy", by_site=True)
     assert set(found.by_site) == {"lyon", "graz"}
     assert found.values["accuracy"] == model.score(held)
 
 
-def test_in_clear_bins_are_joined_and_the_bound_says_by_how_much_that_may_be_off():
+def test_an_area_from_unmasked_bins_is_that_of_the_records_or_refused():
     model, held = fitted("boosted"), table(900, seed=1)
-    found = score(model, federate(held), "roc_auc")
-    exact = metrics.roc_auc_score(held.y, model.predict_proba(held)[:, 1])
-    assert 0.002 < found.facts["bound_roc_auc"] < 0.3
-    assert abs(found.values["roc_auc"] - exact) <= found.facts["bound_roc_auc"]
-
-
-def test_in_clear_counts_of_few_are_refused_with_what_would_do():
-    model, held = fitted("boosted"), table(60, seed=1)
     with pytest.raises(DisclosureRefused, match="secure_sum=True"):
-        score(model, federate(held), "accuracy")
+        score(model, federate(held, secure_sum=False), "roc_auc")
+    found = score(model, federate(held, secure_sum=False, policy=EXACT), "roc_auc")
+    exact = metrics.roc_auc_score(held.y, model.predict_proba(held)[:, 1])
+    assert abs(found.values["roc_auc"] - exact) <= found.facts["bound_roc_auc"] + 1e-12
+    assert found.values == score(model, federate(held), "roc_auc").values
+
+
+def named_right(n_wrong, n=60):
+    """Return a model, and records of which it names the class of all but a few."""
+    model = FedXGBClassifier(3, cuts=[[0.0]], max_depth=1)
+    X = np.repeat([-1.0, 1.0], n // 2)[:, None]
+    y = (X[:, 0] > 0).astype(int)
+    model.fit(mc.Federation.in_process({"lyon": mc.data.TableData(X, y)}, policy=EXACT))
+    y[:n_wrong] = 1
+    return model, mc.data.TableData(X, y)
+
+
+@pytest.mark.parametrize("name", ["accuracy", "f1", "neg_brier_score", "roc_auc"])
+def test_as_many_as_the_policy_wants_are_enough_and_one_fewer_are_not(name):
+    for n_wrong in (10, 9):
+        model, data = named_right(n_wrong)
+        federation = mc.Federation.in_process({"lyon": data, "oslo": data}, secure_sum=False)
+        own = score(model, mc.Federation.in_process({"lyon": data, "oslo": data}), name, by_site=True).by_site
+        if n_wrong == 10:
+            expected_value = expected(name, data.y, np.asarray(model.predict_proba(data), dtype=np.float64))
+            assert score(model, federation, name).values[name] == pytest.approx(expected_value, abs=1e-7)
+            assert own["lyon"][name] == pytest.approx(expected_value, abs=1e-7)
+        else:
+            assert np.isnan(own["lyon"][name])
+            with pytest.raises(DisclosureRefused, match="secure_sum=True"):
+                score(model, federation, name)
+
+
+def test_a_column_in_which_few_records_differ_changes_no_score():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(600, 3))
+    X[:, 2] = np.arange(600) < 6
+    data = mc.data.TableData(X, ((X[:, 0] > 0) | (X[:, 2] > 0)).astype(int))
+    model = FedXGBClassifier(5, max_depth=2, max_bin=8).fit(federate(data))
+    held = mc.data.TableData(X[rng.permutation(600)], data.y)
+    found = score(model, federate(held, secure_sum=False), "neg_log_loss", by_site=True)
+    for site, part in split(held).items():
+        chances = np.asarray(model.predict_proba(part), dtype=np.float64)
+        assert found.by_site[site]["neg_log_loss"] == pytest.approx(-metrics.log_loss(part.y, chances), abs=1e-7)
 
 
 def test_one_class_alone_cannot_be_ranked():

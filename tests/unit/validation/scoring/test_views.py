@@ -67,12 +67,9 @@ def test_masked_scores_and_those_of_other_splits_are_the_same_numbers(law):
     assert all(one[name] == pytest.approx(three[name], abs=1e-7) for name in one)
 
 
-def test_in_clear_scores_are_off_by_much_less_than_their_standard_error(law):
+def test_unmasked_sums_of_enough_give_the_same_scores(law):
     held = rows(600, seed=1)
-    found, exact = (score(law, federate(held, secure_sum=secure)).values for secure in (False, True))
-    assert found != exact
-    for name, value in exact.items():
-        assert found[name] == pytest.approx(value, rel=0.01), name
+    assert score(law, federate(held, secure_sum=False)).values == score(law, federate(held)).values
 
 
 def test_own_scores_of_sites(law):
@@ -83,13 +80,13 @@ def test_own_scores_of_sites(law):
     assert set(found.by_site["lyon"]) == {"log_likelihood", "log_likelihood/a", "log_likelihood/b"}
 
 
-def test_a_view_that_few_records_have_is_refused_in_clear(law):
+def test_a_view_that_few_records_have_is_refused_unmasked(law):
     X = np.hstack([rows(150, seed=1).array(view) for view in SIZES])
     X[15:, :3] = np.nan
     held = mc.data.MultiViewData({"a": X[:, :3], "b": X[:, 3:]})
     with pytest.raises(DisclosureRefused, match="secure_sum=True"):
-        score(law, federate(held))
-    assert np.isfinite(score(law, federate(held, secure_sum=True)).values["log_likelihood"])
+        score(law, federate(held, secure_sum=False))
+    assert np.isfinite(score(law, federate(held)).values["log_likelihood"])
 
 
 def test_a_site_may_lack_a_view(law):
@@ -130,6 +127,7 @@ def test_other_columns_are_named(law):
         score(law, federate(renamed))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not importlib.util.find_spec("torch"), reason="torch is not installed")
 @pytest.mark.parametrize("kind", ["FedVAE", "FedMCVAE"])
 def test_auto_encoders_are_scored_by_what_they_rebuild(kind):

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from sklearn.metrics import mutual_info_score
 
-from multicentre.validation.stratifier.counting import count_agreement, count_parts, join_cells, split_outcome
+from multicentre.validation.stratifier.counting import count_agreement, count_parts, split_outcome
 from multicentre.validation.stratifier.maths import (
     BOOSTED_CLASSES,
     Calibration,
@@ -87,24 +87,6 @@ def test_weighted_mean_is_that_of_the_sites():
 def test_one_site_tells_nothing_of_the_spread_over_sites():
     assert half_width(np.nan, 1, BOOSTED_CLASSES) == np.inf
     assert half_width(0.01, 3, Calibration(0, 1, 0)) == pytest.approx(4.302653 * 0.01, rel=1e-5)
-
-
-@given(arrays(np.int64, (6, 3), elements=st.integers(0, 40)), st.integers(2, 15))
-def test_what_is_told_of_cells_rests_on_enough_records_and_misses_none(table, least):
-    n_records = int(table.sum()) + 3
-    joined, fewest = join_cells(table, least, n_records)
-    assert joined.sum() == pytest.approx(n_records)
-    assert (joined >= 0).all()
-    assert fewest >= min(least, n_records)
-    if (table >= least).all():
-        assert np.abs(joined - table).sum() == pytest.approx(3)
-
-
-def test_sizes_of_parts_stay_about_right():
-    table = np.random.default_rng(5).multinomial(800, np.full(40, 1 / 40)).reshape(10, 4)
-    joined, fewest = join_cells(table, 25, 800)
-    assert fewest >= 25
-    assert fold_imbalance(joined.sum(axis=1), 5) < 1.5
 
 
 def test_counts_are_those_of_a_cross_table():

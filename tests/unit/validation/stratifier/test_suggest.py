@@ -7,6 +7,7 @@ import multicentre as mc
 from multicentre.federation.errors import (
     ConfigurationError,
     DataError,
+    DisclosureRefused,
     MessageError,
     MulticentreError,
     RefusedByPolicy,
@@ -42,13 +43,14 @@ def sites_of(outcome="class", n=(300, 240, 260)):
 
 @pytest.fixture(scope="module")
 def found():
-    return suggest_stratifier(mc.Federation.in_process(sites_of(), secure_sum=True), n_rounds=10)
+    return suggest_stratifier(mc.Federation.in_process(sites_of()), n_rounds=10)
 
 
 def by_name(suggestion):
     return {one.name: one for one in suggestion.candidates}
 
 
+@pytest.mark.slow
 def test_what_tells_nothing_is_preferred_and_a_square_is_seen(found):
     order = [one.name for one in found.candidates]
     assert order[:3] == ["nothing", "linear", "quadratic"]
@@ -85,14 +87,15 @@ def test_hashes_come_first_where_sites_have_identifiers(found):
     assert "HashGroupKFold" in found.advice
     assert found.advice in repr(found)
     bare = {name: data.without_identifier() for name, data in sites_of().items()}
-    plain = suggest_stratifier(mc.Federation.in_process(bare, secure_sum=True), n_pilots=0)
+    plain = suggest_stratifier(mc.Federation.in_process(bare), n_pilots=0)
     assert plain.identifiers == ()
     assert "HashGroupKFold" not in plain.advice
     assert "no site could run the pilot" in plain.advice
 
 
+@pytest.mark.slow
 def test_masked_sums_and_open_policies_say_the_same(found):
-    plain = suggest_stratifier(mc.Federation.in_process(sites_of(), policy=OPEN), n_rounds=10)
+    plain = suggest_stratifier(mc.Federation.in_process(sites_of(), policy=OPEN, secure_sum=False), n_rounds=10)
     for ours, theirs in zip(found.candidates, plain.candidates, strict=True):
         assert (ours.name, ours.missing, ours.information) == (theirs.name, theirs.missing, theirs.information)
         np.testing.assert_allclose(ours.predicted_bias, theirs.predicted_bias, atol=1e-6)
@@ -104,24 +107,21 @@ def test_information_does_not_depend_on_the_split(found):
         np.vstack([data.X for data in pooled]), np.concatenate([data.y for data in pooled]), columns=NAMES
     )
     halves = {"a": everyone.take(np.arange(0, 800, 2)), "b": everyone.take(np.arange(1, 800, 2))}
-    again = suggest_stratifier(mc.Federation.in_process(halves, secure_sum=True), n_pilots=0)
+    again = suggest_stratifier(mc.Federation.in_process(halves), n_pilots=0)
     assert {one.name: one.information for one in again.candidates} == {
         one.name: one.information for one in found.candidates
     }
 
 
-def test_in_clear_the_default_policy_joins_small_cells(found):
-    federation = mc.Federation.in_process(sites_of())
-    joined = suggest_stratifier(federation, n_rounds=10)
-    assert [one.name for one in joined.candidates[:3]] == [one.name for one in found.candidates[:3]]
-    for ledger in federation.ledgers.values():
-        behind = [field["patients"] for entry in ledger.entries for field in entry["fields"]]
-        assert min(one for one in behind if one) >= 10
+def test_unmasked_cells_of_few_are_refused():
+    with pytest.raises(DisclosureRefused, match="secure_sum=True"):
+        suggest_stratifier(mc.Federation.in_process(sites_of(), secure_sum=False), n_rounds=10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("outcome", ["number", "time"])
 def test_other_outcomes(outcome):
-    federation = mc.Federation.in_process(sites_of(outcome), secure_sum=True)
+    federation = mc.Federation.in_process(sites_of(outcome))
     suggestion = suggest_stratifier(federation, n_rounds=10, n_pilots=None)
     known = by_name(suggestion)
     assert suggestion.score == "concordance"
@@ -132,13 +132,14 @@ def test_other_outcomes(outcome):
 
 
 def test_a_calibration_of_one_s_own():
-    federation = mc.Federation.in_process(sites_of(), secure_sum=True)
+    federation = mc.Federation.in_process(sites_of())
     one = suggest_stratifier(
         federation, candidates=["quadratic"], n_rounds=5, model="linear", calibration=(0.5, 0.4, 0.0)
     ).candidates[0]
     assert one.predicted_ratio == pytest.approx(0.5 + 0.4 * one.ratio)
 
 
+@pytest.mark.slow
 def test_several_records_of_a_patient_show_what_is_stable_and_stay_together():
     rng = np.random.default_rng(0)
 
@@ -148,7 +149,7 @@ def test_several_records_of_a_patient_show_what_is_stable_and_stay_together():
         who = {"person": [f"{seed}-{row // 2}" for row in range(200)]}
         return mc.data.TableData(X, rng.integers(0, 2, 100).repeat(2), who, columns=["birth", "weight"])
 
-    federation = mc.Federation.in_process({f"site-{i}": site(i) for i in range(3)}, secure_sum=True)
+    federation = mc.Federation.in_process({f"site-{i}": site(i) for i in range(3)})
     kept = suggest_stratifier(federation, person_key="person", n_rounds=40)
     apart = suggest_stratifier(federation, n_rounds=40)
     known = by_name(kept)
@@ -161,12 +162,13 @@ def test_several_records_of_a_patient_show_what_is_stable_and_stay_together():
     assert kept.random_score < 0.65 < apart.random_score
 
 
+@pytest.mark.slow
 def test_small_sites_leave_the_pilot_out():
     sites = sites_of(n=(300, 240, 60))
-    one = by_name(suggest_stratifier(mc.Federation.in_process(sites, secure_sum=True), n_rounds=5))["nothing"]
+    one = by_name(suggest_stratifier(mc.Federation.in_process(sites), n_rounds=5))["nothing"]
     assert one.n_sites == 2
     assert np.isfinite(one.predicted_bias)
-    tiny = mc.Federation.in_process(sites_of(n=(60, 50, 40)), secure_sum=True)
+    tiny = mc.Federation.in_process(sites_of(n=(60, 50, 40)))
     assert np.isnan(suggest_stratifier(tiny, n_rounds=5).candidates[0].predicted_bias)
 
 
@@ -180,7 +182,7 @@ def test_one_site_has_no_interval():
 def test_a_covariate_that_a_site_lacks():
     sites = sites_of()
     sites["site-1"] = sites["site-1"].keep_columns(["quadratic", "nothing"])
-    federation = mc.Federation.in_process(sites, secure_sum=True)
+    federation = mc.Federation.in_process(sites)
     assert set(by_name(suggest_stratifier(federation, n_pilots=0))) == {"quadratic", "nothing"}
     with pytest.raises(DataError, match=r"site-1.*'linear'"):
         suggest_stratifier(federation, candidates=["linear"])
@@ -189,7 +191,7 @@ def test_a_covariate_that_a_site_lacks():
 def test_outcomes_that_differ_in_kind():
     sites = {"a": drawn_table(100, 0), "b": drawn_table(100, 1, "number")}
     with pytest.raises(DataError, match="another kind"):
-        suggest_stratifier(mc.Federation.in_process(sites, secure_sum=True))
+        suggest_stratifier(mc.Federation.in_process(sites))
 
 
 def test_data_without_columns():
@@ -214,7 +216,7 @@ def test_a_calibration_that_is_none(line):
 
 def test_an_unknown_person_key():
     with pytest.raises(MulticentreError, match="nobody"):
-        suggest_stratifier(mc.Federation.in_process(sites_of(), secure_sum=True), person_key="nobody")
+        suggest_stratifier(mc.Federation.in_process(sites_of()), person_key="nobody")
 
 
 def test_a_policy_can_leave_the_method_out():
@@ -223,9 +225,10 @@ def test_a_policy_can_leave_the_method_out():
         suggest_stratifier(federation)
 
 
+@pytest.mark.slow
 def test_a_run_is_taken_up(tmp_path):
     def run():
-        federation = mc.Federation.in_process(sites_of(), secure_sum=True, folder=tmp_path)
+        federation = mc.Federation.in_process(sites_of(), folder=tmp_path)
         return suggest_stratifier(federation, n_rounds=5), federation.traffic
 
     first, asked = run()
@@ -239,7 +242,6 @@ class TestSite:
     def part(self):
         made = StratifierSite("oslo", drawn_table(200, 0))
         made.settle(sent.Candidates(("linear", "nothing"), "", 4))
-        made.least_behind = 10
         return made
 
     def cuts(self, *columns):
@@ -308,24 +310,25 @@ class TestSite:
         with pytest.raises(ConfigurationError):
             StratifierSite("oslo", drawn_table(50, 0)).screen(self.cuts([0.0]))
 
-    def test_counts_in_clear_rest_on_ten_records_and_miss_nobody(self, part):
-        told = part.screen(self.cuts([-1.2, 0.0], [-3.0, 0.1, 2.4]))
-        few = ((part.data.X[:, 1] <= -1.2) & (part.data.y == 1)).sum()
-        assert 0 < few < 10
-        assert told.records[0, 0, 1] == 0
-        assert (told.records.sum(axis=(1, 2)) + told.missing == 200).all()
-        assert told.patients >= 10
+    @pytest.mark.parametrize("fewest", [9, 10])
+    def test_unmasked_counts_rest_on_the_smallest_cell(self, fewest):
+        classes = np.repeat([0, 1, 0, 1], [40, fewest, 30, 50])
+        column = np.repeat([-1.0, 1.0], [40 + fewest, 80])
+        part = StratifierSite("oslo", mc.data.TableData(column[:, None], classes, columns=["x"]))
+        part.settle(sent.Candidates(("x",), "", 4))
+        told = part.screen(self.cuts([0.0]))
+        assert told.records[0, :2].tolist() == [[40, fewest], [30, 50]]
+        assert told.patients == fewest
 
-    @pytest.mark.parametrize(("n_missing", "told_missing"), [(4, 0), (15, 15)])
-    def test_few_missing_values_are_not_told_of_in_clear(self, n_missing, told_missing):
+    @pytest.mark.parametrize("n_missing", [4, 15])
+    def test_missing_values_are_counted_as_they_are(self, n_missing):
         X = drawn_table(200, 0).X.copy()
         X[:n_missing, 2] = np.nan
         part = StratifierSite("oslo", mc.data.TableData(X, np.arange(200) % 2, columns=NAMES))
         part.settle(sent.Candidates(("nothing",), "", 4))
-        part.least_behind = 10
         told = part.screen(self.cuts([0.0]))
-        assert told.missing.tolist() == [told_missing]
-        assert told.records.sum() == 200 - told_missing
+        assert told.missing.tolist() == [n_missing]
+        assert told.records.sum() == 200 - n_missing
 
     def test_records_of_a_patient_stay_together_where_the_column_differs(self):
         rng = np.random.default_rng(0)
@@ -342,27 +345,22 @@ class TestSite:
         assert drawn_kept < 0.6 < drawn_apart
         assert kept * drawn_kept < 0.6
 
-    def test_counts_under_a_mask_are_exact(self, part):
-        part.masked = True
+    @pytest.mark.parametrize("masked", [False, True])
+    def test_counts_are_exact(self, part, masked):
+        part.masked = masked
         told = part.screen(self.cuts([-2.5, 0.0], [-3.0, 0.1, 2.4]))
         x, y = part.data.X[:, 1], part.data.y
         assert told.records[0, 1].tolist() == [int(((x > -2.5) & (x <= 0) & (y == place)).sum()) for place in (0, 1)]
-        assert told.patients == 200
+        assert told.patients == (200 if masked else 1)
 
-    def test_few_who_differ_are_not_told_of_in_clear(self):
-        data = drawn_table(200, 0).with_identifier({"person": [str(row // 2) for row in range(200)]})
-        X = data.X.copy()
-        X[1::2, 1:3] = X[::2, 1:3]
-        X[:6:2, 1] += 1
-        data = mc.data.TableData(
-            X, data.y, data.identifier and {"person": data.identifier.column("person")}, columns=NAMES
-        )
-        answers = {}
-        for masked in (True, False):
+    def test_unmasked_few_who_differ_stand_behind_the_counts(self):
+        value, person = np.repeat([0.0, 1.0], 100), [str(row // 2) for row in range(200)]
+        value[:6:2] = 1.0
+        data = mc.data.TableData(value[:, None], np.arange(200) // 50 % 2, {"person": person}, columns=["x"])
+        for masked, patients in ((True, 200), (False, 3)):
             part = StratifierSite("oslo", data)
-            part.settle(sent.Candidates(("linear", "nothing"), "person", 4))
-            part.masked, part.least_behind = masked, 10
-            told = part.screen(self.cuts([0.0], [0.0]))
-            answers[masked] = told.repeated.tolist(), told.stable.tolist()
-        assert answers[True] == ([100, 100], [97, 100])
-        assert answers[False] == ([0, 100], [0, 100])
+            part.settle(sent.Candidates(("x",), "person", 4))
+            part.masked = masked
+            told = part.screen(self.cuts([0.5]))
+            assert (told.repeated.tolist(), told.stable.tolist()) == ([100], [97])
+            assert told.patients == patients

@@ -23,6 +23,7 @@ from scipy.sparse import csr_array
 
 from multicentre.clustering.hypergraph import normalise_incidence
 from multicentre.federation.errors import DataError
+from multicentre.federation.ties import first_largest
 
 Floats = NDArray[np.float64]
 Singles = NDArray[np.float32]
@@ -287,7 +288,7 @@ def embed_samples(codes: csr_array, n_dimensions: int) -> tuple[Floats, Floats]:
     singular = np.sqrt(np.maximum(squares[::-1], 0.0))
     known = singular > NEGLIGIBLE
     vectors = factor @ right[:, ::-1] * np.where(known, 1.0 / np.where(known, singular, 1.0), 0.0)
-    signs = np.where(vectors[np.argmax(np.abs(vectors), axis=0), np.arange(n_dimensions)] < 0, -1.0, 1.0)
+    signs = np.where(vectors[first_largest(np.abs(vectors), axis=0), np.arange(n_dimensions)] < 0, -1.0, 1.0)
     return np.asarray(vectors * signs), np.maximum(1.0 - singular**2, 0.0)
 
 

@@ -19,6 +19,7 @@ from itertools import combinations
 
 import numpy as np
 
+from multicentre.federation.ties import first_least
 from multicentre.multiview.ppca.maths.axes import absorb_law, square_root
 from multicentre.multiview.ppca.maths.entries import settle_noise
 from multicentre.multiview.ppca.maths.gauge import (
@@ -162,7 +163,7 @@ def sparsest_rotation(parameters: Parameters, spread: Floats, layout: Layout, *,
     W, sizes = parameters.loadings, np.asarray(layout.sizes, dtype=np.float64)
     power = np.stack([each.T @ each for each in layout.split(W).values()]) + spread
     starts = [np.eye(W.shape[1]), canonical_rotation(parameters)]
-    turn = min(starts, key=lambda start: _description_length(start.T @ power @ start, sizes))
+    turn = starts[int(first_least([_description_length(start.T @ power @ start, sizes) for start in starts]))]
     power = turn.T @ power @ turn
     for _ in range(n_sweeps):
         for i, j in combinations(range(W.shape[1]), 2):

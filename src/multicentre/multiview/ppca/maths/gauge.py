@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from multicentre.federation.ties import first_largest
 from multicentre.multiview.ppca.maths.missing import Rows
 from multicentre.multiview.ppca.maths.model import Floats, LatentLaw, Layout, Parameters
 from multicentre.multiview.ppca.maths.predict import posterior_latent
@@ -26,7 +27,7 @@ def rotate_parameters(parameters: Parameters, rotation: Floats) -> Parameters:
 
 
 def _largest_positive(loadings: Floats) -> Floats:
-    strongest = np.argmax(np.abs(loadings), axis=0)
+    strongest = first_largest(np.abs(loadings), axis=0)
     return np.where(loadings[strongest, np.arange(loadings.shape[1])] < 0, -1.0, 1.0)
 
 

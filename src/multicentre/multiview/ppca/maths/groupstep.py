@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.optimize import minimize
 
+from multicentre.federation.ties import first_least
 from multicentre.multiview.ppca.maths.expectation import invert_positive
 from multicentre.multiview.ppca.maths.model import Floats
 
@@ -58,7 +59,8 @@ def maximise_mixing(
     here, slope = value(identity.ravel())
     if _promise(slope.reshape(q, q), sum(part[0] for part in parts), float(pull.trace()) / q) < SETTLED:
         return None
-    start = min((identity, _guess(parts, aim)), key=lambda mixing: value(mixing.ravel())[0])
+    starts = identity, _guess(parts, aim)
+    start = starts[int(first_least([value(mixing.ravel())[0] for mixing in starts]))]
     found = minimize(value, start.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": n_steps, "ftol": 1e-12})
     return found.x.reshape(q, q) if found.fun < here else None
 

@@ -93,12 +93,12 @@ def fit_around(
     sums : SharedSums
         The site's sums at its new parameters; the coordinator reads its latents and log-likelihood.
     """
-    views = features[layout.starts]
+    views = np.logical_or.reduceat(features, layout.starts)
     current, objective = start, []
     for _ in range(n_iterations):
         sums, law = answer(current, law, n_repetitions=1)
         objective.append(sums.log_likelihood + _log_prior(current, prior, layout, views, noise))
-        current = _maximise_around(sums, current, prior, layout, features, noise)
+        current = _maximise_around(sums, current, prior, layout, views[layout.view_of], noise)
         current, law = _settle_gauge(current, law, prior, layout, features)
     sums, _ = answer(current, law, n_repetitions=0)
     objective.append(sums.log_likelihood + _log_prior(current, prior, layout, views, noise))

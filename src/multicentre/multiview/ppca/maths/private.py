@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from multicentre.multiview.ppca.maths.gauge import VarianceSums
 from multicentre.multiview.ppca.maths.model import Floats, Layout, Parameters
@@ -129,6 +130,31 @@ def sum_outer_products(
         steps = np.column_stack([short, np.full(len(rows), GRID * clipping.weight)])
         total += steps.T @ steps
     return pack_symmetric(total / GRID**2)
+
+
+def mean_by_person(blocks: Iterable[Floats], persons: NDArray[np.int64], radius: float) -> Floats:
+    """Return the mean of each person's clipped rows, shape (n_persons, d): all of them together reach `radius` at most.
+
+    Rows are clipped before the mean, so that one far record does not stand for all others of its person.
+
+    Parameters
+    ----------
+    blocks : iterable of arrays of shape (m, d)
+        Rows in public units, no entry missing.
+    persons : array of int, shape (n,)
+        Number of each row's person, counted from 0.
+    radius : float
+
+    Examples
+    --------
+    >>> rows = np.array([[1.0, 0.0], [0.0, 9.0], [0.0, 1.0]])
+    >>> mean_by_person([rows[:2], rows[2:]], np.array([0, 1, 0]), 2.0).tolist()
+    [[0.5, 0.5], [0.0, 2.0]]
+    """
+    rows = np.concatenate([clip_rows(block, radius) for block in blocks])
+    total = np.zeros((persons.max() + 1, rows.shape[1]))
+    np.add.at(total, persons, rows)
+    return np.asarray(total / np.bincount(persons)[:, None])
 
 
 def pack_symmetric(matrix: Floats) -> Floats:

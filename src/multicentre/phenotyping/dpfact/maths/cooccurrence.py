@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from multicentre.federation.ties import first_least
 from multicentre.phenotyping.kernels.factors import normalise_columns
 from multicentre.phenotyping.kernels.hals import solve_rows
-from multicentre.phenotyping.kernels.patients import cooccurrence, count_pairs
+from multicentre.phenotyping.kernels.patients import count_pairs
 from multicentre.phenotyping.kernels.sparse import SparseTensor
 
 Floats = NDArray[np.float64]
@@ -28,34 +29,15 @@ LEAST_SCALE = 1e-3
 Marginals = dict[tuple[int, int], csr_array]
 
 
-def common_marginals(tensor: SparseTensor, fewest: int) -> tuple[Marginals, int]:
-    """Return the pairwise marginals of a site's patients without pairs of codes that fewer patients have.
-
-    Parameters
-    ----------
-    tensor : SparseTensor
-    fewest : int
-
-    Returns
-    -------
-    marginals : dict from pair of modes (from 1) to sparse array of shape (codes, codes)
-    behind : int
-        Patients with the rarest pair that is left, all patients if none is.
+def fewest_in_pair(tensor: SparseTensor) -> int:
+    """Return how many patients have the rarest pair of codes that anyone has; all patients where nobody has one.
 
     Examples
     --------
-    >>> tensor = SparseTensor([[0, 0, 1], [1, 0, 1], [2, 1, 1]], [2.0, 5.0, 1.0], (3, 2, 2))
-    >>> marginals, behind = common_marginals(tensor, 2)
-    >>> marginals[1, 2].toarray().round(6).tolist(), behind
-    ([[0.0, 2.0], [0.0, 0.0]], 2)
+    >>> fewest_in_pair(SparseTensor([[0, 0, 1], [1, 0, 1], [2, 1, 1]], [2.0, 5.0, 1.0], (3, 2, 2)))
+    1
     """
-    marginals, behind = cooccurrence(tensor), tensor.shape[0]
-    for pair, counts in count_pairs(tensor).items():
-        shown = counts.data >= fewest
-        behind = min(behind, int(counts.data[shown].min(initial=behind)))
-        counts.data = shown.astype(np.float64)
-        marginals[pair] = csr_array(marginals[pair].multiply(counts))
-    return marginals, behind
+    return min(int(counts.data.min(initial=tensor.shape[0])) for counts in count_pairs(tensor).values())
 
 
 def flatten_marginals(marginals: Marginals) -> Floats:
@@ -63,6 +45,7 @@ def flatten_marginals(marginals: Marginals) -> Floats:
 
     Examples
     --------
+    >>> from multicentre.phenotyping.kernels.patients import cooccurrence
     >>> flatten_marginals(cooccurrence(SparseTensor([[0, 0, 1]], [2.0], (1, 2, 2)))).round(6).tolist()
     [0.0, 1.0, 0.0, 0.0]
     """
@@ -74,6 +57,7 @@ def multiply_marginals(marginals: Marginals, sizes: Sequence[int], directions: F
 
     Examples
     --------
+    >>> from multicentre.phenotyping.kernels.patients import cooccurrence
     >>> marginals = cooccurrence(SparseTensor([[0, 0, 1]], [2.0], (1, 2, 2)))
     >>> multiply_marginals(marginals, (2, 2), np.eye(4)).round(6)[0].tolist()
     [0.0, 0.0, 0.0, 1.0]
@@ -156,7 +140,7 @@ def start_from_blocks(
     starts = [_one_signed(_leading(blocks, widths, rank), widths, generator)]
     starts += [[normalise_columns(generator.random((size, rank)))[0] for size in widths] for _ in range(n_starts - 1)]
     found = [_descend(blocks, start) for start in starts]
-    best = min(range(n_starts), key=lambda place: found[place][1])
+    best = int(first_least([error for _, error in found]))
     return dict(zip(sizes, found[best][0], strict=True))
 
 
@@ -213,7 +197,7 @@ def _leading(blocks: Blocks, sizes: Sequence[int], rank: int) -> Floats:
     for _ in range(8):
         basis = np.linalg.qr(multiply_blocks(blocks, sizes, multiply_blocks(blocks, sizes, basis)))[0]
     values, vectors = np.linalg.eigh(basis.T @ multiply_blocks(blocks, sizes, basis))
-    kept = np.argsort(-values)[:rank]
+    kept = np.argsort(-values, kind="stable")[:rank]
     return np.asarray(basis @ vectors[:, kept])
 
 

@@ -119,7 +119,7 @@ def _demo(plan: Plan) -> Iterator[Row]:
 def _with_outcome(model: DPFact, sites: fits.Sites) -> PhenotypeTable:
     table = model.phenotypes(N_CODES, titles=True)
     with fits.federated(sites) as federation:
-        outcome = PhenotypeOutcome(model, min_patients=0, holdout=0.0).fit(federation)
+        outcome = PhenotypeOutcome(model, holdout=0.0).fit(federation)
     numbers = range(1, model.rank_ + 1)
     coefficients = dict(zip(numbers, outcome.coefficients_.tolist(), strict=True))
     known = {number: float(p) for number, p in zip(numbers, outcome.p_values_, strict=True) if np.isfinite(p)}

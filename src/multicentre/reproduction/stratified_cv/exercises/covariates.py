@@ -69,7 +69,7 @@ def pilot_ratios(simulated: SimulatedDuplicates, n_rounds: int) -> dict[str, flo
 
     Inside a hospital nobody is twice, so that folds by chance do not leak there.
     """
-    federation = Federation.in_process(simulated.sites, secure_sum=True)
+    federation = Federation.in_process(simulated.sites)
     found = suggest_stratifier(federation, n_pilots=None, n_rounds=n_rounds)
     return {one.name: one.ratio for one in found.candidates}
 

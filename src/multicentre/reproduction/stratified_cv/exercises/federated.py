@@ -53,7 +53,7 @@ def _federated(simulated: SimulatedDuplicates, cuts: list[Any] | None, n_rounds:
         learning_rate=PAPER["eta"],
         cuts=None if cuts is None else [column.tolist() for column in cuts],
     )
-    federation = Federation.in_process(simulated.sites, secure_sum=True, study=divisions.STUDY)
+    federation = Federation.in_process(simulated.sites, study=divisions.STUDY)
     cv = divisions.hash_splitter(SEED)
     result = cross_validate(model, federation, cv=cv, scoring="accuracy", by_site=False, error_score="raise")
     sent = float(result["communication"]["bytes_from_sites"])

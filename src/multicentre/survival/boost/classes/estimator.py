@@ -16,15 +16,18 @@ from multicentre.estimator import Arrays, FederatedEstimator, Figure
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.steps import SitePart
+from multicentre.federation.ties import first_largest
+from multicentre.missing import HandlesMissing, Missing
 from multicentre.survival.boost.classes import messages as sent
 from multicentre.survival.boost.classes.rounds import Plan, agree, boost
 from multicentre.survival.boost.classes.site import ClassSite
 from multicentre.survival.boost.classes.trees import most_votes, plurality
+from multicentre.survival.learners.travelling import warn_of_constant
 
 Floats = NDArray[np.float64]
 
 
-class ClassBooster(FederatedEstimator):
+class ClassBooster(HandlesMissing, FederatedEstimator):
     """Base of the three: they differ in the hypotheses among which a round chooses.
 
     Parameters
@@ -37,6 +40,8 @@ class ClassBooster(FederatedEstimator):
         Fewest patients of a leaf. Under a policy with a minimum at least 15, and at least the minimum.
     learning_rate : float, default 1.0
         Factor of the votes, above 0, at most 1.
+    missing : {"mean"}, default "mean"
+        Missing entries are filled with the sites' mean; ``missing_`` counts them.
     random_state : int, default 0
         Seed of the sites' trees.
 
@@ -69,12 +74,14 @@ class ClassBooster(FederatedEstimator):
         max_depth: int = 3,
         min_leaf: int = 15,
         learning_rate: float = 1.0,
+        missing: Missing = "mean",
         random_state: int = 0,
     ) -> None:
         self.n_rounds = n_rounds
         self.max_depth = max_depth
         self.min_leaf = min_leaf
         self.learning_rate = learning_rate
+        self.missing = missing
         self.random_state = random_state
 
     def predict(self, X: Any) -> NDArray[Any]:
@@ -85,7 +92,7 @@ class ClassBooster(FederatedEstimator):
         X : array of shape (n, d), pandas frame or TableData
             Columns as at the sites; gaps (NaN) are filled with the sites' mean.
         """
-        return np.asarray(self.classes_[np.argmax(self._votes(X), axis=1)])
+        return np.asarray(self.classes_[first_largest(self._votes(X), axis=1)])
 
     def predict_proba(self, X: Any) -> Floats:
         """Return each class's share of the votes, shape (n, k); not a calibrated chance."""
@@ -94,7 +101,7 @@ class ClassBooster(FederatedEstimator):
 
     def score(self, data: TableData, y: None = None) -> float:
         """Return the share of the patients whose class is named."""
-        return float(accuracy_score(data.y, np.argmax(self._votes(data), axis=1)))
+        return float(accuracy_score(data.y, first_largest(self._votes(data), axis=1)))
 
     def assess(
         self,
@@ -105,7 +112,7 @@ class ClassBooster(FederatedEstimator):
         training_labels: Sequence[str] | None = None,
     ) -> dict[str, float]:
         """Return ``accuracy`` and ``balanced`` accuracy on a TableData that the caller holds."""
-        named = np.argmax(self._votes(data), axis=1)
+        named = first_largest(self._votes(data), axis=1)
         return {
             "accuracy": float(accuracy_score(data.y, named)),
             "balanced": float(balanced_accuracy_score(data.y, named)),
@@ -138,9 +145,11 @@ class ClassBooster(FederatedEstimator):
 
     def _fit(self, federation: Federation) -> None:
         plan = self._plan()
-        self.known_ = agree(federation)
+        self.known_, self.missing_values_ = agree(federation, self.missing)
         ensemble, self.history_ = boost(federation, plan, self.known_)
         self._set(ensemble)
+        n_constant = int((ensemble.column[ensemble.roots] < 0).sum())
+        warn_of_constant(n_constant, len(ensemble.roots), "FedXGBClassifier")
 
     def _set(self, ensemble: sent.Ensemble) -> None:
         self._ensemble = ensemble
@@ -161,7 +170,7 @@ class ClassBooster(FederatedEstimator):
 
     def _rows(self, X: Any) -> Floats:
         check_is_fitted(self, "known_")
-        values = rows_for(X, self.columns_)
+        values = rows_for(X, self.columns_, self.known_.levels)
         return np.where(np.isnan(values), self.known_.centre, values)
 
     def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -203,7 +212,7 @@ class AdaBoostF(ClassBooster):
     >>> X = rng.normal(size=(300, 2))
     >>> data = TableData(X, (X[:, 0] + X[:, 1] > 0).astype(int))
     >>> sites = {name: data.take(np.arange(start, 300, 3)) for start, name in enumerate(["lyon", "oslo", "turin"])}
-    >>> model = AdaBoostF(n_rounds=10).fit(mc.Federation.in_process(sites, secure_sum=True))
+    >>> model = AdaBoostF(n_rounds=10).fit(mc.Federation.in_process(sites))
     >>> model.score(data) > 0.9
     True
     """

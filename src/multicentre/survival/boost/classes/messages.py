@@ -21,6 +21,7 @@ class Described(Release):
 
     columns: tuple[str, ...] = texts("names of the columns", public=True)
     classes: tuple[str, ...] = texts("names of the classes")
+    levels: tuple[str, ...] = texts("declared levels of the categories, as name=level", public=True, default=())
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ class Known(Message):
     n_patients: float = number("patients of all sites")
     centre: Floats = array("mean of every column; it fills gaps", ("d",))
     spread: Floats = array("standard deviation of every column, 1 for a constant one", ("d",))
+    levels: tuple[str, ...] = texts("declared levels of the categories, as name=level", default=())
 
 
 @dataclass(frozen=True)

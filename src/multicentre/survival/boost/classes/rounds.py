@@ -8,10 +8,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from multicentre.data.schema import check_columns
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import DataError, MessageError, SchemaMismatch
 from multicentre.federation.messages import Nothing
 from multicentre.federation.rounds import History
+from multicentre.missing import Missing, MissingValues, handle_missing
 from multicentre.survival.agreement.messages import About
 from multicentre.survival.agreement.sketch import rounded
 from multicentre.survival.boost.classes import messages as sent
@@ -43,15 +45,23 @@ class Offer(NamedTuple):
     dropped: tuple[str, ...]
 
 
-def agree(federation: Federation) -> sent.Known:
+def agree(federation: Federation, missing: Missing) -> tuple[sent.Known, MissingValues]:
     """Agree on columns, classes and the columns' scale; every site remembers it.
+
+    Parameters
+    ----------
+    federation : Federation
+    missing : {"mean"}
+        How missing entries are handled.
 
     Raises
     ------
     SchemaMismatch
         Sites have other columns or classes, or another order.
     """
-    return federation.once("known", sent.Known, lambda: _settle(federation))
+    described = federation.once("described", sent.Described, lambda: _describe(federation))
+    gaps = handle_missing(federation, ClassSite, described.columns, described.levels, missing)
+    return federation.once("known", sent.Known, lambda: _settle(federation, described)), gaps
 
 
 def boost(federation: Federation, plan: Plan, known: sent.Known) -> tuple[sent.Ensemble, History]:
@@ -84,27 +94,28 @@ def boost(federation: Federation, plan: Plan, known: sent.Known) -> tuple[sent.E
     return rounds.state, rounds.history
 
 
-def _settle(federation: Federation) -> sent.Known:
+def _describe(federation: Federation) -> sent.Described:
     described = federation.ask(ClassSite.describe, Nothing())
     (first, answer), *others = described.items()
     classes = max((one.classes for one in described.values()), key=len)
     for site, other in others:
-        if other.columns != answer.columns:
-            raise SchemaMismatch(
-                f"the columns differ from those of {first}", where=f"site {site}", mend="Give all sites the same ones."
-            )
+        check_columns(f"site {site}", other, first, answer)
     for site, other in described.items():
         if other.classes != classes[: len(other.classes)]:
             raise SchemaMismatch(
                 "the classes differ from another site's", where=f"site {site}", mend="Declare them alike everywhere."
             )
+    return replace(answer, classes=classes)
+
+
+def _settle(federation: Federation, described: sent.Described) -> sent.Known:
     sizes = federation.sum(ClassSite.sum_sizes, Nothing())
     present = np.maximum(sizes.present, 1.0)
     centre = sizes.total / present
     spread = np.sqrt(federation.sum(ClassSite.sum_squares, About(centre)).squares / present)
     spread[spread <= 1e-9 * (1.0 + np.abs(centre))] = 1.0
     scale = rounded(centre, spread), rounded(spread, spread)
-    known = sent.Known(answer.columns, classes, sizes.n_patients, *scale)
+    known = sent.Known(described.columns, described.classes, sizes.n_patients, *scale, levels=described.levels)
     federation.ask(ClassSite.agree, known)
     return known
 

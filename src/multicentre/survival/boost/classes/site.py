@@ -1,7 +1,7 @@
-"""Boosting of classes beside the patients: all that a coordinator can ask of a site, and all that it answers.
+"""Site part of boosting of classes: every step that a coordinator can ask of a site.
 
 A site's own tree leaves as arrays: thresholds on public edges, leaves of at least 15 patients or the policy's minimum.
-What is said of all sites' trees are terms of sums over sites.
+What is said of all sites' trees are terms of sums over sites, the same whether they are masked or not.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from multicentre.data.fewest import fewest_different
 from multicentre.data.tabledata import TableData
 from multicentre.federation.errors import ConfigurationError, DataError, SchemaMismatch
 from multicentre.federation.messages import Message, Nothing
-from multicentre.federation.steps import Acknowledgement, SitePart, step
+from multicentre.federation.steps import Acknowledgement, step
+from multicentre.missing import Missing, TabularPart
 from multicentre.survival.agreement.messages import About, Squares
-from multicentre.survival.agreement.patients import flatten_rare
 from multicentre.survival.agreement.sketch import column_edges
 from multicentre.survival.boost import limits
 from multicentre.survival.boost.classes import messages as sent
@@ -30,10 +31,11 @@ MOST_TREES = 4096
 TREES = ("roots", "column", "threshold", "left", "right", "label")
 
 
-class ClassSite(SitePart):
+class ClassSite(TabularPart):
     """The site part of boosting of classes."""
 
     method: ClassVar[str] = "ada-boost-f"
+    handles: ClassVar[tuple[Missing, ...]] = ("mean",)
     holds: ClassVar[type] = TableData
     remembers: ClassVar[type[Message]] = sent.Memory
     data: TableData
@@ -47,26 +49,27 @@ class ClassSite(SitePart):
         """Name the columns and the classes, so that a site that differs can be named."""
         if self.data.outcome != "class":
             raise DataError("the outcome is a number", where=self.site, mend="Declare the classes.")
-        return sent.Described(self.data.columns, self.data.classes, patients=len(self.data))
+        data = self.data
+        return sent.Described(data.columns, data.classes, levels=data.levels, patients=len(data))
 
     @step(releases=sent.Sizes, when="once", summed=True)
     def sum_sizes(self, ask: Nothing) -> sent.Sizes:
         """Count patients and sum the columns, for their means."""
-        X = self._shown()
+        X = self.data.X
         known = ~np.isnan(X)
         total = np.where(known, X, 0.0).sum(axis=0)
-        return sent.Sizes(float(len(X)), known.sum(axis=0).astype(float), total, patients=len(X))
+        return sent.Sizes(float(len(X)), known.sum(axis=0).astype(float), total, patients=self._behind_columns)
 
     @step(releases=Squares, when="once", summed=True)
     def sum_squares(self, ask: About) -> Squares:
         """Sum squared differences from the means, for the standard deviations."""
-        X = self._shown()
-        return Squares(np.nansum((X - ask.centre) ** 2, axis=0), patients=len(X))
+        return Squares(np.nansum((self.data.X - ask.centre) ** 2, axis=0), patients=self._behind_columns)
 
     @step(releases=Acknowledgement, when="once")
     def agree(self, ask: sent.Known) -> Acknowledgement:
         """Take in what was agreed, and weigh all patients alike; nothing leaves."""
-        fits = ask.columns == self.data.columns and ask.classes[: len(self.data.classes)] == self.data.classes
+        same = (ask.columns, ask.levels) == (self.data.columns, self.data.levels)
+        fits = same and ask.classes[: len(self.data.classes)] == self.data.classes
         if not fits or not (ask.spread > 0).all():
             raise SchemaMismatch("columns or classes are not those agreed", where="agree", mend="Name them alike.")
         known = {name: getattr(ask, name) for name in sent.Known.declarations()}
@@ -161,7 +164,7 @@ class ClassSite(SitePart):
         return verdict.kept
 
     def _binned(self) -> tuple[Floats, Floats]:
-        """Return the bins of the columns as they may show in a tree, and the public edges of the bins."""
+        """Return the bins of the columns, and their public edges."""
         if self._codes is None:
             edges = column_edges(self.memory.centre, self.memory.spread)
             found = [np.searchsorted(edges[column], values) for column, values in enumerate(self._rows().T)]
@@ -169,17 +172,15 @@ class ClassSite(SitePart):
         return self._codes
 
     def _rows(self) -> Floats:
-        """Return the columns with gaps filled; one in which few patients differ is flat."""
+        """Return the columns with gaps filled."""
         if self._filled is None:
-            X = self._flattened()
-            self._filled = np.where(np.isnan(X), self.memory.centre, X)
+            self._filled = np.where(np.isnan(self.data.X), self.memory.centre, self.data.X)
         return self._filled
 
-    def _flattened(self) -> Floats:
-        return flatten_rare(self.data.X, self.least_behind)
-
-    def _shown(self) -> Floats:
-        return self.data.X if self.masked else self._flattened()
+    @property
+    def _behind_columns(self) -> int:
+        """How many patients stand behind sums of the columns: unmasked, the fewest who stand out in one."""
+        return len(self.data) if self.masked else fewest_different(self.data.X)
 
     def _behind(self, weights: Floats) -> int:
         return len(self.data) if self.masked else int(effective_number(weights) + 1e-6)

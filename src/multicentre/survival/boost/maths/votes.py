@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from multicentre.federation.ties import first_least
+
 Floats = NDArray[np.float64]
 SMALLEST_ERROR = 1e-10
 FIRST_VOTE = 1e-3
@@ -83,7 +85,7 @@ class Verdict:
 
 
 def decide(losses: Floats, scales: Floats, total: float, rule: Rule, *, is_first: bool) -> Verdict:
-    """Return a round's hypothesis: the one of the smallest summed loss, the first of several.
+    """Return a round's hypothesis: the one of the smallest summed loss, the first of those tied.
 
     Parameters
     ----------
@@ -108,7 +110,7 @@ def decide(losses: Floats, scales: Floats, total: float, rule: Rule, *, is_first
     usable = np.isfinite(losses)
     if not usable.any() or not total > 0:
         return Verdict(-1, float("nan"), 0.0, NO_HYPOTHESIS)
-    index = int(np.argmin(np.where(usable, losses, np.inf)))
+    index = int(first_least(losses, size=total * np.abs(scales)))
     scale = float(scales[index])
     error = float(losses[index]) / (scale * total) if scale > 0 else 0.0
     if rule.equal:

@@ -53,15 +53,15 @@ def even_edges(counts: Floats) -> Floats:
     return np.array(rows)
 
 
-def area_under_curve(low: Floats, high: Floats) -> tuple[float, float]:
-    """Return the area under the curve, ties within a bin counted half, and by how much it may be off at most.
+def area_under_curve(counts: Floats) -> tuple[float, float]:
+    """Return the area under the curve, ties within a bin counted half, and by how much that may be off at most.
 
-    Where each record's own bin is known that is half of ``sum n0 n1 / (N0 N1)`` over bins.
+    That is half of ``sum n0 n1 / (N0 N1)`` over bins.
 
     Parameters
     ----------
-    low, high : arrays of shape (2, b)
-        Records without and with the class by bin: each in the lowest and in the highest bin in which it can lie.
+    counts : array of shape (2, b)
+        Records without and with the class by bin.
 
     Raises
     ------
@@ -70,22 +70,33 @@ def area_under_curve(low: Floats, high: Floats) -> tuple[float, float]:
 
     Examples
     --------
-    >>> counts = np.array([[1.0, 1.0, 0.0], [0.0, 1.0, 1.0]])
-    >>> area_under_curve(counts, counts)
+    >>> area_under_curve(np.array([[1.0, 1.0, 0.0], [0.0, 1.0, 1.0]]))
     (0.875, 0.125)
     """
-    n_without, n_with = low.sum(axis=1)
-    pairs = float(n_without * n_with)
+    without, having = counts
+    pairs = float(without.sum() * having.sum())
     if not pairs:
         raise DataError(
-            "the scored records have, or show, one class only",
+            "the scored records have one class only",
             where="scoring",
-            mend="Take fewer folds, balance them by the outcome, or make the federation with secure_sum=True.",
+            mend="Take fewer folds, or balance them by the outcome.",
         )
-    least = _pairs_above(low[1], high[0]) / pairs
-    most = 1.0 - _pairs_above(low[0], high[1]) / pairs
-    middle = float(np.mean([_pairs_above(one[1], one[0]) + one[0] @ one[1] / 2 for one in (low, high)])) / pairs
-    return middle, max(most - middle, middle - least)
+    tied = float(without @ having) / 2
+    above = float(having @ (np.cumsum(without) - without))
+    return (above + tied) / pairs, tied / pairs
+
+
+def places_among(scores: Floats, others: Floats) -> Floats:
+    """Return the share of others below each score, ties counted half, shape (n,); their mean is the area.
+
+    Examples
+    --------
+    >>> places_among(np.array([1.0, 2.0]), np.array([0.0, 2.0])).tolist()
+    [0.5, 0.75]
+    """
+    ordered = np.sort(others)
+    sides = [np.searchsorted(ordered, scores, side=side) for side in ("left", "right")]
+    return np.asarray((sides[0] + sides[1]) / (2 * max(len(others), 1)), dtype=np.float64)
 
 
 def average_precision(counts: Floats) -> float:
@@ -105,11 +116,6 @@ def average_precision(counts: Floats) -> float:
     n_found = max(float(found[-1]), 1.0)
     gained = np.diff(found, prepend=0.0) / n_found
     return float(gained @ (found / np.maximum(found + without, 1.0)))
-
-
-def _pairs_above(upper: Floats, lower: Floats) -> float:
-    """Count pairs of one of `upper` in a higher bin than one of `lower`."""
-    return float(upper @ (np.cumsum(lower) - lower))
 
 
 def from_confusion(name: str, table: Floats) -> float:

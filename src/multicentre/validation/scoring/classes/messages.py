@@ -26,7 +26,9 @@ class Edges(Message):
 class Right(Release):
     """Records whose class is named, and the others."""
 
-    counts: Integers = array("records whose class is named, and the others", (2,), dtype="i8", bound=RECORDS)
+    counts: Integers = array(
+        "records whose class is named, and the others", (2,), dtype="i8", bound=RECORDS, counts=True
+    )
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class Losses(Release):
 class Confusion(Release):
     """Records by true and by named class."""
 
-    counts: Integers = array("records by true and by named class", ("k", "k"), dtype="i8", bound=RECORDS)
+    counts: Integers = array("records by true and by named class", ("k", "k"), dtype="i8", bound=RECORDS, counts=True)
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,6 @@ class Located(Release):
 
 @dataclass(frozen=True)
 class Ranked(Release):
-    """Records without and with each class, by bin of its log odds: the lowest and the highest that can be theirs."""
+    """Records without and with each class, by bin of its log odds."""
 
-    low: Integers = array("records by lowest bin", ("r", 2, "b"), dtype="i8", bound=RECORDS)
-    high: Integers = array("records by highest bin", ("r", 2, "b"), dtype="i8", bound=RECORDS)
+    counts: Integers = array("records without and with the class by bin", ("r", 2, "b"), dtype="i8", bound=RECORDS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from multicentre.federation.messages import Message, Nothing
 from multicentre.validation.scoring.classes import maths
 from multicentre.validation.scoring.classes import messages as sent
 from multicentre.validation.scoring.classes.site import ClassPart
-from multicentre.validation.scoring.judging import ask_own, begin_judging, total, unfixed
+from multicentre.validation.scoring.judging import SiteScores, ask_own, judge, total, unfixed
 from multicentre.validation.scoring.scores import Scores
 
 RANKS = ("roc_auc", "roc_auc_ovr", "average_precision")
@@ -43,7 +44,10 @@ class ClassScores:
     def __call__(self, model: Any, federation: Federation, names: Sequence[str], *, by_site: bool) -> Scores:
         """Score a fitted model by counts and sums over sites."""
         told = self.message(model)
-        opened = begin_judging(federation, self.part, told, type(told).__name__)
+        score = partial(self._score, names=names, by_site=by_site)
+        return judge(federation, self.part, told, type(told).__name__, score)
+
+    def _score(self, opened: Federation, names: Sequence[str], *, by_site: bool) -> Scores:
         values: dict[str, float] = {}
         facts: dict[str, float] = {}
         n_records = np.nan
@@ -64,9 +68,9 @@ class ClassScores:
             found = [_score_ranks(name, ranked) for name in names if name in RANKS]
             values |= {name: value for name, value, _ in found}
             facts |= {f"bound_{name}": bound for name, _, bound in found if np.isfinite(bound)}
-            n_records = float(ranked.low[0].sum())
-        own = ask_own(opened, self.part, names) if by_site else {}
-        return Scores({name: values[name] for name in names}, n_records, own, facts)
+            n_records = float(ranked.counts[0].sum())
+        own = ask_own(opened, self.part, names) if by_site else SiteScores()
+        return Scores({name: values[name] for name in names}, n_records, own.scores, facts, own.refused)
 
     def _rank(self, opened: Federation) -> sent.Ranked:
         located = total(opened, self.part.locate_scores, Nothing())
@@ -76,10 +80,10 @@ class ClassScores:
 
 def _score_ranks(name: str, ranked: sent.Ranked) -> tuple[str, float, float]:
     """Return a score's name, its value, and by how much it may be off."""
-    if name != "roc_auc_ovr" and len(ranked.low) > 1:
+    if name != "roc_auc_ovr" and len(ranked.counts) > 1:
         raise ConfigurationError(f"{name} is a score of two classes", where="scoring", mend="Use roc_auc_ovr.")
-    low, high = ranked.low.astype(np.float64), ranked.high.astype(np.float64)
-    areas = [maths.area_under_curve(*each) for each in zip(low, high, strict=True)]
+    counts = ranked.counts.astype(np.float64)
+    areas = [maths.area_under_curve(each) for each in counts]
     if name == "average_precision":
-        return name, float(np.mean([maths.average_precision(each[0]) for each in (low, high)])), np.nan
+        return name, float(np.mean([maths.average_precision(each) for each in counts])), np.nan
     return name, float(np.mean([area for area, _ in areas])), float(np.mean([bound for _, bound in areas]))

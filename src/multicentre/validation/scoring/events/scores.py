@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.messages import Nothing
 from multicentre.federation.steps import SitePart
 from multicentre.validation.scoring.events.predictors import factors_of
-from multicentre.validation.scoring.events.site import TERMS, EventPart, score_of
-from multicentre.validation.scoring.judging import ask_own, begin_judging, total, unfixed
+from multicentre.validation.scoring.events.site import DEVIANCE_TERMS, ENTRY_TERMS, EventPart, score_of
+from multicentre.validation.scoring.judging import SiteScores, ask_own, judge, total, unfixed
 from multicentre.validation.scoring.scores import Scores
 
 
@@ -31,13 +32,19 @@ class EventScores:
 
     def __call__(self, model: Any, federation: Federation, names: Sequence[str], *, by_site: bool) -> Scores:
         """Score fitted phenotypes by sums over hidden cells of all sites."""
-        opened = begin_judging(federation, EventPart, factors_of(model), "Factors")
+        score = partial(self._score, names=names, by_site=by_site)
+        return judge(federation, EventPart, factors_of(model), "Factors", score)
+
+    def _score(self, opened: Federation, names: Sequence[str], *, by_site: bool) -> Scores:
         found = total(opened, EventPart.sum_entries, Nothing())
-        sums = {name: unfixed(getattr(found, name)) for name in TERMS}
+        sums = {name: unfixed(getattr(found, name)) for name in ENTRY_TERMS}
+        if "explained_deviance" in names:
+            further = total(opened, EventPart.sum_deviances, Nothing())
+            sums |= {name: unfixed(getattr(further, name)) for name in DEVIANCE_TERMS}
         values = {name: float(score_of(name, sums, found.cells)) for name in names}
-        own = ask_own(opened, EventPart, names) if by_site else {}
+        own = ask_own(opened, EventPart, names) if by_site else SiteScores()
         facts = {"share_unknown": found.unknown / max(found.unknown + found.known, 1)}
-        return Scores(values, float(found.n_patients), own, facts)
+        return Scores(values, float(found.n_patients), own.scores, facts, own.refused)
 
 
 EVENTS = EventScores()

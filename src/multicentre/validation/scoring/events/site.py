@@ -29,8 +29,9 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 N_PARTS = 5
 LEAST_RATE = 1e-10
-MAIN_TERMS = ("counts", "squares", "errors")
-TERMS = (*MAIN_TERMS, "predicted", "logs", "cross")
+ENTRY_TERMS = ("counts", "squares", "errors")
+DEVIANCE_TERMS = ("predicted", "logs", "cross")
+TERMS = (*ENTRY_TERMS, *DEVIANCE_TERMS)
 LARGEST_CELLS = 2.0**50
 
 
@@ -41,14 +42,20 @@ class EntrySums(Release):
     n_patients: int = count("patients", unit="patients", bound=RECORDS)
     cells: int = count("hidden cells, zeros among them", bound=LARGEST_CELLS)
     entries: int = count("hidden cells above zero", bound=RECORDS)
-    unknown: int = count("entries of codes that the model does not know; 0 of few patients", bound=RECORDS)
+    unknown: int = count("entries of codes that the model does not know", bound=RECORDS)
     known: int = count("entries of codes that the model knows", bound=RECORDS)
     counts: int = count("sum of the counts o, times 2^24", bound=LARGEST_FIXED)
-    squares: int = count("sum of o^2, likewise", bound=LARGEST_FIXED)
-    errors: int = count("sum over all hidden cells of (o - x)^2, likewise", bound=LARGEST_FIXED)
-    predicted: int = count("sum over all hidden cells of x, likewise", bound=LARGEST_FIXED)
-    logs: int = count("sum of o log o, likewise", bound=LARGEST_FIXED)
-    cross: int = count("sum of o log x, likewise", bound=LARGEST_FIXED)
+    squares: int = count("sum of o^2, times 2^24", bound=LARGEST_FIXED)
+    errors: int = count("sum over all hidden cells of (o - x)^2, times 2^24", bound=LARGEST_FIXED)
+
+
+@dataclass(frozen=True)
+class DevianceSums(Release):
+    """Further sums over hidden cells, for the deviance alone: its logarithms rest on counts above one."""
+
+    predicted: int = count("sum over all hidden cells of the predictions x, times 2^24", bound=LARGEST_FIXED)
+    logs: int = count("sum of o log o over the counts o, times 2^24", bound=LARGEST_FIXED)
+    cross: int = count("sum of o log x, times 2^24", bound=LARGEST_FIXED)
 
 
 class EventPart(JudgingPart):
@@ -63,15 +70,19 @@ class EventPart(JudgingPart):
     @step(releases=EntrySums, when="at the end", summed=True)
     def sum_entries(self, ask: Nothing) -> EntrySums:
         """Predict every patient's hidden cells from the others, and sum the errors."""
-        sums, behind = self._sums(TERMS)
-        tells_unknown = self.masked or self._with_unknown >= self.least_behind
-        n_unknown = self.data.nnz - self.aligned.nnz if tells_unknown else 0
-        facts = (self.n_records, self.n_cells, self.n_entries, n_unknown, self.aligned.nnz)
-        return EntrySums(*facts, **sums, patients=behind)
+        sums, behind = self._sums(ENTRY_TERMS)
+        facts = (self.n_records, self.n_cells, self.n_entries, self.data.nnz - self.aligned.nnz, self.aligned.nnz)
+        return EntrySums(*facts, **sums, patients=min(behind, self.behind(np.array([self._with_unknown]))))
+
+    @step(releases=DevianceSums, when="at the end", summed=True)
+    def sum_deviances(self, ask: Nothing) -> DevianceSums:
+        """Sum what the deviance needs besides."""
+        sums, behind = self._sums(DEVIANCE_TERMS)
+        return DevianceSums(**sums, patients=behind)
 
     def own_score(self, name: str) -> tuple[float, int]:
         """Return a score of the site's own records, and how many patients stand behind it."""
-        sums, behind = self._sums(TERMS if name == "explained_deviance" else MAIN_TERMS)
+        sums, behind = self._sums(TERMS if name == "explained_deviance" else ENTRY_TERMS)
         return score_of(name, {term: unfixed(total) for term, total in sums.items()}, self.n_cells), behind
 
     @cached_property
@@ -147,16 +158,10 @@ class EventPart(JudgingPart):
         }
 
     def _sums(self, names: Sequence[str]) -> tuple[dict[str, int], int]:
-        """Return sums, and the fewest patients behind one or with a hidden entry; under a mask all.
-
-        In clear, a sum that the deviance alone needs is told as unknown where too few stand behind it: few patients
-        have codes more than once, on which its logarithms rest.
-        """
+        """Return sums, and the fewest patients behind one or with a hidden entry; under a mask, all of them."""
         found = {name: self.summed(self.terms[name]) for name in names}
-        least = 0 if self.masked else self.least_behind
-        told = [name for name, (_, behind) in found.items() if name in MAIN_TERMS or behind >= least]
-        sums = {name: total if name in told else int(LARGEST_FIXED) for name, (total, _) in found.items()}
-        return sums, self.n_records if self.masked else min(self._with_hidden, *(found[name][1] for name in told))
+        fewest = min(self._with_hidden, *(behind for _, behind in found.values()))
+        return {name: total for name, (total, _) in found.items()}, self.n_records if self.masked else fewest
 
     @property
     def _with_hidden(self) -> int:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.messages import Message, Nothing
-from multicentre.validation.scoring.judging import ask_own, begin_judging, total, unfixed
+from multicentre.validation.scoring.judging import SiteScores, ask_own, judge, total, unfixed
 from multicentre.validation.scoring.numbers import messages as sent
 from multicentre.validation.scoring.numbers.site import NumberPart
 from multicentre.validation.scoring.scores import Scores
@@ -38,7 +39,10 @@ class NumberScores:
     def __call__(self, model: Any, federation: Federation, names: Sequence[str], *, by_site: bool) -> Scores:
         """Score a fitted model by sums of errors over sites."""
         told = self.message(model)
-        opened = begin_judging(federation, self.part, told, type(told).__name__)
+        score = partial(self._score, names=names, by_site=by_site)
+        return judge(federation, self.part, told, type(told).__name__, score)
+
+    def _score(self, opened: Federation, names: Sequence[str], *, by_site: bool) -> Scores:
         order = total(opened, self.part.tell_order, Nothing())
         exponent = round(order.exponent / order.sites) if order.sites else 0
         sums = total(opened, self.part.sum_numbers, sent.InUnits(exponent))
@@ -52,5 +56,6 @@ class NumberScores:
             "neg_root_mean_squared_error": -float(np.sqrt(squared)),
             "neg_mean_absolute_error": -unfixed(errors.absolute) / n * unit,
         }
-        own = ask_own(opened, self.part, names) if by_site else {}
-        return Scores({name: float(values[name]) for name in names}, float(n), own)
+        own = ask_own(opened, self.part, names) if by_site else SiteScores()
+        shown = {name: float(values[name]) for name in names}
+        return Scores(shown, float(n), own.scores, refused=own.refused)

@@ -54,7 +54,7 @@ class NumberPart(JudgingPart):
         errors = self.errors(ask.centre * unit, unit) / unit
         terms = (np.abs(errors), errors**2, (self.truth / unit - ask.centre) ** 2)
         totals, behind = zip(*(self.summed(each) for each in terms), strict=True)
-        return sent.Errors(*totals, patients=min(behind))
+        return sent.Errors(*totals, patients=min(*behind, self.apart))
 
     def own_score(self, name: str) -> tuple[float, int]:
         """Return a score of the site's own records, and how many patients stand behind it."""
@@ -62,8 +62,9 @@ class NumberPart(JudgingPart):
         errors = self.errors(centre, unit) / unit
         if name == "neg_mean_absolute_error":
             mean, behind = self.own_mean(np.abs(errors))
-            return -mean * unit, behind
+            return -mean * unit, min(behind, self.apart)
         mean, behind = self.own_mean(errors**2)
+        behind = min(behind, self.apart)
         if name != "r2":
             return -(mean * unit**2 if name == "neg_mean_squared_error" else float(np.sqrt(mean)) * unit), behind
         spread, apart = self.own_mean(np.square((self.truth - centre) / unit))
@@ -80,6 +81,11 @@ class NumberPart(JudgingPart):
         spread = float(self.truth.std())
         limits = (-LARGEST_EXPONENT, LARGEST_EXPONENT)
         return round(float(np.clip(np.log2(spread), *limits))) if spread > 0 else None
+
+    @property
+    def apart(self) -> int:
+        """How many records the model tells apart from the rest."""
+        return self.told_apart(self.predicted(self.predict_numbers) / self.own_unit)
 
     @property
     def own_unit(self) -> float:

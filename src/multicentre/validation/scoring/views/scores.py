@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.messages import Nothing
 from multicentre.federation.steps import SitePart
-from multicentre.validation.scoring.judging import ask_own, begin_judging, total, unfixed
+from multicentre.validation.scoring.judging import SiteScores, ask_own, judge, total, unfixed
 from multicentre.validation.scoring.scores import Scores
 from multicentre.validation.scoring.views.predictors import RowModel, row_encoder, row_law
 from multicentre.validation.scoring.views.site import RowPart
@@ -41,7 +42,10 @@ class RowScores:
     def __call__(self, model: Any, federation: Federation, names: Sequence[str], *, by_site: bool) -> Scores:
         """Score a fitted model by sums over records of all sites."""
         told = self.message(model)
-        opened = begin_judging(federation, RowPart, told, type(told).__name__)
+        score = partial(self._score, told=told, names=names, by_site=by_site)
+        return judge(federation, RowPart, told, type(told).__name__, score)
+
+    def _score(self, opened: Federation, told: RowModel, names: Sequence[str], *, by_site: bool) -> Scores:
         values: dict[str, float] = {}
         n_records = np.nan
         if MAE in names:
@@ -57,8 +61,8 @@ class RowScores:
             values |= {f"{LOG}/{view}": float(part) for view, part in zip(told.views, densities[1:], strict=True)}
         if len(told.views) == 1:
             values = {name: values[name] for name in names}
-        own = ask_own(opened, RowPart, tuple(values)) if by_site else {}
-        return Scores(values, n_records, own)
+        own = ask_own(opened, RowPart, tuple(values)) if by_site else SiteScores()
+        return Scores(values, n_records, own.scores, refused=own.refused)
 
 
 LAWS = RowScores(row_law, (MAE, LOG), (MAE, LOG))

@@ -15,10 +15,11 @@ from multicentre.multiview.ppca.maths.invariant import answer_round
 from multicentre.multiview.ppca.maths.model import LatentLaw, Layout, Parameters
 from multicentre.multiview.ppca.maths.moments import reduce_rows
 from multicentre.multiview.ppca.maths.predict import row_log_likelihood, sample
-from ppca_predict_simulation import LAYOUT, fit_entries, fit_relevant, fit_shared, hide, simulate
-from ppca_simulation import largest_angle
+from support.ppca_predict_simulation import LAYOUT, fit_entries, fit_relevant, fit_shared, hide, simulate
+from support.ppca_simulation import largest_angle
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shift", ["mild", "paper"])
 @pytest.mark.parametrize("seed", range(3))
 def test_exactly_five_of_ten_axes_survive(shift, seed):
@@ -31,6 +32,7 @@ def test_exactly_five_of_ten_axes_survive(shift, seed):
     assert largest_angle(fitted.loadings[:, :5], plain.loadings) < 0.5
 
 
+@pytest.mark.slow
 def test_missing_entries_do_not_wake_an_axis():
     data = simulate(1)
     rows = hide(data.rows, 0.2, np.random.default_rng(0))

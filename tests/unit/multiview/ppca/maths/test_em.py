@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 from scipy.stats import invgamma, multivariate_normal, norm
@@ -10,7 +10,8 @@ from multicentre.multiview.ppca.maths.em import fit_local, random_start
 from multicentre.multiview.ppca.maths.model import Layout, Parameters
 from multicentre.multiview.ppca.maths.moments import reduce_rows
 from multicentre.multiview.ppca.maths.prior import Prior
-from ppca_simulation import LAYOUT, covariance_of, random_parameters, simulate
+from support.examples import examples
+from support.ppca_simulation import LAYOUT, covariance_of, random_parameters, simulate
 
 SMALL = Layout(("a", "b"), (4, 3))
 
@@ -35,7 +36,7 @@ def start(seed, q=2, layout=SMALL):
     return random_start(layout, q, np.ones(layout.n_views), np.random.default_rng(seed))
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(
     seed=st.integers(0, 2**31),
     accelerate=st.booleans(),
@@ -67,6 +68,7 @@ def log_posterior(rows, parameters, prior, layout):
     return value
 
 
+@pytest.mark.slow
 def test_objective_is_the_log_posterior_density_and_its_maximum_is_reached():
     rng = np.random.default_rng(5)
     prior = draw_prior(rng, SMALL, 2)

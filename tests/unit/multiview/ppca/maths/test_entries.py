@@ -14,8 +14,8 @@ from multicentre.multiview.ppca.maths.model import LatentLaw, Parameters
 from multicentre.multiview.ppca.maths.moments import reduce_rows
 from multicentre.multiview.ppca.maths.predict import reconstruct, row_log_likelihood
 from multicentre.multiview.ppca.maths.prior import Prior
-from ppca_predict_simulation import LAYOUT, add_up, fit_entries, fit_shared, hide, random_start, simulate
-from ppca_simulation import largest_angle
+from support.ppca_predict_simulation import LAYOUT, add_up, fit_entries, fit_shared, hide, random_start, simulate
+from support.ppca_simulation import largest_angle
 
 FIELDS = ("cross", "squares", "latent_first", "latent_second", "n_rows", "log_likelihood")
 
@@ -92,6 +92,7 @@ def test_nearly_all_of_the_hidden_spread_comes_back():
     assert scaled[hidden].mean() < 0.15 * by_mean[hidden].mean()
 
 
+@pytest.mark.slow
 def test_sites_with_different_case_mix_and_missing_entries_find_the_pooled_subspace(data):
     rows = hide(data.rows, 0.2, np.random.default_rng(5))
     order = np.argsort(data.group, kind="stable")

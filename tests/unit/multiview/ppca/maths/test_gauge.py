@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from multicentre.multiview.ppca.maths.axes import change_axes
@@ -14,7 +14,8 @@ from multicentre.multiview.ppca.maths.gauge import (
 )
 from multicentre.multiview.ppca.maths.model import LatentLaw, Layout, Parameters
 from multicentre.multiview.ppca.maths.predict import posterior_latent, row_log_likelihood, sample
-from ppca_predict_simulation import LAYOUT, fit_entries, hide, simulate
+from support.examples import examples
+from support.ppca_predict_simulation import LAYOUT, fit_entries, hide, simulate
 
 TWO_VIEWS = Layout(("mri", "pet"), (5, 4))
 
@@ -33,7 +34,7 @@ def cosines(one, other):
     return (one / np.linalg.norm(one, axis=0)).T @ (other / np.linalg.norm(other, axis=0))
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(st.integers(0, 10**6))
 def test_canonical_axes_do_not_depend_on_the_rotation_they_were_found_in(seed):
     parameters = draw(seed)

@@ -7,7 +7,7 @@ from multicentre.multiview.ppca.maths.entries import maximise_entries, sum_entri
 from multicentre.multiview.ppca.maths.harmonise import harmonise
 from multicentre.multiview.ppca.maths.model import LatentLaw, Parameters
 from multicentre.multiview.ppca.maths.prior import Prior
-from ppca_predict_simulation import LAYOUT, fit_shared, simulate
+from support.ppca_predict_simulation import LAYOUT, fit_shared, simulate
 
 
 @pytest.fixture
@@ -79,6 +79,7 @@ def distance(rows, data):
     return np.sqrt(np.mean((centred / data.rows.std(axis=0)) ** 2))
 
 
+@pytest.mark.slow
 def test_the_centre_goes_and_the_patients_stay():
     data = simulate(0)
     site = np.arange(400) % 4
@@ -89,6 +90,7 @@ def test_the_centre_goes_and_the_patients_stay():
     assert distance(clean, data) < 0.6 * distance(rows, data)
 
 
+@pytest.mark.slow
 def test_case_mix_survives_only_when_each_centre_has_its_latent_law():
     data = simulate(2)
     site = np.where(data.group, np.arange(400) % 2, 2 + np.arange(400) % 2)

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from multicentre.multiview.ppca.maths.em import fit_local
@@ -9,7 +9,8 @@ from multicentre.multiview.ppca.maths.invariant import answer_round, site_log_li
 from multicentre.multiview.ppca.maths.model import LatentLaw, Layout
 from multicentre.multiview.ppca.maths.moments import reduce_rows
 from multicentre.multiview.ppca.maths.prior import Prior
-from ppca_simulation import (
+from support.examples import examples
+from support.ppca_simulation import (
     LAYOUT,
     fit_hierarchical,
     fit_invariant,
@@ -39,7 +40,7 @@ def draw_rows(rng, centre, n, lacking):
     return rows
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(
     seed=st.integers(0, 2**31),
     lacking=st.sampled_from(["none", "some", "all"]),

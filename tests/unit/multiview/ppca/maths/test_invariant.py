@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from multicentre.federation.errors import DataError
@@ -25,7 +25,8 @@ from multicentre.multiview.ppca.maths.start import (
     start_from_products,
     sum_first_moments,
 )
-from ppca_simulation import (
+from support.examples import examples
+from support.ppca_simulation import (
     LAYOUT,
     change_gauge,
     covariance_of,
@@ -94,7 +95,7 @@ def test_a_view_that_the_site_lacks_is_zeros():
     assert not sums.squares[5:].any()
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(seed=st.integers(0, 2**31), repetitions=st.integers(1, 6), noise=st.sampled_from(["isotropic", "diagonal"]))
 def test_log_likelihood_never_falls(seed, repetitions, noise):
     rng = np.random.default_rng(seed)

@@ -1,12 +1,13 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from multicentre.federation.errors import DataError
 from multicentre.multiview.ppca.maths.model import Layout
 from multicentre.multiview.ppca.maths.moments import RowMoments, ScatterMoments, reduce_chunks, reduce_rows
-from ppca_simulation import LAYOUT
+from support.examples import examples
+from support.ppca_simulation import LAYOUT
 
 DIRECTIONS = np.random.default_rng(9).normal(size=(33, 4))
 
@@ -29,7 +30,7 @@ def test_carrier_follows_the_number_of_rows(n, carrier):
     assert_same(only.moments, ScatterMoments(n, rows.mean(axis=0), centred.T @ centred))
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=8), st.integers(0, 2**31))
 def test_blocks_give_what_all_rows_give(sizes, seed):
     rows = np.random.default_rng(seed).normal(size=(sum(sizes), 33)) + 3

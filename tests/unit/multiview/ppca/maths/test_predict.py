@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from multicentre.federation.errors import ConfigurationError
@@ -16,7 +16,8 @@ from multicentre.multiview.ppca.maths.predict import (
     row_log_likelihood,
     sample,
 )
-from ppca_predict_simulation import LAYOUT, fit_entries, simulate
+from support.examples import examples
+from support.ppca_predict_simulation import LAYOUT, fit_entries, simulate
 
 
 def draw_problem(seed, n=30, d=7, q=2, share=0.4):
@@ -28,7 +29,7 @@ def draw_problem(seed, n=30, d=7, q=2, share=0.4):
     return np.where(rng.random((n, d)) < share, np.nan, X), parameters, law
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(st.integers(0, 10**6), st.sampled_from([0.0, 0.1, 0.5]))
 def test_a_row_is_read_the_same_alone_as_among_others(seed, share):
     X, parameters, law = draw_problem(seed, share=share)

@@ -2,7 +2,7 @@ from dataclasses import fields, replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.linalg import orthogonal_procrustes
 from scipy.stats import invgamma
@@ -18,7 +18,8 @@ from multicentre.multiview.ppca.maths.prior import (
     maximise_prior,
     site_contribution,
 )
-from ppca_simulation import LAYOUT, random_parameters, reduce_sites, start_shared
+from support.examples import examples
+from support.ppca_simulation import LAYOUT, random_parameters, reduce_sites, start_shared
 
 SMALL = Layout(("a", "b"), (4, 3))
 
@@ -41,6 +42,7 @@ def draw(n_sites, seed=0):
     return [random_parameters(rng, SMALL, 2) for _ in range(n_sites)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("shape", "scale"), [(2.5, 1.0), (30.0, 7.0), (0.6, 0.1)])
 def test_inverse_gamma_is_recovered(shape, scale):
     draws = invgamma(shape, scale=scale).rvs(200_000, random_state=1)
@@ -52,7 +54,7 @@ def test_inverse_gamma_is_recovered(shape, scale):
     assert (a[0], b[0]) == pytest.approx((reference, reference_scale), rel=1e-3)
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(st.lists(st.floats(1e-8, 1e8), min_size=1, max_size=6))
 def test_inverse_gamma_is_finite_whatever_the_variances(values):
     s = np.array(values)
@@ -207,6 +209,7 @@ def alternate(sites, n_rounds, *, posterior_variance, ddof=0):
     return prior
 
 
+@pytest.mark.slow
 def test_posterior_variances_keep_the_prior_from_collapsing():
     sites = simulate_sites(0.1, 0.2, np.random.default_rng(1))
     honest = alternate(sites, 8, posterior_variance=True, ddof=1)

@@ -11,7 +11,7 @@ from multicentre.multiview.ppca.maths.selection import (
     count_parameters,
     waic_parts,
 )
-from ppca_predict_simulation import LAYOUT, fit_entries, hide, simulate
+from support.ppca_predict_simulation import LAYOUT, fit_entries, hide, simulate
 
 
 class WithoutMove(GibbsSampler):
@@ -43,6 +43,7 @@ def summarise(kind, rows, layout, start, n_draws, seed):
     return np.array(draws)[n_draws // 10 :]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("missing", [False, True])
 def test_the_moves_of_the_latent_space_leave_the_posterior_alone(small, missing):
     layout, truth, rows = small
@@ -95,6 +96,7 @@ def waic_of_three_sites(rows, n_components):
     return total.waic
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_waic_and_bic_find_the_five_dimensions_of_the_simulated_data(seed):
     rows = simulate(seed).rows
@@ -107,6 +109,7 @@ def test_waic_and_bic_find_the_five_dimensions_of_the_simulated_data(seed):
     assert min(by_bic, key=by_bic.get) == 5
 
 
+@pytest.mark.slow
 def test_missing_views_and_entries_do_not_mislead_waic():
     rows = hide(simulate(2).rows, 0.1, np.random.default_rng(0))
     rows[::4, LAYOUT.columns("second")] = np.nan

@@ -85,7 +85,7 @@ def _random(codes: Mapping[str, tuple[str, ...]], rank: int, seed: int) -> Pheno
 
 def _measure(model: PhenotypeFactors, drawn: SimulatedEvents, seed: int) -> Row:
     with fits.federated(drawn.by_site()) as federation:
-        outcome = PhenotypeOutcome(model, min_patients=0, holdout=fits.HELD_OUT, random_state=seed).fit(federation)
+        outcome = PhenotypeOutcome(model, holdout=fits.HELD_OUT, random_state=seed).fit(federation)
     match = factor_match_score(drawn.truth.factors, model.factors)
     n_matched = max(int((match.partners >= 0).sum()), 1)
     alone = sorted(drawn.truth.exclusive)

@@ -1,0 +1,263 @@
+"""Categories as columns of zeros and ones, one per level, named ``name=level``.
+
+The levels of a category are declared, the same at all sites and in one order. A level without a column is a reference:
+its patients have 0 in the columns of all other levels. A patient whose level is missing has NaN in all of them.
+
+The declaration is kept as the names ``name=level`` of all levels (:func:`level_names`), next to the names of the
+columns: together they say how a table becomes numbers, and how a model reads another table.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.data.cells import Fault, count_entries, is_categorical
+from multicentre.federation.errors import ConfigurationError, DataError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Floats = NDArray[np.float64]
+Categories = Mapping[str, Sequence[object]]
+Levels = Mapping[str, tuple[str, ...]]
+MARK = "="
+
+
+def level_name(level: object) -> str:
+    """Return a level as text; 1, 1.0 and "1" are one level, "01" is another.
+
+    Examples
+    --------
+    >>> level_name(1.0), level_name(np.int64(1)), level_name("01")
+    ('1', '1', '01')
+    """
+    return str(int(level)) if isinstance(level, float | np.floating) and float(level).is_integer() else str(level)
+
+
+def declare_levels(
+    frame: pd.DataFrame, chosen: Iterable[str], categories: Categories | Sequence[str] | None
+) -> dict[str, tuple[str, ...]]:
+    """Return the levels of all categories, as text.
+
+    Parameters
+    ----------
+    frame : pandas frame
+    chosen : sequence of str
+        Columns of features. Pandas categoricals among them need no declaration: their own levels hold.
+    categories : mapping of str to sequence, or sequence of str, optional
+        Levels by column, or columns whose levels are those of the table.
+
+    Raises
+    ------
+    DataError
+        A declaration is not one, or a level is given twice.
+
+    Warns
+    -----
+    UserWarning
+        Levels are those of the table, which other sites may not share.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> frame = pd.DataFrame({"stage": [1, 2, None], "sex": pd.Categorical(["f", "f", None], ["f", "m"])})
+    >>> declare_levels(frame, ["stage", "sex"], {"stage": [1, 2, 3]})
+    {'stage': ('1', '2', '3'), 'sex': ('f', 'm')}
+    """
+    declared = categories if isinstance(categories, Mapping) else _levels_of_table(frame, categories)
+    inferred = {name: _own_levels(frame[name]) for name in chosen if is_categorical(frame[name])}
+    levels = {**declared, **{name: own for name, own in inferred.items() if name not in declared}}
+    return {str(name): _checked_levels(str(name), given) for name, given in levels.items()}
+
+
+def check_references(categories: Categories, references: Mapping[str, Any], where: str = "references") -> None:
+    """Check that every reference is a level of a category.
+
+    Raises
+    ------
+    ConfigurationError
+        There is no such category, or it has no such level.
+
+    Examples
+    --------
+    >>> check_references({"stage": ["I", "II"]}, {"stage": "I"})
+    """
+    for name, reference in references.items():
+        if name not in categories:
+            raise ConfigurationError(
+                f"references must be of categories; {name!r} is none",
+                where=where,
+                mend=f"Declare its levels in `categories`; known are {', '.join(map(str, categories)) or 'none'}.",
+            )
+        known = [level_name(level) for level in categories[name]]
+        if level_name(reference) not in known:
+            raise ConfigurationError(
+                f"the reference must be a level of {name!r}; got {level_name(reference)!r}",
+                where=f"{where}.{name}",
+                mend=f"Name one of {', '.join(known)}.",
+            )
+
+
+def read_levels(column: pd.Series, levels: Sequence[str]) -> Floats | Fault:
+    """Return a column of zeros and ones for each level, shape (n, levels), NaN throughout where the level is missing.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> read_levels(pd.Series(["f", None], name="sex"), ["f", "m"]).tolist()
+    [[1.0, 0.0], [nan, nan]]
+    >>> read_levels(pd.Series(["f", "x"], name="sex"), ["f", "m"]).what
+    "1 of 2 entries of 'sex' is a level that was not declared (row 2)"
+    """
+    codes, found = column.factorize()
+    place_of = {level: place for place, level in enumerate(levels)}
+    # The code of a missing entry is -1, so its place stands last.
+    unknown, missing = len(levels), len(levels) + 1
+    places = np.array([*(place_of.get(level_name(level), unknown) for level in found), missing])[codes]
+    rows = np.flatnonzero(places == unknown)
+    if len(rows):
+        one, many = "a level that was not declared", "levels that were not declared"
+        what = count_entries(rows, len(codes), column.name, one, many)
+        return Fault(what, "Agree on the levels between all sites, and declare all of them.")
+    values: Floats = (places[:, None] == np.arange(len(levels))).astype(np.float64)
+    values[places == missing] = np.nan
+    return values
+
+
+def level_names(levels: Levels) -> tuple[str, ...]:
+    """Return the names ``name=level`` of all levels, in order.
+
+    Examples
+    --------
+    >>> level_names({"sex": ("f", "m")})
+    ('sex=f', 'sex=m')
+    """
+    return tuple(f"{name}{MARK}{level}" for name, own in levels.items() for level in own)
+
+
+def families(names: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Return names ``name=level`` by category; what :func:`level_names` returned, or columns that look like them.
+
+    Examples
+    --------
+    >>> families(["sex=f", "sex=m", "age"])
+    {'sex': ('sex=f', 'sex=m')}
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    for name in names:
+        category, mark, _ = name.partition(MARK)
+        if mark:
+            found[category] = (*found.get(category, ()), name)
+    return found
+
+
+def levels_left(names: Sequence[str], columns: Sequence[str]) -> tuple[str, ...]:
+    """Return the declared levels of those categories that still have a column.
+
+    Examples
+    --------
+    >>> levels_left(("sex=f", "sex=m", "stage=I", "stage=II"), ("age", "stage=II"))
+    ('stage=I', 'stage=II')
+    """
+    known = set(columns)
+    return tuple(name for family in families(names).values() if known & set(family) for name in family)
+
+
+def have_other_levels(levels: tuple[str, ...], others: tuple[str, ...]) -> bool:
+    """Return whether two tables declare different levels; columns that are given as numbers declare none.
+
+    Examples
+    --------
+    >>> have_other_levels(("sex=f", "sex=m"), ()), have_other_levels(("sex=f", "sex=m"), ("sex=m", "sex=f"))
+    (False, True)
+    """
+    return bool(levels) and bool(others) and levels != others
+
+
+def read_level(X: Floats, columns: Sequence[str], names: Sequence[str], level: str) -> Floats | None:
+    """Return 1 for the patients of a level, 0 for others, NaN where it is missing; None if the columns do not say.
+
+    Parameters
+    ----------
+    X : array of shape (n, d)
+    columns : sequence of str
+        Names of its columns.
+    names : sequence of str
+        Declared levels, of :func:`level_names`.
+    level : str
+        ``name=level``: a column, or the one level of its category that has no column.
+
+    Examples
+    --------
+    >>> X = np.array([[0.0], [1.0], [np.nan]])
+    >>> read_level(X, ["stage=II"], ["stage=I", "stage=II"], "stage=I").tolist()
+    [1.0, 0.0, nan]
+    """
+    places = {name: place for place, name in enumerate(columns)}
+    if level in places:
+        return np.asarray(X[:, places[level]])
+    family = families(names).get(level.partition(MARK)[0], ())
+    others = [places[name] for name in family if name in places]
+    if level not in family or len(others) != len(family) - 1:
+        return None
+    return np.asarray(1.0 - X[:, others].sum(axis=1))
+
+
+def _levels_of_table(frame: pd.DataFrame, names: Sequence[str] | None) -> dict[str, Sequence[object]]:
+    if isinstance(names, str):
+        raise DataError(
+            "categories must be a mapping of columns to levels or a list of columns; got a text",
+            where="categories",
+            mend=f"Write {{{names!r}: [...]}} with its levels.",
+        )
+    names = list(names or ())
+    undeclared = [name for name in names if not is_categorical(frame[name])]
+    if undeclared:
+        warnings.warn(
+            f"{', '.join(map(str, undeclared))}: the levels are those of this table. All sites must have the same, so "
+            "name them: categories={column: [levels]}.",
+            UserWarning,
+            stacklevel=5,
+        )
+    return {name: _own_levels(frame[name]) for name in names}
+
+
+def _own_levels(column: pd.Series) -> list[Any]:
+    """Return the levels that a categorical declares, or else those that occur, sorted."""
+    if is_categorical(column):
+        return list(column.cat.categories)
+    occurring = list(column.dropna().unique())
+    try:
+        return sorted(occurring)
+    except TypeError:
+        return sorted(occurring, key=level_name)
+
+
+def _checked_levels(name: str, levels: Sequence[object]) -> tuple[str, ...]:
+    if isinstance(levels, str) or MARK in name:
+        raise DataError(
+            "levels must be a list, and their category's name without '='",
+            where=f"categories, {name!r}",
+            mend='Write {"sex": ["f", "m"]}, say.',
+        )
+    import pandas as pd
+
+    if pd.Series(list(levels), dtype=object).isna().any():
+        raise DataError(
+            "a missing entry must not be a level",
+            where=f"categories, {name!r}",
+            mend="Leave it out: a missing level is missing in all columns of the category.",
+        )
+    texts = tuple(level_name(level) for level in levels)
+    if not texts or len(set(texts)) < len(texts):
+        raise DataError(
+            f"there must be one level or more, all different; got {len(texts)}, {len(set(texts))} of them different",
+            where=f"categories, {name!r}",
+            mend="Name each level once.",
+        )
+    return texts

@@ -1,0 +1,76 @@
+"""Check of a sum over sites against the smallest number of patients that the sites' policies let it rest on.
+
+The coordinator's process checks its own output, after it has read the sum and before a method sees it. This keeps small
+numbers out of results, reports and files. It is no protection against whoever controls that process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from multicentre.federation.errors import DisclosureRefused
+from multicentre.federation.messages import place
+from multicentre.federation.steps import Release
+
+Behind = Mapping[tuple[str, str], int]
+_MEND = (
+    "Join groups, bins or columns, or bring more sites in. The minimum is min_patients_in_total, the largest among the "
+    "policies of the sites."
+)
+
+
+def is_held(kind: type[Release]) -> bool:
+    """Tell whether totals of a release are held against the minimum; values about single patients never are."""
+    return kind.tells_of_patients() and not kind.individual
+
+
+def check_behind(kind: type[Release], behind: Behind, least: int) -> None:
+    """Raise DisclosureRefused if few patients of all sites stand behind a value of a sum.
+
+    Parameters
+    ----------
+    kind : type
+        The release.
+    behind : mapping of (str, str) to int
+        Number of patients behind each value, by field and name; 0 where no site has any.
+    least : int
+        Smallest number that passes.
+
+    Examples
+    --------
+    >>> from multicentre.federation.steps import Acknowledgement
+    >>> check_behind(Acknowledgement, {("total", ""): 5}, 5)
+    >>> check_behind(Acknowledgement, {("total", ""): 4}, 5)
+    Traceback (most recent call last):
+        ...
+    multicentre.federation.errors.DisclosureRefused: Acknowledgement.total: the total must rest on at least 5 ...
+    """
+    few = [place(kind, *key) for key, patients in behind.items() if 0 < patients < least]
+    if few:
+        raise DisclosureRefused(
+            f"the total must rest on at least {least} patients of all sites; it rests on fewer",
+            where=", ".join(few),
+            mend=_MEND,
+        )
+
+
+def check_cells(total: Release, least: int) -> None:
+    """Raise DisclosureRefused if a table of patients has cells above 0 and below the minimum.
+
+    Fields declared with ``counts=True`` are such tables. See :func:`check_behind` for `least`.
+    """
+    small = {
+        place(type(total), name, key): int(np.count_nonzero((value > 0) & (value < least)))
+        for name, key, declaration, value in total.items()
+        if declaration.counts
+    }
+    few = {where: n_cells for where, n_cells in small.items() if n_cells}
+    if few:
+        raise DisclosureRefused(
+            f"each cell of the total must be 0 or at least {least} patients; "
+            f"smaller cells: {', '.join(map(str, few.values()))}",
+            where=", ".join(few),
+            mend=_MEND,
+        )

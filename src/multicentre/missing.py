@@ -1,0 +1,340 @@
+"""Missing values of tabular data: counted over all sites, and handled in the same way at each.
+
+A fit over columns of numbers begins with one call. Each site counts its missing entries and its incomplete records, and
+from then on works on its records as the estimator's parameter ``missing`` says:
+
+- ``"complete"``: records with a missing entry are left out;
+- ``"indicator"``: a column ``missing_name`` of zeros and ones is added for each column with missing entries at any
+  site, and the entries are filled with the mean of all sites;
+- ``"mean"``: missing entries are filled with the mean of all sites;
+- ``"native"``: the method works on missing entries as they are.
+
+Only the totals over sites reach the coordinator.
+"""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.data.tabular import Tabular, flag_missing, indicators_of, sources_of
+from multicentre.federation.coordinator import Federation
+from multicentre.federation.errors import ConfigurationError, DataError
+from multicentre.federation.messages import Message, Nothing, array, count, text, texts
+from multicentre.federation.steps import Acknowledgement, Release, SitePart, step
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Missing = Literal["complete", "indicator", "mean", "native"]
+GAP_STEPS = frozenset({"count_gaps", "handle_gaps", "add_indicators", "report_gaps"})
+_MOST_NAMED = 5
+
+
+@dataclass(frozen=True)
+class Handling(Message):
+    """How missing entries are handled, and in which columns they count."""
+
+    missing: str = text("complete, indicator, mean or native")
+    columns: tuple[str, ...] = texts("columns in which a missing entry counts, categories without their levels")
+
+
+@dataclass(frozen=True)
+class Indicators(Message):
+    """Columns with missing entries at any site."""
+
+    columns: tuple[str, ...] = texts("names of columns, of categories without their levels")
+
+
+@dataclass(frozen=True)
+class Gaps(Release):
+    """Missing entries and incomplete records."""
+
+    n_records: int = count("records")
+    n_incomplete: int = count("records with a missing entry")
+    entries: NDArray[np.int64] = array(
+        "missing entries of every column", ("d",), dtype="i8", bound=2.0**40, counts=True
+    )
+
+
+@dataclass(frozen=True)
+class MissingValues:
+    """Missing values of a fit, over all sites.
+
+    Parameters
+    ----------
+    missing : {"complete", "indicator", "mean", "native"}
+        How they were handled.
+    columns : tuple of str
+        Columns of the fit; categories without their levels.
+    entries : tuple of int
+        Missing entries of every column.
+    n_records : int
+        Records of all sites, before any were left out.
+    n_incomplete : int
+        Records with a missing entry.
+
+    Examples
+    --------
+    >>> found = MissingValues("complete", ("age", "stage"), (3, 0), 120, 3)
+    >>> found.line
+    '3 of 120 records left out: missing age (3).'
+    >>> found.to_frame()
+      column  missing  share
+    0    age        3  0.025
+    1  stage        0  0.000
+    """
+
+    missing: Missing
+    columns: tuple[str, ...]
+    entries: tuple[int, ...]
+    n_records: int
+    n_incomplete: int
+
+    @property
+    def line(self) -> str:
+        """One sentence: how many records were left out, or how many entries were filled."""
+        if not self.n_incomplete:
+            return "No missing values."
+        found = self._named()
+        if self.missing == "complete":
+            return f"{self.n_incomplete} of {self.n_records} records left out: missing {found}."
+        verb = {"mean": "filled with the mean", "indicator": "marked, and filled with the mean", "native": "kept"}
+        return f"{self.n_incomplete} of {self.n_records} records are incomplete: {found}; {verb[self.missing]}."
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return a row per column: its name, missing entries, and their share of all records."""
+        import pandas as pd
+
+        shares = [n / max(self.n_records, 1) for n in self.entries]
+        return pd.DataFrame({"column": list(self.columns), "missing": list(self.entries), "share": shares})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as plain values."""
+        return {**asdict(self), "columns": list(self.columns), "entries": list(self.entries)}
+
+    @classmethod
+    def from_dict(cls, facts: Mapping[str, Any]) -> Self:
+        """Return what :meth:`to_dict` wrote."""
+        return cls(**{**facts, "columns": tuple(facts["columns"]), "entries": tuple(facts["entries"])})
+
+    @property
+    def incomplete_columns(self) -> tuple[str, ...]:
+        """Names of the columns with missing entries."""
+        return tuple(name for name, n in zip(self.columns, self.entries, strict=True) if n)
+
+    @property
+    def indicators(self) -> tuple[str, ...]:
+        """Names of the columns that were added."""
+        return indicators_of(self.incomplete_columns) if self.missing == "indicator" else ()
+
+    def _named(self) -> str:
+        found = [item for item in zip(self.columns, self.entries, strict=True) if item[1]]
+        named = sorted(found, key=lambda item: -item[1])
+        rest = f" and {len(named) - _MOST_NAMED} more columns" if len(named) > _MOST_NAMED else ""
+        return ", ".join(f"{name} ({n})" for name, n in named[:_MOST_NAMED]) + rest
+
+
+class TabularPart(SitePart):
+    """Base of the site parts that work on columns of numbers, some of whose entries may be missing.
+
+    Attributes
+    ----------
+    data : Tabular
+        The records that the method works on: after :meth:`count_gaps`, as the fit handles missing entries.
+    """
+
+    data: Any
+    handles: ClassVar[tuple[Missing, ...]] = get_args(Missing)
+    _everyone: Tabular | None = None
+    _handling: Handling | None = None
+
+    @step(releases=Gaps, when="once", summed=True)
+    def count_gaps(self, ask: Handling) -> Gaps:
+        """Count missing entries and incomplete records; from then on handle them as the fit does."""
+        self._settle(ask)
+        return self._gaps(len(self.data))
+
+    @step(releases=Acknowledgement, when="once")
+    def handle_gaps(self, ask: Handling) -> Acknowledgement:
+        """Handle missing entries as the fit does that is resumed; nothing leaves."""
+        self._settle(ask)
+        return Acknowledgement()
+
+    @step(releases=Acknowledgement, when="once")
+    def add_indicators(self, ask: Indicators) -> Acknowledgement:
+        """Add a column of zeros and ones for each column with missing entries at any site; nothing leaves."""
+        if self._handling is None or self._handling.missing != "indicator":
+            raise ConfigurationError("indicators were not asked for", where="add_indicators", mend="Begin a new fit.")
+        self.data = self._all.with_indicators(ask.columns)
+        return Acknowledgement()
+
+    @step(releases=Gaps)
+    def report_gaps(self, ask: Nothing) -> Gaps:
+        """Count this site's own missing entries; refused where a count is of fewer patients than the policy's."""
+        return self._gaps(len(self._all))
+
+    def _settle(self, ask: Handling) -> None:
+        if ask.missing not in self.handles:
+            raise ConfigurationError(
+                f"missing must be one of {', '.join(self.handles)}; got {ask.missing!r}.", where="missing"
+            )
+        if self._handling not in (None, ask):
+            raise ConfigurationError("missing entries were handled otherwise", where="missing", mend="Begin a new fit.")
+        if self._handling is not None:
+            return
+        self._handling, self._everyone = ask, self.data
+        if ask.missing == "complete":
+            self._leave_out_incomplete()
+        # States that are kept between rounds are of these records alone: a restored one must find the same handling.
+        label = f"missing={ask.missing}:{sha256(repr(ask.columns).encode()).hexdigest()[:16]}"
+        self.within = f"{self.within}/{label}" if self.within else label
+
+    def _leave_out_incomplete(self) -> None:
+        complete = np.flatnonzero(~self._flags().any(axis=1))
+        if len(complete) == len(self._all):
+            return
+        if not len(complete):
+            is_empty = np.asarray(self._flags().all(axis=0)).tolist()
+            empty = [name for name, all_missing in zip(self._columns, is_empty, strict=True) if all_missing]
+            raise DataError(
+                "no record is complete" + (f"; empty here: {', '.join(empty[:_MOST_NAMED])}" if empty else ""),
+                where=self.site,
+                mend='Leave out the column or the site, or fit with missing="mean" or missing="indicator".',
+            )
+        self.data, self.used = self._all.take(complete), complete
+
+    def _gaps(self, n_records_used: int) -> Gaps:
+        flags = self._flags()
+        entries, incomplete = flags.sum(axis=0, dtype=np.int64), int(flags.any(axis=1).sum())
+        total = len(self._all)
+        cells = np.array([incomplete, total - incomplete, *entries, *(total - entries)])
+        behind = n_records_used if self.masked else int(cells[cells > 0].min())
+        return Gaps(total, incomplete, entries, patients=behind)
+
+    @property
+    def _all(self) -> Tabular:
+        if self._everyone is None:
+            raise ConfigurationError("missing entries were not handled", where=self.method, mend="Begin the fit again.")
+        return self._everyone
+
+    @property
+    def _columns(self) -> tuple[str, ...]:
+        return () if self._handling is None else self._handling.columns
+
+    def _flags(self) -> NDArray[np.bool_]:
+        """Return where entries of the columns that count are missing, shape (n, d)."""
+        return flag_missing(self._all.X, self._all.columns, self._all.levels, self._columns)
+
+
+class HandlesMissing:
+    """Base of the estimators of tabular data: what a fit did with missing values.
+
+    Attributes
+    ----------
+    missing_ : pandas frame
+        A row per column of the fit: its name, its missing entries over all sites, and their share of all records.
+    missing_line_ : str
+        One sentence: how many records were left out, or how many are incomplete and what was done with them.
+    """
+
+    missing_values_: MissingValues
+
+    @property
+    def missing_(self) -> pd.DataFrame:
+        """Missing entries of every column, over all sites."""
+        return self.missing_values_.to_frame()
+
+    @property
+    def missing_line_(self) -> str:
+        """What was done with incomplete records, in one sentence."""
+        return self.missing_values_.line
+
+    def missing_by_site(self) -> pd.DataFrame:
+        """Ask every site for its own missing values.
+
+        A site answers only if none of its counts is of fewer patients than its policy's minimum.
+
+        Returns
+        -------
+        pandas frame
+            A row per site: records, incomplete ones, and missing entries of every column; NaN where the site refuses,
+            with its reason in ``attrs["refused"]`` of the frame.
+        """
+        import pandas as pd
+
+        federation: Federation = self.federation  # type: ignore[attr-defined]
+        part = typing.cast("type[TabularPart]", federation.part)
+        answers = federation.ask(part.report_gaps, Nothing(), willing=True)
+        rows = {site: _row_of(answers.get(site), self.missing_values_.columns) for site in federation.sites}
+        frame = pd.DataFrame.from_dict(rows, orient="index")
+        frame.attrs["refused"] = answers.refused
+        return frame
+
+
+def _row_of(answer: Gaps | None, columns: Sequence[str]) -> dict[str, float]:
+    names = ["records", "incomplete", *columns]
+    if answer is None:
+        return dict.fromkeys(names, float("nan"))
+    return dict(zip(names, [answer.n_records, answer.n_incomplete, *answer.entries.tolist()], strict=True))
+
+
+def handle_missing(
+    federation: Federation,
+    part: type[TabularPart],
+    columns: Sequence[str],
+    levels: Sequence[str],
+    missing: Missing,
+    *,
+    marked: Sequence[str] | None = None,
+) -> MissingValues:
+    """Count missing values over all sites, and make every site handle them in the same way.
+
+    Parameters
+    ----------
+    federation : Federation
+        Handle of the fit. A resumed run takes the counts from its checkpoint; the sites handle missing values again.
+    part : type
+        The method's site part.
+    columns : sequence of str
+        Columns in which a missing entry counts, the same at all sites. Without any, nothing is asked.
+    levels : sequence of str
+        Declared levels of the categories, ``name=level``.
+    missing : {"complete", "indicator", "mean", "native"}
+    marked : sequence of str, optional
+        Columns that get an indicator, whatever is missing here: those of the fit whose model is evaluated.
+
+    Raises
+    ------
+    ConfigurationError
+        `missing` is not one of those that the method knows.
+    DataError
+        A site has no complete record.
+    """
+    if missing not in part.handles:
+        raise ConfigurationError(
+            f"missing must be one of {', '.join(map(repr, part.handles))}; got {missing!r}", where="missing"
+        )
+    if not columns:
+        return MissingValues(missing, (), (), 0, 0)
+    sources = tuple(dict.fromkeys(sources_of(columns, levels)))
+    handling, is_new = Handling(missing, sources), False
+
+    def make() -> Gaps:
+        nonlocal is_new
+        is_new = True
+        return federation.sum(part.count_gaps, handling)
+
+    found = federation.once("gaps", Gaps, make)
+    if not is_new:
+        federation.ask(part.handle_gaps, handling)
+    counted = MissingValues(missing, sources, tuple(found.entries.tolist()), found.n_records, found.n_incomplete)
+    if missing == "indicator":
+        federation.ask(part.add_indicators, Indicators(counted.incomplete_columns if marked is None else tuple(marked)))
+    return counted

@@ -1,0 +1,193 @@
+"""Persons behind a site's records.
+
+A minimum number of patients and a privacy budget are about persons. A site that knows which of its records belong to
+one person counts persons; the records of any other site are counted as records, and cards and ledgers say so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.federation.errors import ConfigurationError
+from multicentre.federation.steps import SitePart
+from multicentre.privacy.normalisation import normalise_identifier
+
+Counted = Literal["patients", "records"]
+Rows = NDArray[np.int64]
+_NOBODY = -1
+HOW_TO_NAME = (
+    "Give each record the patient it belongs to (id_column or identifiers), or state one_row_per_patient = true where "
+    "every record is of another patient."
+)
+
+ONE_RECORD = (
+    "Give the site one record per patient (the latest, or the mean). A record without an identifier may be anybody's."
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Crowd:
+    """Persons behind some of a site's records.
+
+    Parameters
+    ----------
+    covered : array of int, shape (n_persons,), optional
+        The most records that one person, two persons and so on can have; None where no person has two.
+    """
+
+    covered: Rows | None = None
+
+    def fewest(self, n_records: int) -> int:
+        """Return the fewest persons to whom `n_records` of the records can belong.
+
+        Examples
+        --------
+        >>> crowd = Crowd(np.array([3, 5, 6]))
+        >>> [crowd.fewest(n) for n in (0, 3, 4, 6)]
+        [0, 1, 2, 3]
+        """
+        if self.covered is None or n_records <= 0:
+            return n_records
+        return min(int(np.searchsorted(self.covered, n_records)) + 1, len(self.covered))
+
+
+class People:
+    """Persons to whom a site's records belong.
+
+    Parameters
+    ----------
+    names : iterable of str or None, optional
+        The person of each record, None where that is missing: such a record may belong to anybody. Without names nobody
+        knows whose the records are, unless `one_each`.
+    one_each : bool, default False
+        Every record belongs to another patient.
+
+    Raises
+    ------
+    ConfigurationError
+        `one_each` is stated, and a name repeats.
+
+    Examples
+    --------
+    >>> people = People(["a", "b", "a", "a"])
+    >>> people.most_records, people.among().fewest(3), people.among().fewest(4)
+    (3, 1, 2)
+    """
+
+    def __init__(self, names: Iterable[str | None] | None = None, *, one_each: bool = False) -> None:
+        numbers: dict[str, int] = {}
+        self._owner: Rows | None = None
+        if names is not None:
+            owner = [_NOBODY if name is None else numbers.setdefault(name, len(numbers)) for name in names]
+            self._owner = np.array(owner, dtype=np.int64)
+        self._names = tuple(numbers)
+        self._one_each = one_each
+        if one_each and self._owner is not None and np.any(np.bincount(self._owner + 1)[1:] > 1):
+            raise ConfigurationError(
+                "one_row_per_patient must be false where an identifier repeats; got true",
+                where="one_row_per_patient",
+                mend="Leave it out, or name the patients by id_column, which goes before identifiers.",
+            )
+
+    @property
+    def counted(self) -> Counted:
+        """What can be counted: patients, or only records."""
+        return "records" if self._owner is None and not self._one_each else "patients"
+
+    @property
+    def names_all(self) -> bool:
+        """Whether the person of every record has a name."""
+        return self._owner is not None and bool(np.all(self._owner != _NOBODY))
+
+    @cached_property
+    def most_records(self) -> int:
+        """The most records that one person can have, as far as anybody knows."""
+        return 1 if self._everyone.covered is None else int(self._everyone.covered[0])
+
+    @cached_property
+    def _everyone(self) -> Crowd:
+        return Crowd() if self._owner is None or self._one_each else _crowd_of(self._owner)
+
+    def are_hidden_by(self, part: type[SitePart]) -> bool:
+        """Whether noise on what a part releases hides each person, and not just one record of several."""
+        return self.most_records == 1 or (part.clips_persons and self.names_all)
+
+    def among(self, rows: Rows | None = None) -> Crowd:
+        """Return the persons behind the records at `rows`; behind all without it."""
+        if rows is None or self._owner is None or self._everyone.covered is None:
+            return self._everyone
+        return _crowd_of(self._owner[rows])
+
+    def owners(self, rows: Rows | None = None) -> Rows | None:
+        """Return a number for the person of each record, from 0; None where nobody has two or someone has no name."""
+        if self._owner is None or self.most_records == 1 or not self.names_all:
+            return None
+        owner = self._owner if rows is None else self._owner[rows]
+        return np.unique(owner, return_inverse=True)[1].astype(np.int64)
+
+    def tokens(self, rows: Rows | None = None) -> tuple[list[str], Rows]:
+        """Return each record's person and its place among that person's records; nothing where a person has no name."""
+        if self._owner is None or not self.names_all:
+            return [], np.zeros(0, dtype=np.int64)
+        chosen = np.arange(len(self._owner)) if rows is None else rows
+        return [self._names[number] for number in self._owner[chosen]], self._places[chosen]
+
+    @cached_property
+    def _places(self) -> Rows:
+        """Place of each record among its person's, counted from 0 in the order of the data."""
+        assert self._owner is not None
+        order = np.argsort(self._owner, kind="stable")
+        sizes = np.bincount(self._owner)
+        places = np.empty(len(order), dtype=np.int64)
+        places[order] = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        return places
+
+
+def _crowd_of(owner: Rows) -> Crowd:
+    """Return the persons behind records; one without a name counts as the person's who has most."""
+    sizes = np.bincount(owner + 1, minlength=1)
+    n_unnamed, sizes = int(sizes[0]), sizes[1:]
+    sizes = np.sort(sizes[sizes > 0])[::-1]
+    if n_unnamed:
+        sizes = sizes if len(sizes) else np.zeros(1, dtype=np.int64)
+        sizes[0] += n_unnamed
+    return Crowd() if not len(sizes) or sizes[0] == 1 else Crowd(np.cumsum(sizes))
+
+
+def people_of(data: Any, site: str = "", *, one_row_per_patient: bool = False) -> People:
+    """Return the persons to whom a site's records belong, as far as its data say.
+
+    The first of these decides: `ids` name the patient of each record; the first of its identifiers does, for at least
+    one record; the kind of data has one row per patient (``one_row_per_patient`` of its class); the study states it.
+
+    Parameters
+    ----------
+    data : data
+        Of the site.
+    site : str, optional
+        Its name, for the error.
+    one_row_per_patient : bool, default False
+        Whether the study states that every record is of another patient.
+
+    Raises
+    ------
+    ConfigurationError
+        The study states it, and an identifier repeats.
+    """
+    ids, identifier = getattr(data, "ids", None), getattr(data, "identifier", None)
+    if ids is not None:
+        return People(str(one) for one in ids)
+    column = [] if identifier is None else identifier.column(identifier.names[0])
+    if all(one is None for one in column):
+        return People(one_each=one_row_per_patient or bool(getattr(type(data), "one_row_per_patient", False)))
+    spelt = (None if one is None else normalise_identifier(one) or one for one in column)
+    try:
+        return People(spelt, one_each=one_row_per_patient)
+    except ConfigurationError as error:
+        raise error.at(site) from None

@@ -1,0 +1,43 @@
+"""The order in which the sites of a study are listed changes no bit of any fit."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from multicentre.engines.faults import Faults
+from support.method_cases import CASES, EXACT, each_case
+from support.toy_method import Guess, MeanSite, federate
+
+
+def numbers_of(case, sites, secure_sum):
+    with federate(sites, policy=case.policy, secure_sum=secure_sum, faults=Faults()) as federation:
+        return case.numbers(case.make().fit(federation))
+
+
+@pytest.mark.parametrize("secure", [False, True], ids=["clear", "masked"])
+@each_case
+@pytest.mark.filterwarnings("ignore:every site's lists:multicentre.federation.errors.DisclosureWarning")
+@pytest.mark.filterwarnings('ignore:solver="observed" is the published algorithm:UserWarning')
+def test_the_order_of_the_sites_changes_no_bit(name, secure):
+    case = CASES[name]
+    sites = dict(case.sites())
+    listed = numbers_of(case, sites, secure)
+    turned = numbers_of(case, dict(reversed(sites.items())), secure)
+    assert {key: value.tobytes() for key, value in listed.items()} == {
+        key: value.tobytes() for key, value in turned.items()
+    }
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations("abc")), ids="".join)
+def test_sums_and_answers_are_taken_in_the_order_of_the_names(order):
+    # Doubles above 1e16 are 2 apart: where 1 is added to one of them, it is lost or counts twice.
+    rows = {"a": 1e16, "b": -1e16, "c": 1.0}
+    sites = {site: np.full((10, 1), rows[site] / 10) for site in order}
+    with federate(sites, policy=EXACT, secure_sum=False) as federation:
+        assert federation.sites == ("a", "b", "c")
+        session = federation.begin(MeanSite)
+        guess = Guess(np.zeros(1), 7)
+        assert list(session.ask(MeanSite.size, guess, to=order[:2])) == sorted(order[:2])
+        total = session.sum(MeanSite.residuals, guess).total
+    assert 0.5 < total[0] < 2.0

@@ -1,0 +1,98 @@
+"""The site parts of masked sums, message by message: what tests put in the coordinator's place."""
+
+import dataclasses
+
+import numpy as np
+
+from multicentre.federation.engine import Call, Mask
+from multicentre.federation.messages import Nothing
+from multicentre.privacy.secure_sum.identity import Identity
+from multicentre.privacy.secure_sum.keys import MOST_SUMS, MaskingKeys
+from multicentre.privacy.secure_sum.messages import BoxesFor, Confirming, Invitation, Recovering, Unmasking, question_of
+from multicentre.privacy.secure_sum.seal import MaskingSeal
+from multicentre.privacy.secure_sum.summation import _stacked
+from support.mixed_method import MixedSite, mixed
+
+SITES = ("a", "b", "c")
+FIVE = ("a", "b", "c", "d", "e")
+IDENTITIES = {name: Identity.generate() for name in FIVE}
+PUBLIC = {name: identity.public for name, identity in IDENTITIES.items()}
+
+
+def invitation(sites=SITES, threshold=2, n_sums=2, agreement="first", **changes):
+    given = {"study": "study", "session": "0.1", "n_colluding": 0, **changes}
+    return Invitation(**given, agreement=agreement, sites=tuple(sites), threshold=threshold, n_sums=n_sums)
+
+
+def parts_of(names=SITES, **options):
+    return {name: MaskingKeys(name, IDENTITIES[name], PUBLIC, **options) for name in names}
+
+
+def advertised(terms=None, parts=None):
+    terms = terms or invitation()
+    parts = parts or parts_of(terms.sites)
+    return terms, parts, _stacked(terms, {name: parts[name].advertise(terms) for name in terms.sites})
+
+
+def shared(terms=None, parts=None):
+    terms, parts, public = advertised(terms, parts)
+    sent = np.stack([parts[name].share(public).boxes for name in terms.sites])
+    return terms, parts, public, {name: BoxesFor(terms.agreement, sent[:, j]) for j, name in enumerate(terms.sites)}
+
+
+def agreed(terms=None, parts=None):
+    terms, parts, _, boxes = shared(terms, parts)
+    for name, box in boxes.items():
+        parts[name].accept(box)
+    return terms, parts
+
+
+def chained(sites=SITES, agreement="first"):
+    """Return terms and parts of an agreement that needs every site."""
+    terms = invitation(sites, threshold=len(sites), n_sums=MOST_SUMS, agreement=agreement)
+    terms, parts, public = advertised(terms)
+    for part in parts.values():
+        part.agree(public)
+    return terms, parts
+
+
+QUESTION = question_of(Nothing(), None)
+
+
+def asked(number=0, peers=SITES, **changes):
+    call = Call("study", "0.1", 5, MixedSite.answer, Nothing(), peers, Mask("first", number, 2))
+    return dataclasses.replace(call, **changes)
+
+
+def protect(parts, name="a", call=None, answer=None, seal=None):
+    seal = seal or MaskingSeal(IDENTITIES[name], PUBLIC)
+    return seal.protect(call or asked(), answer or mixed(), parts[name])
+
+
+def answered(terms=None, parts=None):
+    """Return the parts after every site has masked every sum."""
+    terms, parts = agreed(terms, parts)
+    for part in parts.values():
+        for number in range(terms.n_sums):
+            part._agreement.masks(number, "answer", QUESTION)
+    return terms, parts
+
+
+def confirm(parts, name, survivors, number=0):
+    return parts[name].confirm(Confirming("first", number, tuple(survivors))).signature
+
+
+def confirmed(terms, parts, survivors, number=0, by=None):
+    """Return the signatures of a list, one row a site."""
+    signatures = np.zeros((len(terms.sites), 64), np.uint8)
+    for name in survivors if by is None else by:
+        signatures[terms.sites.index(name)] = confirm(parts, name, survivors, number)
+    return signatures
+
+
+def unmask(parts, name, signatures, number=0):
+    return parts[name].unmask(Unmasking("first", number, signatures))
+
+
+def recover_own(parts, name, lost, number=0):
+    return parts[name].recover_own(Recovering("first", number, tuple(lost)))

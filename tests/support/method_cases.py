@@ -1,0 +1,436 @@
+"""Methods of the contract suite.
+
+A method joins with one entry in ``CASES``. A name with a comma is a variant of the method before the comma; the tests
+of variants, and of methods that need torch, are marked ``slow``.
+"""
+
+import dataclasses
+import functools
+import importlib.util
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+
+import multicentre as mc
+from multicentre.phenotyping.prediction import PhenotypeFactors, PhenotypeOutcome
+from multicentre.phenotyping.trip import TRIP
+from multicentre.survival.models import CoxModel
+from support.event_sites import simulate_events
+from support.toy_method import FedMean, federate, toy_sites
+
+EXACT = mc.Policy(min_patients=0)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One method on small data.
+
+    Parameters
+    ----------
+    make : callable
+        Returns an unfitted estimator with ``fit(federation)``; small and seeded.
+    sites : callable
+        Returns data by site, at least three sites, each with 10 patients or more.
+    numbers : callable
+        From the fitted estimator to the arrays that must agree between engines.
+    masked_error : float
+        By how much masked sums may change the numbers (absolute).
+    loses_sites : bool
+        The method goes on when a site is lost.
+    policy : Policy, optional
+        The sites' policy. Methods that join what rests on few patients, unless it is masked, give the same numbers in
+        clear under one that asks for no minimum.
+    """
+
+    make: Callable[[], Any]
+    sites: Callable[[], Mapping[str, Any]]
+    numbers: Callable[[Any], Mapping[str, np.ndarray]]
+    masked_error: float = 1e-6
+    loses_sites: bool = True
+    policy: mc.Policy | None = None
+
+
+def two_view_sites() -> dict[str, mc.data.MultiViewData]:
+    """Return three sites that share two latent dimensions behind two views."""
+    rng = np.random.default_rng(0)
+    loadings = rng.normal(size=(7, 2))
+    rows = [rng.normal(size=(30 + i, 2)) @ loadings.T + 0.3 * rng.normal(size=(30 + i, 7)) + i for i in range(3)]
+    return {f"site-{i}": mc.data.MultiViewData({"a": x[:, :3], "b": x[:, 3:]}) for i, x in enumerate(rows)}
+
+
+def real_arrays(fitted: Any) -> dict[str, np.ndarray]:
+    """Return the arrays of real numbers of a fitted model."""
+    arrays, _ = fitted._state()
+    return {name: value for name, value in arrays.items() if value.dtype.kind == "f"}
+
+
+def drawn_phenotypes() -> PhenotypeFactors:
+    """Return the phenotypes that the simulated events were drawn from."""
+    drawn = simulate_events()
+    return PhenotypeFactors(drawn.factors, drawn.tensor.codes, np.linalg.norm(drawn.memberships, axis=0))
+
+
+def timed_sites() -> dict[str, mc.data.SurvivalData]:
+    """Return three sites with times to an event of two causes."""
+    return {
+        f"site-{i}": mc.datasets.simulate_survival(160 + 10 * i, n_columns=3, seed=i, competing=True) for i in range(3)
+    }
+
+
+def judged_cox() -> CoxModel:
+    """Return a model that was fitted to nobody here."""
+    times = np.linspace(5.0, 60.0, 12)
+    return CoxModel(times, np.array([0.8, -0.4, 0.27]), np.zeros(3), (times / 30) ** 1.3)
+
+
+def scores_of(fit: Any) -> dict[str, np.ndarray]:
+    """Return the scores of an evaluation."""
+    benefits = {f"net benefit by {time:g}": found for time, found in fit.net_benefit_.items()}
+    observed = {f"observed by {time:g}": found.observed for time, found in fit.calibration_.items()}
+    shares = np.array([fit.concordance_, fit.concordance_error_, fit.ibs_, fit.ibs_error_, fit.mean_auc_])
+    curves = {"brier": fit.brier_, "reference": fit.brier_reference_, "spread": fit.d_calibration_.counts}
+    return {"shares": shares, **curves, **observed, **benefits}
+
+
+def boosted_sites() -> dict[str, mc.data.SurvivalData]:
+    """Return three sites with whole days up to an event."""
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(270, 3))
+    time = np.ceil(20 * rng.exponential(np.exp(-X[:, 0] - np.abs(X[:, 1]))))
+    end = np.ceil(rng.uniform(5, 60, 270))
+    data = mc.data.SurvivalData(X, np.minimum(time, end), time <= end, unit="days")
+    return {f"site-{i}": data.take(np.arange(i, 270, 3)) for i in range(3)}
+
+
+def labelled_sites() -> dict[str, mc.data.TableData]:
+    """Return three sites with patients of three classes."""
+    rng = np.random.default_rng(6)
+    X = np.round(rng.normal(size=(240, 3)), 1)
+    y = (X[:, 0] + rng.normal(size=240) > 0).astype(int) + (X[:, 1] > 0.5)
+    data = mc.data.TableData(X, y, classes=["a", "b", "c"])
+    return {f"site-{i}": data.take(np.arange(i, 240, 3)) for i in range(3)}
+
+
+def boosted_numbers(fit: Any) -> dict[str, np.ndarray]:
+    """Return votes and curves of a boosted fit."""
+    return {"votes": fit.votes_, "curves": curves_of(fit)}
+
+
+def grouped_sites() -> dict[str, mc.data.MultiViewData]:
+    """Return three sites with two views of patients of three groups; some patients lack the second."""
+    rng = np.random.default_rng(8)
+    group = np.arange(120) % 3
+    first = 4 * np.eye(3, 4)[group] + rng.normal(size=(120, 4))
+    second = 4 * np.eye(3)[group] + rng.normal(size=(120, 3))
+    second[::7] = np.nan
+    data = mc.data.MultiViewData({"a": first, "b": second})
+    return {f"site-{i}": data.take(np.arange(i, 120, 3)) for i in range(3)}
+
+
+def one_view_sites() -> dict[str, mc.data.MultiViewData]:
+    """Return four sites with a view each of the same patients."""
+    rng = np.random.default_rng(11)
+    group, ids = np.repeat([0, 1, 2], 12), np.array([f"p{i:02d}" for i in range(36)])
+    sites = {}
+    for i, d in enumerate((4, 6, 9, 5)):
+        rows, order = rng.normal(size=(3, d))[group] + 0.4 * rng.normal(size=(36, d)), rng.permutation(36)
+        sites[f"site-{i}"] = mc.data.MultiViewData({f"view-{i}": rows[order]}, ids=ids[order])
+    return sites
+
+
+def factorised_numbers(fit: Any) -> dict[str, np.ndarray]:
+    """Return embedding, clusters and weights of a factorisation."""
+    weights = np.array(list(fit.view_weights_.values()))
+    return {"embedding": fit.embedding_, "labels": fit.labels_.astype(float), "weights": weights}
+
+
+TABLES_OF_PAIRS = dataclasses.replace(EXACT, relations="dense")
+
+
+def vertical_sites() -> dict[str, mc.data.MultiViewData]:
+    """Return three sites with a view each of the same patients, who are of three groups, in orders of their own."""
+    rng = np.random.default_rng(8)
+    group = np.repeat(np.arange(3), 14)
+    names = np.array([f"p{number}" for number in range(42)])
+    sites = {}
+    for site in ("lab", "radiology", "ward"):
+        rows, own = rng.permutation(42), rng.normal(size=(3, 6))
+        view = own[group] + 0.7 * rng.normal(size=(42, 6))
+        sites[site] = mc.data.MultiViewData({"view": view[rows]}, ids=names[rows])
+    return sites
+
+
+def clustered_numbers(fit: Any) -> dict[str, np.ndarray]:
+    """Return the affinity and the clusters of a fit."""
+    return {"affinity": fit.affinity_.toarray(), "labels": fit.labels_.astype(float)}
+
+
+class TriedStratifier:
+    """The choice of a covariate as a fit."""
+
+    def fit(self, federation: Any) -> Any:
+        """Choose among the columns."""
+        self.found = mc.validation.suggest_stratifier(federation, n_splits=3, n_rounds=3)
+        return self
+
+
+def stratifier_numbers(fit: Any) -> dict[str, np.ndarray]:
+    """Return information and predicted bias of every covariate."""
+    found = sorted(fit.found.candidates, key=lambda one: one.name)
+    return {
+        "information": np.array([one.information for one in found]),
+        "bias": np.array([[one.predicted_bias, one.lower, one.upper] for one in found]),
+    }
+
+
+def voted_numbers(fit: Any) -> dict[str, np.ndarray]:
+    """Return votes and shares of a boosted classifier."""
+    return {"votes": fit.votes_, "shares": fit.predict_proba(np.eye(3))}
+
+
+def curves_of(fit: Any) -> np.ndarray:
+    """Return a fit's survival curves of three patients."""
+    return fit.predict_survival_function(np.eye(3), return_array=True)
+
+
+@functools.cache
+def fitted_survival() -> list[Any]:
+    """Return fits of several methods, made once."""
+    survival = mc.survival
+    with federate(timed_sites(), policy=EXACT) as federation:
+        return [
+            made.fit(federation)
+            for made in (
+                survival.FedHazardBoost(n_trees=1, n_times=6),
+                survival.FedHazardBoost(n_trees=10, n_times=6),
+                survival.FedCox(n_times=12),
+            )
+        ]
+
+
+def cox_numbers(fit: Any) -> dict[str, np.ndarray]:
+    """Return what a Cox fit found."""
+    return {"coefficients": fit.coefficients_, "errors": fit.standard_errors_, "baseline": fit.model_.baseline}
+
+
+def split_numbers(outcome: Literal["class", "number"]) -> dict[str, mc.data.TableData]:
+    """Return three sites with a class or a number to predict, and gaps."""
+    rng = np.random.default_rng(7)
+    X = np.round(rng.normal(size=(240, 3)), 1)
+    X[rng.random(X.shape) < 0.1] = np.nan
+    mean = np.nan_to_num(X[:, 0]) - np.nan_to_num(X[:, 1])
+    y = 50 + 9 * mean if outcome == "number" else (mean + rng.normal(size=240) > 0).astype(int)
+    data = mc.data.TableData(X, y, outcome=outcome)
+    return {f"site-{i}": data.take(np.arange(i, 240, 3)) for i in range(3)}
+
+
+CASES = {
+    "toy-mean": Case(FedMean, toy_sites, lambda fit: {"mean": fit.mean_}),
+    "fed-mv-ppca": Case(lambda: mc.multiview.FedMvPPCA(2, tol=1e-3), two_view_sites, real_arrays),
+    "fed-mv-ppca, paper": Case(
+        lambda: mc.multiview.FedMvPPCA(2, method="paper", max_rounds=3, n_local_iterations=3),
+        two_view_sites,
+        lambda fit: {**fit.loadings_, "mean": np.concatenate(list(fit.mean_.values()))},
+    ),
+    "fed-mv-ppca, hierarchical": Case(
+        lambda: mc.multiview.FedMvPPCA(2, method="hierarchical", tol=1e-2, n_local_iterations=3),
+        two_view_sites,
+        lambda fit: {"mean": np.concatenate(list(fit.mean_.values())), **fit.noise_variance_},
+        masked_error=5e-3,
+    ),
+    "dpfact": Case(
+        lambda: mc.phenotyping.DPFact(3, tol=0.01), lambda: simulate_events().sites(3), real_arrays, policy=EXACT
+    ),
+    "dpfact, poisson": Case(
+        lambda: mc.phenotyping.DPFact(3, solver="poisson", tol=0.03),
+        lambda: simulate_events().sites(3),
+        real_arrays,
+        policy=EXACT,
+    ),
+    "dpfact, elastic": Case(
+        lambda: mc.phenotyping.DPFact(3, solver="easgd", sparsity=0.05, tol=0.03, track_errors=True),
+        lambda: simulate_events().sites(3),
+        real_arrays,
+        policy=EXACT,
+    ),
+    "dpfact, observed": Case(
+        lambda: mc.phenotyping.DPFact(3, solver="observed", pull=5.0, learning_rate=1e-3, max_rounds=4),
+        lambda: simulate_events().sites(3),
+        real_arrays,
+        policy=EXACT,
+    ),
+    "dpfact, three code modes": Case(
+        lambda: mc.phenotyping.DPFact(2, init="random", tol=0.05),
+        lambda: simulate_events(sizes=(5, 6, 4), rate=3.0).sites(3),
+        real_arrays,
+        policy=EXACT,
+    ),
+    "trip": Case(
+        lambda: TRIP(3, max_rounds=60, tol=0.02), lambda: simulate_events().sites(3), real_arrays, policy=EXACT
+    ),
+    "phenotype-outcome": Case(
+        lambda: PhenotypeOutcome(drawn_phenotypes(), refit=True),
+        lambda: simulate_events().sites(3),
+        lambda fit: {**real_arrays(fit), "auc": np.array([fit.auc_, *fit.auc_bounds_])},
+        policy=EXACT,
+    ),
+    "fed-msgl": Case(lambda: mc.clustering.FedMSGL(3), vertical_sites, clustered_numbers, policy=TABLES_OF_PAIRS),
+    "fed-msgl, rounds": Case(
+        lambda: mc.clustering.FedMSGL(3, n_rounds=3),
+        vertical_sites,
+        clustered_numbers,
+        masked_error=1e-4,
+        policy=TABLES_OF_PAIRS,
+    ),
+    "fed-msgl, landmarks": Case(
+        lambda: mc.clustering.FedMSGL(3, landmarks=12), vertical_sites, clustered_numbers, policy=TABLES_OF_PAIRS
+    ),
+    "fed-msgl, as published": Case(
+        lambda: mc.clustering.FedMSGL(3, variant="as_published", published={"n_rounds": 2, "n_neighbours": 8}),
+        vertical_sites,
+        clustered_numbers,
+        policy=TABLES_OF_PAIRS,
+    ),
+    "fed-mvl": Case(
+        lambda: mc.clustering.FedMVL(3, max_rounds=5), one_view_sites, factorised_numbers, policy=TABLES_OF_PAIRS
+    ),
+    "fed-mvfcm": Case(lambda: mc.clustering.FedMVFCM(3, n_init=2), grouped_sites, real_arrays, policy=EXACT),
+    "fed-mvfpc": Case(
+        lambda: mc.clustering.FedMVFPC(3, n_init=2, squared=False), grouped_sites, real_arrays, policy=EXACT
+    ),
+    "kaplan-meier": Case(lambda: mc.analytics.KaplanMeier("x2"), timed_sites, real_arrays, policy=EXACT),
+    "aalen-johansen": Case(
+        lambda: mc.analytics.AalenJohansen(),
+        timed_sites,
+        lambda fit: {"incidence": fit.incidence_, "variance": fit.variance_},
+        policy=EXACT,
+    ),
+    "log-rank": Case(
+        lambda: mc.analytics.LogRank("x2"),
+        timed_sites,
+        lambda fit: {"test": np.array([fit.statistic_, fit.p_value_]), "score": fit.score_},
+        policy=EXACT,
+    ),
+    "log-rank, by site": Case(
+        lambda: mc.analytics.LogRank("x2", stratify_by_site=True, weights="wilcoxon"),
+        timed_sites,
+        lambda fit: {"test": np.array([fit.statistic_, fit.p_value_]), "score": fit.score_},
+        policy=EXACT,
+    ),
+    "survival-evaluation": Case(
+        lambda: mc.analytics.SurvivalEvaluation(
+            judged_cox(), horizon=20.0, n_bins=2, n_times=2, at=[10.0], n_groups=2, thresholds=[0.4]
+        ),
+        lambda: {f"site-{i}": mc.datasets.simulate_survival(300 + i, 3, i, censoring=0.5) for i in range(3)},
+        scores_of,
+        policy=EXACT,
+    ),
+    "survival-evaluation, within sites": Case(
+        lambda: mc.analytics.SurvivalEvaluation(
+            judged_cox(), concordance="within_sites", measures=("concordance",), by_site=True
+        ),
+        timed_sites,
+        lambda fit: {"shares": np.array([fit.concordance_, fit.concordance_error_])},
+        policy=EXACT,
+    ),
+    "fed-cox": Case(lambda: mc.survival.FedCox(), timed_sites, cox_numbers, policy=EXACT),
+    "fed-cox, grid": Case(
+        lambda: mc.survival.FedCox("grid", n_times=32, robust=True), timed_sites, cox_numbers, policy=EXACT
+    ),
+    "fed-cox, one round": Case(lambda: mc.survival.FedCox(one_round=True), timed_sites, cox_numbers, policy=EXACT),
+    "fed-hazard-boost": Case(
+        lambda: mc.survival.FedHazardBoost(
+            n_trees=6, n_times=6, n_bins=8, min_child_hessian=2.0, subsample=0.8, validation=0.2
+        ),
+        timed_sites,
+        lambda fit: {**real_arrays(fit), "curves": curves_of(fit)},
+        masked_error=1e-12,
+        policy=EXACT,
+    ),
+    "fed-rsf": Case(
+        lambda: mc.survival.FedRSF(n_trees=8, n_times=6, n_bins=8, min_leaf=10),
+        timed_sites,
+        lambda fit: {**real_arrays(fit), "curves": curves_of(fit)},
+        masked_error=1e-12,
+        policy=EXACT,
+    ),
+    "fed-surv-boost": Case(
+        lambda: mc.survival.FedSurvBoost("tree", n_rounds=2, n_folds=2), boosted_sites, boosted_numbers, policy=EXACT
+    ),
+    "fed-surv-boost, paper": Case(
+        lambda: mc.survival.FedSurvBoost("cox", mode="paper", n_rounds=3),
+        boosted_sites,
+        boosted_numbers,
+        policy=EXACT,
+    ),
+    "fed-surv-boost, pool": Case(
+        lambda: mc.survival.FedSurvBoost(
+            "tree", candidates="pool", loss="brier", patience=2, recalibrate=False, n_rounds=4
+        ),
+        boosted_sites,
+        boosted_numbers,
+        policy=EXACT,
+    ),
+    "ada-boost-f": Case(lambda: mc.survival.AdaBoostF(4), labelled_sites, voted_numbers, policy=EXACT),
+    "dist-boost-f": Case(lambda: mc.survival.DistBoostF(3), labelled_sites, voted_numbers, policy=EXACT),
+    "pre-weak-f": Case(lambda: mc.survival.PreWeakF(4), labelled_sites, voted_numbers, policy=EXACT),
+    "fed-surf": Case(
+        lambda: mc.survival.FedSurF(12, n_local_trees=8, sampling="ibs"),
+        timed_sites,
+        lambda fit: {"curves": curves_of(fit)},
+        policy=EXACT,
+    ),
+    "local-forests": Case(
+        lambda: mc.survival.LocalForests(4), timed_sites, lambda fit: {"curves": curves_of(fit)}, policy=EXACT
+    ),
+    "fed-xgb": Case(
+        lambda: mc.boosting.FedXGBClassifier(2, max_depth=3, max_bin=16),
+        lambda: split_numbers("class"),
+        real_arrays,
+        masked_error=0.0,
+        policy=EXACT,
+    ),
+    "fed-xgb, classes": Case(
+        lambda: mc.boosting.FedXGBClassifier(2, max_depth=2, max_bin=16),
+        labelled_sites,
+        real_arrays,
+        masked_error=0.0,
+        policy=EXACT,
+    ),
+    "fed-xgb, numbers": Case(
+        lambda: mc.boosting.FedXGBRegressor(2, max_depth=3, max_bin=16),
+        lambda: split_numbers("number"),
+        real_arrays,
+        masked_error=0.0,
+        policy=EXACT,
+    ),
+    "suggest-stratifier": Case(TriedStratifier, labelled_sites, stratifier_numbers, policy=EXACT),
+    "fed-stack": Case(
+        lambda: mc.survival.FedStack(fitted_survival()),
+        timed_sites,
+        lambda fit: {"weights": fit.weights_, "brier": fit.brier_},
+        policy=EXACT,
+    ),
+}
+NEED_TORCH = {"fed-deep-surv"}
+if importlib.util.find_spec("torch"):
+    CASES["fed-deep-surv"] = Case(
+        lambda: mc.survival.FedDeepSurv(hidden=(4,), max_rounds=3, n_times=8),
+        timed_sites,
+        lambda fit: {"curves": curves_of(fit), "parameters": fit.model_.parameters},
+        policy=EXACT,
+    )
+
+
+def each_of(names: Iterable[str]) -> pytest.MarkDecorator:
+    """Parametrise a test by the names of cases; variants of a method and methods that need torch are slow."""
+    slow = pytest.mark.slow
+    return pytest.mark.parametrize(
+        "name", [pytest.param(name, marks=slow) if "," in name or name in NEED_TORCH else name for name in names]
+    )
+
+
+each_case = each_of(CASES)

@@ -1,0 +1,72 @@
+"""Three real sites on one machine: a folder each, keys, approvals, and the desk that answers letters."""
+
+from functools import partial
+from pathlib import Path
+
+import multicentre as mc
+from multicentre.deployment.approvals import approve
+from multicentre.deployment.house import SiteHouse, card_of
+from multicentre.deployment.new_site import make_site
+from multicentre.deployment.proposals import recognise
+from multicentre.deployment.roster import Roster
+from multicentre.deployment.site import read_site
+from multicentre.engines.remote.desk import Desk
+from multicentre.studies.study import read_study
+from multicentre.studies.terms import digest_of
+from support.remote_sites import ByHand
+
+NAMES = ("lyon", "oslo", "porto")
+
+
+def approve_at(folder: Path, *what: Path | str) -> None:
+    """Approve things at a site."""
+    site = read_site(folder)
+    for one in what:
+        approve(site.approved, recognise(str(one)), card_of(site))
+
+
+def set_terms(folder: Path, old: str, new: str) -> None:
+    """Change a line of a site's settings."""
+    path = folder / "site.toml"
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+class Hospitals:
+    """Sites that approved one study, and the roster of all of them."""
+
+    def __init__(self, root: Path, study: Path, names=NAMES, *, approved=True):
+        self.root, self.names, self.study_path = root, names, study
+        cards = {name: make_site(name, root / name).card for name in names}
+        self.roster = root / "roster.toml"
+        Roster(tuple(cards.values())).write(self.roster)
+        if approved:
+            for name in names:
+                approve_at(root / name, study, self.roster)
+        self.desks = {}
+
+    def desk(self, name: str) -> Desk:
+        """Return the desk of a site's process; the same until the site is restarted."""
+        if name not in self.desks:
+            site = read_site(self.root / name)
+            site.state.mkdir(exist_ok=True)
+            self.desks[name] = Desk(name, SiteHouse(site), site.state, site.vault_key)
+        return self.desks[name]
+
+    def answer(self, name: str, letter: bytes) -> bytes:
+        """Answer a letter to a site."""
+        return self.desk(name).handle(letter)
+
+    def federation(self, **changed) -> mc.Federation:
+        """Return the sites as the coordinator of their study sees them."""
+        study = read_study(self.study_path)
+        told = {
+            "secure_sum": study.privacy.secure_sum,
+            "study": study.name,
+            "agreed": digest_of(study),
+            "quorum": study.run.quorum,
+            "names": self.names,
+            **changed,
+        }
+        return mc.Federation.over(ByHand({name: partial(self.answer, name) for name in told.pop("names")}), **told)

@@ -1,0 +1,128 @@
+"""Compiled loops next to plain numpy."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.special import expit, gammaln, softmax
+
+from multicentre.boosting.kernels.descent import find_leaves, place_children
+from multicentre.boosting.kernels.gradients import LOGISTIC, POISSON, SOFTPROB, SQUARED, derive, find_losses
+from multicentre.boosting.kernels.histograms import sum_by_bin
+
+UNITS = 2.0**30
+rng = np.random.default_rng(0)
+MARGINS = rng.normal(scale=3.0, size=(200, 1)).astype(np.float32)
+SCORES = rng.normal(scale=3.0, size=(200, 4)).astype(np.float32)
+CLASSES = rng.integers(0, 4, 200)
+
+
+def gradients(objective, margins, y, positive=1.0):
+    return derive(objective, margins, y.astype(np.float32), positive, UNITS, UNITS) / UNITS
+
+
+def test_logistic_gradients_and_weights():
+    y = (CLASSES > 1).astype(float)
+    share, weight = expit(MARGINS[:, 0].astype(float)), 1 + 2 * y
+    expected = np.stack([(share - y) * weight, share * (1 - share) * weight], axis=1)
+    np.testing.assert_allclose(gradients(LOGISTIC, MARGINS, y, 3.0)[0], expected, atol=5e-7)
+
+
+def test_softmax_gradients():
+    share, own = softmax(SCORES.astype(float), axis=1), np.eye(4)[CLASSES]
+    found = gradients(SOFTPROB, SCORES, CLASSES)
+    np.testing.assert_allclose(found[..., 0].T, share - own, atol=5e-7)
+    np.testing.assert_allclose(found[..., 1].T, 2 * share * (1 - share), atol=5e-7)
+
+
+def test_gradients_of_numbers_and_counts():
+    y = CLASSES.astype(float)
+    np.testing.assert_allclose(gradients(SQUARED, MARGINS, y)[0, :, 0], MARGINS[:, 0] - y, atol=1e-6)
+    assert (gradients(SQUARED, MARGINS, y)[0, :, 1] == 1).all()
+    found, mean = gradients(POISSON, MARGINS, y)[0], np.exp(MARGINS[:, 0].astype(float))
+    np.testing.assert_allclose(found[:, 0], mean - y, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(found[:, 1], mean * np.exp(0.7), rtol=1e-5)
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan, 3e38])
+def test_margins_that_a_coordinator_made_absurd_give_whole_numbers(value):
+    margins = np.full((3, 1), value, dtype=np.float32)
+    for objective in (LOGISTIC, SQUARED, POISSON):
+        assert (np.abs(derive(objective, margins, np.ones(3, dtype=np.float32), 1.0, UNITS, UNITS)) <= 2**52).all()
+
+
+def test_losses():
+    y = (CLASSES > 1).astype(np.float32)
+    margins = MARGINS[:, 0].astype(float)
+    expected = {
+        LOGISTIC: -np.log(expit(np.where(y == 1, margins, -margins))).sum(),
+        SQUARED: ((margins - y) ** 2).sum(),
+        POISSON: (gammaln(y + 1) + np.exp(margins) - margins * y).sum(),
+    }
+    for objective, total in expected.items():
+        np.testing.assert_allclose(find_losses(objective, MARGINS, y, UNITS).sum() / UNITS, total, rtol=1e-7)
+    total = -np.log(softmax(SCORES.astype(float), axis=1)[np.arange(200), CLASSES]).sum()
+    found = find_losses(SOFTPROB, SCORES, CLASSES.astype(np.float32), UNITS).sum() / UNITS
+    np.testing.assert_allclose(found, total, rtol=1e-6)
+
+
+def i4(*values):
+    return np.array(values, dtype=np.int32)
+
+
+@pytest.mark.parametrize(
+    ("roots", "column"),
+    [
+        (i4(0), i4(0, -1)),
+        (i4(0), i4(-1, -1)),
+        (i4(0), i4(0, -1, -1, -1, -1)),
+        (i4(1), i4(-1, -1)),
+        (i4(0, 0), i4(-1)),
+        (i4(0, 5), i4(-1)),
+        (i4(0, -1), i4(-1)),
+        (i4(), i4(-1)),
+        (i4(0), i4()),
+        (i4(0), i4(-1, 0, -1)),
+    ],
+)
+def test_nodes_that_are_no_trees(roots, column):
+    assert place_children(roots, column)[1] == -1
+
+
+@given(st.lists(st.lists(st.booleans(), max_size=15), min_size=1, max_size=4))
+def test_trees_that_were_split_in_order_are_read_back(decisions):
+    columns, lefts, roots = [], [], []
+    for splits in decisions:
+        roots.append(len(columns))
+        own, left = [-1], [-1]
+        for node, split in enumerate(splits):
+            if split and node < len(own):
+                own[node], left[node] = 0, roots[-1] + len(own)
+                own += [-1, -1]
+                left += [-1, -1]
+        columns += own
+        lefts += left
+    found, depth = place_children(i4(*roots), i4(*columns))
+    assert found.tolist() == lefts
+    assert 0 <= depth <= max(len(splits) for splits in decisions)
+
+
+def test_missing_values_follow_the_default_and_all_others_the_cut():
+    bins = np.array([[0], [1], [2], [3]], dtype=np.uint16)
+    column, left = i4(0, -1, -1), i4(1, -1, -1)
+    for cut, default, expected in [(1, 1, [1, 1, 2, 1]), (-1, 1, [2, 2, 2, 1]), (2, 0, [1, 1, 1, 2])]:
+        sides = np.array([default, 0, 0], dtype=np.uint8)
+        found = find_leaves(bins, np.array([3]), i4(0), column, i4(cut, 0, 0), sides, left)
+        assert found[0].tolist() == expected
+
+
+def test_sums_by_bin_are_those_of_numpy():
+    n_bins, first = np.array([4, 2]), np.array([0, 5, 8])
+    binned = np.column_stack([rng.integers(0, n + 1, 300) for n in n_bins]).astype(np.uint16)
+    leaves = rng.integers(0, 4, (2, 300)).astype(np.int32)
+    row, derivatives = i4(-1, 1, 0, -1), rng.integers(-9, 9, (2, 300, 2))
+    found = sum_by_bin(binned, leaves, row, derivatives, first, 2)
+    for leaf, place in ((1, 1), (2, 0)):
+        for column, cell in ((0, 4), (1, 0), (0, 2)):
+            here = (leaves == leaf) & (binned[:, column] == cell)[None]
+            assert found[place, first[column] + cell].tolist() == [*derivatives[here].sum(axis=0).tolist(), here.sum()]

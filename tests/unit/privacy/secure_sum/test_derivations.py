@@ -1,0 +1,202 @@
+"""Keys, streams and signed bytes follow the published constructions, bit for bit, and differ by all that they name.
+
+Both ends of a sum derive the same bytes, so a change that both make cancels in every sum; only a second implementation
+shows it. HKDF-SHA256 (RFC 5869), BLAKE2b (RFC 7693) and ChaCha20 (RFC 8439) are computed here by other means than in
+the package.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import json
+
+import numpy as np
+import pytest
+from Crypto.Cipher import ChaCha20
+from Crypto.Hash import BLAKE2b
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from multicentre.federation.errors import IntegrityError
+from multicentre.federation.messages import Nothing
+from multicentre.federation.noise import Noise
+from multicentre.federation.wire import encode
+from multicentre.privacy.secure_sum.chains import Chains
+from multicentre.privacy.secure_sum.messages import Invitation, question_of
+from multicentre.privacy.secure_sum.shares import combine_shares, open_box, seal_box, split_seeds
+from multicentre.privacy.secure_sum.streams import (
+    add_streams,
+    check_of,
+    derive,
+    exchange,
+    key_pair,
+    own_mask,
+    pair_mask,
+    seed_of_sum,
+)
+
+SEED = bytes(range(16))
+TERMS = Invitation("study", "0.1", "first", ("lyon", "metz", "nice"), 2, 4, 0)
+LABEL = TERMS.label(3, "fit", "question")
+
+
+def hkdf(secret, *label, n_bytes=32):
+    info = json.dumps(["multicentre secure sum", *label]).encode()
+    return HKDF(algorithm=SHA256(), length=n_bytes, salt=None, info=info).derive(secret)
+
+
+def blake(key, content):
+    return BLAKE2b.new(key=key, digest_bits=256, data=content).digest()
+
+
+def public(private):
+    return private.public_key().public_bytes_raw()
+
+
+LYON, NICE = key_pair(SEED), key_pair(bytes(16))
+SHARED = LYON.exchange(NICE.public_key())
+
+
+def test_keys_are_derived_as_published():
+    assert derive(SEED, "a purpose", 7) == hkdf(SEED, "a purpose", 7)
+    assert derive(SEED, "a purpose", n_bytes=16) == hkdf(SEED, "a purpose", n_bytes=16)
+    assert key_pair(SEED).private_bytes_raw() == hkdf(SEED, "key pair")
+    assert own_mask(SEED, LABEL) == hkdf(SEED, "own mask", *LABEL)
+    assert seed_of_sum(SEED, 3) == hkdf(SEED, "own seed", 3, n_bytes=16)
+    assert check_of(SEED) == hkdf(SEED, "check", n_bytes=16)
+    assert exchange(LYON, public(NICE), "nice") == SHARED
+    assert pair_mask(LYON, public(NICE), "lyon", "nice", LABEL) == (hkdf(SHARED, "pair mask", *LABEL), 1)
+    assert pair_mask(NICE, public(LYON), "nice", "lyon", LABEL) == (hkdf(SHARED, "pair mask", *LABEL), -1)
+
+
+@pytest.mark.parametrize("n", [1, 100, 4096, 4097, 40_000])
+def test_streams_are_those_of_chacha20_from_block_one(n):
+    one, two = bytes(range(32)), bytes(32)
+    plain = [ChaCha20.new(key=key, nonce=bytes(12)).encrypt(bytes(64 + 8 * n)) for key in (one, two)]
+    streams = [np.frombuffer(stream, dtype="<u8", offset=64) for stream in plain]
+    vector = np.arange(n, dtype=np.uint64)
+    add_streams(vector, [(one, 1), (two, -1)])
+    np.testing.assert_array_equal(vector, np.arange(n, dtype=np.uint64) + streams[0] - streams[1])
+
+
+def test_a_chain_is_keyed_blake2b_link_by_link():
+    secrets = {"lyon": bytes(32), "nice": SEED * 2}
+    chains = Chains("metz", secrets, ("study", "0.1", "first"))
+    links = [hkdf(secrets["lyon"], "pair chain", "study", "0.1", "first", "lyon", "metz")]
+    links.append(hkdf(secrets["nice"], "pair chain", "study", "0.1", "first", "metz", "nice"))
+    for number, label in ((0, ("a",)), (1, ("b", 7)), (4, LABEL)):
+        content = b"stream\n" + json.dumps(label).encode()
+        at_number = [functools.reduce(blake, [b"next"] * number, link) for link in links]
+        expected = [(blake(link, content), sign) for link, sign in zip(at_number, (-1, 1), strict=True)]
+        assert chains.streams(number, label) == expected
+
+
+def test_a_label_holds_all_that_tells_one_sum_from_another():
+    assert LABEL == ("study", "0.1", "first", 3, "fit", "question")
+
+
+def test_sites_sign_the_terms_and_their_own_keys():
+    signed = TERMS.signed_by("nice", b"channel", b"keys", b"checks")
+    terms = ["study", "0.1", "first", ["lyon", "metz", "nice"], 2, 4, 0, "nice"]
+    assert signed == b"multicentre secure sum, keys\n" + json.dumps(terms).encode() + b"\nchannelkeyschecks"
+
+
+def test_sites_sign_a_list_of_one_sum_under_one_set_of_keys():
+    signed = TERMS.signed_list("nice", 3, ("lyon", "nice"), b"digest")
+    told = ["study", "0.1", "first", 3, ["lyon", "nice"], "nice"]
+    assert signed == b"multicentre secure sum, survivors\n" + json.dumps(told).encode() + b"\ndigest"
+
+
+CHANGES = [
+    {"study": "other"},
+    {"session": "0.2"},
+    {"agreement": "second"},
+    {"sites": ("metz", "lyon", "nice")},
+    {"threshold": 3},
+    {"n_sums": 5},
+    {"n_colluding": 1},
+]
+
+
+@pytest.mark.parametrize("changes", CHANGES)
+def test_no_signature_serves_other_terms(changes):
+    other = dataclasses.replace(TERMS, **changes)
+    assert other.signed_by("nice", b"c", b"k", b"h") != TERMS.signed_by("nice", b"c", b"k", b"h")
+
+
+def test_a_question_is_what_is_asked_and_the_noise_that_is_added():
+    asked = encode(Nothing())
+    assert question_of(Nothing(), None) == hashlib.sha256(b"[false, null]\n" + asked).hexdigest()
+    noise = Noise("gaussian", {"b": 2.0, "a": 1.0})
+    for counted in (False, True):
+        terms = json.dumps([counted, ["gaussian", [["a", 1.0], ["b", 2.0]]]]).encode()
+        expected = hashlib.sha256(terms + b"\n" + asked).hexdigest()
+        assert question_of(Nothing(), noise, counted=counted) == expected
+    assert question_of(Nothing(), Noise("gaussian", {"a": 1.0, "b": 2.0})) == question_of(Nothing(), noise)
+    others = [Noise("laplace", {"a": 1.0, "b": 2.0}), Noise("gaussian", {"a": 2.0, "b": 1.0}), TERMS]
+    questions = {question_of(Nothing(), one) if isinstance(one, Noise) else question_of(one, None) for one in others}
+    assert len(questions | {question_of(Nothing(), noise)}) == 4
+
+
+# Boxes and shares
+
+
+def boxed(way=("lyon", "nice")):
+    return seal_box(np.arange(64, dtype=np.uint8), LYON, public(NICE), TERMS, way)
+
+
+def test_a_box_is_read_by_its_receiver_alone():
+    assert open_box(boxed(), NICE, public(LYON), TERMS, ("lyon", "nice")).tolist() == list(range(64))
+    with pytest.raises(IntegrityError, match=r"^lyon: the shares from this site were changed.*Start the run anew"):
+        open_box(boxed(), X25519PrivateKey.generate(), public(LYON), TERMS, ("lyon", "nice"))
+
+
+def test_a_box_is_encrypted_as_published():
+    label = ("shares", "study", "0.1", "first", "lyon", "nice")
+    opened = ChaCha20Poly1305(hkdf(SHARED, *label)).decrypt(bytes(12), boxed(), repr(label).encode())
+    assert opened == bytes(range(64))
+
+
+def test_a_box_for_a_key_of_low_order_names_the_peer_whose_key_it_is():
+    with pytest.raises(IntegrityError, match=r"^nice: a public key cannot be used"):
+        seal_box(np.zeros(16, dtype=np.uint8), LYON, bytes(32), TERMS, ("lyon", "nice"))
+    with pytest.raises(IntegrityError, match=r"^lyon: a public key cannot be used"):
+        open_box(boxed(), NICE, bytes(32), TERMS, ("lyon", "nice"))
+
+
+@pytest.mark.parametrize("changes", CHANGES[:3])
+def test_a_box_of_other_terms_is_refused(changes):
+    with pytest.raises(IntegrityError, match=r"^lyon: the shares"):
+        open_box(boxed(), NICE, public(LYON), dataclasses.replace(TERMS, **changes), ("lyon", "nice"))
+
+
+@pytest.mark.parametrize("way", [("nice", "lyon"), ("metz", "nice"), ("lyon", "metz")])
+def test_a_box_is_bound_to_sender_and_receiver(way):
+    with pytest.raises(IntegrityError, match=rf"^{way[0]}: the shares"):
+        open_box(boxed(), NICE, public(LYON), TERMS, way)
+
+
+def test_the_two_ways_between_two_sites_are_encrypted_under_two_keys():
+    # Both ways share one secret and one nonce: under one key, the two boxes would give away their difference.
+    plain = np.zeros(64, dtype=np.uint8)
+    there = seal_box(plain, LYON, public(NICE), TERMS, ("lyon", "nice"))
+    back = seal_box(plain, NICE, public(LYON), TERMS, ("nice", "lyon"))
+    assert there[:64] != back[:64]
+
+
+def test_a_key_of_low_order_names_the_peer():
+    with pytest.raises(IntegrityError, match=r"^metz: a public key cannot be used\. Start the run anew"):
+        exchange(LYON, bytes(32), "metz")
+
+
+def test_as_many_shares_as_the_threshold_give_a_seed_and_one_fewer_does_not():
+    seeds = [SEED, bytes(16)]
+    shares = split_seeds(seeds, 3, 5)
+    assert shares.shape == (5, 2, 16)
+    for number, seed in enumerate(seeds):
+        of_seed = {position: shares[position, number] for position in (4, 0, 2, 3)}
+        assert combine_shares(of_seed, 3) == seed
+        assert combine_shares({position: of_seed[position] for position in (3, 2)}, 3) != seed
+    assert len({share.tobytes() for share in shares.reshape(-1, 16)}) == 10

@@ -1,0 +1,273 @@
+"""Sites may be lost at any moment: a sum holds exactly those whose values arrived, or nothing can be read."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import multicentre as mc
+from multicentre.engines.faults import Faults
+from multicentre.federation.engine import Lost
+from multicentre.federation.errors import IntegrityError, MessageError, QuorumLost
+from multicentre.federation.messages import Nothing
+from multicentre.privacy.secure_sum.layout import decode_release, encode_release
+from multicentre.privacy.secure_sum.messages import Confirmed, Masked, Recovered, Unmasked
+from multicentre.privacy.secure_sum.ring import plan_grids
+from support.mixed_method import Mixed, MixedSite, begun, mixed
+from support.toy_method import FedMean, Guess, MeanSite, federate
+
+PHASES = ("advertise", "share", "accept", "answer", "confirm", "unmask")
+ASK = Guess(np.zeros(3), 0)
+
+
+def answers(n_sites):
+    rng = np.random.default_rng(n_sites)
+    return [
+        mixed(square=rng.normal(size=(1, 2)), n=int(rng.integers(10, 99)), amount=rng.normal()) for _ in range(n_sites)
+    ]
+
+
+def ring_sum(chosen, n_members):
+    """Encode, add in the ring, decode: what a masked sum must equal bit for bit."""
+    grids = plan_grids(Mixed, n_members)
+    encoded = [encode_release(answer, grids, "")[0] for answer in chosen]
+    layout = encode_release(chosen[0], grids, "")[1]
+    return decode_release(Mixed, np.add.reduce(encoded), layout, grids)[0]
+
+
+def assert_same(one, other):
+    for (*_, left), (*_, right) in zip(one.items(), other.items(), strict=True):
+        assert np.asarray(left).tobytes() == np.asarray(right).tobytes()
+
+
+class Wiretap:
+    """Wraps an engine and keeps what passes to the coordinator; may change it."""
+
+    def __init__(self, engine, change=lambda step, site, outcome: outcome):
+        self.engine, self.heard, self.change = engine, [], change
+        self.sites, self.upkeep, self.close = engine.sites, engine.upkeep, engine.close
+
+    def exchange(self, calls, time_limit_s):
+        step = next(iter(calls.values())).step.name
+        outcomes = self.engine.exchange(calls, time_limit_s)
+        changed = {site: self.change(step, site, outcome) for site, outcome in outcomes.items()}
+        self.heard += [(step, site, outcome) for site, outcome in changed.items()]
+        return changed
+
+
+def tapped(*told, change=lambda step, site, outcome: outcome, **options):
+    federation = begun(*told, **options)
+    federation._engine = Wiretap(federation._engine, change)
+    return federation
+
+
+def check_loss(n_sites, quorum, phase, n_lost, n_sums=2):
+    told = answers(n_sites)
+    lose = {f"site-{i}": phase for i in np.random.default_rng(n_lost).permutation(n_sites)[:n_lost].tolist()}
+    kept = [answer for i, answer in enumerate(told) if f"site-{i}" not in lose]
+    federation = tapped(*told, quorum=quorum, faults=Faults(lose=lose), n_sums=n_sums)
+    before_masks = phase in PHASES[:3]
+    n_members = len(kept) if before_masks else n_sites
+    enough = len(kept) >= max(quorum, 2 if before_masks else n_sites // 2 + 1)
+    if not enough:
+        with pytest.raises(QuorumLost):
+            federation.sum(MixedSite.answer, Nothing())
+        steps = [step for step, *_ in federation._engine.heard]
+        assert "recover_own" not in steps
+        assert phase == "unmask" or "unmask" not in steps
+        return
+    total = federation.sum(MixedSite.answer, Nothing())
+    assert_same(total, ring_sum(told if phase in PHASES[4:] else kept, n_members))
+    assert federation.sites == tuple(f"site-{i}" for i in range(n_sites) if f"site-{i}" not in lose)
+    if len(kept) >= 2:
+        assert_same(federation.sum(MixedSite.answer, Nothing()), ring_sum(kept, len(kept)))
+
+
+@pytest.mark.parametrize("phase", PHASES)
+@pytest.mark.parametrize(
+    ("n_sites", "quorum", "n_lost"),
+    [
+        *[(3, 1, 1), (3, 2, 1), (3, 1, 2)],
+        *[(5, 3, 1), (5, 3, 2), (5, 2, 2), (5, 2, 3), (5, 4, 1), (5, 4, 2)],
+        *[(10, 6, 4), (10, 1, 5)],
+    ],
+)
+def test_a_sum_holds_exactly_those_whose_values_arrived(n_sites, quorum, n_lost, phase):
+    check_loss(n_sites, quorum, phase, n_lost)
+
+
+@pytest.mark.parametrize("phase", ["advertise", "agree", "answer"])
+def test_of_two_sites_none_may_be_lost(phase):
+    federation = tapped(*answers(2), quorum=1, faults=Faults(lose={"site-1": phase}))
+    with pytest.raises(
+        QuorumLost, match=r"one site is left|1 of 2 sites answered, the masked sum needs 2; nothing of it"
+    ):
+        federation.sum(MixedSite.answer, Nothing())
+    assert {"unmask", "share"}.isdisjoint(step for step, *_ in federation._engine.heard)
+
+
+@pytest.mark.parametrize("phase", ["advertise", "agree", "answer"])
+def test_where_every_site_is_needed_a_loss_ends_the_sum(phase):
+    federation = tapped(*answers(3), faults=Faults(lose={"site-1": phase}))
+    with pytest.raises(QuorumLost):
+        federation.sum(MixedSite.answer, Nothing())
+    assert sum(isinstance(outcome, Masked) for *_, outcome in federation._engine.heard) == 2 * (phase == "answer")
+
+
+@pytest.mark.slow
+def test_fifty_sites():
+    told = answers(50)
+    lose = {"site-7": "answer", "site-9": "answer", "site-30": "confirm", "site-49": "unmask"}
+    federation = tapped(*told, quorum=26, faults=Faults(lose=lose), n_sums=1)
+    arrived = [answer for i, answer in enumerate(told) if i not in (7, 9)]
+    assert_same(federation.sum(MixedSite.answer, Nothing()), ring_sum(arrived, 50))
+
+
+def test_sites_lost_one_after_another_at_different_phases():
+    phases = ("share", "answer", "confirm", "unmask", "recover_own")
+    lose = {f"site-{i}": phase for i, phase in enumerate(phases)}
+    told = answers(11)
+    federation = tapped(*told, quorum=6, faults=Faults(lose=lose))
+    assert_same(federation.sum(MixedSite.answer, Nothing()), ring_sum(told[2:], 10))
+    assert_same(federation.sum(MixedSite.answer, Nothing()), ring_sum(told[5:], 6))
+    once = dict.fromkeys(("accept", "agree", "confirm", "unmask", "recover_own"), 1)
+    assert federation.traffic.calls == once | {"advertise": 3, "share": 2, "answer": 2}
+
+
+def heard(federation, step):
+    return [outcome for name, _, outcome in federation._engine.heard if name == step and not isinstance(outcome, Lost)]
+
+
+@pytest.mark.parametrize("phase", ["confirm", "unmask"])
+@pytest.mark.parametrize(("quorum", "enough"), [(3, True), (4, False)])
+def test_of_the_sites_that_unmask_some_may_be_lost_before_they_help_with_the_others(phase, quorum, enough):
+    told = answers(5)
+    faults = Faults(lose={"site-1": phase, "site-4": "recover_own"})
+    federation = tapped(*told, quorum=quorum, faults=faults)
+    if enough:
+        assert_same(federation.sum(MixedSite.answer, Nothing()), ring_sum(told, 5))
+        assert_same(federation.sum(MixedSite.answer, Nothing()), ring_sum([told[0], told[2], told[3]], 3))
+    else:
+        with pytest.raises(QuorumLost, match=r"^site-4: 3 of 5 sites answered, the study needs 4"):
+            federation.sum(MixedSite.answer, Nothing())
+    assert len(heard(federation, "recover_own")) == 3
+
+
+@pytest.mark.parametrize("phase", ["confirm", "unmask", "recover_own"])
+def test_with_fewer_sites_than_the_threshold_nothing_is_read(phase):
+    """The study would go on with one site, the sum needs four of five: one may show the coordinator what it holds."""
+    lose = {"site-1": phase, "site-4": "unmask" if phase == "recover_own" else phase}
+    policy = mc.Policy(colluding_sites=2)
+    federation = tapped(*answers(5), quorum=1, policy=policy, faults=Faults(lose=lose))
+    with pytest.raises(QuorumLost, match=r"3 of 5 sites .*, the masked sum needs 4; nothing of it can be read"):
+        federation.sum(MixedSite.answer, Nothing())
+    assert len(heard(federation, phase)) == 3
+    assert len(heard(federation, "unmask")) == {"confirm": 0, "unmask": 3, "recover_own": 4}[phase]
+
+
+def test_values_that_come_too_late_are_not_in_the_sum():
+    """The site masked its values and they were dropped: its key is recovered, the mask of its own is not."""
+    told, late = answers(3), []
+
+    def drop(step, site, outcome):
+        if (step, site) != ("answer", "site-1"):
+            return outcome
+        late.append(outcome)
+        return Lost(QuorumLost("too late", where=site))
+
+    federation = tapped(*told, quorum=2, change=drop)
+    assert_same(federation.sum(MixedSite.answer, Nothing()), ring_sum([told[0], told[2]], 3))
+    assert isinstance(late[0], Masked)
+
+
+def test_a_lost_site_has_the_others_agree_anew():
+    federation = begun(*answers(4), quorum=3, n_sums=8, faults=Faults(lose={"site-3": 7}))
+    for _ in range(4):
+        federation.sum(MixedSite.answer, Nothing())
+    assert federation.traffic.calls["advertise"] == 2
+    assert federation.sites == ("site-0", "site-1", "site-2")
+
+
+def test_a_site_lost_between_two_sums_has_the_others_agree_anew():
+    federation = federate(secure_sum=True, quorum=2, faults=Faults(lose={"site-1": 5})).begin(MeanSite)
+    assert federation.sum(MeanSite.residuals, ASK).n == 93
+    assert len(federation.ask(MeanSite.size, ASK)) == 2
+    assert federation.sum(MeanSite.residuals, ASK).n == 62
+
+
+@pytest.mark.parametrize("at", [0, 1, 2, 3, 4, 5, 6, 11, 15])
+def test_an_interrupted_run_resumes_bit_for_bit(tmp_path, at):
+    def fit(**options):
+        with federate(secure_sum=True, quorum=2, **options) as federation:
+            return FedMean().fit(federation).mean_.tobytes()
+
+    with pytest.raises(KeyboardInterrupt):
+        fit(folder=tmp_path, faults=Faults(interrupt_at=at))
+    assert fit(folder=tmp_path) == fit()
+
+
+def spoiled(kind, field, by="site-0"):
+    def change(step, site, outcome):
+        if type(outcome) is kind and site == by:
+            values = getattr(outcome, field).copy()
+            values[..., 0] ^= 1
+            return dataclasses.replace(outcome, **{field: values})
+        return outcome
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "phase", "named"),
+    [
+        (Unmasked, "seed", "answer", "site-0"),
+        (Unmasked, "shares", "answer", "site-2"),
+        (Recovered, "shares", "confirm", "site-2"),
+        (Recovered, "shares", "unmask", "site-2"),
+    ],
+)
+def test_a_wrong_seed_or_share_is_found_and_nothing_is_read(kind, field, phase, named):
+    federation = tapped(*answers(3), quorum=2, change=spoiled(kind, field), faults=Faults(lose={"site-2": phase}))
+    with pytest.raises(IntegrityError, match=rf"^{named}: the seed of this site's masks, or its shares, do not fit"):
+        federation.sum(MixedSite.answer, Nothing())
+
+
+def test_a_wrong_signature_is_found_and_nothing_is_read():
+    federation = tapped(*answers(3), quorum=3 - 1, change=spoiled(Confirmed, "signature", "site-0"))
+    federation.sum(MixedSite.answer, Nothing())  # the other two suffice
+    faults = Faults(lose={"site-2": "answer"})
+    federation = tapped(*answers(3), quorum=2, change=spoiled(Confirmed, "signature"), faults=faults)
+    with pytest.raises(IntegrityError, match=r"^site-1, unmask: fewer than 2 sites signed the list"):
+        federation.sum(MixedSite.answer, Nothing())
+
+
+@pytest.mark.parametrize(("kind", "phase"), [(Unmasked, "answer"), (Recovered, "unmask")])
+def test_fewer_shares_than_lost_sites_are_refused(kind, phase):
+    def change(step, site, outcome):
+        return dataclasses.replace(outcome, shares=outcome.shares[:0]) if type(outcome) is kind else outcome
+
+    federation = tapped(*answers(3), quorum=2, change=change, faults=Faults(lose={"site-2": phase}))
+    with pytest.raises(MessageError, match="not one share for each site that was lost"):
+        federation.sum(MixedSite.answer, Nothing())
+
+
+@pytest.mark.parametrize(("step", "field"), [("advertise", "keys"), ("share", "boxes")])
+def test_answers_of_the_wrong_shape_are_refused(step, field):
+    def change(name, site, outcome):
+        if name == step and site == "site-0":
+            return dataclasses.replace(outcome, **{field: getattr(outcome, field)[:1]})
+        return outcome
+
+    with pytest.raises(MessageError, match=r"not one key for each sum|not as many shares as sites"):
+        tapped(*answers(3), quorum=2, change=change).sum(MixedSite.answer, Nothing())
+
+
+@pytest.mark.parametrize("n_lost", [1, 2])
+def test_policies_that_fear_colluding_sites_have_more_sites_needed(n_lost):
+    faults = Faults(lose={f"site-{i}": "answer" for i in range(n_lost)})
+    federation = tapped(*answers(5), quorum=2, policy=mc.Policy(colluding_sites=2), faults=faults)
+    if n_lost == 1:
+        assert_same(federation.sum(MixedSite.answer, Nothing()), ring_sum(answers(5)[1:], 5))
+    else:
+        with pytest.raises(QuorumLost, match=r"^site-0, site-1: 3 of 5 sites answered, the masked sum needs 4"):
+            federation.sum(MixedSite.answer, Nothing())

@@ -1,0 +1,162 @@
+"""The memory of cohorts: fingerprints under a key of its own, differences by patient, files for the owner alone."""
+
+import hashlib
+import hmac
+import json
+import os
+import stat
+
+import numpy as np
+import pytest
+
+from multicentre.federation.errors import IntegrityError
+from multicentre.privacy.cohorts import CohortMemory
+
+LOST = r"the memory of cohorts that were answered for cannot be read. Bring the folder back from a copy"
+
+
+def test_a_fingerprint_is_eight_bytes_of_a_keyed_hash():
+    memory = CohortMemory()
+    expected = hmac.digest(memory._secret, b"17", "sha256")[:8]
+    assert memory.fingerprints([17]).tolist() == [int.from_bytes(expected, "little")]
+    assert memory.fingerprints(["17"]).tolist() == memory.fingerprints([17]).tolist()
+    assert memory.fingerprints([17]).dtype == np.uint64
+    assert memory.fingerprints([]).tolist() == []
+
+
+def test_two_sites_share_no_fingerprint():
+    one, two = CohortMemory(), CohortMemory()
+    assert not set(one.fingerprints(range(50)).tolist()) & set(two.fingerprints(range(50)).tolist())
+
+
+def test_a_cohort_is_a_set_of_patients_in_no_order():
+    memory = CohortMemory()
+    cohort = memory.fingerprints(["b", "a", "c", "a"])
+    assert len(cohort) == 3
+    assert cohort.tolist() == sorted(memory.fingerprints(["c", "b", "a"]).tolist())
+
+
+def test_cohorts_differ_by_patients_who_joined_and_who_left():
+    memory = CohortMemory()
+    memory.remember("sums", memory.fingerprints(range(10)))
+    assert memory.closest("sums", memory.fingerprints(range(2, 13))) == 5
+    memory.remember("sums", memory.fingerprints(range(2, 12)))
+    assert memory.closest("sums", memory.fingerprints(range(2, 13))) == 1
+
+
+def test_steps_are_remembered_apart():
+    memory = CohortMemory()
+    memory.remember("sums", memory.fingerprints(range(10)))
+    memory.remember("means", memory.fingerprints(range(5)))
+    assert memory.closest("sums", memory.fingerprints(range(5))) == 5
+    assert memory.closest("means", memory.fingerprints(range(5))) == 0
+    assert memory.closest("other", memory.fingerprints(range(5))) is None
+
+
+def test_a_cohort_that_is_answered_again_is_written_once(tmp_path):
+    memory = CohortMemory(tmp_path)
+    for _ in range(2):
+        memory.remember("sums", memory.fingerprints(range(10)))
+    memory.remember("means", memory.fingerprints(range(10)))
+    (path,) = tmp_path.glob("*.cohort")
+    assert json.loads((tmp_path / "answered.json").read_bytes()) == {"sums": [path.stem], "means": [path.stem]}
+    assert path.stem == hashlib.sha256(path.read_bytes()).hexdigest()[:32]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="files have modes on POSIX systems only")
+def test_nobody_but_the_owner_may_read_the_folder_or_a_file(tmp_path):
+    memory = CohortMemory(tmp_path / "site" / "cohorts")
+    memory.remember("sums", memory.fingerprints(range(10)))
+    folder = tmp_path / "site" / "cohorts"
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    for name in ("key", "answered.json"):
+        assert stat.S_IMODE((folder / name).stat().st_mode) == 0o600
+
+
+def test_no_id_is_written(tmp_path):
+    memory = CohortMemory(tmp_path)
+    memory.remember("sums", memory.fingerprints(["patient-of-renown"]))
+    assert not any(b"renown" in path.read_bytes() for path in tmp_path.iterdir())
+
+
+def test_a_memory_in_a_folder_is_continued_with_its_key(tmp_path):
+    one = CohortMemory(tmp_path)
+    one.remember("sums", one.fingerprints(range(10)))
+    two = CohortMemory(tmp_path)
+    assert two.fingerprints(range(10)).tolist() == one.fingerprints(range(10)).tolist()
+    assert two.closest("sums", two.fingerprints(range(9))) == 1
+    assert CohortMemory(tmp_path / "other").closest("sums", two.fingerprints(range(9))) is None
+
+
+@pytest.mark.parametrize("length", [0, 31, 33])
+def test_a_key_of_another_length_is_refused(tmp_path, length):
+    memory = CohortMemory(tmp_path)
+    memory.remember("sums", memory.fingerprints(range(10)))
+    (tmp_path / "key").write_bytes(bytes(length))
+    with pytest.raises(IntegrityError, match=LOST) as caught:
+        CohortMemory(tmp_path)
+    assert caught.value.where == str(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"[]", b"3", b'{"sums": 3}', b"{"])
+def test_an_index_that_is_none_is_refused_by_folder(tmp_path, content):
+    memory = CohortMemory(tmp_path)
+    memory.remember("sums", memory.fingerprints(range(10)))
+    (tmp_path / "answered.json").write_bytes(content)
+    with pytest.raises(IntegrityError, match=LOST) as caught:
+        CohortMemory(tmp_path)
+    assert caught.value.where == str(tmp_path)
+
+
+def test_a_key_alone_is_an_empty_memory_but_an_index_without_its_key_is_refused(tmp_path):
+    CohortMemory(tmp_path)
+    assert [path.name for path in tmp_path.iterdir() if path.name != "lock"] == ["key"]
+    assert CohortMemory(tmp_path).closest("sums", CohortMemory(tmp_path).fingerprints([1])) is None
+    (tmp_path / "answered.json").write_bytes(b"{}")
+    (tmp_path / "key").unlink()
+    with pytest.raises(IntegrityError, match=LOST):
+        CohortMemory(tmp_path)
+
+
+@pytest.mark.parametrize("how", ["changed", "gone"])
+def test_a_cohort_that_is_changed_or_gone_is_found_when_it_is_compared(tmp_path, how):
+    first = CohortMemory(tmp_path)
+    first.remember("sums", first.fingerprints(range(10)))
+    memory = CohortMemory(tmp_path)
+    (path,) = tmp_path.glob("*.cohort")
+    if how == "changed":
+        path.write_bytes(path.read_bytes()[:-8])
+    else:
+        path.unlink()
+    with pytest.raises(IntegrityError, match=LOST) as caught:
+        memory.closest("sums", memory.fingerprints(range(9)))
+    assert caught.value.where == str(tmp_path)
+
+
+def test_a_cohort_of_a_crash_before_its_index_was_written_is_let_alone(tmp_path):
+    memory = CohortMemory(tmp_path)
+    memory.remember("sums", memory.fingerprints(range(10)))
+    orphan = tmp_path / f"{'0' * 32}.cohort"
+    orphan.write_bytes(b"")
+    assert CohortMemory(tmp_path).closest("sums", memory.fingerprints(range(9))) == 1
+
+
+def test_cohorts_differ_by_the_patients_whose_records_differ():
+    memory = CohortMemory()
+    memory.remember("sums", memory.fingerprints("aaab", [0, 1, 2, 0]))
+    assert memory.closest("sums", memory.fingerprints("baaa", [0, 2, 1, 0])) == 0
+    assert memory.closest("sums", memory.fingerprints("ab", [0, 0])) == 1
+    assert memory.closest("sums", memory.fingerprints("b", [0])) == 1
+    assert memory.closest("sums", memory.fingerprints("abcc", [1, 0, 0, 1])) == 2
+
+
+def test_a_patients_only_record_has_the_fingerprint_of_the_patient():
+    memory = CohortMemory()
+    assert memory.fingerprints("ab", [0, 0]).tolist() == memory.fingerprints("ab").tolist()
+
+
+def test_records_beyond_the_last_place_are_still_their_patients():
+    memory = CohortMemory()
+    memory.remember("sums", memory.fingerprints("a", [70_000]))
+    assert memory.closest("sums", memory.fingerprints("a", [65_535])) == 0
+    assert memory.closest("sums", memory.fingerprints("b", [70_000])) == 2

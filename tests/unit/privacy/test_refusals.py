@@ -1,0 +1,455 @@
+"""Every refusal of the guard names its place, its reason and a remedy, and stands in the ledger with its call."""
+
+import dataclasses
+import hashlib
+import logging
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+from multicentre.federation.engine import Call, Mask, Selection
+from multicentre.federation.errors import DataError, DisclosureRefused, MessageError, RefusedByPolicy
+from multicentre.federation.messages import Nothing, array, arrays, count, number, text, texts
+from multicentre.federation.noise import Noise, PlanReview, PlanShown
+from multicentre.federation.steps import Release, SitePart, step
+from multicentre.privacy.guard import Guard
+from multicentre.privacy.ledger import Ledger
+from multicentre.privacy.people import People
+from multicentre.privacy.policy import Policy
+
+STEWARD = "Ask the site's steward whether its policy can be changed, or leave the site out."
+LOCKED = "Look at the site's log, mend the data or the study there, and begin a new federation."
+MASK = f"Mask the sums (secure_sum=True). {STEWARD}"
+
+
+@dataclass(frozen=True)
+class Sums(Release):
+    total: np.ndarray = array("sums", ("d",), bound=8.0, sensitivity=1.0)
+    n: int = count("patients", bound=2.0**20, sensitivity=1.0)
+
+
+@dataclass(frozen=True)
+class Named(Release):
+    sums: dict = arrays("sums by name", ("d",), bound=8.0)
+
+
+@dataclass(frozen=True)
+class Pairs(Release):
+    links: float = number("links between patients", permission="relations=summed", bound=8.0)
+
+
+@dataclass(frozen=True)
+class Words(Release):
+    words: tuple = texts("the commonest codes")
+    word: str = text("the commonest code")
+
+
+@dataclass(frozen=True)
+class Version(Release):
+    concerns_patients: ClassVar[bool] = False
+    version: str = text("installed version")
+
+
+class Part(SitePart):
+    method = "sums"
+
+    @step(releases=Sums, summed=True)
+    def add(self, ask: Nothing) -> Sums:
+        """Add up."""
+
+    @step(releases=Named)
+    def name(self, ask: Nothing) -> Named:
+        """Add up by name."""
+
+    @step(releases=Pairs, summed=True)
+    def link(self, ask: Nothing) -> Pairs:
+        """Count links."""
+
+    @step(releases=Words)
+    def words(self, ask: Nothing) -> Words:
+        """Name codes."""
+
+    @step(releases=Version)
+    def version(self, ask: Nothing) -> Version:
+        """Name the version."""
+
+
+class Keys(SitePart):
+    method = "keys"
+    holds_patients = False
+
+    @step(releases=Version)
+    def version(self, ask: Nothing) -> Version:
+        """Name the version."""
+
+
+def guard(ids=None, **policy):
+    people = People(one_each=True) if ids is None else People(map(str, ids))
+    return Guard(Policy(**policy), Ledger(), people, site="lyon")
+
+
+def call(which=Part.add, *, masked=False, **changes):
+    mask = Mask("first", 0, 3) if masked else None
+    return dataclasses.replace(Call("study", "0.1", 4, which, Nothing(), ("a", "b", "c"), mask), **changes)
+
+
+def noise(multiplier=10.0):
+    return Noise("gaussian", {"total": multiplier, "n": multiplier})
+
+
+def sums(value=1.0, patients=30):
+    return Sums(np.array([value]), 30, patients=patients)
+
+
+def shown(method="sums", multiplier=10.0, times=1):
+    fields, values = {"add": ("total", "n")}, {"add": np.array([multiplier, multiplier])}
+    return PlanShown(method, ("add",), ("gaussian",), np.array([times]), fields, values)
+
+
+def refusal(gate, act, kind):
+    with pytest.raises(kind) as caught:
+        act(gate)
+    assert type(caught.value) is kind
+    entry = gate.ledger.entries[-1]
+    assert entry["event"] == "refusal"
+    return caught.value, entry
+
+
+ADMISSIONS = {
+    "method": (
+        {"methods": ("other",)},
+        call(),
+        "add, methods",
+        "the method sums is not allowed here, says the site's policy",
+        STEWARD,
+    ),
+    "masked only": (
+        {"secure_sums_only": True},
+        call(),
+        "add, secure_sums_only",
+        "only masked sums may leave this site, says the site's policy",
+        STEWARD,
+    ),
+    "crowd": (
+        {"min_sites_in_sum": 4},
+        call(masked=True),
+        "add, min_sites_in_sum",
+        "a sum of 3 sites is too small a crowd, says the site's policy",
+        STEWARD,
+    ),
+    "bare sums of pairs": (
+        {},
+        call(Part.link),
+        "link, Pairs.links",
+        'this leaves only where the policy says relations = "dense", says the site\'s policy',
+        MASK,
+    ),
+    "masked sums of pairs": (
+        {"relations": "none"},
+        call(Part.link, masked=True),
+        "link, Pairs.links",
+        'this leaves only where the policy says relations = "summed", says the site\'s policy',
+        STEWARD,
+    ),
+    "no noise": (
+        {"epsilon": 1.0},
+        call(),
+        "add, policy, epsilon",
+        "the policy has a privacy budget, and the answer would leave without noise, says the site's policy",
+        "Give the method an epsilon, where it takes one, or ask the site's steward.",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ADMISSIONS)
+def test_a_refused_call_names_place_reason_and_remedy(name):
+    policy, asked, where, what, mend = ADMISSIONS[name]
+    error, entry = refusal(guard(**policy), lambda gate: gate.admit(asked), RefusedByPolicy)
+    assert (error.where, error.what, error.mend) == (where, what, mend)
+    facts = {"study": "study", "session": "0.1", "call": 4, "method": "sums", "step": asked.step.name, "sites": 3}
+    assert {**facts, "protection": asked.protection}.items() <= entry.items()
+    place, reason = where.removeprefix(f"{asked.step.name}, "), what.removesuffix(", says the site's policy")
+    assert entry["reason"] == f"{place}: {reason}"
+
+
+def test_masked_sums_of_pairs_and_bare_ones_leave_where_the_policy_says_so():
+    guard().admit(call(Part.link, masked=True))
+    guard(relations="dense").admit(call(Part.link))
+
+
+ANSWERS = {
+    "another release": (call(), Named({}, patients=30), "add, release", "the answer is not the release"),
+    "not as declared": (call(), sums(np.nan), "add, Sums.total", "the answer is not as declared"),
+    "no count": (call(), sums(patients={"total": 30}), "add, Sums.n", "the answer does not say how many patients"),
+    "no whole count": (call(), sums(patients=30.0), "add, Sums.total", "the number of patients behind the answer"),
+    "value of nobody": (call(), sums(patients={"total": 0, "n": 30}), "add, Sums.total", "a value is said to rest on"),
+    "few": (call(), sums(patients={"total": 30, "n": 9}), "add, Sums.n", "fewer than 10 patients stand behind"),
+    "words of nobody": (
+        call(Part.words),
+        Words(("a",), "", patients=0),
+        "words, Words.words",
+        "a value is said to rest on no patient",
+    ),
+    "a word of nobody": (
+        call(Part.words),
+        Words((), "x", patients=0),
+        "words, Words.word",
+        "a value is said to rest on no patient",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_a_refused_answer_names_place_and_reason_but_no_value(name):
+    asked, answer, where, what = ANSWERS[name]
+    error, entry = refusal(guard(), lambda gate: gate.release(asked, answer), DisclosureRefused)
+    assert error.where == where
+    assert error.what.startswith(what)
+    assert error.mend.endswith(STEWARD)
+    assert entry["reason"].startswith(f"{where.partition(', ')[2]}: {what}")
+    assert entry["call"] == 4
+
+
+def test_too_few_patients_are_refused_with_what_to_leave_out():
+    error, _ = refusal(guard(), lambda gate: gate.release(call(), sums(patients=9)), DisclosureRefused)
+    assert "Leave out columns and views that few patients have" in error.mend
+    guard().release(call(), sums(patients=10))
+
+
+def test_masks_are_recommended_for_few_patients_only_where_they_would_help():
+    def mend(asked):
+        return refusal(guard(), lambda gate: gate.release(asked, sums(patients=9)), DisclosureRefused)[0].mend
+
+    assert "secure_sum=True" in mend(call())
+    assert "secure_sum" not in mend(call(masked=True))
+    assert "secure_sum" not in mend(call(peers=("lyon",)))
+
+
+def test_a_site_with_too_few_patients_says_so_before_anything_is_computed():
+    def small(n_patients):
+        return Guard(Policy(min_patients=10), Ledger(), site="lyon", n_records=n_patients)
+
+    error, entry = refusal(small(9), lambda gate: gate.admit(call()), DisclosureRefused)
+    assert str(error).startswith("the site has fewer patients than its policy's minimum of 10. Pool small sites")
+    assert "9" not in str(error)
+    assert entry["reason"] == error.what
+    for enough in (0, 10, None):
+        small(enough).admit(call())
+
+
+def test_a_plan_of_noise_is_refused_by_a_site_with_too_few_patients():
+    small = Guard(Policy(), Ledger(), n_records=9)
+    with pytest.raises(DisclosureRefused, match="fewer patients than its policy's minimum of 10"):
+        small.review(PlanShown("sums", (), (), np.zeros(0, dtype=np.int64), {}, {}))
+
+
+def test_a_value_beyond_its_range_is_refused_by_field_and_key_with_both_remedies():
+    answer = Named({"ct": np.zeros(1), "mr": np.array([-9.0])}, patients=30)
+    error, entry = refusal(guard(), lambda gate: gate.release(call(Part.name, masked=True), answer), DisclosureRefused)
+    assert error.where == "name, Named.sums[mr]"
+    assert error.mend == f"Look for outliers at this site, and give columns and outcomes in another unit. {STEWARD}"
+    assert entry["reason"] == (
+        "Named.sums[mr]: the answer is not as declared (a value is beyond the declared range of 8)"
+    )
+
+
+def test_an_answer_that_cannot_be_checked_is_refused_with_one_remedy():
+    error, _ = refusal(guard(), lambda gate: gate.release(call(), sums("x")), DisclosureRefused)
+    assert error.mend.count(STEWARD) == 1
+
+
+@pytest.mark.parametrize(
+    ("ids", "reason"),
+    [
+        ((), "without patient ids nobody can tell by how many patients two cohorts differ"),
+        (range(99), "the cohort differs from one already answered for by fewer than 5 patients"),
+    ],
+)
+def test_a_refused_cohort_names_the_rule(ids, reason):
+    gate = guard(ids, min_difference=5)
+    gate.memory.remember("sums.add", gate.memory.fingerprints(range(100)))
+    error, entry = refusal(gate, lambda gate: gate.release(call(), sums()), DisclosureRefused)
+    assert (error.where, error.mend) == ("add, min_difference", STEWARD)
+    assert entry["reason"] == f"min_difference: {reason}"
+
+
+@pytest.mark.parametrize(("kept", "refused"), [(100, False), (96, True), (95, False)])
+def test_a_part_of_the_records_is_a_cohort_of_its_own(kept, refused):
+    gate = guard(range(100), min_difference=5)
+    gate.release(call(), sums())
+    if refused:
+        with pytest.raises(DisclosureRefused, match="fewer than 5 patients"):
+            gate.release(call(), sums(), np.arange(kept))
+    else:
+        gate.release(call(), sums(), np.arange(kept))
+
+
+def test_without_a_memory_rows_are_no_cohort():
+    gate = guard(range(100))
+    gate.release(call(), sums())
+    gate.release(call(), sums(), np.arange(99))
+    assert len(gate.cohort) == 0
+
+
+# Plans
+
+
+def test_a_plan_of_a_method_that_is_not_allowed_is_refused():
+    error, entry = refusal(guard(methods=("other",)), lambda gate: gate.review(shown()), RefusedByPolicy)
+    assert (error.where, error.mend) == ("plan, methods", STEWARD)
+    assert error.what == "the method sums is not allowed here, says the site's policy"
+    assert (entry["method"], entry["step"]) == ("sums", "plan")
+    for allowed in (None, ("sums",)):
+        guard(methods=allowed).review(shown())
+
+
+def test_a_plan_that_does_not_fit_the_budget_is_refused_and_written_down():
+    guard(epsilon=1.0).review(shown())
+    error, entry = refusal(guard(epsilon=1.0), lambda gate: gate.review(shown(times=5)), RefusedByPolicy)
+    assert error.where == "plan, policy, epsilon"
+    assert "do not fit what is left of the budget of 1" in error.what
+    assert "times the noise" in error.mend
+    assert (entry["method"], entry["step"]) == ("sums", "plan")
+
+
+def test_a_plan_whose_parts_do_not_fit_is_refused_as_an_answer_would_be():
+    wrong = dataclasses.replace(shown(), times=np.array([0]))
+    refusal(guard(), lambda gate: gate.review(wrong), DisclosureRefused)
+    with pytest.raises(MessageError):
+        wrong.noises()
+
+
+def test_a_plan_is_refused_where_its_noise_cannot_be_drawn(monkeypatch):
+    from multicentre.federation.errors import MissingExtra
+    from multicentre.privacy import mechanisms
+
+    monkeypatch.setattr(mechanisms, "find_spec", lambda name: None)
+    with pytest.raises(MissingExtra, match="opendp"):
+        guard().review(shown())
+
+
+# Steps that break
+
+
+def test_a_step_that_broke_is_written_down_and_its_error_passed_on_without_a_budget():
+    gate, error = guard(), DataError("the column age is empty", where="age")
+    assert gate.note_failure(call(), error) is error
+    (entry,) = gate.ledger.entries
+    assert (entry["event"], entry["reason"], entry["step"], entry["call"]) == ("failure", "DataError", "add", 4)
+
+
+def test_with_a_budget_the_coordinator_learns_only_that_a_step_broke(caplog):
+    gate, error = guard(epsilon=1.0), ValueError("patient 17 is 104 years old")
+    with caplog.at_level(logging.ERROR, logger="multicentre.site.lyon"):
+        passed = gate.note_failure(call(), error)
+    assert (type(passed), passed.what, passed.where) == (DataError, "the step does not go with the data here", "add")
+    assert passed.mend == "The site's own log or ledger says why; with a privacy budget nobody else is told."
+    assert [entry["reason"] for entry in gate.ledger.entries] == ["ValueError"]
+    assert caplog.messages == ["step add of sums: patient 17 is 104 years old"]
+    assert caplog.records[0].name == "multicentre.site.lyon"
+
+
+def test_steps_that_hold_no_patients_fail_in_words_even_with_a_budget():
+    gate, error = guard(epsilon=1.0), DataError("no such agreement")
+    assert gate.note_failure(call(Keys.version), error) is error
+    assert [entry["reason"] for entry in gate.ledger.entries] == ["DataError"]
+
+
+def test_a_refused_plan_is_not_written_down_twice():
+    gate, error = guard(epsilon=1.0), RefusedByPolicy("too much")
+    assert gate.note_failure(call(PlanReview.review), error) is error
+    assert gate.ledger.entries == ()
+
+
+def test_after_three_broken_steps_a_site_with_a_budget_answers_nothing_about_patients():
+    gate, noised = guard(epsilon=1.0), call(noise=noise())
+    for _ in range(3):
+        gate.admit(noised)
+        gate.note_failure(noised, ValueError())
+    error, entry = refusal(gate, lambda gate: gate.admit(noised), RefusedByPolicy)
+    assert (error.where, error.mend) == ("add, epsilon", LOCKED)
+    assert error.what == "3 steps broke, and each told something, says the site's policy"
+    assert (entry["step"], entry["call"]) == ("add", 4)
+    gate.admit(call(Keys.version))
+
+
+def test_refused_answers_count_as_broken_steps_and_say_nothing_with_a_budget():
+    gate, noised = guard(epsilon=1.0), call(noise=noise())
+    for _ in range(3):
+        gate.admit(noised)
+        error, entry = refusal(gate, lambda gate: gate.release(noised, sums(9.0)), DataError)
+        assert (error.where, error.what) == ("add", "the step does not go with the data here")
+        assert "beyond the declared range of 8" in entry["reason"]
+    refusal(gate, lambda gate: gate.admit(noised), RefusedByPolicy)
+
+
+def test_broken_steps_without_a_budget_lock_nothing():
+    gate = guard()
+    for _ in range(5):
+        gate.note_failure(call(), ValueError())
+    gate.admit(call())
+
+
+# What the ledger says of a release
+
+
+def test_a_release_is_described_field_by_field():
+    gate = guard()
+    gate.release(call(), sums(2.0))
+    (entry,) = gate.ledger.entries
+    assert {
+        "protection": "clear",
+        "session": "0.1",
+        "sites": 3,
+        "epsilon": None,
+        "delta": None,
+    }.items() <= entry.items()
+    assert "records" not in entry
+    total, n = entry["fields"]
+    assert total["sha256"] == hashlib.sha256(np.array([2.0]).tobytes()).hexdigest()
+    assert n["sha256"] == hashlib.sha256(b"30").hexdigest()
+    assert (total["bytes"], n["bytes"], total["shape"], n["shape"]) == (8, 8, [1], [])
+
+
+def test_no_hash_of_a_masked_value_is_kept():
+    gate = guard()
+    gate.release(call(masked=True), sums(2.0))
+    assert [field["sha256"] for field in gate.ledger.entries[0]["fields"]] == [None, None]
+    assert gate.ledger.entries[0]["protection"] == "masked"
+
+
+def test_the_records_of_a_selection_are_named():
+    gate = guard()
+    gate.release(call(selection=Selection("0.7", (1, 2))), sums())
+    assert gate.ledger.entries[0]["records"] == "folds 1, 2 of 0.7"
+
+
+def test_a_noised_release_is_paid_for_before_it_is_written_down():
+    gate, noised = guard(epsilon=2.0), call(noise=noise())
+    released = gate.release(noised, sums())
+    (entry,) = gate.ledger.entries
+    assert entry["rho"] == pytest.approx(2 / (2 * 10.0**2))
+    assert (entry["delta"], entry["unit"], entry["neighbours"]) == (1e-5, "patient", "add-remove")
+    assert entry["epsilon"] == pytest.approx(gate.payment.account.spent.epsilon(1e-5))
+    assert entry["noise"] == {"mechanism": "gaussian", "total": 10.0, "n": 10.0}
+    # What is written down is what leaves: the value with its noise.
+    assert entry["fields"][0]["sha256"] == hashlib.sha256(released.total.tobytes()).hexdigest()
+    (paid,) = gate.payment.account.entries()
+    assert (paid["step"], paid["call"], paid["rho"]) == ("add", 4, entry["rho"])
+
+
+def test_an_answer_that_can_no_longer_be_paid_for_is_refused_and_written_down():
+    gate, noised = guard(epsilon=1.0), call(noise=noise())
+    error, entry = refusal(gate, lambda gate: [gate.release(noised, sums()) for _ in range(9)], RefusedByPolicy)
+    assert error.where == "add, policy, epsilon"
+    assert (entry["step"], entry["call"]) == ("add", 4)
+    assert gate.payment.account.spent.epsilon(1e-5) <= 1.0
+
+
+def test_what_tells_of_no_patient_is_never_noised_or_paid_for():
+    gate = guard(epsilon=1.0)
+    answer = Version("1.0")
+    assert gate.release(call(Part.version, noise=noise()), answer) is answer
+    assert gate.payment.account.entries() == ()
