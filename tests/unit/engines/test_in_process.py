@@ -16,7 +16,7 @@ from multicentre.federation.messages import Message, count
 from multicentre.federation.steps import SitePart, step
 from support.held_answers import HeldAnswers
 from support.toy_method import FedMean, Size, federate, toy_sites
-from support.waiting import GENEROUS_S
+from support.waiting import GENEROUS_S, wait_for
 
 TESTS = str(Path(__file__).resolve().parents[2])
 
@@ -86,6 +86,7 @@ def test_a_late_step_writes_to_its_own_session_only(gate):
     federation = federate(quorum=2, time_limit_s=0.15)
     first = federation.begin(SlowSite)
     first.ask(SlowSite.work, Turn(0))
+    wait_for(lambda: ("site-1", 0, "began") in SlowSite.log)  # the time limit may pass before the site's thread runs
     part = federation._engine._runtimes["site-1"]._parts[(first.session, SlowSite)]
     second = federation.begin(SlowSite)
     gate.set()
