@@ -8,7 +8,7 @@ from multicentre.federation.errors import IntegrityError, RefusedByPolicy
 from multicentre.privacy.secure_sum.shares import combine_shares
 from multicentre.privacy.secure_sum.streams import add_streams, key_pair, own_mask, pair_mask
 from multicentre.privacy.secure_sum.survivors import SurvivorLists
-from support.masking_parts import FIVE, QUESTION, agreed, confirm, invitation, recover_own, unmask
+from support.masking_parts import FIVE, TRANSCRIPT, agreed, confirm, invitation, recover_own, unmask
 
 D, THRESHOLD, TARGETS = 2000, 3, "ab"
 # Every site hears of three survivors, itself among them. Of each of c, d, e three others hear that it was lost.
@@ -20,7 +20,7 @@ class Eavesdropper:
 
     def __init__(self):
         self.terms, self.parts = agreed(invitation(FIVE, THRESHOLD, n_sums=1))
-        self.label = self.terms.label(0, "answer", QUESTION)
+        self.label = self.terms.label(0, "answer", TRANSCRIPT)
         self.values = {site: np.random.default_rng(j).integers(0, 2**40, D, np.uint64) for j, site in enumerate(FIVE)}
         self.keys = {site: self.parts[site]._agreement._public.keys[j, 0].tobytes() for j, site in enumerate(FIVE)}
         self.masked = {site: self._masked(site) for site in FIVE}
@@ -29,7 +29,7 @@ class Eavesdropper:
 
     def _masked(self, site):
         vector = self.values[site].copy()
-        add_streams(vector, self.parts[site]._agreement.masks(0, "answer", QUESTION))
+        add_streams(vector, self.parts[site]._agreement.masks(0, "answer", TRANSCRIPT))
         return vector
 
     def have_signed(self, lists):

@@ -9,7 +9,7 @@ from scipy import stats
 from multicentre.engines.faults import Faults
 from multicentre.federation.engine import Lost
 from multicentre.federation.messages import Message
-from multicentre.privacy.secure_sum.messages import Masked, question_of
+from multicentre.privacy.secure_sum.messages import Masked
 from multicentre.privacy.secure_sum.ring import plan_grids, rounding, to_ring
 from multicentre.privacy.secure_sum.shares import combine_shares
 from multicentre.privacy.secure_sum.streams import add_streams, key_pair, own_mask, pair_mask, seed_of_sum
@@ -141,9 +141,10 @@ def without_own_masks(tap, sites):
     """Return every sum's masked vectors, those of `sites` without the masks of their own."""
     invitations = [ask for step, _, ask in tap.told if step == "advertise"][::N_SITES]
     seeds = np.array([outcome.seed for step, _, outcome in tap.heard if step == "unmask"]).reshape(N_SUMS, N_SITES, 16)
+    transcripts = [outcome.transcript for step, _, outcome in tap.heard if step == "residuals"][::N_SITES]
     seen = vectors(tap)
     for number, j in ((number, j) for number in range(N_SUMS) for j in sites):
-        label = invitations[number // 16].label(number % 16, "residuals", question_of(Guess(np.zeros(D), number), None))
+        label = invitations[number // 16].label(number % 16, "residuals", transcripts[number])
         add_streams(seen[number, j], [(own_mask(seeds[number, j].tobytes(), label), -1)])
     return seen
 
@@ -167,7 +168,8 @@ def test_a_share_short_of_the_threshold_the_sum_over_a_loss_still_looks_like_noi
     tap = transcript(1, quorum=THRESHOLD, faults=Faults(lose={"site-3": phase}))
     asks = {step: ask for step, _, ask in tap.told}
     terms, public = asks["advertise"], asks["share"]
-    label = terms.label(0, "residuals", question_of(Guess(np.zeros(D), 0), None))
+    answered = next(out for s, _, out in tap.heard if s == "residuals")
+    label = terms.label(0, "residuals", answered.transcript)
     arrived = {site: out.vector for s, site, out in tap.heard if s == "residuals" and not isinstance(out, Lost)}
     seeds = {site: out.seed.tobytes() for s, site, out in tap.heard if s == "unmask" and not isinstance(out, Lost)}
     shares = [out.shares[0] for s, _, out in tap.heard if s == step and not isinstance(out, Lost)]

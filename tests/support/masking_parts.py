@@ -6,9 +6,10 @@ import numpy as np
 
 from multicentre.federation.engine import Call, Mask
 from multicentre.federation.messages import Nothing
+from multicentre.federation.transcript import Mark
 from multicentre.privacy.secure_sum.identity import Identity
 from multicentre.privacy.secure_sum.keys import MOST_SUMS, MaskingKeys
-from multicentre.privacy.secure_sum.messages import BoxesFor, Confirming, Invitation, Recovering, Unmasking, question_of
+from multicentre.privacy.secure_sum.messages import BoxesFor, Confirming, Invitation, Recovering, Unmasking
 from multicentre.privacy.secure_sum.seal import MaskingSeal
 from multicentre.privacy.secure_sum.summation import _stacked
 from support.mixed_method import MixedSite, mixed
@@ -56,11 +57,20 @@ def chained(sites=SITES, agreement="first"):
     return terms, parts
 
 
-QUESTION = question_of(Nothing(), None)
+TRANSCRIPT = "1f" * 32
 
 
 def asked(number=0, peers=SITES, **changes):
-    call = Call("study", "0.1", 5, MixedSite.answer, Nothing(), peers, Mask("first", number, 2))
+    call = Call(
+        "study",
+        "0.1",
+        5,
+        MixedSite.answer,
+        Nothing(),
+        peers,
+        Mask("first", number, 2),
+        mark=Mark(TRANSCRIPT, TRANSCRIPT),
+    )
     return dataclasses.replace(call, **changes)
 
 
@@ -74,7 +84,7 @@ def answered(terms=None, parts=None):
     terms, parts = agreed(terms, parts)
     for part in parts.values():
         for number in range(terms.n_sums):
-            part._agreement.masks(number, "answer", QUESTION)
+            part._agreement.masks(number, "answer", TRANSCRIPT)
     return terms, parts
 
 

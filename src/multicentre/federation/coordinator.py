@@ -35,6 +35,7 @@ from multicentre.federation.steps import A, P, R, SitePart, Step
 from multicentre.federation.storage import Store
 from multicentre.federation.terms import Terms, Traffic
 from multicentre.federation.totals import check_cells, is_held
+from multicentre.federation.transcript import SessionOutline
 from multicentre.federation.wire import size
 
 F = TypeVar("F", bound="Federation")
@@ -176,6 +177,7 @@ class Federation:
         self._handles_refusals = False
         self._called: Counter[str] = Counter()
         self._sequence = itertools.count()
+        self._outline = SessionOutline()
         self._openings = itertools.count(1)
         self._check_quorum()
 
@@ -300,6 +302,7 @@ class Federation:
         opened._parameters = parameters
         opened._sites = self._roster
         opened._sequence = itertools.count()
+        opened._outline = SessionOutline()
         opened._openings = itertools.count(1)
         errand = Upkeep("forget", opened._session, part)
         weakref.finalize(opened, self._engine.upkeep, errand, self._engine.sites).atexit = False
@@ -490,6 +493,7 @@ class Federation:
             store=self._store,
             keep_sites=self._keep_sites,
             restore_sites=self._restore_sites,
+            reset_sites=self._reset_sites,
             listener=self._listener,
         )
 
@@ -520,7 +524,7 @@ class Federation:
             site: Call(self.terms.study, self._session, number, step, told, sites, mask, noise, self._selection)
             for site, told in asks.items()
         }
-        outcomes = self._engine.exchange(calls, self.terms.time_limit_s)
+        outcomes = self._engine.exchange(self._outline.placed(calls, self._sites), self.terms.time_limit_s)
         self._called[step.name] += 1
         return self._sorted_out(step, asks, outcomes, willing)
 
@@ -650,6 +654,10 @@ class Federation:
             self._engine.upkeep(
                 Upkeep("restore", self._session, self._part, label, number, self._selection), self._sites
             )
+
+    def _reset_sites(self) -> None:
+        if self._part is not None:
+            self._engine.upkeep(Upkeep("reset", self._session, self._part, selection=self._selection), self._sites)
 
     def _known(self, names: Sequence[str]) -> tuple[str, ...]:
         strangers = [name for name in names if name not in self._sites]

@@ -12,6 +12,7 @@ from multicentre.federation.errors import ConfigurationError, MessageError, Mult
 from multicentre.federation.messages import Message
 from multicentre.federation.noise import Noise
 from multicentre.federation.steps import SitePart, Step
+from multicentre.federation.transcript import UNMARKED, Mark, Place, decode_place, encode_place
 from multicentre.federation.wire import decode, encode
 
 Protection = Literal["clear", "masked"]
@@ -93,6 +94,10 @@ class Call:
         The noise that the site adds before anything leaves.
     selection : Selection, optional
         The records that the session is about; all without it.
+    place : Place, optional
+        Place in the transcript of the session; the next one without it.
+    mark : Mark
+        What the site entered in its transcript; it never travels.
     """
 
     study: str
@@ -104,6 +109,8 @@ class Call:
     mask: Mask | None = None
     noise: Noise | None = None
     selection: Selection | None = None
+    place: Place | None = None
+    mark: Mark = UNMARKED
 
     @property
     def protection(self) -> Protection:
@@ -130,11 +137,11 @@ Outcome = Message | Lost | Refused
 
 @dataclass(frozen=True)
 class Upkeep:
-    """Have a site keep, restore or forget what a session's part remembers. Nothing is released.
+    """Have a site keep, restore, reset or forget what a session's part remembers. Nothing is released.
 
     Parameters
     ----------
-    action : {"keep", "restore", "forget"}
+    action : {"keep", "restore", "reset", "forget"}
     session : str
     part : type
         The site part.
@@ -146,7 +153,7 @@ class Upkeep:
         The records that the session is about.
     """
 
-    action: Literal["keep", "restore", "forget"]
+    action: Literal["keep", "restore", "reset", "forget"]
     session: str
     part: type[SitePart]
     name: str = ""
@@ -187,6 +194,7 @@ def encode_call(call: Call) -> bytes:
         "mask": call.mask and dataclasses.asdict(call.mask),
         "noise": call.noise and dataclasses.asdict(call.noise),
         "selection": call.selection and encode_selection(call.selection),
+        "place": call.place and encode_place(call.place),
     }
     return json.dumps(line).encode() + b"\n" + encode(call.ask)
 
@@ -209,7 +217,7 @@ def decode_call(blob: bytes, offers: Callable[[str], type[SitePart]]) -> Call:
             raise TypeError
         step = offers(line.pop("method")).steps()[line.pop("step")]
         peers, mask, noise = tuple(line.pop("peers")), line.pop("mask"), line.pop("noise")
-        selection = line.pop("selection")
+        selection, place = line.pop("selection"), line.pop("place")
         call = Call(
             **line,
             peers=peers,
@@ -218,6 +226,7 @@ def decode_call(blob: bytes, offers: Callable[[str], type[SitePart]]) -> Call:
             mask=None if mask is None else _mask(mask),
             noise=None if noise is None else _noise(noise),
             selection=None if selection is None else decode_selection(selection),
+            place=None if place is None else decode_place(place, offers),
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise MessageError("the call cannot be read or names a step that is not offered", where="wire") from None
@@ -281,8 +290,9 @@ _DEEPEST, _LONGEST, _LARGEST_LINE = 8, 256, 2**20
 _LINE = {"study": str, "session": str, "sequence": int, "method": str, "step": str, "peers": list}
 _ABSENT = type(None)
 _LINES = [
-    {**_LINE, "mask": mask, "noise": noise, "selection": selection}
+    {**_LINE, "mask": mask, "noise": noise, "selection": selection, "place": place}
     for mask in (dict, _ABSENT)
     for noise in (dict, _ABSENT)
     for selection in (list, _ABSENT)
+    for place in (dict, _ABSENT)
 ]

@@ -37,6 +37,7 @@ class Rounds(Generic[M]):
         store: Store | None,
         keep_sites: Callable[[str, int], Sequence[str]],
         restore_sites: Callable[[str, int, Sequence[str]], None],
+        reset_sites: Callable[[], None],
         listener: Listener,
     ) -> None:
         self._n_rounds = n_rounds
@@ -44,6 +45,7 @@ class Rounds(Generic[M]):
         self._parameters = parameters
         self._store = store
         self._keep_sites = keep_sites
+        self._reset_sites = reset_sites
         self._listener = listener
         self._stopped = False
         self._figures: dict[str, float] = {}
@@ -86,7 +88,8 @@ class Rounds(Generic[M]):
         """Restore the last round that coordinator and sites all kept; tell whether there is one.
 
         A site on another machine hears that it is to keep a round with the first question of the next, so a run that
-        broke off in between is taken up one round before.
+        broke off in between is taken up one round before. Where no round can be restored at all sites, those that have
+        restored one forget it.
         """
         kept = self._store.numbers(self._name) if self._store else []
         for number in reversed(kept):
@@ -100,6 +103,8 @@ class Rounds(Generic[M]):
                 continue
             self.number, self.state = number, state
             return True
+        if kept:
+            self._reset_sites()
         self.history, self._stopped = [], False
         return False
 

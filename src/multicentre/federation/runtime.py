@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.engine import Call, Outcome, Refused, Selection, Upkeep
+from multicentre.federation.engine import Call, Outcome, Refused, Selection, Upkeep, encode_selection
 from multicentre.federation.errors import (
     ConfigurationError,
     DataError,
@@ -19,6 +19,7 @@ from multicentre.federation.errors import (
     IntegrityError,
     MessageError,
     MulticentreError,
+    ProtocolRefused,
     RefusedByPolicy,
     SiteFailed,
 )
@@ -26,6 +27,7 @@ from multicentre.federation.messages import Message, Nothing
 from multicentre.federation.noise import PlanReview, PlanShown
 from multicentre.federation.steps import Common, Release, SitePart
 from multicentre.federation.storage import Store
+from multicentre.federation.transcript import DIGEST_BYTES, SiteTranscript
 from multicentre.federation.wire import decode, encode
 
 Rows = NDArray[np.int64]
@@ -62,6 +64,9 @@ class Gate(Protocol):
 
     def note_failure(self, call: Call, error: BaseException) -> BaseException:
         """Write down that a step broke, and return what the coordinator may be told of it."""
+
+    def note_departure(self, call: Call, error: ProtocolRefused) -> None:
+        """Write down that a call departs from the transcript of its session, and is refused."""
 
 
 class Seal(Protocol):
@@ -148,6 +153,7 @@ class SiteRuntime:
         self._store = store
         self._parts: dict[tuple[str, type[SitePart]], SitePart] = {}
         self._chosen: dict[str, _Chosen] = {}
+        self._transcripts: dict[str, SiteTranscript] = {}
         self._worked_on = worked_on or WorkedOn()
         self._log = logging.getLogger(f"multicentre.site.{name}")
 
@@ -160,6 +166,7 @@ class SiteRuntime:
             if type(call.ask) is not call.step.asks:
                 raise MessageError("the step takes another message", where=call.step.name)
             call.ask.checked()
+            call = self._entered(call)
             self._gate.admit(call)
             if call.mask is not None:
                 seal, keys = self._masking(call)
@@ -179,7 +186,7 @@ class SiteRuntime:
             )
 
     def upkeep(self, errand: Upkeep) -> None:
-        """Keep, restore or forget what the part of a session remembers.
+        """Keep, restore, reset or forget what the part of a session remembers.
 
         Raises
         ------
@@ -187,39 +194,65 @@ class SiteRuntime:
             What is to be restored is not there, or is about other records.
         """
         if errand.action == "forget":
-            for key in [key for key in list(self._parts) if key[0] == errand.session]:
-                self._parts.pop(key, None)
-            self._chosen.pop(errand.session, None)
+            self._forget(errand.session)
         elif self._store is not None and errand.part.remembers is not Nothing:
             if errand.action == "keep":
                 self._keep(self._store, errand)
             else:
                 self._restore(self._store, errand)
 
+    def _forget(self, session: str) -> None:
+        for key in [key for key in list(self._parts) if key[0] == session]:
+            self._parts.pop(key, None)
+        self._chosen.pop(session, None)
+        self._transcripts.pop(session, None)
+
     def _keep(self, store: Store, errand: Upkeep) -> None:
         """Keep what a part remembers; one that was never asked is not made for it: only calls choose records."""
-        part = self._parts.get((errand.session, errand.part))
-        state = None if part is None else part.state
-        store.keep(errand.name, errand.number, b"" if part is None or state is None else _about(part) + encode(state))
+        part, transcript = self._parts.get((errand.session, errand.part)), self._transcripts.get(errand.session)
+        digest = bytes(DIGEST_BYTES) if transcript is None else transcript.kept
+        state = b"" if part is None or part.state is None else _about(part) + encode(part.state)
+        store.keep(errand.name, errand.number, digest + state)
 
     def _restore(self, store: Store, errand: Upkeep) -> None:
-        kept = store.read(errand.name, errand.number)
+        """Give a part the state that was kept, or none, and enter that in the transcript of the session."""
+        kept = store.read(errand.name, errand.number) if errand.action == "restore" else b""
+        digest, kept = kept[:DIGEST_BYTES], kept[DIGEST_BYTES:]
         part = self._parts.get((errand.session, errand.part))
-        if not kept:
-            if part is not None:
-                part.state = None
-            return
         try:
-            if part is None:
+            transcript = self._begun(errand.session, errand.selection)
+            if part is None and kept:
                 part = self._part(errand.session, errand.part, errand.selection)
-            if kept[:_ABOUT_BYTES] != _about(part):
+            if part is not None and kept and kept[:_ABOUT_BYTES] != _about(part):
                 raise MessageError("other records")
-            part.state = decode(errand.part.remembers, kept[_ABOUT_BYTES:])
+            if part is not None:
+                part.state = decode(errand.part.remembers, kept[_ABOUT_BYTES:]) if kept else None
+            transcript.restore(errand.part, errand.action, errand.name, errand.number, digest.hex())
         except (Exception, SystemExit):  # which of them would tell of the records, past the guard
             self._log.exception("what a part remembers could not be restored")
             raise IntegrityError(
                 "what was kept is not about these records", where=errand.part.method, mend="Start the run anew."
             ) from None
+
+    def _entered(self, call: Call) -> Call:
+        """Enter a call in the transcript of its session, and return it with its mark.
+
+        A session that begins again forgets what its parts remember: state must not outlive its transcript.
+        """
+        known = self._transcripts.get(call.session)
+        if known is not None and known.length and call.place is not None and call.place.number == 0:
+            self._forget(call.session)
+        try:
+            transcript = self._begun(call.session, call.selection)
+        except (Exception, SystemExit) as error:
+            raise self._gate.note_failure(call, error) from None
+        if not call.step.part.in_transcript:
+            return dataclasses.replace(call, mark=transcript.mark(call))
+        try:
+            return dataclasses.replace(call, mark=transcript.enter(call, self.name))
+        except ProtocolRefused as error:
+            self._gate.note_departure(dataclasses.replace(call, mark=transcript.mark(call)), error)
+            raise
 
     def _run(self, call: Call) -> Release:
         try:
@@ -228,17 +261,26 @@ class SiteRuntime:
             part.masked, part.least_behind = call.mask is not None, self._gate.least_behind
             part.n_peers = len(set(call.peers))
             _check_peers(part, call)
+            state = part.state
             release: Release = call.step.run(part, call.ask)
+            _check_unchanged(part, state, call)
         except (Exception, SystemExit) as error:
             raise self._gate.note_failure(call, error) from None
         return release
 
-    def _part(self, session: str, kind: type[SitePart], selection: Selection | None) -> SitePart:
+    def _begun(self, session: str, selection: Selection | None) -> SiteTranscript:
+        """Return the transcript of a session; its records are chosen when it begins."""
         if session not in self._chosen:
-            self._chosen[session] = self._choose(selection)
-        chosen = self._chosen[session]
-        if chosen.selection != selection:
+            chosen, plan = self._choose(selection), selection and self._transcripts.get(selection.plan)
+            records = [selection and encode_selection(selection), chosen.within, plan and plan.value]
+            self._chosen[session], self._transcripts[session] = chosen, SiteTranscript(session, records)
+        if self._chosen[session].selection != selection:
             raise ConfigurationError("a session is about one selection of records", where=session)
+        return self._transcripts[session]
+
+    def _part(self, session: str, kind: type[SitePart], selection: Selection | None) -> SitePart:
+        self._begun(session, selection)
+        chosen = self._chosen[session]
         key = (session, kind)
         if key not in self._parts:
             if kind.holds_patients and not kind.sees_identifiers and (chosen.common or selection is None):
@@ -339,6 +381,13 @@ def _check_peers(part: SitePart, call: Call) -> None:
             where=part.site,
             mend="Leave epsilon out, or fit over sites that hold different patients.",
         )
+
+
+def _check_unchanged(part: SitePart, state: Message | None, call: Call) -> None:
+    """Refuse that a step addressed to each site changes what a part remembers: sites may not be asked alike."""
+    if call.step.addressed == "each" and part.state is not state:
+        part.state = state
+        raise ConfigurationError("a step addressed to each site must leave the state as it is", where=call.step.name)
 
 
 def _taken(data: Any, rows: Rows) -> Any:

@@ -16,6 +16,7 @@ from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.messages import Message, Nothing, check_permitted, check_ranged, check_summable
 
 When = Literal["once", "every round", "at the end", "on request"]
+Addressed = Literal["all", "each"]
 Patients = int | Mapping[str, int]
 
 
@@ -81,6 +82,9 @@ class Step(Generic[P, A, R]):
         How often a study calls it; printed on the disclosure card.
     summed : bool
         The coordinator may have only the sum over sites.
+    addressed : {"all", "each"}
+        Whether every site gets the same ask, or asks differ by site or reach only some sites. Steps addressed to each
+        site leave the state of the site part as it is (:mod:`multicentre.federation.transcript`).
     name : str
         Its name in code, card, ledger and report.
     owner : type
@@ -91,6 +95,7 @@ class Step(Generic[P, A, R]):
     releases: type[R]
     when: When
     summed: bool
+    addressed: Addressed = "all"
     name: str = ""
     owner: type[SitePart] | None = None
 
@@ -144,7 +149,7 @@ def _inherited(step: Step[P, A, R], owner: type[SitePart]) -> Step[P, A, R]:
 
 
 def step(
-    *, releases: type[R], when: When = "on request", summed: bool = False
+    *, releases: type[R], when: When = "on request", summed: bool = False, addressed: Addressed = "all"
 ) -> Callable[[Callable[[P, A], R]], Step[P, A, R]]:
     """Declare a method of a site part as a step that a coordinator can call.
 
@@ -158,9 +163,13 @@ def step(
         How often a study calls it.
     summed : bool
         True when the coordinator may have only the sum over sites.
+    addressed : {"all", "each"}
+        "each" when asks differ by site or reach only some sites; such a step leaves the state of the part as it is.
 
     Raises
     ------
+    ConfigurationError
+        The step is summed and addressed to each site.
     MessageError
         The step is summed and its release holds a field that cannot be added or declares no range; or it tells of
         single patients and a field names no permission.
@@ -183,6 +192,8 @@ def step(
     >>> MeanAge.add_ages.name, MeanAge.add_ages.summed, MeanAge.add_ages.purpose
     ('add_ages', True, "Add the ages of this site's patients.")
     """
+    if summed and addressed == "each":
+        raise ConfigurationError("a summed step must be addressed to all sites", where=releases.__name__)
     if summed:
         check_summable(releases)
         check_ranged(releases)
@@ -190,7 +201,7 @@ def step(
         check_permitted(releases)
 
     def declare(run: Callable[[P, A], R]) -> Step[P, A, R]:
-        return Step(run, releases, when, summed)
+        return Step(run, releases, when, summed, addressed)
 
     return declare
 
@@ -245,6 +256,8 @@ class SitePart:
         and the same at all sites; empty for all records.
     common : Common
         The places of the part's records in the order that sites agreed on; None where records are not aligned.
+    in_transcript : bool
+        Whether calls are entered in the transcript of their session; not those whose terms the sites sign themselves.
     key : object
         The key of the study's pseudonyms, of a part that ``sees_identifiers``; None where the site has none.
     used : array of int64, optional
@@ -269,6 +282,7 @@ class SitePart:
     holds_patients: ClassVar[bool] = True
     sees_identifiers: ClassVar[bool] = False
     clips_persons: ClassVar[bool] = False
+    in_transcript: ClassVar[bool] = True
     remembers: ClassVar[type[Message]] = Nothing
     state: Message | None = None
     key: Any = None

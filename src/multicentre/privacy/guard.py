@@ -15,7 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.federation.engine import Call
-from multicentre.federation.errors import DataError, DisclosureRefused, MessageError, MulticentreError, RefusedByPolicy
+from multicentre.federation.errors import (
+    DataError,
+    DisclosureRefused,
+    MessageError,
+    MulticentreError,
+    ProtocolRefused,
+    RefusedByPolicy,
+)
 from multicentre.federation.messages import Declaration, place
 from multicentre.federation.noise import PlanReview, PlanShown
 from multicentre.federation.steps import R, Release
@@ -228,6 +235,10 @@ class Guard:
         self._log.error("step %s of %s: %s", call.step.name, call.step.method, error)
         return self._neutral(call)
 
+    def note_departure(self, call: Call, error: ProtocolRefused) -> None:
+        """Write to the ledger that a call is refused since it departs from what the site was asked before."""
+        self.ledger.append("refusal", {**facts_of_call(call), "reason": error.what})
+
     def _refuse_answer(self, call: Call, reason: str, where: str, *, mend: str = _MEND) -> NoReturn:
         """Refuse an answer for what is in it; with a budget the coordinator is not told what that was."""
         try:
@@ -430,6 +441,8 @@ def facts_of_call(call: Call) -> dict[str, Any]:
         "step": call.step.name,
         "protection": call.protection,
         "sites": len(call.peers),
+        "peers": call.peers,
+        **({"ask": call.mark.ask, "transcript": call.mark.transcript} if call.mark.ask else {}),
         **({"records": str(call.selection)} if call.selection else {}),
         **({"counted": True} if call.mask and call.mask.counted else {}),
     }

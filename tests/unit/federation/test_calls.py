@@ -17,6 +17,7 @@ from multicentre.federation.engine import (
 )
 from multicentre.federation.errors import ConfigurationError, MessageError
 from multicentre.federation.noise import Noise
+from multicentre.federation.transcript import Entry, Place, encode_place
 from multicentre.federation.wire import encode
 from support.toy_method import Guess, MeanSite
 
@@ -32,7 +33,10 @@ CALL = Call(
     Mask("first", 2, 2),
     Noise("gaussian", {"total": 2.5}),
     Selection("0.2.1", (1,), Selection("0.1", (0, 3))),
+    Place(1, (Entry(0, 2, MeanSite.size, ("a", "b", "c"), "0e" * 32, "1f" * 32),), (("a", "2d" * 32),)),
 )
+PLACE = encode_place(CALL.place)
+ENTRY = PLACE["missed"][0]
 
 
 def offers(method):
@@ -96,6 +100,21 @@ def test_a_call_survives_the_wire():
         ("peers", "ab"),
         ("peers", [1]),
         ("peers", [["a"]]),
+        ("place", []),
+        ("place", {}),
+        ("place", PLACE | {"number": -1}),
+        ("place", PLACE | {"number": True}),
+        ("place", PLACE | {"code": 1}),
+        ("place", PLACE | {"asks": [["a"]]}),
+        ("place", PLACE | {"asks": [["a", "2d"]]}),
+        ("place", PLACE | {"asks": [["a", "2D" * 32]]}),
+        ("place", PLACE | {"asks": [[1, "2d" * 32]]}),
+        ("place", PLACE | {"missed": [ENTRY[:6]]}),
+        ("place", PLACE | {"missed": [[0.0, *ENTRY[1:]]]}),
+        ("place", PLACE | {"missed": [[*ENTRY[:3], "none", *ENTRY[4:]]]}),
+        ("place", PLACE | {"missed": [[*ENTRY[:4], ["a", 1], *ENTRY[5:]]]}),
+        ("place", PLACE | {"missed": [[*ENTRY[:5], "1f", ENTRY[6]]]}),
+        ("place", PLACE | {"missed": [[*ENTRY[:6], None]]}),
         ("study", None),
         ("code", "import os"),
     ],
@@ -157,6 +176,11 @@ def test_a_call_is_one_line_then_the_ask():
         "mask": {"agreement": "first", "number": 2, "threshold": 2, "colluding": 0, "counted": False},
         "noise": {"mechanism": "gaussian", "multipliers": {"total": 2.5}},
         "selection": [["0.1", [0, 3]], ["0.2.1", [1]]],
+        "place": {
+            "number": 1,
+            "missed": [[0, 2, "toy-mean", "size", ["a", "b", "c"], "0e" * 32, "1f" * 32]],
+            "asks": [["a", "2d" * 32]],
+        },
     }
     assert body == encode(CALL.ask)
 

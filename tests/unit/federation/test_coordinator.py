@@ -1,5 +1,7 @@
 """What a coordinator sends, whom it counts, and what it writes down: over an engine that only notes its calls."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -101,12 +103,23 @@ def test_each_site_can_have_an_ask_of_its_own_and_bytes_are_counted_for_each():
     engine = NotingEngine()
     federation = Federation(engine).begin(MeanSite)
     asks = {site: Guess(np.zeros(i), i) for i, site in enumerate(NAMES)}
-    federation.collect(MeanSite.size, asks)
+    each = replace(MeanSite.size, addressed="each")
+    federation.collect(each, asks)
     assert [engine.calls[0][site].ask for site in NAMES] == list(asks.values())
     assert federation.traffic.bytes_to_sites == {"size": 8 * (0 + 1 + 2 + 3) + 4 * 8}
     with pytest.raises(MessageError, match=r"^size: the step takes Guess, not Nothing"):
-        federation.collect(MeanSite.size, asks | {"lyon": Nothing()})
+        federation.collect(each, asks | {"lyon": Nothing()})
     assert len(engine.calls) == 1
+
+
+def test_a_step_that_is_addressed_to_all_sites_is_put_to_all_with_one_ask():
+    engine = NotingEngine()
+    federation = Federation(engine).begin(MeanSite)
+    with pytest.raises(ConfigurationError, match="must be put to all sites with one ask"):
+        federation.collect(MeanSite.size, {site: Guess(np.zeros(3), i) for i, site in enumerate(NAMES)})
+    with pytest.raises(ConfigurationError, match="must be put to all sites with one ask"):
+        federation.ask(MeanSite.size, ASK, to=NAMES[:2])
+    assert not engine.calls
 
 
 def test_answers_of_lost_sites_cost_no_bytes():

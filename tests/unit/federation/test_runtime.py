@@ -1,6 +1,6 @@
 """A site runs a step on the right records, shows its guard every answer, and remembers no longer than asked."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -12,6 +12,7 @@ from multicentre.federation.noise import PlanReview, PlanShown
 from multicentre.federation.runtime import SiteRuntime, WorkedOn
 from multicentre.federation.steps import Acknowledgement, Common, Release, SitePart, step
 from multicentre.federation.storage import Store
+from multicentre.federation.transcript import DIGEST_BYTES
 
 ROWS = np.arange(40.0)[:, None]
 SECRET = "patient 4711"
@@ -110,7 +111,7 @@ class OpenGate:
     least_behind = 5
 
     def __init__(self):
-        self.rows = []
+        self.rows, self.departures = [], []
         self.hiding = True
 
     def admit(self, call):
@@ -134,6 +135,9 @@ class OpenGate:
 
     def note_failure(self, call, error):
         return error
+
+    def note_departure(self, call, error):
+        self.departures.append((call.sequence, error.what))
 
 
 class Keys(SitePart):
@@ -217,7 +221,8 @@ def test_a_masked_answer_is_checked_first_and_leaves_masked():
     asked = call(mask=Mask("first", 1, 2))
     assert runtime(seal=seal).answer(asked) == Masked(f"lyon {ROWS.sum()}")
     ((checked, keys),) = seal.checked
-    assert checked is asked
+    assert replace(checked, mark=asked.mark) == asked
+    assert len(checked.mark.transcript) == 64
     assert isinstance(keys, Keys)
 
 
@@ -395,7 +400,7 @@ def test_a_part_without_a_state_is_kept_as_such(tmp_path):
     site.answer(call())
     site._parts[("0.1", Working)].state = None
     upkeep(site, "keep", 1)
-    assert Store(tmp_path).read("rounds", 1) == b""
+    assert len(Store(tmp_path).read("rounds", 1)) == DIGEST_BYTES
 
 
 def test_nothing_is_kept_where_nothing_is_remembered(tmp_path):

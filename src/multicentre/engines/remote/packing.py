@@ -16,7 +16,7 @@ from multicentre.federation.steps import SitePart
 from multicentre.federation.wire import decode, encode
 from multicentre.privacy.secure_sum.messages import Masked
 
-FORMAT = 1
+FORMAT = 2  # 2: calls state their place in the transcript of the session
 MOST_TEXT = 2000
 _LARGEST_HEAD = 8 * 2**20
 _PATH = re.compile(r"(?<![^\s'\"(=])(?:/|[A-Za-z]:\\)(?=\S)[^,;'\")]*")
@@ -226,7 +226,7 @@ def unpack_errand(told: Mapping[str, Any], offers: Callable[[str], type[SitePart
     try:
         selection = None if told["selection"] is None else decode_selection(told["selection"])
         kinds = {name: type(told[name]) for name in _ERRAND}
-        if kinds != _ERRAND or len(told) != len(_ERRAND) + 1 or told["action"] not in ("keep", "restore", "forget"):
+        if kinds != _ERRAND or len(told) != len(_ERRAND) + 1 or told["action"] not in _ACTIONS:
             raise TypeError
         if told["number"] < 0:
             raise ValueError
@@ -272,6 +272,7 @@ def _is_token(run: str) -> bool:
 
 
 _KINDS = ("open", "call", "restore", "close")
+_ACTIONS = ("keep", "restore", "reset", "forget")
 _REPLIES = ("opened", "answer", "refused", "done", "closed")
 _LETTER = {"kind": str, "run": str, "attempt": int, "number": int, "errands": list}
 _OPENING = {"study": str, "terms": str, "sites": list, "secure_sum": bool}

@@ -89,7 +89,7 @@ class Agreement(ABC):
         if not self.is_ready or not self.next_sum <= number < self.terms.n_sums:
             raise RefusedByPolicy("the masks of this sum were used before, or not agreed", where=step, mend=MEND)
 
-    def masks(self, number: int, step: str, question: str) -> list[tuple[bytes, Sign]]:
+    def masks(self, number: int, step: str, transcript: str) -> list[tuple[bytes, Sign]]:
         """Return key and sign of every stream of one sum, and erase what they were derived from.
 
         The masks of earlier sums that this site left out are erased as well.
@@ -101,7 +101,7 @@ class Agreement(ABC):
         """
         self.check_unused(number, step)
         self.next_sum = number + 1
-        return self._streams(number, self.terms.label(number, step, question))
+        return self._streams(number, self.terms.label(number, step, transcript))
 
     @abstractmethod
     def _public_of_sums(self) -> tuple[bytes, bytes]:

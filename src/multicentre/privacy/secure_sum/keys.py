@@ -8,7 +8,10 @@ A coordinator that cheats reads one such sum as well, and no other: keys are sig
 bound to sender and receiver, masks serve once, and nothing is unmasked before `threshold` sites have signed one and the
 same list of those whose values are in the sum. More than half of the sites, and of those that help, are needed for
 that, so that no second list can be signed by enough. It can still leave sites out as if they were lost, down to the
-threshold, and put a question to one site that it does not put to the others.
+threshold.
+
+The masks of a sum follow from the transcript of the session (:mod:`multicentre.federation.transcript`): sites that were
+asked different things before, in whichever step, hold masks that do not cancel.
 """
 
 from __future__ import annotations
@@ -33,7 +36,6 @@ from multicentre.privacy.secure_sum.messages import (
     Recovering,
     Unmasked,
     Unmasking,
-    question_of,
 )
 from multicentre.privacy.secure_sum.recoverable import RecoverableAgreement
 from multicentre.privacy.secure_sum.streams import Sign
@@ -62,6 +64,7 @@ class MaskingKeys(SitePart):
 
     method: ClassVar[str] = "secure-sum"
     holds_patients: ClassVar[bool] = False
+    in_transcript: ClassVar[bool] = False
 
     def __init__(
         self, site: str, identity: Identity, peers: Mapping[str, bytes], min_sites: int = 2, n_colluding: int = 0
@@ -139,7 +142,7 @@ class MaskingKeys(SitePart):
             The masks of this number were used before, or are beyond the agreement.
         """
         agreement, mask = self._fitting(call)
-        return agreement.masks(mask.number, call.step.name, question_of(call.ask, call.noise, counted=mask.counted))
+        return agreement.masks(mask.number, call.step.name, call.mark.transcript)
 
     def _fitting(self, call: Call) -> tuple[Agreement, Mask]:
         agreement, mask = self._agreement, call.mask

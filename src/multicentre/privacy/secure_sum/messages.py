@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import dataclass
 from typing import ClassVar
@@ -11,20 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.federation.messages import Message, array, count, text, texts
-from multicentre.federation.noise import Noise
 from multicentre.federation.steps import Release
-from multicentre.federation.wire import encode
 
 Bytes = NDArray[np.uint8]
-
-
-def question_of(ask: Message, noise: Noise | None, *, counted: bool = False) -> str:
-    """Return a digest of what sites are asked, of the noise that they are to add, and of whether patients are counted.
-
-    It is part of the masks: those of sites that were asked different things do not cancel, and the sum cannot be read.
-    """
-    terms = [counted, None if noise is None else [noise.mechanism, sorted(noise.multipliers.items())]]
-    return hashlib.sha256(json.dumps(terms).encode() + b"\n" + encode(ask)).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -53,9 +41,13 @@ class Invitation(Message):
         """Return what distinguishes the keys of this agreement from those of all others."""
         return (self.study, self.session, self.agreement)
 
-    def label(self, number: int, step: str, question: str) -> tuple[str | int, ...]:
-        """Return what tells the masks of one sum from all others; see :func:`question_of`."""
-        return (self.study, self.session, self.agreement, number, step, question)
+    def label(self, number: int, step: str, transcript: str) -> tuple[str | int, ...]:
+        """Return what distinguishes the masks of one sum from all others.
+
+        The transcript is the hash of all that a site was asked in the session, this sum included: masks of sites that
+        were asked different things do not cancel, and the sum cannot be read.
+        """
+        return (self.study, self.session, self.agreement, number, step, transcript)
 
     def signed_by(self, site: str, channel: bytes, keys: bytes, checks: bytes) -> bytes:
         """Return the bytes that `site` signs with its keys."""
@@ -166,3 +158,4 @@ class Masked(Release):
     concerns_patients: ClassVar[bool] = False
     vector: NDArray[np.uint64] = array("masked values, fixed point modulo 2**64", ("m",), dtype="u8")
     layout: str = text("lengths and names by which the values are put back")
+    transcript: str = text("hash of all that the site was asked in the session, this sum included")

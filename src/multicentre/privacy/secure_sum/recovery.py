@@ -60,7 +60,7 @@ def remove_masks(
     terms : Invitation
     public : Advertisements
     label : tuple
-        ``terms.label(number, step)``; tells the sum from others.
+        ``terms.label(number, step, transcript)``; tells the sum from others.
     told : Told
 
     Raises

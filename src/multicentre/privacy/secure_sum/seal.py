@@ -80,4 +80,4 @@ class MaskingSeal:
         counted = call.mask is not None and call.mask.counted
         vector, layout = encode_release(release, grids, call.step.name, counted=counted)
         add_streams(vector, streams)
-        return Masked(vector, layout)
+        return Masked(vector, layout, call.mark.transcript)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import secrets
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +21,7 @@ import numpy as np
 
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.engine import Mask, Protection
-from multicentre.federation.errors import ConfigurationError, MessageError, QuorumLost
+from multicentre.federation.errors import ConfigurationError, IntegrityError, MessageError, QuorumLost, name_some
 from multicentre.federation.messages import Message
 from multicentre.federation.noise import Plan
 from multicentre.federation.steps import R, Release, SitePart, Step
@@ -38,7 +39,6 @@ from multicentre.privacy.secure_sum.messages import (
     Recovered,
     Recovering,
     Unmasking,
-    question_of,
 )
 from multicentre.privacy.secure_sum.recovery import Told, remove_masks
 from multicentre.privacy.secure_sum.ring import Ring, plan_grids
@@ -111,7 +111,8 @@ class MaskedSummation:
         QuorumLost
             Fewer sites are left than the sum needs, at whichever exchange; nothing of it can be read.
         IntegrityError
-            A site's keys, signature, seed or shares are not what they have to be, or the masks do not cancel.
+            A site's keys, signature, seed or shares are not what they have to be, the sites were asked different
+            things in this session, or the masks do not cancel.
         DisclosureRefused
             Fewer patients stand behind the sum than the policy of a site wants behind a total.
         """
@@ -123,10 +124,10 @@ class MaskedSummation:
         survivors = tuple(answers)
         _check_enough(terms, survivors, "answered")
         agreed.summed = len(survivors)
-        total, layout = _added(answers, step)
+        total, layout, transcript = _added(answers, step)
         noise = federation.noise_of(step)
         if terms.recovers:
-            label = terms.label(number, step.name, question_of(ask, noise, counted=counted))
+            label = terms.label(number, step.name, transcript)
             told = _unmasked(federation, terms, number, survivors)
             remove_masks(total, terms, agreed.public, label, told)
         grids = plan_grids(step.releases, len(terms.sites), noise)
@@ -197,14 +198,28 @@ def _delivered(terms: Invitation, boxes: Mapping[str, Boxes]) -> dict[str, Boxes
     return {site: BoxesFor(terms.agreement, sent[:, j]) for j, site in enumerate(terms.sites)}
 
 
-def _added(answers: Mapping[str, Release], step: Step[Any, Any, Any]) -> tuple[Ring, str]:
+def _added(answers: Mapping[str, Release], step: Step[Any, Any, Any]) -> tuple[Ring, str, str]:
+    """Return the sum of the masked values, what stands where in it, and the transcript that all sites hold."""
     masked = [answer for answer in answers.values() if isinstance(answer, Masked)]
     if len(masked) != len(answers) or len({(answer.layout, len(answer.vector)) for answer in masked}) != 1:
         raise ConfigurationError("the sites answered with different shapes", where=step.name)
+    _check_transcripts({site: answer.transcript for site, answer in answers.items() if isinstance(answer, Masked)})
     total = masked[0].vector.copy()
     for answer in masked[1:]:
         total += answer.vector
-    return total, masked[0].layout
+    return total, masked[0].layout, masked[0].transcript
+
+
+def _check_transcripts(transcripts: Mapping[str, str]) -> None:
+    """Raise IntegrityError where sites were asked different things; it names those that differ from most others."""
+    most_common, _ = Counter(transcripts.values()).most_common(1)[0]
+    if differing := [site for site, transcript in transcripts.items() if transcript != most_common]:
+        raise IntegrityError(
+            "the sites must be asked the same things in a session; these were asked other things than the rest, and "
+            "nothing of the sum can be read",
+            where=name_some(differing),
+            mend="Compare the sites' ledgers (multicentre ledger compare), and start the run again.",
+        )
 
 
 def _unmasked(federation: Federation, terms: Invitation, number: int, survivors: tuple[str, ...]) -> Told:

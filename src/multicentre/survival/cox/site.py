@@ -153,7 +153,7 @@ class CoxSite(CoxPatients):
         n_events = int(self._own.n_events.sum())
         return sent.LeadOffer(float(n_events), patients=n_events)
 
-    @step(releases=sent.Solution, when="once")
+    @step(releases=sent.Solution, when="once", addressed="each")
     def solve_surrogate(self, ask: sent.Surrogate) -> sent.Solution:
         """Climb the site's own likelihood, bent to have the derivatives of all sites where they were taken.
 

@@ -45,7 +45,7 @@ class ForestSite(SurvivalPart):
         can_grow = len(training) >= ask.min_leaf and n_events >= max(ask.min_events, 1)
         return sent.Offer(float(len(self.data)), ask.n_trees if can_grow else 0, patients=len(self.data))
 
-    @step(releases=Trees, when="once")
+    @step(releases=Trees, when="once", addressed="each")
     def grow_trees(self, ask: sent.Order) -> Trees:
         """Grow a forest on bootstrap samples of the site's patients, and give the trees that the draw chose.
 

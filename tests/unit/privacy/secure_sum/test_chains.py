@@ -20,8 +20,8 @@ from multicentre.privacy.secure_sum.summation import _stacked
 from support.masking_parts import (
     FIVE,
     IDENTITIES,
-    QUESTION,
     SITES,
+    TRANSCRIPT,
     advertised,
     asked,
     chained,
@@ -34,12 +34,12 @@ from support.mixed_method import MixedSite, begun, mixed
 D = 2000
 
 
-def keys_of(parts, name, number, question=QUESTION):
-    return dict(zip((peer for peer in parts if peer != name), streams_of(parts, name, number, question), strict=True))
+def keys_of(parts, name, number, transcript=TRANSCRIPT):
+    return dict(zip((peer for peer in parts if peer != name), streams_of(parts, name, number, transcript), strict=True))
 
 
-def streams_of(parts, name, number, question=QUESTION):
-    return parts[name]._agreement.masks(number, "answer", question)
+def streams_of(parts, name, number, transcript=TRANSCRIPT):
+    return parts[name]._agreement.masks(number, "answer", transcript)
 
 
 def call_of(number):
@@ -140,10 +140,10 @@ def test_the_two_sites_of_a_pair_have_opposite_signs_and_the_same_key():
                 assert streams[peer][name] == (key, -sign)
 
 
-@pytest.mark.parametrize("changed", ["question", "step", "number"])
+@pytest.mark.parametrize("changed", ["transcript", "step", "number"])
 def test_a_site_that_is_asked_something_else_holds_masks_that_do_not_cancel(changed):
     _, parts = chained()
-    given = {name: {"number": 1, "step": "answer", "question": QUESTION} for name in SITES}
+    given = {name: {"number": 1, "step": "answer", "transcript": TRANSCRIPT} for name in SITES}
     given["b"] |= {changed: 2 if changed == "number" else "other"}
     streams = {name: parts[name]._agreement.masks(**given[name]) for name in SITES}
     keys = {name: {key for key, _ in streams[name]} for name in SITES}
@@ -155,10 +155,10 @@ def test_a_site_that_is_asked_something_else_holds_masks_that_do_not_cancel(chan
     assert stats.kstest(total / 2.0**64, "uniform").pvalue > 1e-7
 
 
-def test_a_question_that_differed_does_not_spoil_the_next_sum():
+def test_a_transcript_that_differed_in_one_sum_does_not_spoil_the_next_sum():
     _, parts = chained()
     for name in SITES:
-        streams_of(parts, name, 0, question=name)
+        streams_of(parts, name, 0, transcript=name)
     total = np.zeros(D, np.uint64)
     for name in SITES:
         add_streams(total, streams_of(parts, name, 1))
@@ -240,7 +240,7 @@ class Thief:
         for _ in range(steps):
             chains = Chains("a", {"b": bytes(32), "c": bytes(32)}, ())
             chains._links = list(links)
-            keys = chains.streams(0, self.terms.label(number, "answer", QUESTION))
+            keys = chains.streams(0, self.terms.label(number, "answer", TRANSCRIPT))
             vector = self.masked[number].copy()
             add_streams(vector, [(key, -sign) for key, sign in keys])
             yield vector

@@ -7,7 +7,6 @@ the package.
 
 import dataclasses
 import functools
-import hashlib
 import json
 
 import numpy as np
@@ -20,11 +19,8 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from multicentre.federation.errors import IntegrityError
-from multicentre.federation.messages import Nothing
-from multicentre.federation.noise import Noise
-from multicentre.federation.wire import encode
 from multicentre.privacy.secure_sum.chains import Chains
-from multicentre.privacy.secure_sum.messages import Invitation, question_of
+from multicentre.privacy.secure_sum.messages import Invitation
 from multicentre.privacy.secure_sum.shares import combine_shares, open_box, seal_box, split_seeds
 from multicentre.privacy.secure_sum.streams import (
     add_streams,
@@ -39,7 +35,7 @@ from multicentre.privacy.secure_sum.streams import (
 
 SEED = bytes(range(16))
 TERMS = Invitation("study", "0.1", "first", ("lyon", "metz", "nice"), 2, 4, 0)
-LABEL = TERMS.label(3, "fit", "question")
+LABEL = TERMS.label(3, "fit", "transcript")
 
 
 def hkdf(secret, *label, n_bytes=32):
@@ -94,7 +90,7 @@ def test_a_chain_is_keyed_blake2b_link_by_link():
 
 
 def test_a_label_holds_all_that_tells_one_sum_from_another():
-    assert LABEL == ("study", "0.1", "first", 3, "fit", "question")
+    assert LABEL == ("study", "0.1", "first", 3, "fit", "transcript")
 
 
 def test_sites_sign_the_terms_and_their_own_keys():
@@ -124,20 +120,6 @@ CHANGES = [
 def test_no_signature_serves_other_terms(changes):
     other = dataclasses.replace(TERMS, **changes)
     assert other.signed_by("nice", b"c", b"k", b"h") != TERMS.signed_by("nice", b"c", b"k", b"h")
-
-
-def test_a_question_is_what_is_asked_and_the_noise_that_is_added():
-    asked = encode(Nothing())
-    assert question_of(Nothing(), None) == hashlib.sha256(b"[false, null]\n" + asked).hexdigest()
-    noise = Noise("gaussian", {"b": 2.0, "a": 1.0})
-    for counted in (False, True):
-        terms = json.dumps([counted, ["gaussian", [["a", 1.0], ["b", 2.0]]]]).encode()
-        expected = hashlib.sha256(terms + b"\n" + asked).hexdigest()
-        assert question_of(Nothing(), noise, counted=counted) == expected
-    assert question_of(Nothing(), Noise("gaussian", {"a": 1.0, "b": 2.0})) == question_of(Nothing(), noise)
-    others = [Noise("laplace", {"a": 1.0, "b": 2.0}), Noise("gaussian", {"a": 2.0, "b": 1.0}), TERMS]
-    questions = {question_of(Nothing(), one) if isinstance(one, Noise) else question_of(one, None) for one in others}
-    assert len(questions | {question_of(Nothing(), noise)}) == 4
 
 
 # Boxes and shares

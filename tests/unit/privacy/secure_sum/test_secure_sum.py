@@ -22,7 +22,7 @@ from multicentre.federation.steps import Release, SitePart, step
 from multicentre.privacy.secure_sum.identity import Identity, verify
 from multicentre.privacy.secure_sum.keys import MaskingKeys
 from multicentre.privacy.secure_sum.layout import encode_release
-from multicentre.privacy.secure_sum.messages import Advertisements, BoxesFor, Invitation, question_of
+from multicentre.privacy.secure_sum.messages import Advertisements, BoxesFor
 from multicentre.privacy.secure_sum.ring import plan_grids
 from multicentre.privacy.secure_sum.seal import MaskingSeal
 from multicentre.privacy.secure_sum.streams import add_streams
@@ -31,8 +31,8 @@ from support.masking_parts import (
     FIVE,
     IDENTITIES,
     PUBLIC,
-    QUESTION,
     SITES,
+    TRANSCRIPT,
     advertised,
     agreed,
     asked,
@@ -131,7 +131,7 @@ def test_what_recovery_costs():
         assert federation.sum(MixedSite.answer, Nothing()).n == 90
     once, each = dict.fromkeys(("advertise", "share", "accept"), 2), dict.fromkeys(("answer", "confirm", "unmask"), 4)
     assert federation.traffic.calls == once | each
-    assert federation.traffic.bytes_from_sites["answer"] == 4 * 3 * (11 * 8 + 8)
+    assert federation.traffic.bytes_from_sites["answer"] == 4 * 3 * (11 * 8 + 2 * 8)
 
 
 def test_a_crowd_too_small_for_the_policy_is_refused():
@@ -296,11 +296,6 @@ def test_terms_that_allow_for_fewer_colluding_sites_than_the_policy_says_are_ref
 
 
 def test_sites_that_were_asked_different_things_hold_masks_that_do_not_cancel():
-    noise = Noise("gaussian", {"total": 1.0})
-    asks = [(Nothing(), None), (Nothing(), noise), (Nothing(), Noise("gaussian", {"total": 0.1}))]
-    asks += [(Invitation("s", "0", "a", ("b",), 1, n, 0), None) for n in (1, 2)]
-    asked = {question_of(ask, planned, counted=counted) for ask, planned in asks for counted in (False, True)}
-    assert len(asked) == 2 * len(asks)
     _, parts = agreed()
     streams = [{key for key, _ in parts[name]._agreement.masks(0, "answer", name)} for name in SITES]
     assert not streams[0] & streams[1]
@@ -421,7 +416,7 @@ def test_streams_differ_by_sum_step_site_and_agreement():
     for agreement in ("first", "second"):
         _, parts = agreed(invitation(agreement=agreement))
         for name in SITES:
-            seen += [key for number in range(2) for key, _ in parts[name]._agreement.masks(number, "answer", QUESTION)]
+            seen += [key for n in range(2) for key, _ in parts[name]._agreement.masks(n, "answer", TRANSCRIPT)]
     pairs, own = 2 * 2 * 3, 2 * 2 * 3
     assert len(seen) == 2 * pairs + own
     assert len(set(seen)) == pairs + own
@@ -429,9 +424,9 @@ def test_streams_differ_by_sum_step_site_and_agreement():
 
 def test_a_step_of_another_name_has_other_streams():
     terms, parts = agreed()
-    assert terms.label(0, "answer", QUESTION) != terms.label(0, "other", QUESTION)
-    ours = parts["a"]._agreement.masks(0, "answer", QUESTION)
-    theirs = parts["b"]._agreement.masks(0, "other", QUESTION)
+    assert terms.label(0, "answer", TRANSCRIPT) != terms.label(0, "other", TRANSCRIPT)
+    ours = parts["a"]._agreement.masks(0, "answer", TRANSCRIPT)
+    theirs = parts["b"]._agreement.masks(0, "other", TRANSCRIPT)
     assert not {key for key, _ in ours} & {key for key, _ in theirs}
 
 

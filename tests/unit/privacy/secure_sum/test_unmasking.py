@@ -21,8 +21,8 @@ from support.masking_parts import (
     FIVE,
     IDENTITIES,
     PUBLIC,
-    QUESTION,
     SITES,
+    TRANSCRIPT,
     advertised,
     agreed,
     answered,
@@ -62,7 +62,7 @@ def test_of_a_site_not_on_the_list_shares_of_its_key_of_this_sum_are_given():
     terms, parts = agreed(FIVE_TERMS)
     keys = seeds_of(parts)["d"][1]
     for part in parts.values():
-        part._agreement.masks(1, "answer", QUESTION)
+        part._agreement.masks(1, "answer", TRANSCRIPT)
     signatures = confirmed(terms, parts, "abc", 1)
     given = {FIVE.index(name): unmask(parts, name, signatures, 1).shares for name in "abc"}
     assert {shares.shape for shares in given.values()} == {(2, 16)}
@@ -247,7 +247,7 @@ def test_after_shares_were_given_nothing_else_of_the_agreement_is_answered(ends)
     terms, parts = agreed(invitation(FIVE, threshold=3, n_sums=5))
     for part in parts.values():
         for number in range(4):
-            part._agreement.masks(number, "answer", QUESTION)
+            part._agreement.masks(number, "answer", TRANSCRIPT)
     first, second = (confirmed(terms, parts, FIVE, number) for number in (0, 1))
     unmask(parts, "a", first)
     unmask(parts, "a", confirmed(terms, parts, "abc" if ends == "unmask" else FIVE, 2), 2)
@@ -260,7 +260,7 @@ def test_after_shares_were_given_nothing_else_of_the_agreement_is_answered(ends)
     with pytest.raises(RefusedByPolicy, match="not masked here"):
         confirm(parts, "a", FIVE, 3)
     with pytest.raises(RefusedByPolicy, match="used before, or not agreed"):
-        parts["a"]._agreement.masks(4, "answer", QUESTION)
+        parts["a"]._agreement.masks(4, "answer", TRANSCRIPT)
     assert seeds_of(parts)["a"] == (b"", [b""] * 5)
 
 

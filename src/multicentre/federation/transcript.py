@@ -1,0 +1,346 @@
+"""Transcript of a session: a running hash, kept by every site, of all that it was asked since the session began.
+
+Each call adds one entry: method, step, peers, mask, noise and the hash of the ask. The hash after an entry follows from
+the hash before it, so that sites which were asked different things, or the same things in another order, hold different
+hashes from then on. Masks of a sum follow from the hash (:mod:`multicentre.privacy.secure_sum`): those of sites with
+different transcripts do not cancel.
+
+1. A step is addressed to all sites by default: every site gets the same ask, and the entry holds its hash.
+2. A step that is declared as addressed to each site has asks that differ by site or reach only some of them. The entry
+   holds a commitment to the whole list of asks. Sites that are not asked get the entry with the next call. Such a step
+   leaves the state of a site part as it is, so that it cannot decide what a later sum is about.
+
+A transcript begins with the records that the session is about and with the transcript of the plan that divided them. A
+restored state is entered with the hash that was kept together with it.
+
+The steps that agree on masks are not entered: sites sign their terms (:class:`~multicentre.federation.steps.SitePart`,
+``in_transcript``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from multicentre.federation.errors import ConfigurationError, ProtocolRefused
+from multicentre.federation.messages import Message
+from multicentre.federation.steps import SitePart, Step
+from multicentre.federation.wire import encode
+
+if TYPE_CHECKING:
+    from multicentre.federation.engine import Call
+
+DIGEST_BYTES = 32
+_MEND = "Begin the fit again; if the message comes back, ask whoever runs the coordinator."
+_DIGEST_LETTERS = frozenset("0123456789abcdef")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Entry of a transcript.
+
+    Parameters
+    ----------
+    number : int
+        Place in the transcript, from 0.
+    call : int
+        Number of the call within the session.
+    step : Step
+    peers : tuple of str
+        Sites that take part in the call. Those of steps addressed to all sites may become fewer, and no more.
+    terms : str
+        Hash of study, mask and noise.
+    asks : str
+        Hash of the ask, or the commitment to the asks of all sites where the step is addressed to each.
+    """
+
+    number: int
+    call: int
+    step: Step[Any, Any, Any]
+    peers: tuple[str, ...]
+    terms: str
+    asks: str
+
+
+@dataclass(frozen=True)
+class Place:
+    """Place of a call in the transcript, as the coordinator states it.
+
+    Parameters
+    ----------
+    number : int
+        Number of the call's entry.
+    missed : tuple of Entry
+        Entries of steps addressed to each site since the last step addressed to all.
+    asks : tuple of (str, str)
+        Names of the sites that are asked and the hash of each one's ask; empty for a step addressed to all.
+    """
+
+    number: int
+    missed: tuple[Entry, ...] = ()
+    asks: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Hash of a call's ask, and of the transcript with the call's entry; the site itself computes both."""
+
+    ask: str = ""
+    transcript: str = ""
+
+
+UNMARKED = Mark()
+
+
+class SiteTranscript:
+    """The transcript of one session at one site.
+
+    Parameters
+    ----------
+    session : str
+    records : sequence
+        What identifies the records that the session is about, the same at all sites.
+
+    Attributes
+    ----------
+    length : int
+        Number of entries so far.
+
+    Examples
+    --------
+    >>> SiteTranscript("0.1", []).value == SiteTranscript("0.1", []).value
+    True
+    >>> SiteTranscript("0.1", []).value == SiteTranscript("0.2", []).value
+    False
+    """
+
+    def __init__(self, session: str, records: Sequence[Any]) -> None:
+        self.length = 0
+        self._value = self._settled = _hash(["multicentre transcript", session, list(records)])
+        self._restored: dict[str, list[Any]] = {}
+        self._roster: tuple[str, ...] | None = None
+
+    @property
+    def value(self) -> str:
+        """Running hash of all entries and restored states."""
+        return self._with_restored(self._value)
+
+    @property
+    def kept(self) -> bytes:
+        """Hash to be kept with a state: steps addressed to each site change no state and are left out."""
+        return bytes.fromhex(self._with_restored(self._settled))
+
+    def mark(self, call: Call) -> Mark:
+        """Return the mark of a call that is not entered."""
+        return Mark(digest_of(call.ask), self.value)
+
+    def enter(self, call: Call, site: str) -> Mark:
+        """Enter a call and return its mark.
+
+        Raises
+        ------
+        ProtocolRefused
+            Other calls came before that this site was not asked, the sites are not those of the calls before, or the
+            asks of the sites differ and the step is not declared so.
+        """
+        place = call.place or Place(self.length)
+        missed = [entry for entry in place.missed if entry.number >= self.length]
+        entry = _entry_of(call, place.number, _checked_asks(call, site))
+        self._check_order([*missed, entry])
+        self._check_missed(missed)
+        for one in [*missed, entry]:
+            self._add(one)
+        return Mark(digest_of(call.ask), self._value)
+
+    def restore(self, part: type[SitePart], *content: str | int) -> None:
+        """Enter that the state of a part was replaced.
+
+        Notes
+        -----
+        The last replacement before a call counts, for each part: it overwrites the ones before.
+        """
+        self._restored[part.method] = list(content)
+
+    def _check_order(self, entries: Sequence[Entry]) -> None:
+        roster = self._roster
+        for number, entry in enumerate(entries, start=self.length):
+            if entry.number != number:
+                raise _refusal("the site was not asked all that came before in this fit", entry.step)
+            if roster is not None and roster != entry.peers and not set(entry.peers) <= set(roster):
+                raise _refusal("a site takes part that took no part in the calls before", entry.step)
+            roster = entry.peers if entry.step.addressed == "all" else roster
+
+    def _check_missed(self, missed: Sequence[Entry]) -> None:
+        for entry in missed:
+            if entry.step.addressed != "each" or not entry.step.part.in_transcript:
+                raise _refusal("the site was left out of a step that is addressed to all sites", entry.step)
+
+    def _add(self, entry: Entry) -> None:
+        self._settled = self._with_restored(self._settled)
+        self._value = _hash([self._with_restored(self._value), *_content(entry)])
+        if entry.step.addressed == "all":
+            self._settled, self._roster = self._value, entry.peers
+        self._restored = {}
+        self.length = entry.number + 1
+
+    def _with_restored(self, value: str) -> str:
+        return _hash([value, "restored", sorted(self._restored.items())]) if self._restored else value
+
+
+class SessionOutline:
+    """The coordinator's count of a session's entries, and those that some of the sites were not asked."""
+
+    def __init__(self) -> None:
+        self._number = 0
+        self._missed: tuple[Entry, ...] = ()
+
+    def placed(self, calls: Mapping[str, Call], sites: Sequence[str]) -> dict[str, Call]:
+        """Return the calls of one exchange with their place in the transcript; `sites` are those that take part.
+
+        Raises
+        ------
+        ConfigurationError
+            The step is addressed to all sites, and these are not all of them or their asks differ.
+        """
+        call = next(iter(calls.values()), None)
+        if call is None or not call.step.part.in_transcript:
+            return dict(calls)
+        _DIGESTS.forget()
+        asks = _listed(calls) if call.step.addressed == "each" else ()
+        if not asks:
+            _check_addressed_to_all(calls, sites, call)
+        place = Place(self._number, self._missed, asks)
+        self._missed = (*self._missed, _entry_of(call, self._number, _hash(asks))) if asks else ()
+        self._number += 1
+        return {site: replace(one, place=place) for site, one in calls.items()}
+
+
+def digest_of(ask: Message) -> str:
+    """Return the SHA-256 of an ask as it travels."""
+    return _DIGESTS.of(ask)
+
+
+def encode_place(place: Place) -> dict[str, Any]:
+    """Return a place as plain values."""
+    missed = [[e.number, e.call, e.step.method, e.step.name, list(e.peers), e.terms, e.asks] for e in place.missed]
+    return {"number": place.number, "missed": missed, "asks": [list(one) for one in place.asks]}
+
+
+def decode_place(fields: Mapping[str, Any], offers: Callable[[str], type[SitePart]]) -> Place:
+    """Read a place, looking steps up among the parts that the site itself installed.
+
+    Raises
+    ------
+    KeyError, TypeError, ValueError
+        It does not have the form that :func:`encode_place` gives it.
+    ConfigurationError
+        The site does not offer a method.
+    """
+    if {name: type(value) for name, value in fields.items()} != {"number": int, "missed": list, "asks": list}:
+        raise TypeError
+    asks = tuple((site, digest) for site, digest in fields["asks"])
+    if fields["number"] < 0 or not all(type(site) is str and _is_digest(digest) for site, digest in asks):
+        raise TypeError
+    return Place(fields["number"], tuple(_decoded_entry(line, offers) for line in fields["missed"]), asks)
+
+
+def _decoded_entry(line: Sequence[Any], offers: Callable[[str], type[SitePart]]) -> Entry:
+    number, call, method, step, peers, terms, asks = line
+    if [type(value) for value in (number, call, method, step, peers)] != [int, int, str, str, list]:
+        raise TypeError
+    if not (all(type(peer) is str for peer in peers) and _is_digest(terms) and _is_digest(asks)):
+        raise TypeError
+    return Entry(number, call, offers(method).steps()[step], tuple(peers), terms, asks)
+
+
+def _is_digest(value: object) -> bool:
+    return type(value) is str and len(value) == 2 * DIGEST_BYTES and set(value) <= _DIGEST_LETTERS
+
+
+def _checked_asks(call: Call, site: str) -> str:
+    """Return the hash of the ask, or the commitment to all asks once the site has found its own among them."""
+    digest = digest_of(call.ask)
+    if call.place is None:
+        return digest if call.step.addressed == "all" else _hash([(site, digest)])
+    asks = call.place.asks
+    if call.step.addressed == "all":
+        if asks:
+            raise _refusal("the step is addressed to all sites, and their asks are listed one by one", call.step)
+        return digest
+    if len(dict(asks)) < len(asks) or dict(asks).get(site) != digest or not set(dict(asks)) <= set(call.peers):
+        raise _refusal("the list of the sites' asks does not hold what this site was asked", call.step)
+    return _hash(asks)
+
+
+def _check_addressed_to_all(calls: Mapping[str, Call], sites: Sequence[str], call: Call) -> None:
+    if set(calls) != set(sites) or any(one.ask is not call.ask for one in calls.values()):
+        raise ConfigurationError(
+            "the step must be put to all sites with one ask; got some of them, or several asks",
+            where=call.step.name,
+            mend='Declare it with addressed="each" if it leaves the state of the site part as it is.',
+        )
+
+
+def _listed(calls: Mapping[str, Call]) -> tuple[tuple[str, str], ...]:
+    return tuple((site, digest_of(call.ask)) for site, call in calls.items())
+
+
+def _entry_of(call: Call, number: int, asks: str) -> Entry:
+    noise = call.noise and [call.noise.mechanism, sorted(call.noise.multipliers.items())]
+    mask = call.mask and [getattr(call.mask, name) for name in ("agreement", "number", "threshold", "colluding")]
+    terms = _hash([call.study, mask, call.mask is not None and call.mask.counted, noise])
+    return Entry(number, call.sequence, call.step, call.peers, terms, asks)
+
+
+def _content(entry: Entry) -> list[Any]:
+    step = entry.step
+    name = [step.method, step.name, step.addressed]
+    return [entry.number, entry.call, *name, _digest_of_peers(entry.peers), entry.terms, entry.asks]
+
+
+# Sites in one process share the tuple; with a thousand of them its hash would take longer than all others together.
+@lru_cache(maxsize=16)
+def _digest_of_peers(peers: tuple[str, ...]) -> str:
+    return _hash(peers)
+
+
+def _hash(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
+
+def _refusal(reason: str, step: Step[Any, Any, Any]) -> ProtocolRefused:
+    return ProtocolRefused(reason, where=f"{step.method}, {step.name}", mend=_MEND)
+
+
+class _LatestDigest:
+    """Remembers the digest of the latest ask: sites in one process are handed the same object.
+
+    A message may hold arrays that somebody changes after the exchange, so every exchange begins with :meth:`forget`.
+    """
+
+    def __init__(self) -> None:
+        self._alone = threading.Lock()
+        self._latest: tuple[weakref.ref[Message], str] | None = None
+
+    def forget(self) -> None:
+        """Compute the next digest from the message itself."""
+        self._latest = None
+
+    def of(self, ask: Message) -> str:
+        """Return the SHA-256 of an ask; other threads wait for the first one that computes it."""
+        with self._alone:
+            latest = self._latest
+            if latest is not None and latest[0]() is ask:
+                return latest[1]
+            digest = hashlib.sha256(encode(ask)).hexdigest()
+            self._latest = (weakref.ref(ask), digest)
+            return digest
+
+
+_DIGESTS = _LatestDigest()
