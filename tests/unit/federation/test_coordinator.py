@@ -88,7 +88,9 @@ def test_a_call_says_all_that_a_site_must_know():
     federation = Federation(engine, terms=Terms(study="bones", time_limit_s=7.0))
     first, second = federation.begin(MeanSite), federation.begin(MeanSite)
     first.ask(MeanSite.size, ASK)
-    first.collect(MeanSite.residuals, ASK, mask=Mask("first", 1, 2), to=["roma", "lyon", "roma"])
+    first.collect(
+        replace(MeanSite.residuals, addressed="each"), ASK, mask=Mask("first", 1, 2), to=["roma", "lyon", "roma"]
+    )
     second.ask(MeanSite.size, ASK)
     assert engine.limits == [7.0] * 3
     assert [list(calls) for calls in engine.calls] == [list(NAMES), ["lyon", "roma"], list(NAMES)]

@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import dataclasses
 import gc
 import logging
 import pickle
@@ -108,9 +109,10 @@ def test_ask_and_sum_go_only_where_they_are_declared():
 
 def test_some_sites_are_asked_by_name():
     federation = federate().begin(MeanSite)
-    assert list(federation.ask(MeanSite.size, ASK, to=["site-2", "site-0", "site-2"])) == ["site-0", "site-2"]
+    each = dataclasses.replace(MeanSite.size, addressed="each")
+    assert list(federation.ask(each, ASK, to=["site-2", "site-0", "site-2"])) == ["site-0", "site-2"]
     with pytest.raises(ConfigurationError, match="no such site takes part: lyon"):
-        federation.ask(MeanSite.size, ASK, to=["lyon"])
+        federation.ask(each, ASK, to=["lyon"])
 
 
 @pytest.mark.parametrize("strict", [False, True])

@@ -162,7 +162,7 @@ def test_only_parts_that_divide_see_identifiers_and_the_key():
     class Looking(SitePart):
         method = "toy-looking"
 
-        @step(releases=Acknowledgement)
+        @step(releases=Acknowledgement, addressed="each")
         def look(self, ask: Nothing) -> Acknowledgement:
             """Look at the data; nothing leaves."""
             seen[type(self)] = (self.data.identifier, self.key)
@@ -187,7 +187,7 @@ def test_parts_know_what_their_records_are_whatever_the_session_is_called():
     class Telling(SitePart):
         method = "toy-telling"
 
-        @step(releases=Acknowledgement)
+        @step(releases=Acknowledgement, addressed="each")
         def tell(self, ask: Nothing) -> Acknowledgement:
             """Note what the records are; nothing leaves."""
             seen.append(self.within)

@@ -1,0 +1,85 @@
+"""What every method inherits: after a lie to one site, in whichever unmasked step, no masked sum is read.
+
+The lie is the smallest one that the site accepts: one number of the ask is moved by one bit, or the site is left out of
+a step that has nothing to alter. The coordinator overlooks that the sites' transcripts differ and reads what it can.
+"""
+
+import functools
+
+import pytest
+
+from multicentre.federation.errors import MulticentreError
+from multicentre.privacy.secure_sum.summation import MaskedSummation
+from support.lying import MOST_LIES, Liar, Noting
+from support.method_cases import CASES, each_case
+from support.toy_method import federate
+
+pytestmark = [
+    each_case,
+    pytest.mark.filterwarnings("ignore:every site's lists:multicentre.federation.errors.DisclosureWarning"),
+    pytest.mark.filterwarnings('ignore:solver="observed" is the published algorithm:UserWarning'),
+]
+
+
+def fit(name, wrap, **options):
+    case = CASES[name]
+    with federate(case.sites(), secure_sum=True, policy=case.policy, **options) as federation:
+        federation._engine = engine = wrap(federation._engine)
+        try:
+            case.make().fit(federation)
+        except MulticentreError as error:
+            return engine, error
+    return engine, None
+
+
+@functools.cache
+def steps_before_sums(name):
+    """Return the steps that are not summed and precede a masked sum of their session, or of one that rests on it."""
+    engine, error = fit(name, Noting)
+    assert error is None
+    calls, found = [call for call in engine.calls if call.step.part.in_transcript], {}
+    for place, call in enumerate(calls):
+        sums = (later for later in calls[place:] if later.mask is not None)
+        if call.mask is None and any(call.session in rests_on(later) for later in sums):
+            found.setdefault((call.step.method, call.step.name), call.step)
+    return tuple(found.values())
+
+
+def rests_on(call):
+    sessions, selection = {call.session}, call.selection
+    while selection is not None:
+        sessions, selection = sessions | {selection.plan}, selection.within
+    return sessions
+
+
+def lie(name, step, number, monkeypatch, **options):
+    """Tell the `number`-th lie in a step; return the engine, what the fit came to, and the sums read after the lie."""
+    victim = list(CASES[name].sites())[1]
+    read, total = [], MaskedSummation.total
+
+    def noted(summation, federation, summed, ask):
+        result = total(summation, federation, summed, ask)
+        if federation._engine.lied:
+            read.append(summed.name)
+        return result
+
+    monkeypatch.setattr(MaskedSummation, "total", noted)
+    chosen = (step.method, step.name)
+    wrap = functools.partial(
+        Liar, victim=victim, is_chosen=lambda call: (call.step.method, call.step.name) == chosen, number=number
+    )
+    engine, error = fit(name, wrap, **options)
+    monkeypatch.undo()
+    return engine, error, read
+
+
+@pytest.mark.parametrize("options", [{}, pytest.param({"quorum": 2}, marks=pytest.mark.slow)], ids=["all", "quorum"])
+def test_after_a_lie_in_an_unmasked_step_no_sum_is_read(name, options, monkeypatch):
+    for step in steps_before_sums(name):
+        for number in range(MOST_LIES + 1):
+            engine, error, read = lie(name, step, number, monkeypatch, **options)
+            assert engine.lied
+            assert error is not None, f"{step.name}, lie {number}: the fit went on as if nothing had happened"
+            assert not read, f"{step.name}, lie {number}: {read} could be read"
+            if engine.believed or engine.was_last:
+                break
