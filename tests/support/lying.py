@@ -12,6 +12,7 @@ from multicentre.federation.messages import Message, Nothing
 from multicentre.federation.transcript import digest_of
 from multicentre.privacy.secure_sum.messages import Masked
 
+LEFT_OUT = -1  # the number of the last lie
 MOST_LIES = 6  # for each step, until the site accepts one; it refuses the others for what they say
 
 
@@ -70,8 +71,8 @@ class Liar(Wrapped):
             return covered_up(super().exchange(calls, time_limit_s))
         self.lied, victim = True, self.victim if self.victim in calls else next(iter(calls))
         lies = list(lies_of(calls[victim], victim))
-        self.was_last = self.number == len(lies) - 1
-        asked = {site: lies[self.number] if site == victim else call for site, call in calls.items()}
+        self.was_last = self.number in (LEFT_OUT, len(lies) - 1)
+        asked = {site: lies[min(self.number, len(lies) - 1)] if site == victim else call for site, call in calls.items()}
         outcomes = super().exchange({site: call for site, call in asked.items() if call is not None}, time_limit_s)
         self.believed = isinstance(outcomes.get(victim, Nothing()), Message)
         return {site: outcomes.get(site) or _made_up(outcomes) for site in calls}
@@ -100,7 +101,8 @@ def covered_up(outcomes):
 
 def altered_asks(ask: Message) -> Iterator[Message]:
     """Yield asks that differ from one in one field, each by as little as a site might take."""
-    for field, declaration in ask.declarations().items():
+    fields = sorted(ask.declarations().items(), key=lambda one: one[1].kind in ("text", "texts"))
+    for field, declaration in fields:
         value = getattr(ask, field)
         keyed = declaration.keyed and value
         for other in _others(declaration.kind, next(iter(value.values())) if keyed else value):
