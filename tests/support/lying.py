@@ -10,6 +10,7 @@ from multicentre.federation.engine import Call, Lost
 from multicentre.federation.errors import QuorumLost
 from multicentre.federation.messages import Message, Nothing
 from multicentre.federation.transcript import digest_of
+from multicentre.privacy.secure_sum.keys import MaskingKeys
 from multicentre.privacy.secure_sum.messages import Masked
 
 LEFT_OUT = -1  # the number of the last lie
@@ -72,10 +73,17 @@ class Liar(Wrapped):
         self.lied, victim = True, self.victim if self.victim in calls else next(iter(calls))
         lies = list(lies_of(calls[victim], victim))
         self.was_last = self.number in (LEFT_OUT, len(lies) - 1)
-        asked = {site: lies[min(self.number, len(lies) - 1)] if site == victim else call for site, call in calls.items()}
+        asked = dict(calls) | {victim: lies[min(self.number, len(lies) - 1)]}
         outcomes = super().exchange({site: call for site, call in asked.items() if call is not None}, time_limit_s)
         self.believed = isinstance(outcomes.get(victim, Nothing()), Message)
         return {site: outcomes.get(site) or _made_up(outcomes) for site in calls}
+
+
+def _of_its_own(altered, call):
+    """Return an altered call with an ask of its own: sites with one ask share a letter."""
+    if altered is None or altered is call:
+        return altered
+    return dataclasses.replace(altered, ask=dataclasses.replace(altered.ask))
 
 
 def _made_up(outcomes):
@@ -131,3 +139,62 @@ def _changed(array, place):
         flat = changed.reshape(-1)
         flat[place] = np.nextafter(flat[place], np.inf) if changed.dtype.kind == "f" else flat[place] ^ 1
     return changed
+
+
+class Telling(Wrapped):
+    """Alters the calls of some steps site by site, covers it up, and keeps the masked values of every sum.
+
+    Parameters
+    ----------
+    engine : Engine
+    alter : mapping of str to callable
+        By step, "keys" for all those by which sites agree on masks: from a site and its call to the call that it gets;
+        None to leave it out.
+
+    Attributes
+    ----------
+    masked : dict of str to dict of str to array of uint64
+        Masked values of the latest sum of each step, by site.
+    layouts : dict of str to str
+        What stands where in them.
+    asks : dict of str to Message
+        The latest ask of each step.
+    """
+
+    def __init__(self, engine, alter=()):
+        super().__init__(engine)
+        self.alter = dict(alter)
+        self.masked, self.layouts, self.asks = {}, {}, {}
+
+    def exchange(self, calls, time_limit_s):
+        first = next(iter(calls.values())).step
+        step = first.name if first.part.in_transcript else "keys"
+        alter = self.alter.get(step, lambda site, call: call)
+        asked = {site: _of_its_own(alter(site, call), call) for site, call in calls.items()}
+        self.asks[step] = next(iter(calls.values())).ask
+        outcomes = super().exchange({site: call for site, call in asked.items() if call is not None}, time_limit_s)
+        outcomes = covered_up({site: outcomes.get(site) or _made_up(outcomes) for site in calls})
+        masked = {site: outcome for site, outcome in outcomes.items() if isinstance(outcome, Masked)}
+        if masked:
+            self.masked[step] = {site: outcome.vector.copy() for site, outcome in masked.items()}
+            self.layouts[step] = next(iter(masked.values())).layout
+        return outcomes
+
+    def total(self, step) -> np.ndarray:
+        """Return the sum of the masked values of a step."""
+        return np.add.reduce(list(self.masked[step].values()))
+
+
+def asks_by_site(change: Callable[[str, Message], Message]):
+    """Return an alteration of calls by which every site gets its own ask."""
+    return lambda site, call: dataclasses.replace(call, ask=change(site, call.ask))
+
+
+def mask_by_the_last_ask(monkeypatch) -> None:
+    """Have sites mask a sum by its own ask, whatever came before: without the transcript the attacks succeed."""
+
+    def masks(keys, call):
+        agreement, mask = keys._fitting(call)
+        return agreement.masks(mask.number, call.step.name, call.mark.ask)
+
+    monkeypatch.setattr(MaskingKeys, "masks", masks)

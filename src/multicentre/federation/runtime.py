@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -194,15 +195,15 @@ class SiteRuntime:
             What is to be restored is not there, or is about other records.
         """
         if errand.action == "forget":
-            self._forget(errand.session)
+            self._forget(errand.session, lambda part: True)
         elif self._store is not None and errand.part.remembers is not Nothing:
             if errand.action == "keep":
                 self._keep(self._store, errand)
             else:
                 self._restore(self._store, errand)
 
-    def _forget(self, session: str) -> None:
-        for key in [key for key in list(self._parts) if key[0] == session]:
+    def _forget(self, session: str, is_forgotten: Callable[[type[SitePart]], bool]) -> None:
+        for key in [key for key in list(self._parts) if key[0] == session and is_forgotten(key[1])]:
             self._parts.pop(key, None)
         self._chosen.pop(session, None)
         self._transcripts.pop(session, None)
@@ -241,7 +242,7 @@ class SiteRuntime:
         """
         known = self._transcripts.get(call.session)
         if known is not None and known.length and call.place is not None and call.place.number == 0:
-            self._forget(call.session)
+            self._forget(call.session, lambda part: part.in_transcript)
         try:
             transcript = self._begun(call.session, call.selection)
         except (Exception, SystemExit) as error:

@@ -1,0 +1,396 @@
+"""A coordinator that tells one site something else than the others, in a step before the sum, reads nothing.
+
+Each attack is made twice: on sites that mask a sum by its own ask alone, where it reads one site's own values, and on
+sites as they are, where the sum is noise. The coordinator covers up what it can: it overlooks that transcripts differ.
+"""
+
+import contextlib
+import dataclasses
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import multicentre as mc
+from multicentre.analytics.tables.messages import Table
+from multicentre.engines.faults import Faults
+from multicentre.engines.remote import engine as remote
+from multicentre.federation.engine import Call, Selection, Upkeep
+from multicentre.federation.errors import ConfigurationError, IntegrityError, MulticentreError, ProtocolRefused
+from multicentre.federation.messages import Message, Nothing, count, number
+from multicentre.federation.steps import Acknowledgement, Release, SitePart, step
+from multicentre.federation.transcript import Place, digest_of
+from multicentre.multiview.ppca.messages import FirstMoments
+from multicentre.privacy.secure_sum.layout import decode_release
+from multicentre.privacy.secure_sum.ring import plan_grids
+from multicentre.validation.folds.drawn import DrawnFolds
+from multicentre.validation.folds.messages import Drawing
+from support.lying import Telling, Wrapped, asks_by_site, mask_by_the_last_ask
+from support.remote_sites import ByHand, Desks
+
+
+@dataclass(frozen=True)
+class Times(Message):
+    """How often each record counts."""
+
+    n: int = count("how often each record counts")
+
+
+@dataclass(frozen=True)
+class Counted(Release):
+    """A count of records, and the sum of a column."""
+
+    n: int = count("records", bound=1e6)
+    total: float = number("sum of the first column", bound=1e6)
+
+
+class CountingSite(SitePart):
+    """Counts records, as often as it was told."""
+
+    method = "toy-counting"
+    remembers = Times
+    state: Times | None
+
+    @step(releases=Acknowledgement)
+    def prepare(self, ask: Times) -> Acknowledgement:
+        """Remember how often each record counts; nothing leaves."""
+        self.state = ask
+        return Acknowledgement()
+
+    @step(releases=Counted, addressed="each")
+    def count_own(self, ask: Times) -> Counted:
+        """Count the records of this site."""
+        return Counted(ask.n * len(self.data), 0.0, patients=len(self.data))
+
+    @step(releases=Counted, summed=True)
+    def count_records(self, ask: Nothing) -> Counted:
+        """Count records."""
+        times = self.state.n if self.state else 1
+        return Counted(times * len(self.data), float(self.data.X[:, 0].sum()), patients=len(self.data))
+
+
+EXACT = mc.Policy(min_patients=0, min_sites_in_sum=4)
+SITES = tuple(f"site-{i}" for i in range(4))
+VICTIM = SITES[1]
+FAR = 1e6
+
+
+@pytest.fixture(params=["in process", "letters"])
+def federate(request, monkeypatch, tmp_path):
+    """Return what makes a federation of some data, its sites in this process or behind a wire."""
+    monkeypatch.setattr(remote, "_PAUSES_S", (0.0,))
+    monkeypatch.setattr(remote, "_CLOSING_S", 0.1)
+
+    def make(data, **options):
+        if request.param == "in process":
+            return mc.Federation.in_process(data, policy=EXACT, secure_sum=True, **options)
+        return mc.Federation.over(ByHand(Desks(data, tmp_path, policy=EXACT).handles), secure_sum=True, **options)
+
+    return make
+
+
+@pytest.fixture(params=[False, True], ids=["by the last ask", "by the transcript"])
+def bound(request, monkeypatch):
+    """Whether masks are bound to the transcript."""
+    if not request.param:
+        mask_by_the_last_ask(monkeypatch)
+    return request.param
+
+
+def attacked(federation, alter, run):
+    """Return the lying engine of a federation after a fit, and what the fit raised."""
+    with federation:
+        federation._engine = engine = Telling(federation._engine, alter)
+        try:
+            run(federation)
+        except MulticentreError as error:
+            return engine, error
+    return engine, None
+
+
+def read(engine, step, kind):
+    """Return the sum of a step as the release that it stands for, masks or not."""
+    grids = plan_grids(kind, len(SITES))
+    return decode_release(kind, engine.total(step), engine.layouts[step], grids)[0]
+
+
+def assert_unreadable(engine, step, error):
+    assert isinstance(error, IntegrityError)
+    assert "the masks of the sites must cancel" in str(error)
+    assert engine.total(step)[-1] != 0
+    assert stats.kstest(engine.total(step) / 2.0**64, "uniform").pvalue > 1e-7
+
+
+def patients():
+    return {site: mc.datasets.simulate_survival(90 + i, n_columns=3, seed=i) for i, site in enumerate(SITES)}
+
+
+def test_a_survival_table_of_one_site_cannot_be_read_by_giving_the_others_a_grid_far_away(federate, bound):
+    """Beyond the follow-up of all patients, the others' tables are empty but for one cell."""
+    alter = {
+        "agree": asks_by_site(
+            lambda site, ask: ask if site == VICTIM else dataclasses.replace(ask, times=ask.times + FAR)
+        )
+    }
+    engine, error = attacked(federate(patients()), alter, mc.analytics.KaplanMeier().fit)
+    if bound:
+        assert_unreadable(engine, "sum_table", error)
+        return
+    own = patients()[VICTIM]
+    edges = np.concatenate([[-np.inf], engine.asks["agree"].times])
+    table = read(engine, "sum_table", Table)
+    events = np.histogram(own.time[own.event == 1], edges)[0]
+    assert events.sum() > 20
+    assert np.array_equal(table.events.ravel()[1:], events[1:])
+
+
+def columns():
+    rng = np.random.default_rng(0)
+    loadings = rng.normal(size=(2, 7))
+    return {site: rng.normal(size=(30 + i, 2)) @ loadings + 0.3 * rng.normal(size=7) for i, site in enumerate(SITES)}
+
+
+@pytest.mark.filterwarnings("ignore:the rounds ended at max_rounds")
+def test_column_sums_of_one_site_cannot_be_read_by_giving_the_others_a_huge_spread(federate, bound):
+    alter = {
+        "prepare": asks_by_site(
+            lambda site, ask: ask if site == VICTIM else dataclasses.replace(ask, spread=np.full(7, 1e12))
+        )
+    }
+    sites = {site: mc.data.MultiViewData({"a": x[:, :3], "b": x[:, 3:]}) for site, x in columns().items()}
+    engine, error = attacked(federate(sites), alter, mc.multiview.FedMvPPCA(2, max_rounds=1, tol=1.0).fit)
+    if bound:
+        assert_unreadable(engine, "sum_first_moments", error)
+        return
+    ask = engine.asks["prepare"]
+    total = ((columns()[VICTIM] - ask.centre) / ask.spread).sum(axis=0)
+    assert np.allclose(read(engine, "sum_first_moments", FirstMoments).total, total, atol=1e-6)
+
+
+# Selections
+
+
+def rows():
+    return {
+        site: mc.data.TableData(np.random.default_rng(i).normal(size=(60, 3)), np.arange(60) % 2, classes=["0", "1"])
+        for i, site in enumerate(SITES)
+    }
+
+
+def sum_over_folds(federation):
+    """Divide the records of all sites in five folds and count those of some folds."""
+    opened = federation.begin(DrawnFolds)
+    opened.ask(DrawnFolds.draw, Drawing(5, 7, ""))
+    with contextlib.suppress(IntegrityError):
+        opened.sum(DrawnFolds.count_folds, Nothing())
+    opened.select((0, 1, 2), SITES).begin(CountingSite).sum(CountingSite.count_records, Nothing())
+
+
+def test_a_fold_of_one_site_cannot_be_read_by_naming_it_to_the_others_alone(federate, bound):
+    """The difference of sums over folds 0 to 3 and over 0 to 2 at this site alone is what its fold 3 holds."""
+
+    def others_get_another_fold(site, call):
+        if site == VICTIM or call.selection is None:
+            return call
+        return dataclasses.replace(call, selection=Selection(call.selection.plan, (0, 1, 2, 3)))
+
+    alter = dict.fromkeys(("keys", "count_records"), others_get_another_fold)
+    engine, error = attacked(federate(rows()), alter, sum_over_folds)
+    if bound:
+        assert_unreadable(engine, "count_records", error)
+    else:
+        assert error is None
+        assert read(engine, "count_records", Counted).n == 3 * 48 + 36
+
+
+def test_a_plan_that_one_site_was_told_otherwise_has_no_sums(federate, bound):
+    """Other folds at one site are another set of its records; the difference of two such sums is about few of them."""
+    honest, _ = attacked(federate(rows()), {}, sum_over_folds)
+    alter = {"draw": asks_by_site(lambda site, ask: dataclasses.replace(ask, seed=7 + (site == VICTIM)))}
+    engine, error = attacked(federate(rows()), alter, sum_over_folds)
+    if bound:
+        assert_unreadable(engine, "count_records", error)
+    else:
+        one, other = (read(each, "count_records", Counted) for each in (honest, engine))
+        assert one.n == other.n == 4 * 36
+        assert one.total != other.total
+
+
+# Sessions that begin again, are restored, or lack a call
+
+
+def total_after(federation, *times):
+    session = federation.begin(CountingSite)
+    for n in times:
+        session.ask(CountingSite.prepare, Times(n))
+    return session.sum(CountingSite.count_records, Nothing()).n
+
+
+def test_a_session_that_begins_again_forgets_what_its_parts_remember(federate):
+    """The victim is told a lie, then hears the honest calls from the first one on; its memory of the lie is gone."""
+    with federate(rows()) as federation:
+        session = federation.begin(CountingSite)
+        lie = Call(session.terms.study, session.session, 0, CountingSite.prepare, Times(100), SITES, place=Place(0))
+        assert isinstance(federation._engine.exchange({VICTIM: lie}, None)[VICTIM], Acknowledgement)
+        assert session.sum(CountingSite.count_records, Nothing()).n == 4 * 60
+
+
+def test_the_order_of_calls_is_held_too(federate, bound):
+    """The last of two states counts: in another order one site has another one."""
+    swapped = asks_by_site(lambda site, ask: Times(5 - ask.n) if site == VICTIM else ask)
+    engine, error = attacked(federate(rows()), {"prepare": swapped}, lambda federation: total_after(federation, 2, 3))
+    if bound:
+        assert_unreadable(engine, "count_records", error)
+    else:
+        assert read(engine, "count_records", Counted).n == 3 * 180 + 120
+
+
+def test_a_call_that_one_site_did_not_get_is_missed_at_the_next(federate):
+    engine, error = attacked(
+        federate(rows()),
+        {"prepare": lambda site, call: None if site == VICTIM else call},
+        lambda federation: total_after(federation, 2),
+    )
+    assert isinstance(error, ProtocolRefused)
+    assert f"{VICTIM}, toy-counting, count_records: the site was not asked all that came before" in str(error)
+    assert VICTIM not in engine.masked["count_records"]
+
+
+def test_a_site_that_took_no_part_before_cannot_be_added(federate):
+    def others_for_one(site, call):
+        return dataclasses.replace(call, peers=SITES[:3]) if site == VICTIM else call
+
+    _, error = attacked(federate(rows()), {"prepare": others_for_one}, lambda federation: total_after(federation, 2))
+    assert isinstance(error, ProtocolRefused)
+    assert "a site takes part that took no part in the calls before" in str(error)
+
+
+def test_a_restored_state_is_held_by_all_sites_or_the_sum_is_noise(tmp_path, bound):
+    """What one site remembers of a session with a lie is brought into another session, at this site alone."""
+    with mc.Federation.in_process(rows(), policy=EXACT, secure_sum=True, folder=tmp_path) as federation:
+        federation._engine = engine = Telling(federation._engine)
+        session = federation.begin(CountingSite)
+        session.ask(CountingSite.prepare, Times(100))
+        engine.upkeep(Upkeep("keep", session.session, CountingSite, "lie", 1), SITES)
+        session = federation.begin(CountingSite)
+        session.ask(CountingSite.prepare, Times(1))
+        engine.upkeep(Upkeep("restore", session.session, CountingSite, "lie", 1), (VICTIM,))
+        if not bound:
+            assert session.sum(CountingSite.count_records, Nothing()).n == 3 * 60 + 6000
+            return
+        with pytest.raises(IntegrityError) as raised:
+            session.sum(CountingSite.count_records, Nothing())
+        assert_unreadable(engine, "count_records", raised.value)
+
+
+@pytest.mark.parametrize("action", ["restore", "reset"])
+def test_a_state_that_all_sites_restore_or_drop_alike_counts(action, tmp_path):
+    with mc.Federation.in_process(rows(), policy=EXACT, secure_sum=True, folder=tmp_path) as federation:
+        session = federation.begin(CountingSite)
+        session.ask(CountingSite.prepare, Times(2))
+        federation._engine.upkeep(Upkeep("keep", session.session, CountingSite, "x", 1), SITES)
+        session.ask(CountingSite.prepare, Times(3))
+        federation._engine.upkeep(Upkeep("restore", session.session, CountingSite, "x", 1), SITES[:1])
+        federation._engine.upkeep(Upkeep(action, session.session, CountingSite, "x", 1), SITES)
+        assert session.sum(CountingSite.count_records, Nothing()).n == 240 * (2 if action == "restore" else 1)
+
+
+# Steps that are addressed to each site
+
+
+def ask_each(federation, sites=SITES[:2]):
+    session = federation.begin(CountingSite)
+    session.ask(CountingSite.prepare, Times(2))
+    asks = {site: Times(place) for place, site in enumerate(sites)}
+    own = session.collect(CountingSite.count_own, asks, to=sites)
+    session.collect(CountingSite.count_own, asks, to=sites[:1])
+    assert [one.n for one in own.values()] == [0, 60]
+    return session.sum(CountingSite.count_records, Nothing()).n
+
+
+def test_asks_that_are_declared_to_differ_do_not_spoil_the_sum(federate):
+    with federate(rows()) as federation:
+        assert ask_each(federation) == 480
+
+
+@pytest.mark.parametrize("covered", [False, True])
+def test_a_site_finds_its_ask_in_the_list_and_all_sites_hold_the_same_list(federate, covered):
+    def lie(site, call):
+        if site != VICTIM:
+            return call
+        ask = Times(7)
+        asks = tuple((dict(call.place.asks) | ({site: digest_of(ask)} if covered else {})).items())
+        return dataclasses.replace(call, ask=ask, place=dataclasses.replace(call.place, asks=asks))
+
+    engine, error = attacked(federate(rows()), {"count_own": lie}, lambda federation: _ask_both(federation))
+    if covered:
+        assert_unreadable(engine, "count_records", error)
+    else:
+        assert isinstance(error, ProtocolRefused)
+        assert "the list of the sites' asks does not hold what this site was asked" in str(error)
+
+
+def _ask_both(federation):
+    session = federation.begin(CountingSite)
+    session.collect(CountingSite.count_own, {site: Times(1) for site in SITES[:2]}, to=SITES[:2])
+    session.sum(CountingSite.count_records, Nothing())
+
+
+def test_steps_of_one_site_cannot_change_its_state(federate):
+    class Forgetting(CountingSite):
+        method = "toy-forgetting"
+
+        @step(releases=Counted, addressed="each")
+        def count_own(self, ask: Times) -> Counted:
+            """Remember what it must not."""
+            self.state = ask
+            return Counted(0, 0.0, patients=0)
+
+    with federate(rows()) as federation:
+        session = federation.begin(Forgetting)
+        session.ask(Forgetting.prepare, Times(2))
+        with pytest.raises(ConfigurationError, match="must leave the state as it is"):
+            session.ask(Forgetting.count_own, Times(9), to=[VICTIM])
+
+
+# Sums that outlive the loss of sites
+
+
+@pytest.mark.parametrize("step_of_loss", ["count_records", "unmask"])
+def test_a_site_lost_in_a_sum_leaves_it_readable_and_a_lie_does_not(step_of_loss, monkeypatch):
+    faults = Faults(lose={SITES[3]: step_of_loss})
+    options = {"policy": mc.Policy(min_patients=0), "secure_sum": True, "quorum": 3, "faults": faults}
+    with mc.Federation.in_process(rows(), **options) as federation:
+        assert total_after(federation, 2) == 2 * 60 * (3 if step_of_loss == "count_records" else 4)
+    lie = asks_by_site(lambda site, ask: Times(100) if site == VICTIM else ask)
+    _, error = attacked(
+        mc.Federation.in_process(rows(), **options), {"prepare": lie}, lambda federation: total_after(federation, 2)
+    )
+    assert isinstance(error, IntegrityError)
+    assert "the masks of the sites must cancel" in str(error)
+
+
+def test_an_honest_coordinator_names_the_site_that_was_asked_other_things(federate):
+    class Meddler(Wrapped):
+        """Somebody between the coordinator and the sites."""
+
+        def exchange(self, calls, time_limit_s):
+            if calls[VICTIM].step.name == "prepare":
+                calls = calls | {VICTIM: dataclasses.replace(calls[VICTIM], ask=Times(3))}
+            return super().exchange(calls, time_limit_s)
+
+    with federate(rows()) as federation:
+        federation._engine = Meddler(federation._engine)
+        with pytest.raises(IntegrityError, match=f"^{VICTIM}: the sites must be asked the same things") as raised:
+            total_after(federation, 2)
+    assert "multicentre ledger compare" in str(raised.value)
+
+
+def test_a_refused_call_stands_in_the_ledger():
+    with mc.Federation.in_process(rows(), policy=EXACT, secure_sum=True) as federation:
+        leave_out = {"prepare": lambda site, call: None if site == VICTIM else call}
+        attacked(federation, leave_out, lambda federation: total_after(federation, 2))
+        (entry,) = [one for one in federation.ledgers[VICTIM].entries if one["event"] == "refusal"]
+    assert entry["reason"] == "the site was not asked all that came before in this fit"
+    assert (entry["step"], entry["peers"], len(entry["ask"])) == ("count_records", SITES, 64)
