@@ -281,6 +281,7 @@ def open_site(
     store: Store | None = None,
     key: PseudonymKey | None = None,
     worked_on: WorkedOn | None = None,
+    terms: str = "",
 ) -> SiteRuntime:
     """Return what answers the calls to one site.
 
@@ -299,11 +300,14 @@ def open_site(
     key : PseudonymKey, optional
     worked_on : WorkedOn, optional
         What earlier runs over the same data rested on.
+    terms : str, optional
+        Hash of the study that the site agreed to.
     """
     policy = guard.policy
     least, colluding = policy.min_sites_in_sum, policy.colluding_sites
     seal = None if identity is None else MaskingSeal(identity, peers or {}, min_sites=least, n_colluding=colluding)
-    return SiteRuntime(name, _allowed(data, policy, name), guard, seal=seal, store=store, key=key, worked_on=worked_on)
+    allowed = _allowed(data, policy, name)
+    return SiteRuntime(name, allowed, guard, seal=seal, store=store, key=key, worked_on=worked_on, terms=terms)
 
 
 def new_guard(name: str, data: Any, policy: Policy, ledger: Ledger, one_row_per_patient: bool = False) -> Guard:

@@ -1,6 +1,7 @@
 """What every method inherits: after a lie to one site, in whichever unmasked step, no masked sum is read.
 
-The site is left out of the step, or told the smallest lie that it accepts: one number of the ask is moved by one bit. The coordinator overlooks that the sites' transcripts differ and reads what it can.
+The site is left out of the step, or told the smallest lie that it accepts: one number of the ask is moved by one bit.
+The coordinator overlooks that the sites' transcripts differ and reads what it can.
 """
 
 import functools
@@ -8,6 +9,7 @@ import functools
 import pytest
 
 from multicentre.federation.errors import MulticentreError
+from multicentre.privacy.ledger_comparison import compare_ledgers
 from multicentre.privacy.secure_sum.summation import MaskedSummation
 from support.lying import LEFT_OUT, MOST_LIES, Liar, Noting
 from support.method_cases import CASES, each_case
@@ -27,15 +29,21 @@ def fit(name, wrap, **options):
         try:
             case.make().fit(federation)
         except MulticentreError as error:
-            return engine, error
-    return engine, None
+            return engine, error, found_in(federation)
+    return engine, None, found_in(federation)
+
+
+def found_in(federation):
+    """Return what a comparison of the sites' ledgers finds."""
+    return compare_ledgers({site: ledger.entries for site, ledger in federation.ledgers.items()}).differences
 
 
 @functools.cache
 def steps_before_sums(name):
     """Return the steps that are not summed and precede a masked sum of their session, or of one that rests on it."""
-    engine, error = fit(name, Noting)
+    engine, error, differences = fit(name, Noting)
     assert error is None
+    assert not differences
     calls, found = [call for call in engine.calls if call.step.part.in_transcript], {}
     for place, call in enumerate(calls):
         sums = (later for later in calls[place:] if later.mask is not None)
@@ -52,7 +60,7 @@ def rests_on(call):
 
 
 def lie(name, step, number, monkeypatch, **options):
-    """Tell the `number`-th lie in a step; return the engine, what the fit came to, and the sums read after the lie."""
+    """Tell a lie in a step; return engine, error, the sums read after the lie, and how ledgers differ."""
     victim = list(CASES[name].sites())[1]
     read, total = [], MaskedSummation.total
 
@@ -67,18 +75,20 @@ def lie(name, step, number, monkeypatch, **options):
     wrap = functools.partial(
         Liar, victim=victim, is_chosen=lambda call: (call.step.method, call.step.name) == chosen, number=number
     )
-    engine, error = fit(name, wrap, **options)
+    engine, error, differences = fit(name, wrap, **options)
     monkeypatch.undo()
-    return engine, error, read
+    return engine, error, read, differences
 
 
 @pytest.mark.parametrize("options", [{}, pytest.param({"quorum": 2}, marks=pytest.mark.slow)], ids=["all", "quorum"])
 def test_after_a_lie_in_an_unmasked_step_no_sum_is_read(name, options, monkeypatch):
     for step in steps_before_sums(name):
-        for number in (LEFT_OUT, *range(MOST_LIES)):
-            engine, error, read = lie(name, step, number, monkeypatch, **options)
+        for number in (LEFT_OUT, *range(MOST_LIES)) if step.addressed == "all" else range(MOST_LIES):
+            engine, error, read, differences = lie(name, step, number, monkeypatch, **options)
             assert engine.lied
             assert error is not None, f"{step.name}, lie {number}: the fit went on as if nothing had happened"
+            assert differences  # of a step that one site alone was asked, the next call shows it
+            assert step.addressed == "each" or differences[0].step == f"{step.method}.{step.name}"
             assert not read, f"{step.name}, lie {number}: {read} could be read"
             if number != LEFT_OUT and (engine.believed or engine.was_last):
                 break

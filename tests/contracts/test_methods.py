@@ -10,6 +10,7 @@ import multicentre as mc
 from multicentre.engines.faults import Faults
 from multicentre.federation.errors import DisclosureRefused, QuorumLost, RefusedByPolicy
 from multicentre.federation.steps import SitePart
+from multicentre.privacy.ledger_comparison import compare_ledgers
 from support.method_cases import CASES, each_case
 from support.toy_method import federate
 
@@ -182,6 +183,15 @@ def test_what_left_is_what_the_cards_announce(name, secure):
         }
         assert left
         assert left <= announced
+
+
+@secure_or_not
+def test_the_ledgers_of_all_sites_say_the_same(name, secure):
+    ledgers = reference(name, secure)[2].ledgers
+    found = compare_ledgers({site: ledger.entries for site, ledger in ledgers.items()})
+    assert found.n_calls > 0
+    assert not found.n_unknown
+    assert not found.differences
 
 
 @secure_or_not

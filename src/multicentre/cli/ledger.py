@@ -1,4 +1,4 @@
-"""``multicentre ledger``: show, verify, export."""
+"""``multicentre ledger``: show, verify, compare, export."""
 
 from __future__ import annotations
 
@@ -12,11 +12,17 @@ import typer
 from multicentre.cli.console import AsJson, align, answering, show, show_json, tell
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from multicentre.privacy.ledger import Entry, Head
+    from multicentre.privacy.ledger_comparison import Difference
 
 app = typer.Typer(help="Read the record of what left a site.", no_args_is_help=True, rich_markup_mode=None)
 
 Where = Annotated[Path, typer.Argument(metavar="RUN|LEDGER.jsonl", help="A run folder, or one site's ledger.")]
+Several = Annotated[
+    list[str], typer.Argument(metavar="RUN|[NAME=]LEDGER.jsonl...", help="Run folders, or ledgers of several sites.")
+]
 Site = Annotated[str | None, typer.Option(help="One site of a run folder; all otherwise.")]
 
 
@@ -50,6 +56,35 @@ def verify(where: Where, site: Site = None, as_json: AsJson = False) -> None:
         unseen = "" if name in known else " (nothing records its end: entries cut off there would not be seen)"
         show(f"{name}: intact, {head.entries} entries, ends with {head.hash}{unseen}")
     return None
+
+
+@app.command()
+@answering
+def compare(where: Several, as_json: AsJson = False) -> None:
+    """Compare the records of several sites and print every call in which they were not asked the same."""
+    from dataclasses import asdict
+
+    from multicentre.federation.errors import IntegrityError
+    from multicentre.privacy.ledger import read_ledger
+    from multicentre.privacy.ledger_comparison import compare_ledgers
+
+    paths = _ledgers_of_several(where)
+    found = compare_ledgers({name: read_ledger(path) for name, path in paths.items()})
+    if as_json:
+        show_json({"sites": list(paths), **asdict(found)})
+    else:
+        show(f"{', '.join(paths)}: {found.n_calls} calls in two ledgers or more, {len(found.differences)} differences")
+        if found.n_unknown:
+            show(f"{found.n_unknown} entries of earlier versions hold no hash of what was asked")
+        if found.differences:
+            show(_differences(found.differences))
+    if found.differences:
+        first = found.differences[0]
+        raise IntegrityError(
+            "the sites must be asked the same things; their ledgers differ",
+            where=f"{first.study}, session {first.session}, call {first.call}, {first.step}",
+            mend="A site that was lost or refused lacks calls too; otherwise ask whoever runs the coordinator.",
+        )
 
 
 @app.command()
@@ -99,6 +134,36 @@ def _check_present(known: dict[str, Head], ledgers: dict[str, Path], where: Path
         raise IntegrityError(
             "the run recorded a ledger that is gone", where=f"{where}, {', '.join(missing)}", mend="Bring it back."
         )
+
+
+def _ledgers_of_several(where: list[str]) -> dict[str, Path]:
+    """Return the ledgers of several places by site; a place can be a run folder, a file, or NAME=FILE."""
+    from multicentre.federation.errors import ConfigurationError
+
+    found: dict[str, Path] = {}
+    for place in where:
+        name, is_named, path = place.rpartition("=")
+        for site, ledger in _ledgers(Path(path), name if is_named else None).items():
+            found[site if site not in found else str(ledger)] = ledger
+    if len(found) < 2:
+        raise ConfigurationError(
+            f"two ledgers or more must be compared; got {len(found)}",
+            where=", ".join(where),
+            mend="Give a run folder, or the ledgers of several sites as NAME=FILE.",
+        )
+    return found
+
+
+def _differences(differences: Sequence[Difference]) -> str:
+    """Return a table of differences, a row per value that sites share."""
+    rows = [["study", "session", "call", "step", "differs", "sites", "value"]]
+    for one in differences:
+        sites: dict[str, list[str]] = {}
+        for site, value in one.values.items():
+            sites.setdefault(value, []).append(site)
+        place = [one.study, one.session, str(one.call), one.step, one.kind]
+        rows += [[*place, ", ".join(names), value or "-"] for value, names in sites.items()]
+    return align(rows)
 
 
 def _as_csv(found: dict[str, list[Entry]]) -> str:

@@ -105,6 +105,7 @@ class SiteHouse:
             store=store,
             key=held.key,
             worked_on=held.worked_on,
+            terms=opening.terms,
         )
 
     def offers(self, study: str, method: str) -> type[SitePart]:

@@ -132,6 +132,8 @@ class SiteRuntime:
         The key of the study's pseudonyms, for the parts that see identifiers.
     worked_on : WorkedOn, optional
         What earlier runs over the same data rested on; this one's own memory otherwise.
+    terms : str, optional
+        Hash of the study that the site agreed to, with which every transcript begins.
     """
 
     def __init__(
@@ -144,6 +146,7 @@ class SiteRuntime:
         store: Store | None = None,
         key: object = None,
         worked_on: WorkedOn | None = None,
+        terms: str = "",
     ) -> None:
         self.name = name
         self.data = data
@@ -152,6 +155,7 @@ class SiteRuntime:
         self._gate = gate
         self._seal = seal
         self._store = store
+        self._terms = terms
         self._parts: dict[tuple[str, type[SitePart]], SitePart] = {}
         self._chosen: dict[str, _Chosen] = {}
         self._transcripts: dict[str, SiteTranscript] = {}
@@ -273,7 +277,7 @@ class SiteRuntime:
         """Return the transcript of a session; its records are chosen when it begins."""
         if session not in self._chosen:
             chosen, plan = self._choose(selection), selection and self._transcripts.get(selection.plan)
-            records = [selection and encode_selection(selection), chosen.within, plan and plan.value]
+            records = [self._terms, selection and encode_selection(selection), chosen.within, plan and plan.value]
             self._chosen[session], self._transcripts[session] = chosen, SiteTranscript(session, records)
         if self._chosen[session].selection != selection:
             raise ConfigurationError("a session is about one selection of records", where=session)

@@ -443,6 +443,7 @@ def facts_of_call(call: Call) -> dict[str, Any]:
         "sites": len(call.peers),
         "peers": call.peers,
         **({"ask": call.mark.ask, "transcript": call.mark.transcript} if call.mark.ask else {}),
+        **({"addressed": "each"} if call.step.addressed == "each" else {}),
         **({"records": str(call.selection)} if call.selection else {}),
         **({"counted": True} if call.mask and call.mask.counted else {}),
     }

@@ -57,7 +57,15 @@ def test_version_help_and_usage():
 @pytest.mark.slow
 def test_every_command_speaks_json():
     names = ["demo", "run", "card", "audit", "budget", "secret new", "secret check", "report", "doctor", "reproduce"]
-    names += ["ledger show", "ledger verify", "ledger mend", "ledger export", "datasets list", "datasets fetch"]
+    names += [
+        "ledger show",
+        "ledger verify",
+        "ledger compare",
+        "ledger mend",
+        "ledger export",
+        "datasets list",
+        "datasets fetch",
+    ]
     for name in names:
         assert "--json" in call(*name.split(), "--help").stdout, name
 

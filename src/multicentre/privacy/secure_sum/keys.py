@@ -99,7 +99,7 @@ class MaskingKeys(SitePart):
         agreement.take_keys(ask, self._peers)
         return agreement.share()
 
-    @step(releases=Acknowledgement)
+    @step(releases=Acknowledgement, addressed="each")
     def accept(self, ask: BoxesFor) -> Acknowledgement:
         """Take in this site's shares of the peers' seeds."""
         self._open(ask.agreement, RecoverableAgreement).accept(ask)

@@ -1,0 +1,174 @@
+"""Comparison of several sites' ledgers: finds calls in which the sites were not asked the same.
+
+Sites name their sessions and number their calls alike, so the entries of one call are found by study, session and call.
+A ledger holds a session once per run; the runs of two ledgers are paired in order, those with most calls in common.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from multicentre.privacy.ledger import Entry
+
+# Facts that are the same at sites that were asked the same; but for asks of a step that is addressed to each site.
+_SAME = ("method", "step", "protection", "addressed", "records", "counted", "peers", "ask")
+Key = tuple[str, str]
+Run = dict[int, Entry]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One call that is not the same in all ledgers.
+
+    Parameters
+    ----------
+    study, session : str
+    call : int
+        Number of the call within the session.
+    step : str
+        Method and step.
+    kind : str
+        What differs: "missing" for a call that one site was not asked, or the name of a fact ("ask", "peers", ...).
+        "transcript" is the first call after which the sites' transcripts differ though these asks do not.
+    values : mapping of str to str
+        What each site's ledger says; "" for a missing call.
+    """
+
+    study: str
+    session: str
+    call: int
+    step: str
+    kind: str
+    values: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Result of :func:`compare_ledgers`.
+
+    Parameters
+    ----------
+    n_calls : int
+        Calls that two or more ledgers hold.
+    n_unknown : int
+        Entries without the hash of an ask, of versions that wrote none.
+    differences : tuple of Difference
+        Sessions and calls in order; the first one of a session is where its sites part.
+    """
+
+    n_calls: int
+    n_unknown: int
+    differences: tuple[Difference, ...]
+
+
+def compare_ledgers(ledgers: Mapping[str, Iterable[Entry]]) -> Comparison:
+    """Compare ledgers by site, call by call.
+
+    Parameters
+    ----------
+    ledgers : mapping of str to iterable of entries
+        By site; names that differ from those that the coordinator uses leave some missing calls unnoticed.
+
+    Examples
+    --------
+    >>> one = {"time": "2026-01-01T00:00:00", "study": "pilot", "session": "0.1", "call": 0, "method": "m", "step": "s"}
+    >>> found = compare_ledgers({"lyon": [one | {"ask": "0a"}], "oslo": [one | {"ask": "0b"}]})
+    >>> found.n_calls, found.differences[0].kind
+    (1, 'ask')
+    """
+    runs = {site: _runs_of(entries) for site, entries in ledgers.items()}
+    keys = dict.fromkeys(key for of_site in runs.values() for key in of_site)
+    differences: list[Difference] = []
+    n_calls = 0
+    for key in keys:
+        for paired in _paired({site: of_site.get(key, []) for site, of_site in runs.items()}):
+            calls = sorted({call for run in paired.values() for call in run})
+            n_calls += sum(sum(call in run for run in paired.values()) > 1 for call in calls)
+            differences += _compared(key, paired, calls)
+    every_run = (run for of_site in runs.values() for of_session in of_site.values() for run in of_session)
+    n_unknown = sum("ask" not in entry for run in every_run for entry in run.values())
+    return Comparison(n_calls, n_unknown, tuple(differences))
+
+
+def _runs_of(entries: Iterable[Entry]) -> dict[Key, list[Run]]:
+    """Return the entries about calls by session: one mapping from call to entry per run, oldest first."""
+    runs: defaultdict[Key, list[Run]] = defaultdict(list)
+    for entry in entries:
+        if "call" not in entry:
+            continue
+        of_session = runs[str(entry.get("study")), str(entry.get("session"))]
+        if not of_session or entry["call"] <= next(reversed(of_session[-1])):
+            of_session.append({})
+        of_session[-1][entry["call"]] = entry
+    return dict(runs)
+
+
+def _paired(runs: Mapping[str, Sequence[Run]]) -> Iterator[dict[str, Run]]:
+    """Yield the runs of one session that belong together, by site; a site without one of them has no calls in it."""
+    longest = max(runs, key=lambda site: len(runs[site]))
+    places = {site: _places(runs[longest], of_site) for site, of_site in runs.items()}
+    for place, run in enumerate(runs[longest]):
+        found = {site: next((one for one, at in places[site] if at == place), {}) for site in runs}
+        yield found | {longest: run}
+
+
+def _places(runs: Sequence[Run], others: Sequence[Run]) -> list[tuple[Run, int]]:
+    """Return the place among `runs` of each of the other runs, in ascending order, so that most calls agree."""
+    best: list[tuple[float, list[tuple[Run, int]]]] = [(0.0, [])] * (len(runs) + 1)
+    for n_before, other in enumerate(others):
+        row: list[tuple[float, list[tuple[Run, int]]]] = [(float("-inf"), [])] * (len(runs) + 1)
+        for place in range(n_before, len(runs)):
+            score, before = best[place]
+            taken = (score + _likeness(runs[place], other), [*before, (other, place)])
+            row[place + 1] = max(row[place], taken, key=lambda one: one[0])
+        best = row
+    return max(best, key=lambda one: one[0])[1]
+
+
+def _likeness(run: Run, other: Run) -> float:
+    """Return the number of calls that two runs share, and less than one for how close in time they began."""
+    shared = sum(call in other and other[call].get("ask") == entry.get("ask") for call, entry in run.items())
+    began, other_began = (datetime.fromisoformat(str(next(iter(one.values()))["time"])) for one in (run, other))
+    return shared + 0.5 / (1.0 + abs((began - other_began).total_seconds()))
+
+
+def _compared(key: Key, runs: Mapping[str, Run], calls: Sequence[int]) -> Iterator[Difference]:
+    has_parted = False
+    for call in calls:
+        entries = {site: run[call] for site, run in runs.items() if call in run}
+        step = " or ".join(dict.fromkeys(f"{e.get('method')}.{e.get('step')}" for e in entries.values()))
+        if absent := _absent(call, entries, runs):
+            yield Difference(*key, call, step, "missing", dict.fromkeys(absent, ""))
+        kinds = [kind for kind in _SAME if _differs(kind, entries)]
+        if any(entry.get("addressed") == "each" for entry in entries.values()):
+            kinds = [kind for kind in kinds if kind != "ask"]
+        if not has_parted and _differs("transcript", entries):
+            has_parted = True
+            kinds = kinds or ["transcript"]
+        for kind in kinds:
+            yield Difference(*key, call, step, kind, {site: _text(entry.get(kind)) for site, entry in entries.items()})
+
+
+def _absent(call: int, entries: Mapping[str, Entry], runs: Mapping[str, Run]) -> list[str]:
+    """Return the sites that took part in a call, by what the others' ledgers say, and have no entry about it."""
+    peers = {peer for entry in entries.values() for peer in entry.get("peers", ())}
+    unnamed = {site for site, run in runs.items() if site not in peers and run and min(run) < call < max(run)}
+    each = any(entry.get("addressed") == "each" for entry in entries.values())
+    return [site for site in runs if site not in entries and (site in peers or (site in unnamed and not each))]
+
+
+def _differs(kind: str, entries: Mapping[str, Entry]) -> bool:
+    """Tell whether a fact differs; a hash that an earlier version did not write is unknown, any other fact absent."""
+    values = [_text(entry.get(kind)) for entry in entries.values()]
+    if kind in ("ask", "transcript", "peers"):
+        values = [value for value in values if value]
+    return len(set(values)) > 1
+
+
+def _text(value: object) -> str:
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
+    return "" if value is None else str(value)
