@@ -79,12 +79,8 @@ def compare(where: Several, as_json: AsJson = False) -> None:
         if found.differences:
             show(_differences(found.differences))
     if found.differences:
-        first = found.differences[0]
-        raise IntegrityError(
-            "the sites must be asked the same things; their ledgers differ",
-            where=f"{first.study}, session {first.session}, call {first.call}, {first.step}",
-            mend="A site that was lost or refused lacks calls too; otherwise ask whoever runs the coordinator.",
-        )
+        tell("The sites were asked different things. A site that was lost or that refused lacks calls too.")
+        raise typer.Exit(IntegrityError.exit_code)
 
 
 @app.command()

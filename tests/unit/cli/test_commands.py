@@ -57,15 +57,8 @@ def test_version_help_and_usage():
 @pytest.mark.slow
 def test_every_command_speaks_json():
     names = ["demo", "run", "card", "audit", "budget", "secret new", "secret check", "report", "doctor", "reproduce"]
-    names += [
-        "ledger show",
-        "ledger verify",
-        "ledger compare",
-        "ledger mend",
-        "ledger export",
-        "datasets list",
-        "datasets fetch",
-    ]
+    names += ["ledger show", "ledger verify", "ledger compare", "ledger mend", "ledger export"]
+    names += ["datasets list", "datasets fetch"]
     for name in names:
         assert "--json" in call(*name.split(), "--help").stdout, name
 
@@ -205,6 +198,33 @@ def test_ledger_commands(finished, tmp_path):
     assert told("ledger", "export", finished, "--output", file) == (0, {"entries": 18, "output": str(file)})
     assert list(csv.DictReader(io.StringIO(file.read_text()))) == rows
     assert told("ledger", "show", finished, "--site", "rome")[0] == 3
+
+
+@pytest.mark.slow
+def test_ledgers_of_a_run_are_compared(finished, tmp_path):
+    status, found = told("ledger", "compare", finished)
+    assert (status, found["sites"], found["differences"]) == (0, ["lyon", "oslo", "porto"], [])
+    assert found["n_calls"] == 6
+
+
+def test_ledgers_that_differ_are_told_apart(tmp_path):
+    facts = {"study": "pilot", "session": "0.1", "call": 0, "method": "toy", "step": "agree", "peers": ["lyon", "oslo"]}
+    for site, ask in (("lyon", "0a"), ("oslo", "0a"), ("rome", "0b")):
+        Ledger(tmp_path / f"{site}.jsonl").append("release", facts | {"ask": ask, "fields": []})
+    named = {site: f"{site}={tmp_path / site}.jsonl" for site in ("lyon", "oslo", "rome")}
+    assert told("ledger", "compare", named["lyon"], named["oslo"])[0] == 0
+    result = call("ledger", "compare", *named.values())
+    assert result.exit_code == 8
+    assert "lyon, oslo, rome: 1 calls in two ledgers or more, 1 differences" in result.stdout
+    lines = result.stdout.splitlines()[-2:]
+    assert [line.split() for line in lines] == [
+        ["pilot", "0.1", "0", "toy.agree", "ask", "lyon,", "oslo", "0a"],
+        ["pilot", "0.1", "0", "toy.agree", "ask", "rome", "0b"],
+    ]
+    assert "The sites were asked different things." in result.stderr
+    assert call("ledger", "compare", named["lyon"]).exit_code == 3
+    result = CliRunner().invoke(app, ["ledger", "compare", *named.values(), "--json"])
+    assert (result.exit_code, json.loads(result.stdout)["differences"][0]["kind"]) == (8, "ask")
 
 
 def test_a_torn_ledger_is_mended(tmp_path):
