@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -188,9 +189,9 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-le
         }
         if isinstance(self, HandlesMissing):
             description["missing"] = self.missing_values_.to_dict()
-        with (folder / ".model.npz").open("wb") as file:
-            np.savez(file, **arrays)
-        (folder / ".model.npz").replace(folder / "model.npz")
+        packed = io.BytesIO()
+        np.savez(packed, **arrays)
+        write_atomically(folder / "model.npz", packed.getvalue())
         write_atomically(
             folder / "model.json", json.dumps(description, indent=2, ensure_ascii=False, default=_plain).encode()
         )

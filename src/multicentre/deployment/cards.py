@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 from multicentre.deployment.settings import read_toml
 from multicentre.federation.errors import ConfigurationError, IntegrityError
 from multicentre.federation.storage import check_site_name, write_atomically
+from multicentre.privacy.secure_sum.identity import check_public
 
 SUFFIX = ".site.toml"
 _KEYS = ("name", "public_key", "identity", "fingerprint")
@@ -41,7 +42,7 @@ class SiteCard:
     Raises
     ------
     ConfigurationError
-        The name cannot be that of a site, or a key is of another kind.
+        The name cannot be that of a site, a key is of another kind, or anybody can sign under the identity.
     """
 
     name: str
@@ -57,6 +58,7 @@ class SiteCard:
                 where=f"site {self.name}, identity",
                 mend="multicentre site keygen writes a fitting card.",
             )
+        check_public(bytes.fromhex(self.identity), f"site {self.name}, identity")
 
     @property
     def fingerprint(self) -> str:

@@ -16,6 +16,7 @@ from multicentre.deployment.commands import Command
 from multicentre.deployment.consortium import LOOPBACK
 from multicentre.deployment.supervise import end_groups
 from multicentre.federation.errors import ConfigurationError
+from multicentre.federation.storage import write_atomically
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S, STEADY_AFTER_S = 1.0, 60.0, 60.0
 _LARGEST_LOG = 20 * 2**20
@@ -133,7 +134,7 @@ def end_leftovers(record: Path, marks: Sequence[str]) -> None:
 
 def write_record(record: Path, kept: Sequence[Kept]) -> None:
     """Note the numbers of the processes that run."""
-    record.write_text("\n".join(str(one.pid) for one in kept if one.pid is not None), encoding="ascii")
+    write_atomically(record, "\n".join(str(one.pid) for one in kept if one.pid is not None).encode())
 
 
 def check_free(port: int, where: str, address: str = LOOPBACK) -> None:

@@ -22,7 +22,7 @@ from multicentre.deployment.kept import Kept, check_free, command_line, end_left
 from multicentre.deployment.probe import Unreached, ask_health, probe
 from multicentre.deployment.proxy import nginx_command, write_proxy
 from multicentre.federation.errors import ConfigurationError
-from multicentre.federation.storage import held
+from multicentre.federation.storage import held, write_atomically
 
 Proxy = Literal["nginx", "none", "external"]
 Tell = Callable[[str], None]
@@ -239,7 +239,7 @@ class Coordinator:
                 stack.enter_context(held(self._consortium.state / "coordinator.lock"))
             except ConfigurationError as error:
                 raise self._up_already(number) if "at work" in error.what else error from None
-            number.write_text(str(os.getpid()), encoding="ascii")
+            write_atomically(number, str(os.getpid()).encode())
             stack.callback(number.unlink, missing_ok=True)
             yield
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from multicentre.deployment.commands import Command
 from multicentre.federation.errors import ConfigurationError
+from multicentre.federation.files import open_regular
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 2.0, 15.0
 STEADY_S = 60.0
@@ -181,7 +182,7 @@ def _opened(log: Path) -> Iterator[int]:
     """Open a log to be appended to; one that has grown large is set aside, and takes the place of the one before."""
     if log.exists() and log.stat().st_size > _LARGEST_LOG:
         log.replace(log.with_name(f"{log.name}.old"))
-    handle = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    handle = open_regular(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, "log")
     try:
         yield handle
     finally:

@@ -11,10 +11,24 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from multicentre.federation.errors import ConfigurationError, IntegrityError, StateGone
+from multicentre.federation.files import check_no_link
 
 
-def write_atomically(path: Path, content: bytes, *, mode: int = 0o644) -> None:
-    """Write `content` to `path` so that a crash leaves the old file or the new one, never a part."""
+def write_atomically(path: Path, content: bytes, *, mode: int = 0o644, durable: bool = True) -> None:
+    """Write `content` to `path` so that a crash leaves the old file or the new one, never a part.
+
+    The temporary file lies in the same folder under a random name that did not exist before. A link at `path` is
+    replaced, not followed.
+
+    Parameters
+    ----------
+    path : Path
+    content : bytes
+    mode : int
+        Permissions of the file.
+    durable : bool, default True
+        The content is on the disk before the file takes its place. Without it a power cut may leave an empty file.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     temporary = Path(name)
@@ -22,7 +36,8 @@ def write_atomically(path: Path, content: bytes, *, mode: int = 0o644) -> None:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
             file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                os.fsync(file.fileno())
         temporary.chmod(mode)
         temporary.replace(path)
     except BaseException:
@@ -57,7 +72,10 @@ def held(lock: Path, patience_s: float = 0.0) -> Iterator[None]:
     ------
     ConfigurationError
         Another process holds it, and still does after `patience_s` seconds.
+    IntegrityError
+        The lock file is a symbolic link.
     """
+    check_no_link(lock, "lock")
     try:
         connection = sqlite3.connect(lock, timeout=patience_s, isolation_level=None)
         connection.execute("BEGIN EXCLUSIVE")

@@ -1,6 +1,7 @@
 """A site's append-only record of what it released and what it refused.
 
-Every entry holds the hash of the one before it, so that an edited, removed or inserted entry shows.
+Every entry holds the hash of the one before it, so that an edited, removed or inserted entry shows. A ledger with a
+signer carries the site's signature on every entry, so that nobody else can write the whole of it anew.
 """
 
 from __future__ import annotations
@@ -11,27 +12,28 @@ import io
 import json
 import os
 import threading
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from multicentre.federation.errors import IntegrityError
+from multicentre.federation.files import (
+    OWNER_ONLY,
+    check_owner_writes_alone,
+    make_private_folder,
+    open_regular,
+    read_regular,
+)
 from multicentre.federation.storage import write_atomically
+from multicentre.privacy.heads import GENESIS, Head, is_signed, signed_text
+from multicentre.privacy.secure_sum.identity import Identity
 
-GENESIS = "0" * 64
-_FOR_THE_OWNER = 0o600
 Entry = dict[str, Any]
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-
-
-@dataclass(frozen=True)
-class Head:
-    """Where a ledger ends: how many entries, and the hash of the last."""
-
-    entries: int
-    hash: str
+_OUTSIDE_HASH = ("hash", "signature")
+# A cell that begins with one of these is a formula to a spreadsheet.
+_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
 class Ledger:
@@ -43,11 +45,20 @@ class Ledger:
         A file of one JSON entry a line, continued where it exists. Without it the record stays in memory.
     durable : bool, default False
         An entry is on the disk, not only with the system, before :meth:`append` returns.
+    signer : Identity, optional
+        The site's signing key; without it entries are chained only.
+    study : str
+        Study that every entry names.
+    keys : collection of str
+        Public keys, in hexadecimal digits, under which earlier entries of the file may be signed besides the signer's.
 
     Raises
     ------
     IntegrityError
-        The file that exists is not an intact ledger; see :func:`mend_ledger` for one that a crash cut off.
+        The file that exists is not an intact ledger, is a symbolic link, or was signed under another key; see
+        :func:`mend_ledger` for one that a crash cut off.
+    ConfigurationError
+        Others than the owner may write to the file or its folder.
 
     Examples
     --------
@@ -58,18 +69,38 @@ class Ledger:
     (True, 2)
     """
 
-    def __init__(self, path: Path | None = None, *, durable: bool = False) -> None:
+    def __init__(
+        self,
+        path: Path | None = None,
+        *,
+        durable: bool = False,
+        signer: Identity | None = None,
+        study: str = "",
+        keys: Collection[str] = (),
+    ) -> None:
         self._entries: list[Entry] = []
         self._durable = durable
         self._path = path
         self._size = 0
         self._writing = threading.Lock()
+        self._signer = signer
+        self._of: Entry = {"study": study} if study else {}
+        self._signed_by: Entry = {} if signer is None else {"key": signer.public.hex()}
+        self._noted: Entry = {}
+        if path is not None:
+            make_private_folder(path.parent)
+            check_owner_writes_alone(path, "ledger")
         if path is not None and path.exists():
             self._entries = list(read_ledger(path))
             self._size = sum(len(_line(entry).encode()) + 1 for entry in self._entries)
-        elif path is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        self._head = _head_of(self._entries)
+            if signer is not None:
+                _check_last_signatures(self._entries, {signer.public.hex(), *keys}, path)
+        self._head = head_of(self._entries)
+
+    @property
+    def path(self) -> Path | None:
+        """The file; None where the record stays in memory."""
+        return self._path
 
     @property
     def head(self) -> Head:
@@ -80,6 +111,15 @@ class Ledger:
     def entries(self) -> tuple[Entry, ...]:
         """All entries, oldest first."""
         return tuple(self._entries)
+
+    def note(self, **facts: Any) -> None:
+        """Put facts into the next entry that is written; a later note replaces an earlier one of the same name."""
+        with self._writing:
+            self._noted.update(facts)
+
+    def last(self, fact: str) -> Any:
+        """Return a fact of the last entry that has it; None where none has."""
+        return next((entry[fact] for entry in reversed(self._entries) if fact in entry), None)
 
     def append(self, event: str, facts: Mapping[str, Any]) -> Entry:
         """Write one entry and return it; with a file, it is there before this returns.
@@ -94,14 +134,21 @@ class Ledger:
                 "entry": self._head.entries + 1,
                 "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
                 "event": event,
+                **self._of,
                 **facts,
+                **self._of,
+                **self._noted,
                 "previous": self._head.hash,
+                **self._signed_by,
             }
             content = _ENCODER.encode(entry)
             entry["hash"] = hashlib.sha256(content.encode()).hexdigest()
+            if self._signer is not None:
+                entry["signature"] = self._signer.sign(_signed_text_of(entry)).hex()
             if self._path is not None:
+                outside = _ENCODER.encode({name: entry[name] for name in _OUTSIDE_HASH if name in entry})
                 try:
-                    self._write(self._path, f'{content[:-1]},"hash":"{entry["hash"]}"}}\n'.encode())
+                    self._write(self._path, f"{content[:-1]},{outside[1:]}\n".encode())
                 except OSError as error:
                     raise IntegrityError(
                         f"the ledger cannot be written ({error.strerror}), and nothing was released",
@@ -109,7 +156,8 @@ class Ledger:
                         mend="Free disk space, or make the file writable for its owner.",
                     ) from None
             self._entries.append(entry)
-            self._head = Head(self._head.entries + 1, entry["hash"])
+            self._head = head_of(self._entries)
+            self._noted = {}
         return entry
 
     def write(self, path: Path) -> None:
@@ -117,9 +165,9 @@ class Ledger:
         write_atomically(path, "".join(_line(entry) + "\n" for entry in self._entries).encode())
 
     def _write(self, path: Path, line: bytes) -> None:
-        handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, _FOR_THE_OWNER)
+        handle = open_regular(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, "ledger")
         with os.fdopen(handle, "ab", buffering=0) as file:
-            if file.tell() != self._size:
+            if file.seek(0, os.SEEK_END) != self._size:
                 raise IntegrityError(
                     "the ledger was written to by somebody else since it was opened",
                     where=str(path),
@@ -137,12 +185,12 @@ class Ledger:
 
 
 def read_ledger(path: Path) -> Iterator[Entry]:
-    """Yield the entries of a file, each checked against the one before it.
+    """Yield the entries of a file, each checked against the one before it; signatures are not checked.
 
     Raises
     ------
     IntegrityError
-        An entry was changed, removed or inserted; the message names it.
+        An entry was changed, removed or inserted; the message names it. Or the file is a symbolic link.
     """
     *lines, torn = _raw(path).split(b"\n")
     yield from _chained(lines, path)
@@ -155,12 +203,20 @@ def read_ledger(path: Path) -> Iterator[Entry]:
         )
 
 
-def mend_ledger(path: Path) -> Head:
+def mend_ledger(
+    path: Path, *, signer: Identity | None = None, study: str = "", keys: Collection[str] = ()
+) -> Head:
     """Set aside a last entry that a crash cut off, and return where the ledger ends then.
 
     A release leaves a site after its entry is whole, so the piece stands for nothing that left. It is kept beside the
-    ledger as ``<name>.torn``, and the ledger gets an entry ``mended`` with its length and hash. A ledger that is
-    whole is left as it is.
+    ledger as ``<name>.torn``, and the ledger gets an entry ``mended`` with its length and hash. A signed ledger gets
+    that entry only where its signer is given. A ledger that is whole is left as it is.
+
+    Parameters
+    ----------
+    path : Path
+    signer, study, keys
+        As for :class:`Ledger`.
 
     Raises
     ------
@@ -171,17 +227,19 @@ def mend_ledger(path: Path) -> Head:
     *lines, torn = raw.split(b"\n")
     entries = list(_chained(lines, path))
     if not torn:
-        return _head_of(entries)
-    write_atomically(path.with_name(f"{path.name}.torn"), torn, mode=_FOR_THE_OWNER)
-    write_atomically(path, raw[: len(raw) - len(torn)], mode=_FOR_THE_OWNER)
-    ledger = Ledger(path)
+        return head_of(entries)
+    write_atomically(path.with_name(f"{path.name}.torn"), torn, mode=OWNER_ONLY)
+    write_atomically(path, raw[: len(raw) - len(torn)], mode=OWNER_ONLY)
+    if signer is None and b'"key":"' in raw:
+        return head_of(entries)
+    ledger = Ledger(path, signer=signer, study=study, keys=keys)
     ledger.append("mended", {"bytes": len(torn), "sha256": hashlib.sha256(torn).hexdigest()})
     return ledger.head
 
 
 def _raw(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_regular(path, "ledger")
     except OSError as error:
         raise IntegrityError(f"the ledger cannot be read ({error.strerror})", where=str(path)) from None
 
@@ -198,7 +256,7 @@ def _chained(lines: list[bytes], path: Path) -> Iterator[Entry]:
         yield entry
 
 
-def verify_ledger(path: Path, head: Head | None = None) -> Head:
+def verify_ledger(path: Path, head: Head | None = None, *, keys: Collection[str] | None = None) -> Head:
     """Check a ledger from its first entry to its last and return where it ends.
 
     Parameters
@@ -206,9 +264,21 @@ def verify_ledger(path: Path, head: Head | None = None) -> Head:
     path : Path
     head : Head, optional
         Where it is known to have ended; catches entries removed from the end.
+    keys : collection of str, optional
+        The site's public keys, in hexadecimal digits. Every entry must be signed under one of them. Without it, the
+        signatures must fit the keys that the entries name, which anybody who writes a ledger anew can arrange.
+
+    Raises
+    ------
+    IntegrityError
+        An entry was changed, removed, inserted or signed by somebody else, or the ledger does not end there.
     """
-    found = _head_of(list(read_ledger(path)))
-    if head is not None and found != head:
+    entries = list(read_ledger(path))
+    if keys is not None or any("key" in entry for entry in entries):
+        for entry in entries:
+            _check_signature(entry, keys, path)
+    found = head_of(entries)
+    if head is not None and (found.entries, found.hash) != (head.entries, head.hash):
         raise IntegrityError(
             f"the ledger ends at entry {found.entries}, its record says {head.entries}",
             where=str(path),
@@ -218,7 +288,10 @@ def verify_ledger(path: Path, head: Head | None = None) -> Head:
 
 
 def ledger_as_csv(entries: Iterable[Entry]) -> str:
-    """Return one row a released field (or refusal), for a spreadsheet."""
+    """Return one row a released field (or refusal), for a spreadsheet.
+
+    A text that a spreadsheet would take for a formula has an apostrophe before it.
+    """
     columns = ["entry", "time", "event", "study", "method", "step", "protection", "field", "shape", "bytes"]
     columns += ["records", "patients", "epsilon", "delta", "reason", "hash"]
     page = io.StringIO()
@@ -227,8 +300,20 @@ def ledger_as_csv(entries: Iterable[Entry]) -> str:
     for entry in entries:
         for field in entry.get("fields") or [{}]:
             shape = " x ".join(str(side) for side in field.get("shape", []))
-            writer.writerow({**entry, **field, "shape": shape})
+            row = {**entry, **field, "shape": shape}
+            writer.writerow({column: inert(row[column]) for column in columns if column in row})
     return page.getvalue()
+
+
+def inert(cell: Any) -> Any:
+    """Return the value of a cell such that no spreadsheet takes it for a formula.
+
+    Examples
+    --------
+    >>> inert("=1+1"), inert("porto"), inert(-1.5)
+    ("'=1+1", 'porto', -1.5)
+    """
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA_STARTS) else cell
 
 
 def _parsed(line: bytes, path: Path, number: int) -> Entry:
@@ -247,8 +332,35 @@ def _broken(path: Path, number: int, how: str, mend: str = "") -> IntegrityError
     return IntegrityError(f"entry {number} {how}", where=str(path), mend=mend)
 
 
-def _head_of(entries: list[Entry]) -> Head:
-    return Head(len(entries), entries[-1]["hash"] if entries else GENESIS)
+def head_of(entries: Sequence[Entry]) -> Head:
+    """Return where a ledger of these entries ends."""
+    if not entries:
+        return Head(0, GENESIS)
+    last = entries[-1]
+    if "signature" not in last:
+        return Head(len(entries), last["hash"])
+    return Head(len(entries), last["hash"], last.get("study", ""), last["key"], last["signature"])
+
+
+def _check_last_signatures(entries: Sequence[Entry], keys: Collection[str], path: Path) -> None:
+    """Check that every entry names one of the keys, and the last signature under each: it vouches for all before."""
+    for entry, following in zip(entries, [*entries[1:], None], strict=True):
+        if following is None or following.get("key") != entry.get("key"):
+            _check_signature(entry, keys, path)
+
+
+def _check_signature(entry: Entry, keys: Collection[str] | None, path: Path) -> None:
+    key, signature = entry.get("key"), entry.get("signature")
+    if not isinstance(key, str) or not isinstance(signature, str):
+        raise _broken(path, entry["entry"], "carries no signature", mend=_REWRITTEN)
+    if keys is not None and key not in keys:
+        raise _broken(path, entry["entry"], "is signed under a key that is not this site's", mend=_REWRITTEN)
+    if not is_signed(key, signature, _signed_text_of(entry)):
+        raise _broken(path, entry["entry"], "does not carry the signature of the key that it names", mend=_REWRITTEN)
+
+
+def _signed_text_of(entry: Entry) -> bytes:
+    return signed_text(entry.get("study", ""), entry["entry"], entry["hash"])
 
 
 def _line(entry: Entry) -> str:
@@ -256,5 +368,8 @@ def _line(entry: Entry) -> str:
 
 
 def _hash_of(entry: Entry) -> str:
-    content = {key: value for key, value in entry.items() if key != "hash"}
+    content = {key: value for key, value in entry.items() if key not in _OUTSIDE_HASH}
     return hashlib.sha256(_line(content).encode()).hexdigest()
+
+
+_REWRITTEN = "Somebody else than the site wrote it, or it is another site's ledger. Compare it with a copy."

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
+
+from multicentre.federation.storage import write_atomically
 
 
 @dataclass
@@ -67,9 +68,6 @@ class Memory:
         if self.path is None:
             return
         under_way = base64.b64encode(self.under_way).decode() if self.under_way else None
-        fresh = self.path.with_name(f".{self.path.name}.new")
-        # No fsync: twice a message would be slow, and what a power cut takes away only costs half a minute.
-        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            json.dump({"node_id": self.node_id, "under_way": under_way}, file)
-        fresh.replace(self.path)
+        content = json.dumps({"node_id": self.node_id, "under_way": under_way}).encode()
+        # Not durable: twice a message would be slow, and what a power cut takes away only costs half a minute.
+        write_atomically(self.path, content, mode=0o600, durable=False)

@@ -8,9 +8,16 @@ from typing import Self
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
+from multicentre.federation.errors import ConfigurationError
 from multicentre.privacy.secrets import read_secret, write_secret
 
 PUBLIC_BYTES = 32
+_PRIME = 2**255 - 19
+# The four points of order 8 have this y-coordinate or its negative. tests/guarantees/test_small_order_keys.py computes
+# both from the equation of the curve.
+_ORDER_8 = 0x7A03AC9277FDC74EC6CC392CFA53202A0F67100D760B3CBA4FD84D3D706A17C7
+# Order 4 (y = 0), 1 (the identity, y = 1), 2 (y = -1), and 8.
+_SMALL_ORDER = frozenset({0, 1, _PRIME - 1, _ORDER_8, _PRIME - _ORDER_8})
 
 
 class Identity:
@@ -77,8 +84,46 @@ def verify(public: bytes, signature: bytes, message: bytes) -> bool:
     >>> verify(Identity.generate().public, bytes(64), b"a forgery")
     False
     """
+    if has_small_order(public):
+        return False
     try:
         Ed25519PublicKey.from_public_bytes(public).verify(signature, message)
     except (InvalidSignature, ValueError):
         return False
     return True
+
+
+def has_small_order(public: bytes) -> bool:
+    """Return whether a public key is one of the eight points of small order, in whatever encoding.
+
+    Under such a key anybody can sign: for the identity, one signature fits every message.
+    """
+    y = int.from_bytes(public, "little") % 2**255
+    return y % _PRIME in _SMALL_ORDER
+
+
+def check_public(public: bytes, where: str) -> None:
+    """Raise ConfigurationError unless bytes can be the public half of a site's identity.
+
+    Parameters
+    ----------
+    public : bytes
+    where : str
+        Place of the key, for the message.
+
+    Examples
+    --------
+    >>> check_public(bytes([1]) + bytes(31), "site lyon, identity")
+    Traceback (most recent call last):
+        ...
+    multicentre.federation.errors.ConfigurationError: site lyon, identity: an identity must be the public half of an ...
+    """
+    fits = len(public) == PUBLIC_BYTES and int.from_bytes(public, "little") % 2**255 < _PRIME
+    if fits and not has_small_order(public):
+        return
+    found = "a point of small order, under which anybody can sign" if fits else "other bytes"
+    raise ConfigurationError(
+        f"an identity must be the public half of an Ed25519 key in its canonical form; got {found}.",
+        where=where,
+        mend="Ask the site for its card: multicentre site keygen writes one.",
+    )

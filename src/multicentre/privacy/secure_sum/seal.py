@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from multicentre.federation.engine import Call
-from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.steps import Release, SitePart
-from multicentre.privacy.secure_sum.identity import PUBLIC_BYTES, Identity
+from multicentre.privacy.secure_sum.identity import Identity, check_public
 from multicentre.privacy.secure_sum.keys import MaskingKeys
 from multicentre.privacy.secure_sum.layout import encode_release
 from multicentre.privacy.secure_sum.messages import Masked
@@ -32,7 +31,7 @@ class MaskingSeal:
     Raises
     ------
     ConfigurationError
-        A public identity has not 32 bytes, or none but zeros.
+        A public identity is no Ed25519 key, or one under which anybody can sign.
 
     Examples
     --------
@@ -48,8 +47,7 @@ class MaskingSeal:
         self, identity: Identity, peers: Mapping[str, bytes], *, min_sites: int = 2, n_colluding: int = 0
     ) -> None:
         for peer, public in peers.items():
-            if len(public) != PUBLIC_BYTES or not any(public):
-                raise ConfigurationError(f"a public identity has {PUBLIC_BYTES} bytes, not all zero", where=peer)
+            check_public(public, peer)
         self._identity = identity
         self._peers = dict(peers)
         self._min_sites = min_sites

@@ -1,0 +1,214 @@
+"""Ends of ledgers, signed by the sites that keep them, and the statements in which a coordinator passes them on.
+
+A site signs the end of its ledger with every entry. Whoever holds such a signature can show later that the ledger had
+so many entries and ended like that: a ledger that is shorter, or has another entry at that place, was changed.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from multicentre.federation.errors import IntegrityError
+from multicentre.federation.files import read_regular
+from multicentre.privacy.secure_sum.identity import Identity, verify
+
+GENESIS = "0" * 64
+_ENTRY, _STATEMENT = "multicentre ledger entry v1", "multicentre ledger heads v1"
+_MOST_ENTRIES = 2**53
+_LARGEST = 2**24
+_DIGITS = frozenset("0123456789abcdef")
+
+
+@dataclass(frozen=True)
+class Head:
+    """Where a ledger ends.
+
+    Parameters
+    ----------
+    entries : int
+        Number of entries.
+    hash : str
+        Hash of the last one.
+    study : str
+        Study whose releases the ledger records.
+    key : str
+        Public key of the site that signed the last entry, 64 hexadecimal digits; empty where it is not signed.
+    signature : str
+        The signature, 128 hexadecimal digits.
+    """
+
+    entries: int
+    hash: str
+    study: str = ""
+    key: str = ""
+    signature: str = ""
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether the holder of the key that it names signed it."""
+        return _head_is_signed(self.key, self.signature, self.study, self.entries, self.hash)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the head as plain values."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, content: object) -> Self:
+        """Read a head from plain values; its signature is not checked.
+
+        Raises
+        ------
+        IntegrityError
+            The values are not those of a head.
+        """
+        kinds = {"entries": int, "hash": str, "study": str, "key": str, "signature": str}
+        if not isinstance(content, Mapping) or {name: type(value) for name, value in content.items()} != kinds:
+            raise IntegrityError("the end of a ledger must have the keys " + ", ".join(kinds), where="head")
+        head = cls(**content)
+        lengths = {head.hash: 64, head.key: 64, head.signature: 128}
+        fits = all(len(text) == length and set(text) <= _DIGITS for text, length in lengths.items())
+        if not fits or not 0 <= head.entries < _MOST_ENTRIES or not head.study.isprintable():
+            raise IntegrityError("the end of a ledger must be a number, a hash, a key and a signature", where="head")
+        return head
+
+
+@dataclass(frozen=True)
+class Statement:
+    """The ends of the sites' ledgers as a coordinator knew them at one time, under its signature.
+
+    Parameters
+    ----------
+    heads : mapping of str to Head
+        End of each site's ledger.
+    key : str
+        Public key of the coordinator.
+    signature : str
+    """
+
+    heads: Mapping[str, Head]
+    key: str = ""
+    signature: str = ""
+
+    @classmethod
+    def signed(cls, heads: Mapping[str, Head], signer: Identity) -> Self:
+        """Return a statement under a coordinator's signature."""
+        return cls(dict(heads), signer.public.hex(), signer.sign(_text_of(heads)).hex())
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether the holder of the key that it names signed it."""
+        return is_signed(self.key, self.signature, _text_of(self.heads))
+
+    @functools.cached_property
+    def packed(self) -> bytes:
+        """The statement as bytes."""
+        heads = {site: head.to_dict() for site, head in sorted(self.heads.items())}
+        return _json({"heads": heads, "key": self.key, "signature": self.signature})
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """Hash of the statement; an entry that holds it is the site's countersignature."""
+        return hashlib.sha256(self.packed).hexdigest()
+
+    @classmethod
+    def unpack(cls, packed: bytes, where: str = "heads") -> Self:
+        """Read a statement; no signature is checked.
+
+        Raises
+        ------
+        IntegrityError
+            The bytes do not hold one.
+        """
+        try:
+            if len(packed) > _LARGEST:
+                raise ValueError
+            content = json.loads(packed.decode())
+            kinds = {name: type(value) for name, value in content.items()}
+        except (ValueError, AttributeError, RecursionError):
+            kinds, content = {}, {}
+        if kinds != {"heads": dict, "key": str, "signature": str}:
+            raise IntegrityError("a statement of ledgers' ends must have heads, a key and a signature", where=where)
+        heads = {str(site): Head.from_dict(head) for site, head in content["heads"].items()}
+        return cls(heads, content["key"], content["signature"])
+
+
+def read_statement(path: Path) -> Statement:
+    """Read the ends of ledgers that a coordinator or a site wrote down.
+
+    Raises
+    ------
+    IntegrityError
+        The file cannot be read or is a link, or it names a coordinator that did not sign it.
+    """
+    try:
+        statement = Statement.unpack(read_regular(path, "list of ledgers' ends"), str(path))
+    except OSError as error:
+        raise IntegrityError(f"the ends of ledgers cannot be read ({error.strerror})", where=str(path)) from None
+    if statement.key and not statement.is_signed:
+        raise IntegrityError(
+            "the ends of ledgers must carry the signature of the coordinator that they name; they were changed.",
+            where=str(path),
+            mend="Compare them with those that the sites keep.",
+        )
+    return statement
+
+
+def signed_text(study: str, entries: int, digest: str) -> bytes:
+    """Return what a site signs with an entry: its ledger, its number and its hash."""
+    return _json([_ENTRY, study, entries, digest])
+
+
+def check_head(head: Head, entries: Sequence[Mapping[str, Any]], where: str, witness: str) -> None:
+    """Raise IntegrityError unless a ledger's entries go on from an end that somebody saw.
+
+    Parameters
+    ----------
+    head : Head
+        The end that was seen.
+    entries : sequence of mapping
+        Entries of the ledger, oldest first.
+    where : str
+        Path of the ledger.
+    witness : str
+        Who saw it.
+    """
+    if head.entries > len(entries):
+        raise IntegrityError(
+            f"the ledger ends at entry {len(entries)}; {witness} saw {head.entries} entries",
+            where=where,
+            mend="Entries were removed from its end. Bring it back from a copy, and tell the study's other parties.",
+        )
+    if head.entries and entries[head.entries - 1].get("hash") != head.hash:
+        raise IntegrityError(
+            f"entry {head.entries} is not the one that {witness} saw",
+            where=where,
+            mend="The ledger was written anew. Bring it back from a copy, and tell the study's other parties.",
+        )
+
+
+def _text_of(heads: Mapping[str, Head]) -> bytes:
+    return _json([_STATEMENT, {site: head.to_dict() for site, head in sorted(heads.items())}])
+
+
+def _json(content: Any) -> bytes:
+    return json.dumps(content, separators=(",", ":")).encode()
+
+
+# Sites of one process are sent the same heads: each signature is checked once, not once per site.
+@functools.lru_cache(maxsize=4096)
+def _head_is_signed(key: str, signature: str, study: str, entries: int, digest: str) -> bool:
+    return is_signed(key, signature, signed_text(study, entries, digest))
+
+
+def is_signed(key: str, signature: str, text: bytes) -> bool:
+    """Return whether the holder of a key signed a text; key and signature in hexadecimal digits."""
+    try:
+        return verify(bytes.fromhex(key), bytes.fromhex(signature), text)
+    except ValueError:
+        return False
