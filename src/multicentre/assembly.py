@@ -15,6 +15,7 @@ from multicentre.engines.in_process import InProcess
 from multicentre.engines.remote.carrier import Carrier
 from multicentre.engines.remote.engine import PATIENCE_S, RemoteEngine
 from multicentre.engines.remote.packing import Opening
+from multicentre.engines.witnessing import Witnessing
 from multicentre.federation import coordinator
 from multicentre.federation.coordinator import PlainSummation, Summation
 from multicentre.federation.engine import Engine
@@ -28,12 +29,14 @@ from multicentre.federation.terms import Quorum, RefusingSites, Terms
 from multicentre.privacy.card import DisclosureCard, disclosure_card
 from multicentre.privacy.guard import Guard
 from multicentre.privacy.ledger import Ledger
+from multicentre.privacy.on_record import check_terms, note_terms, terms_of
 from multicentre.privacy.people import Counted, people_of
 from multicentre.privacy.policy import Policy, least_in_total, loosest_of
 from multicentre.privacy.pseudonyms import PseudonymKey
 from multicentre.privacy.secure_sum.identity import Identity
 from multicentre.privacy.secure_sum.seal import MaskingSeal
 from multicentre.privacy.secure_sum.summation import MaskedSummation
+from multicentre.privacy.witness import HEADS, HeadRecord, Witness, ledger_in, open_ledger, record_keys
 
 
 class Federation(coordinator.Federation):
@@ -51,6 +54,7 @@ class Federation(coordinator.Federation):
         secure_sum: bool = True,
         strict: bool = False,
         study: str = "study",
+        agreed: str = "",
         quorum: Quorum = "all",
         time_limit_s: float | None = None,
         sites_per_patient: int = 1,
@@ -76,6 +80,8 @@ class Federation(coordinator.Federation):
             Every message goes through the wire format.
         study : str
             Name written to every ledger.
+        agreed : str
+            Hash of the terms of the study (``multicentre.studies.terms.digest_of``), written to every ledger.
         quorum : "all" or int, default "all"
             How many sites must answer.
         time_limit_s : float, optional
@@ -94,7 +100,9 @@ class Federation(coordinator.Federation):
             follows from the study's name, so that folds repeat: that is no secret, and none is needed where all records
             are in this process anyway. Sites on machines of their own need one that was drawn.
         folder : path, optional
-            Where checkpoints, the sites' states and ledgers are kept, so that a run can be resumed.
+            Where checkpoints, the sites' states and ledgers are kept, so that a run can be resumed. A folder that was
+            used before is taken up under the same terms only. Each site gets a new signing key; ``ledger-keys.json``
+            lists the public halves, and no file holds a private one.
         listener : Listener, optional
             Who is told of rounds and losses.
         faults : Faults, optional
@@ -105,6 +113,8 @@ class Federation(coordinator.Federation):
         ConfigurationError
             No site, a name that cannot be a folder's, a quorum that cannot be met, or `one_row_per_patient` where an
             identifier repeats.
+        IntegrityError
+            The folder holds a ledger that was changed or shortened, or that names other terms.
 
         Examples
         --------
@@ -116,27 +126,48 @@ class Federation(coordinator.Federation):
         Federation(centre-1, centre-2, centre-3; sums masked, quorum all)
         """
         root = None if folder is None else Path(folder)
+        with_policies = _with_policies(sites, policy)
+        masked = secure_sum and len(with_policies) > 1
+        identities = {name: Identity.generate() for name in sites}
+        public = {name: identity.public for name, identity in identities.items()}
+        keys = record_keys(root, public)
+        ledgers = {name: open_ledger(ledger_in(root, name), identities[name], study, keys[name]) for name in sites}
         guards = {
-            name: new_guard(name, data, policy_here, Ledger(_inside(root, name, "ledger.jsonl")), one_row_per_patient)
-            for name, data, policy_here in _with_policies(sites, policy)
+            name: new_guard(name, data, policy_here, ledgers[name], one_row_per_patient)
+            for name, data, policy_here in with_policies
         }
         _warn_of_short_memory(guards)
-        masked = secure_sum and len(guards) > 1
-        identities = {name: Identity.generate() for name in guards} if masked else {}
-        public = {name: identity.public for name, identity in identities.items()}
+        common = {
+            "agreed": agreed,
+            "secure_sum": masked,
+            "quorum": quorum,
+            "refusing_sites": refusing_sites,
+            "sites_per_patient": sites_per_patient,
+            "one_row_per_patient": one_row_per_patient,
+        }
+        for name, guard in guards.items():
+            terms = terms_of(guard.policy, **common)
+            check_terms(guard.ledger, terms, name)
+            note_terms(guard.ledger, terms)
         runtimes = {
             name: open_site(
                 name,
                 data,
                 guards[name],
-                identity=identities.get(name),
+                identity=identities[name] if masked else None,
                 peers=public,
                 store=None if root is None else Store(root / "sites" / name / "state"),
                 key=_key_of(name, study, pseudonym_key),
+                witness=Witness(name, ledgers[name], keys),
             )
             for name, data in sites.items()
         }
-        engine: Engine = InProcess(runtimes, strict=strict)
+        here = InProcess(runtimes, strict=strict)
+        engine: Engine = here
+        if root is not None:
+            record = HeadRecord(root / HEADS, Identity.generate(), keys)
+            record.check(ledgers)
+            engine = Witnessing(here, record)
         policies = [guard.policy for guard in guards.values()]
         federation = cls(
             Faulty(engine, faults) if faults else engine,
@@ -192,13 +223,16 @@ class Federation(coordinator.Federation):
         masked = secure_sum and len(carrier.sites) > 1
         opening = Opening(run, attempt, study, agreed, carrier.sites, masked)
         engine = RemoteEngine(carrier, opening, patience_s=patience_s, listener=listener)
+        carrying: Engine = engine
+        if root is not None:
+            carrying = Witnessing(engine, HeadRecord(root / HEADS, Identity.generate()))
         try:
             away, refusals = engine.open(time_limit_s)
             for site, error in away.items():
                 (listener or Silence()).site_lost(site, str(error))
             policies = [_policy_told(facts) for facts in engine.facts.values()]
             federation = cls(
-                Faulty(engine, faults) if faults else engine,
+                Faulty(carrying, faults) if faults else carrying,
                 terms=Terms(
                     study, quorum, time_limit_s, sites_per_patient, refusing_sites, _counted_by(engine.facts.values())
                 ),
@@ -281,7 +315,7 @@ def open_site(
     store: Store | None = None,
     key: PseudonymKey | None = None,
     worked_on: WorkedOn | None = None,
-    terms: str = "",
+    witness: Witness | None = None,
 ) -> SiteRuntime:
     """Return what answers the calls to one site.
 
@@ -300,14 +334,14 @@ def open_site(
     key : PseudonymKey, optional
     worked_on : WorkedOn, optional
         What earlier runs over the same data rested on.
-    terms : str, optional
-        Hash of the study that the site agreed to.
+    witness : Witness, optional
+        What keeps the ends of the peers' ledgers.
     """
     policy = guard.policy
     least, colluding = policy.min_sites_in_sum, policy.colluding_sites
     seal = None if identity is None else MaskingSeal(identity, peers or {}, min_sites=least, n_colluding=colluding)
     allowed = _allowed(data, policy, name)
-    return SiteRuntime(name, allowed, guard, seal=seal, store=store, key=key, worked_on=worked_on, terms=terms)
+    return SiteRuntime(name, allowed, guard, seal=seal, store=store, key=key, worked_on=worked_on, witness=witness)
 
 
 def new_guard(name: str, data: Any, policy: Policy, ledger: Ledger, one_row_per_patient: bool = False) -> Guard:
@@ -374,10 +408,6 @@ def _policy_of(name: str, policy: Policy | str | Path | Mapping[str, Policy] | N
     if name not in policy:
         raise ConfigurationError("the site has no policy", where=name, mend="Give every site one, or one for all.")
     return policy[name]
-
-
-def _inside(root: Path | None, site: str, file: str) -> Path | None:
-    return None if root is None else root / "sites" / site / file
 
 
 def _allowed(data: Any, policy: Policy, site: str) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,10 +13,8 @@ import typer
 from multicentre.cli.console import AsJson, align, answering, show, show_json, tell
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from multicentre.privacy.ledger import Entry, Head
-    from multicentre.privacy.ledger_comparison import Difference
+    from multicentre.privacy.heads import Head
+    from multicentre.privacy.ledger import Entry
 
 app = typer.Typer(help="Read the record of what left a site.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -42,19 +41,30 @@ def show_ledger(where: Where, site: Site = None, as_json: AsJson = False) -> Non
 
 @app.command()
 @answering
-def verify(where: Where, site: Site = None, as_json: AsJson = False) -> None:
-    """Check that no entry was changed, removed or inserted."""
-    from multicentre.privacy.ledger import verify_ledger
+def verify(
+    where: Where,
+    site: Site = None,
+    key: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY|CARD", help="The site's public identity: 64 digits, or its NAME.site.toml."),
+    ] = None,
+    witness: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="What others saw: heads.json of a run, or a site's STUDY.peers.json."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check that the site wrote every entry, and that none was changed, removed, inserted or cut off."""
+    from multicentre.cli.verifying import Evidence, verify_all
 
-    known = _known_heads(where)
-    ledgers = _ledgers(where, site)
-    _check_present(known, ledgers, where, site)
-    found = {name: verify_ledger(path, known.get(name)) for name, path in ledgers.items()}
+    known, ledgers = _known_heads(where), _ledgers(where, site)
+    evidence = Evidence.of(where, key or (), witness or ())
+    _check_present({**known, **evidence.ends}, ledgers, where, site)
+    found = verify_all(ledgers, known, evidence)
     if as_json:
-        return show_json({name: {"entries": head.entries, "hash": head.hash} for name, head in found.items()})
-    for name, head in found.items():
-        unseen = "" if name in known else " (nothing records its end: entries cut off there would not be seen)"
-        show(f"{name}: intact, {head.entries} entries, ends with {head.hash}{unseen}")
+        return show_json({name: one.to_dict() for name, one in found.items()})
+    for name, one in found.items():
+        show(f"{name}: {one}")
     return None
 
 
@@ -110,19 +120,23 @@ def export(
 @answering
 def mend(
     path: Annotated[Path, typer.Argument(metavar="LEDGER.jsonl", help="A ledger whose last line was torn.")],
+    identity: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The site's keys/identity, to sign an entry that notes it.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Put a line that a crash tore off beside the ledger, keep every whole entry, and note it."""
+    """Put a line that a crash tore off next to the ledger, keep every whole entry, and note it."""
     from multicentre.privacy.ledger import mend_ledger
+    from multicentre.privacy.secure_sum.identity import Identity
 
-    head = mend_ledger(path)
+    head = mend_ledger(path, signer=None if identity is None else Identity.read(identity))
     if as_json:
         show_json({"entries": head.entries, "hash": head.hash})
     else:
         show(f"{path}: {head.entries} entries, ends with {head.hash}")
 
 
-def _check_present(known: dict[str, Head], ledgers: dict[str, Path], where: Path, site: str | None) -> None:
+def _check_present(known: Mapping[str, Head], ledgers: dict[str, Path], where: Path, site: str | None) -> None:
     from multicentre.federation.errors import IntegrityError
 
     missing = [name for name in known if name not in ledgers and site in (None, name)]
@@ -164,7 +178,7 @@ def _differences(differences: Sequence[Difference]) -> str:
 
 def _as_csv(found: dict[str, list[Entry]]) -> str:
     """Return the ledgers one below the other, the site's name in a column before the others."""
-    from multicentre.privacy.ledger import ledger_as_csv
+    from multicentre.privacy.ledger import inert, ledger_as_csv
 
     page = io.StringIO()
     writer = csv.writer(page, lineterminator="\n")
@@ -172,7 +186,7 @@ def _as_csv(found: dict[str, list[Entry]]) -> str:
         header, *rows = csv.reader(io.StringIO(ledger_as_csv(entries)))
         if number == 0:
             writer.writerow(["site", *header])
-        writer.writerows([name, *row] for row in rows)
+        writer.writerows([inert(name), *row] for row in rows)
     return page.getvalue()
 
 
@@ -196,7 +210,7 @@ def _ledgers(where: Path, site: str | None) -> dict[str, Path]:
 
 def _known_heads(where: Path) -> dict[str, Head]:
     """Return where the ledgers of a run ended when it did."""
-    from multicentre.privacy.ledger import Head
+    from multicentre.privacy.heads import Head
     from multicentre.studies.folder import RunFolder
 
     if not (where / "disclosure.json").is_file():

@@ -16,6 +16,7 @@ from multicentre.deployment.agreed import Agreed, AgreedGuard, agreed_in
 from multicentre.deployment.approvals import Approvals, ApprovedStudy, WatchedApprovals, check_named
 from multicentre.deployment.cards import SiteCard
 from multicentre.deployment.node_key import read_public_key
+from multicentre.deployment.roster import Roster
 from multicentre.deployment.seen import Seen
 from multicentre.deployment.site import Site, read_again
 from multicentre.engines.remote.packing import Opening
@@ -30,9 +31,11 @@ from multicentre.federation.runtime import SiteRuntime, WorkedOn
 from multicentre.federation.steps import SitePart
 from multicentre.federation.storage import Store
 from multicentre.privacy.ledger import Ledger, mend_ledger
+from multicentre.privacy.on_record import note_terms, terms_of
 from multicentre.privacy.people import people_of
 from multicentre.privacy.policy import Policy
 from multicentre.privacy.pseudonyms import PseudonymKey
+from multicentre.privacy.witness import Witness
 from multicentre.studies.checks import check_study
 from multicentre.studies.methods import find_reader
 from multicentre.studies.study import Study
@@ -94,18 +97,19 @@ class SiteHouse:
         approvals = self._approvals.now()
         held = self._hold(opening, approvals)
         self._check_sites(opening, held)
-        masked = held.agreed.masked
+        masked, roster = held.agreed.masked, approvals.roster()
+        peers = self._peers(roster, opening) if masked else {} if roster is None else roster.identities
         self._rosters[opening.study] = approvals.roster_sha256
         return open_site(
             self.site.name,
             held.data,
             held.guard,
             identity=self.site.identity if masked else None,
-            peers=self._peers(approvals, opening) if masked else None,
+            peers=peers,
             store=store,
             key=held.key,
             worked_on=held.worked_on,
-            terms=opening.terms,
+            witness=Witness(self.site.name, held.guard.ledger, {name: [key.hex()] for name, key in peers.items()}),
         )
 
     def offers(self, study: str, method: str) -> type[SitePart]:
@@ -181,6 +185,7 @@ class SiteHouse:
         agreed, policy = agreed_in(study), site.policy_for(name)
         data, before = read_data(site, study), self._held.get(name)
         ledger = open_ledger(site, name) if before is None else before.guard.ledger
+        note_terms(ledger, terms_of(policy, agreed=approved.terms))
         people = people_of(data, site.name, one_row_per_patient=study.data.one_row_per_patient)
         guard = AgreedGuard(
             agreed,
@@ -216,9 +221,8 @@ class SiteHouse:
         if opening.secure_sum != held.study.masked:
             raise ProtocolRefused("the study that was approved says otherwise", where="privacy.secure_sum")
 
-    def _peers(self, approvals: Approvals, opening: Opening) -> dict[str, bytes]:
+    def _peers(self, roster: Roster | None, opening: Opening) -> dict[str, bytes]:
         """Return whose masks are trusted: those of the sites on the roster that is pinned here, and no others."""
-        roster = approvals.roster()
         if roster is None:
             raise RefusedByPolicy(
                 "no roster is pinned here, so that nobody's masks can be trusted",
@@ -276,13 +280,12 @@ def open_ledger(site: Site, study: str) -> Ledger:
     Raises
     ------
     IntegrityError
-        An entry was changed, removed or inserted.
+        An entry was changed, removed, inserted, or not signed with the site's identity.
     """
-    path = site.ledger_of(study)
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path, signer = site.ledger_of(study), site.identity
     if path.exists():
-        mend_ledger(path)
-    return Ledger(path, durable=True)
+        mend_ledger(path, signer=signer, study=study)
+    return Ledger(path, durable=True, signer=signer, study=study)
 
 
 def card_of(site: Site) -> SiteCard:

@@ -15,6 +15,7 @@ from multicentre.federation.messages import Message
 from multicentre.federation.runtime import SiteRuntime
 from multicentre.federation.steps import SitePart, Step
 from multicentre.federation.wire import decode, encode
+from multicentre.privacy.heads import Head
 
 QUICK_S = 1e-3
 Outbox = SimpleQueue[tuple[str, Outcome | BaseException]]
@@ -71,6 +72,16 @@ class InProcess:
         """Run an errand at `sites`."""
         for site in sites:
             self._runtimes[site].upkeep(errand)
+
+    @property
+    def heads(self) -> dict[str, Head | None]:
+        """End of each site's ledger."""
+        return {site: runtime.head for site, runtime in self._runtimes.items()}
+
+    def witness(self, heads: Mapping[str, bytes]) -> None:
+        """Hand each site the ends of its peers' ledgers."""
+        for site, stated in heads.items():
+            self._runtimes[site].hear(stated)
 
     def close(self) -> None:
         """Let go of the threads; a step that still runs is not waited for."""

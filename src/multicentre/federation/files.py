@@ -96,7 +96,7 @@ def check_owner_writes_alone(path: Path, what: str) -> None:
                 f"the {kind} of the {what} must be writable for its owner alone; "
                 f"got mode {stat.S_IMODE(about.st_mode):o}",
                 where=str(one),
-                mend=f"Run: chmod go-w {shlex.quote(str(one))}. If others may have written to it, compare it with a copy.",
+                mend=f"Run: chmod go-w {shlex.quote(str(one))}. If others may have written there, compare with a copy.",
             )
 
 

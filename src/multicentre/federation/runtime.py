@@ -87,6 +87,17 @@ class Seal(Protocol):
         """Return the masked form of `release`."""
 
 
+class Witness(Protocol):
+    """Keeps what a site was sent of the ends of its peers' ledgers."""
+
+    @property
+    def head(self) -> Any:
+        """The signed end of the site's own ledger; None where nothing was signed."""
+
+    def hear(self, packed: bytes) -> None:
+        """Take in the ends of ledgers that the coordinator passes on."""
+
+
 @dataclass(eq=False)
 class WorkedOn:
     """Which records the answers about aligned patients rested on so far, for all runs over the same data.
@@ -132,8 +143,8 @@ class SiteRuntime:
         The key of the study's pseudonyms, for the parts that see identifiers.
     worked_on : WorkedOn, optional
         What earlier runs over the same data rested on; this one's own memory otherwise.
-    terms : str, optional
-        Hash of the study that the site agreed to, with which every transcript begins.
+    witness : Witness, optional
+        What keeps the ends of the peers' ledgers; without it they are not kept.
     """
 
     def __init__(
@@ -146,7 +157,7 @@ class SiteRuntime:
         store: Store | None = None,
         key: object = None,
         worked_on: WorkedOn | None = None,
-        terms: str = "",
+        witness: Witness | None = None,
     ) -> None:
         self.name = name
         self.data = data
@@ -160,6 +171,7 @@ class SiteRuntime:
         self._chosen: dict[str, _Chosen] = {}
         self._transcripts: dict[str, SiteTranscript] = {}
         self._worked_on = worked_on or WorkedOn()
+        self._witness = witness
         self._log = logging.getLogger(f"multicentre.site.{name}")
 
     def answer(self, call: Call) -> Outcome:
@@ -189,6 +201,16 @@ class SiteRuntime:
                     mend=f"The site's own log, {self._log.name}, holds the details.",
                 )
             )
+
+    @property
+    def head(self) -> Any:
+        """The signed end of the site's ledger; None where nothing was signed."""
+        return None if self._witness is None else self._witness.head
+
+    def hear(self, statement: bytes) -> None:
+        """Take in where the peers' ledgers end."""
+        if self._witness is not None:
+            self._witness.hear(statement)
 
     def upkeep(self, errand: Upkeep) -> None:
         """Keep, restore, reset or forget what the part of a session remembers.

@@ -7,7 +7,6 @@ so many entries and ended like that: a ledger that is shorter, or has another en
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -110,11 +109,6 @@ class Statement:
         """The statement as bytes."""
         heads = {site: head.to_dict() for site, head in sorted(self.heads.items())}
         return _json({"heads": heads, "key": self.key, "signature": self.signature})
-
-    @functools.cached_property
-    def digest(self) -> str:
-        """Hash of the statement; an entry that holds it is the site's countersignature."""
-        return hashlib.sha256(self.packed).hexdigest()
 
     @classmethod
     def unpack(cls, packed: bytes, where: str = "heads") -> Self:

@@ -103,6 +103,11 @@ class Ledger:
         return self._path
 
     @property
+    def study(self) -> str:
+        """The study that every entry names; empty where entries name their own."""
+        return str(self._of.get("study", ""))
+
+    @property
     def head(self) -> Head:
         """Where the record ends now."""
         return self._head
@@ -203,9 +208,7 @@ def read_ledger(path: Path) -> Iterator[Entry]:
         )
 
 
-def mend_ledger(
-    path: Path, *, signer: Identity | None = None, study: str = "", keys: Collection[str] = ()
-) -> Head:
+def mend_ledger(path: Path, *, signer: Identity | None = None, study: str = "", keys: Collection[str] = ()) -> Head:
     """Set aside a last entry that a crash cut off, and return where the ledger ends then.
 
     A release leaves a site after its entry is whole, so the piece stands for nothing that left. It is kept beside the

@@ -16,11 +16,14 @@ from typing import Any, Self
 
 from multicentre.federation.errors import ConfigurationError, IntegrityError
 from multicentre.federation.storage import held, write_atomically
+from multicentre.privacy.on_record import describe_changes
 from multicentre.studies.environment import describe_environment
 from multicentre.studies.plain import to_json
 from multicentre.studies.study import Study, read_study
+from multicentre.studies.terms import agreed_in
 
 DIGESTS = "sites/data.json"
+TERMS = "terms.json"
 
 
 class RunFolder:
@@ -66,6 +69,7 @@ class RunFolder:
             write_atomically(hidden / "study.toml", study.to_toml().encode())
             begun.write("environment.json", describe_environment())
             begun.write(DIGESTS, digests)
+            begun.write(TERMS, agreed_in(study))
             begun.write("run.json", facts)
             return cls(_renamed(hidden, output / name))
         except OSError as error:
@@ -96,6 +100,22 @@ class RunFolder:
     def study(self) -> Study:
         """The study as it was when the run began."""
         return read_study(self.path / "study.toml")
+
+    def check_terms(self) -> None:
+        """Check that ``study.toml`` still has the terms that the run began with.
+
+        Raises
+        ------
+        IntegrityError
+            It was changed; the message names what differs.
+        """
+        changes = list(describe_changes(self.read(TERMS), agreed_in(self.study)))
+        if changes:
+            raise IntegrityError(
+                f"the run must be taken up with the study that it began with; {'; '.join(changes)}.",
+                where=str(self.path / "study.toml"),
+                mend="Undo the change to take the run up, or run the changed study as a new one.",
+            )
 
     @property
     def facts(self) -> dict[str, Any]:

@@ -16,7 +16,6 @@ from multicentre.federation.errors import ConfigurationError, IntegrityError, Mu
 from multicentre.federation.progress import Listener, Silence
 from multicentre.missing import HandlesMissing
 from multicentre.privacy.guarantee import rounded_up
-from multicentre.privacy.ledger import mend_ledger
 from multicentre.privacy.policy import Policy
 from multicentre.privacy.pseudonyms import PseudonymKey
 from multicentre.privacy.statement import spent_in
@@ -131,7 +130,7 @@ def resume_run(
     ConfigurationError
         There is no run in the folder, it is finished, or another process is at work on it.
     IntegrityError
-        A site's data are not those that the run began with, or a ledger or checkpoint was changed.
+        The study's terms or a site's data are not those that the run began with, or a ledger or checkpoint was changed.
     """
     folder = RunFolder.open(path)
     with folder.held():
@@ -155,12 +154,11 @@ def _resumed(
             where=str(folder.path),
             mend="Take it up there: with --coordinator where sites are machines of their own, without where not.",
         )
+    folder.check_terms()
     run = _prepared(folder.study, sites, listener, connect)
     run.folder, run.resumed, run.coordinator = folder, True, coordinator
     if connect is None:
         _check_data(folder.read(DIGESTS), _digests(run))
-    for ledger in folder.ledgers().values():
-        mend_ledger(ledger)
     folder.update(status="running", message="", ended=None)
     return _carried_out(run)
 
@@ -263,6 +261,7 @@ def _federation(run: _Run) -> Federation:
         secure_sum=run.study.masked,
         strict=terms.strict,
         study=run.study.name,
+        agreed=digest_of(run.study),
         quorum=terms.quorum,
         time_limit_s=terms.time_limit_s,
         refusing_sites=terms.refusing_sites,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from typing import Any
 
 from multicentre.studies.study import Study
 
@@ -26,6 +27,11 @@ def digest_of(study: Study) -> str:
     ... )
     False
     """
+    return hashlib.sha256(json.dumps(agreed_in(study), sort_keys=True).encode()).hexdigest()
+
+
+def agreed_in(study: Study) -> dict[str, Any]:
+    """Return a study's terms as plain values; :func:`digest_of` is their hash."""
     agreed = {
         "study": study.about.model_dump(exclude={"output", "description"}),
         "parameters": study.parameters,
@@ -35,4 +41,5 @@ def digest_of(study: Study) -> str:
         "run": study.run.model_dump(exclude={"strict", "compare", "holdout", "patience_s"}),
         "validation": study.validation and study.validation.model_dump(),
     }
-    return hashlib.sha256(json.dumps(agreed, sort_keys=True, default=str).encode()).hexdigest()
+    plain: dict[str, Any] = json.loads(json.dumps(agreed, sort_keys=True, default=str))
+    return plain

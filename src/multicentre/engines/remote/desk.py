@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import logging
@@ -27,6 +28,7 @@ from multicentre.privacy.vault import SealedStore
 
 MOST_RUNS = 4
 MOST_KEPT_RUNS = 20
+_BEGUN = "terms"
 
 
 class House(Protocol):
@@ -135,8 +137,11 @@ class Desk:
         if known is not None and known.opening.attempt > opening.attempt:
             raise IntegrityError("the run was taken up again since", where="letter")
         if known is None or known.opening != opening:
+            begun = SealedStore(self._folder / letter.run, self._key, of=f"{letter.run}, terms")
+            _check_terms(begun, opening)
             parts = SealedStore(self._folder / letter.run / "parts", self._key, of=f"{letter.run}, parts")
             self._runs[letter.run] = _Run(opening, self._house.open(opening, parts))
+            begun.keep(_BEGUN, 0, _terms_of(opening))
         self._runs.move_to_end(letter.run)
         while len(self._runs) > MOST_RUNS:
             self._runs.popitem(last=False)
@@ -152,25 +157,41 @@ class Desk:
         def offers(method: str) -> type[SitePart]:
             return self._house.offers(run.opening.study, method)
 
+        if letter.heads:
+            run.runtime.hear(letter.heads.encode())
         for errand in letter.errands:
             run.runtime.upkeep(unpack_errand(errand, offers))
         if letter.kind == "close":
             del self._runs[letter.run]
         if letter.kind != "call":
-            return Reply(letter.number, "done")
+            return Reply(letter.number, "done", ledger=run.runtime.head)
         call = decode_call(letter.body, offers)
         if call.study != run.opening.study or not set(call.peers) <= set(run.opening.sites):
             raise MessageError("the call is not of the run that was opened", where="letter")
         outcome = run.runtime.answer(call)
         if isinstance(outcome, Refused):
             self._log.warning("%s", outcome.error)
-        return pack_outcome(letter.number, outcome)
+        return dataclasses.replace(pack_outcome(letter.number, outcome), ledger=run.runtime.head)
 
     def _forget_old_runs(self) -> None:
         folders = sorted((one for one in self._folder.iterdir() if one.is_dir()), key=lambda one: one.stat().st_mtime)
         for folder in folders[:-MOST_KEPT_RUNS]:
             if folder.name not in self._runs:
                 shutil.rmtree(folder, ignore_errors=True)
+
+
+def _check_terms(begun: Store, opening: Opening) -> None:
+    """Refuse a run that is taken up under other terms than those it began with here, approved since or not."""
+    if begun.numbers(_BEGUN) and begun.read(_BEGUN, 0) != _terms_of(opening):
+        raise IntegrityError(
+            "the run must be taken up under the terms that it began with here; got others.",
+            where=opening.study,
+            mend="Run the changed study as a new one.",
+        )
+
+
+def _terms_of(opening: Opening) -> bytes:
+    return json.dumps([opening.study, opening.terms, opening.secure_sum]).encode()
 
 
 def _check_size(packed: bytes, what: str) -> None:

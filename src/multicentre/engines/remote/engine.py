@@ -32,6 +32,7 @@ from multicentre.federation.errors import (
 )
 from multicentre.federation.messages import Nothing
 from multicentre.federation.progress import Listener, Silence
+from multicentre.privacy.heads import Head
 
 Errors = dict[str, MulticentreError]
 PATIENCE_S = 120.0
@@ -68,6 +69,8 @@ class _Site:
 
     facts: Mapping[str, Any] = field(default_factory=dict)
     errands: list[Upkeep] = field(default_factory=list)
+    head: Head | None = None
+    unsent_heads: str = ""
     sessions: set[str] = field(default_factory=set)
     forgotten: set[str] = field(default_factory=set)
     since: str = ""
@@ -175,6 +178,17 @@ class RemoteEngine:
             if reply.kind == "closed":
                 raise QuorumLost("the site's process began anew", where=site, mend="Resume the run once more.")
 
+    @property
+    def heads(self) -> dict[str, Head | None]:
+        """End of each site's ledger, as of its last reply."""
+        return {site: known.head for site, known in self._sites.items()}
+
+    def witness(self, heads: Mapping[str, bytes]) -> None:
+        """Note the ends of peers' ledgers for each site's next letter."""
+        for site, stated in heads.items():
+            if site in self._sites:
+                self._sites[site].unsent_heads = stated.decode()
+
     def close(self) -> None:
         """Have the sites keep what is still to be kept, and let go of the carrier."""
         if not self._closed:
@@ -244,6 +258,8 @@ class RemoteEngine:
                 if site in underway and (reply := self._judged(site, came, underway[site])) is not None:
                     replies[site] = reply
                     self._sites[site].away = isinstance(reply, Lost)
+                    if isinstance(reply, Reply) and reply.ledger is not None:
+                        self._sites[site].head = reply.ledger
                     del underway[site]
             self._send_again(underway)
         for site, one in underway.items():
@@ -254,10 +270,12 @@ class RemoteEngine:
 
     def _letter(self, kind: Kind, number: int, site: str, body: bytes) -> Letter:
         errands: list[Upkeep] = []
+        heads, known = "", self._sites[site]
         if kind != "open":
-            errands, self._sites[site].errands = self._sites[site].errands, []
+            errands, known.errands = known.errands, []
+            heads, known.unsent_heads = known.unsent_heads, ""
         told = tuple(pack_errand(errand) for errand in errands)
-        return Letter(kind, self._opening.run, self._opening.attempt, number, told, body)
+        return Letter(kind, self._opening.run, self._opening.attempt, number, told, body, heads)
 
     def _judged(self, site: str, came: bytes | Unreachable, one: _Underway) -> Reply | Lost | Refused | None:
         """Return what a site's reply means; None when the letter has to be waited for or sent again."""

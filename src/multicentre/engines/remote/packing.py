@@ -10,10 +10,11 @@ from typing import Any, Literal, Self
 
 from multicentre.federation import errors
 from multicentre.federation.engine import Call, Outcome, Refused, Upkeep, decode_selection, encode_selection
-from multicentre.federation.errors import MessageError, MulticentreError, SiteFailed
+from multicentre.federation.errors import IntegrityError, MessageError, MulticentreError, SiteFailed
 from multicentre.federation.messages import Message
 from multicentre.federation.steps import SitePart
 from multicentre.federation.wire import decode, encode
+from multicentre.privacy.heads import Head
 from multicentre.privacy.secure_sum.messages import Masked
 
 FORMAT = 2  # 2: calls state their place in the transcript of the session
@@ -40,6 +41,8 @@ class Letter:
     errands : tuple of Upkeep
         What the site keeps or forgets before it reads the body.
     body : bytes
+    heads : str
+        Ends of all sites' ledgers, which the site keeps; empty where nothing is new.
     """
 
     kind: Kind
@@ -48,6 +51,7 @@ class Letter:
     number: int
     errands: tuple[Mapping[str, Any], ...] = ()
     body: bytes = b""
+    heads: str = ""
 
     def pack(self) -> bytes:
         """Return the letter as bytes."""
@@ -125,15 +129,17 @@ class Opening:
 
 @dataclass(frozen=True)
 class Reply:
-    """What a site writes back: the number of the letter, what the reply is, and a body."""
+    """What a site writes back: the number of the letter, what the reply is, a body, and where its ledger ends."""
 
     number: int
     kind: ReplyKind
     body: bytes = b""
+    ledger: Head | None = None
 
     def pack(self) -> bytes:
         """Return the reply as bytes."""
-        head = {"format": FORMAT, "number": self.number, "kind": self.kind}
+        ledger = None if self.ledger is None else self.ledger.to_dict()
+        head = {"format": FORMAT, "number": self.number, "kind": self.kind, "ledger": ledger}
         return json.dumps(head).encode() + b"\n" + self.body
 
     @classmethod
@@ -144,13 +150,16 @@ class Reply:
         ------
         MessageError
             It is none.
+        IntegrityError
+            The end of the site's ledger does not carry the signature of the key that it names.
         """
         head, body = _split(packed)
+        ledger = head.pop("ledger", None)
         if {name: type(value) for name, value in head.items()} != {"format": int, "number": int, "kind": str}:
             raise MessageError("the reply is not as declared", where="reply")
         if head["format"] != FORMAT or head["kind"] not in _REPLIES:
             raise MessageError("the reply is of another format", where="reply")
-        return cls(head["number"], head["kind"], body)
+        return cls(head["number"], head["kind"], body, None if ledger is None else _head(ledger))
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -236,6 +245,13 @@ def unpack_errand(told: Mapping[str, Any], offers: Callable[[str], type[SitePart
     return Upkeep(told["action"], told["session"], part, told["name"], told["number"], selection)
 
 
+def _head(told: Any) -> Head:
+    head = Head.from_dict(told)
+    if not head.is_signed:
+        raise IntegrityError("the end of the site's ledger must carry the site's signature.", where="reply")
+    return head
+
+
 def _split(packed: bytes) -> tuple[dict[str, Any], bytes]:
     head, _, body = packed.partition(b"\n")
     return _json(head), body
@@ -274,6 +290,6 @@ def _is_token(run: str) -> bool:
 _KINDS = ("open", "call", "restore", "close")
 _ACTIONS = ("keep", "restore", "reset", "forget")
 _REPLIES = ("opened", "answer", "refused", "done", "closed")
-_LETTER = {"kind": str, "run": str, "attempt": int, "number": int, "errands": list}
+_LETTER = {"kind": str, "run": str, "attempt": int, "number": int, "errands": list, "heads": str}
 _OPENING = {"study": str, "terms": str, "sites": list, "secure_sum": bool}
 _ERRAND = {"action": str, "session": str, "method": str, "name": str, "number": int}

@@ -1,0 +1,302 @@
+"""Who saw where ledgers ended: the coordinator of a run, and each site for its peers.
+
+With every answer a site returns the signed end of its ledger. The coordinator keeps the last end of each site and
+passes all of them on. A site keeps those of its peers next to its own ledger, and its next entry names them, so that
+the signature of that entry confirms them. A ledger that is shortened later is found by any other party of the run, also
+where the coordinator helps to hide it.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+
+from multicentre.federation.errors import IntegrityError, MulticentreError
+from multicentre.federation.files import OWNER_ONLY, check_owner_writes_alone, read_regular
+from multicentre.federation.storage import write_atomically
+from multicentre.privacy.heads import Head, Statement, check_head, read_statement
+from multicentre.privacy.ledger import Entry, Ledger, mend_ledger
+from multicentre.privacy.secure_sum.identity import Identity
+
+Keys = Mapping[str, Collection[str]]
+HEADS, KEYS = "heads.json", "ledger-keys.json"
+# Each site of a group keeps the ends of all others, some 300 bytes each: few enough that a simulation of a thousand
+# sites does not write hundreds of megabytes, and more than could agree on hiding something unnoticed.
+MOST_IN_GROUP = 32
+_SHORTENED = "Bring the newest copy of the site's ledger back, and ask its steward who changed it."
+
+
+class Witness:
+    """The ends of its peers' ledgers that one site was sent, kept next to its own ledger.
+
+    Parameters
+    ----------
+    site : str
+        Name of the site.
+    ledger : Ledger
+        The site's own; where it has a file, the ends are kept as ``<name>.peers.json`` next to it.
+    keys : mapping of str to collection of str
+        Public keys of the peers that this site knows, in hexadecimal digits. A peer that it does not know keeps the key
+        that it was first seen with.
+    """
+
+    def __init__(self, site: str, ledger: Ledger, keys: Keys | None = None) -> None:
+        self._site = site
+        self._ledger = ledger
+        self._keys = keys or {}
+        self._path = None if ledger.path is None else peers_file(ledger.path)
+        self._known: dict[str, Head] = {}
+        if self._path is not None and self._path.exists():
+            check_owner_writes_alone(self._path, "list of ledgers' ends")
+            self._known = dict(read_statement(self._path).heads)
+
+    @property
+    def head(self) -> Head | None:
+        """The signed end of the site's own ledger; None where nothing was signed."""
+        head = self._ledger.head
+        return head if head.signature else None
+
+    @property
+    def heads(self) -> dict[str, Head]:
+        """The ends of the peers' ledgers."""
+        return dict(self._known)
+
+    def hear(self, packed: bytes) -> None:
+        """Take in the ends of ledgers that the coordinator passes on; the site's next entry confirms them.
+
+        An end replaces the one that is kept only where its site signed it and it is further on.
+
+        Raises
+        ------
+        IntegrityError
+            The bytes do not hold ends of ledgers, or the coordinator did not sign them.
+        """
+        statement = _unpacked(packed)
+        peers = {site: head for site, head in statement.heads.items() if site != self._site}
+        news = {site: head for site, head in peers.items() if self._is_news(site, head)}
+        if news:
+            self._known |= news
+            self._ledger.note(witnessed={site: [head.entries, head.hash] for site, head in news.items()})
+        if self._path is not None and self._path.parent.is_dir():
+            # As it came, with the coordinator's signature, unless this site knows better.
+            kept = packed if self._known == peers else Statement(self._known).packed
+            write_atomically(self._path, kept, mode=OWNER_ONLY, durable=False)
+
+    def _is_news(self, site: str, head: Head) -> bool:
+        known = self._known.get(site)
+        keys = self._keys.get(site) or {head.key if known is None else known.key}
+        if known is not None and known.key in keys and known.entries >= head.entries:
+            return False
+        return head.key in keys and head.study == self._ledger.study and head.is_signed
+
+
+class HeadRecord:
+    """The ends of all sites' ledgers as the coordinator of a run knows them.
+
+    Parameters
+    ----------
+    path : Path
+        ``heads.json`` of the run's folder; a run that is taken up goes on from what stands there.
+    signer : Identity
+        The coordinator's signing key.
+    keys : mapping of str to collection of str
+        Public keys of the sites, in hexadecimal digits. A site that is not named keeps the key that it came with.
+
+    Raises
+    ------
+    IntegrityError
+        The file cannot be read or was changed.
+    """
+
+    def __init__(self, path: Path, signer: Identity, keys: Keys | None = None) -> None:
+        self._path = path
+        self._signer = signer
+        self._keys = keys or {}
+        self._heads: dict[str, Head] = dict(read_statement(path).heads) if path.exists() else {}
+        self._written: Mapping[str, Head] = dict(self._heads)
+
+    def check(self, ledgers: Mapping[str, Ledger]) -> None:
+        """Raise IntegrityError unless every ledger goes on from where it was last seen."""
+        for site, head in self._heads.items():
+            if site in ledgers:
+                check_head(head, ledgers[site].entries, str(ledgers[site].path or site), "the coordinator")
+
+    def note(self, heads: Mapping[str, Head | None]) -> dict[str, MulticentreError]:
+        """Note where the sites' ledgers end now; return an error for each that went back."""
+        errors: dict[str, MulticentreError] = {}
+        for site, head in heads.items():
+            known = self._heads.get(site)
+            if head is None or head == known:
+                continue
+            if head.key not in (self._keys.get(site) or {head.key if known is None else known.key}):
+                errors[site] = IntegrityError(
+                    "the site's ledger is signed under another key than the site's", where=site, mend=_SHORTENED
+                )
+            elif known is not None and known.entries >= head.entries:
+                errors[site] = IntegrityError(
+                    f"the site's ledger ended at entry {known.entries} before, and now at entry {head.entries}",
+                    where=site,
+                    mend=_SHORTENED,
+                )
+            else:
+                self._heads[site] = head
+        return errors
+
+    def state(self) -> dict[str, bytes]:
+        """Write the ends down and return, for each site, those that it is to keep; nothing where nothing is new.
+
+        Everything is under the coordinator's signature. Of very many sites each keeps the ends of its group only.
+        """
+        if self._heads == self._written or not self._path.parent.is_dir():
+            return {}
+        self._written = dict(self._heads)
+        write_atomically(self._path, Statement.signed(self._heads, self._signer).packed)
+        sites = sorted(self._heads)
+        n_groups = -(-len(sites) // MOST_IN_GROUP)
+        stated: dict[str, bytes] = {}
+        for group in (sites[first::n_groups] for first in range(n_groups)):
+            statement = Statement.signed({site: self._heads[site] for site in group}, self._signer)
+            stated |= dict.fromkeys(group, statement.packed)
+        return stated
+
+
+def ledger_in(root: Path | None, site: str) -> Path | None:
+    """Return where a run's folder holds the ledger of a site in the same process; None without a folder."""
+    return None if root is None else root / "sites" / site / "ledger.jsonl"
+
+
+def open_ledger(path: Path | None, signer: Identity, study: str, keys: Collection[str] = ()) -> Ledger:
+    """Return a site's ledger, continued; an entry that a crash cut off is set aside first.
+
+    Parameters
+    ----------
+    path, signer, study, keys
+        As for :class:`~multicentre.privacy.ledger.Ledger`.
+
+    Raises
+    ------
+    IntegrityError
+        An entry was changed, removed, inserted, or signed by somebody else.
+    """
+    if path is not None and path.exists():
+        mend_ledger(path, signer=signer, study=study, keys=keys)
+    return Ledger(path, signer=signer, study=study, keys=keys)
+
+
+def record_keys(root: Path | None, public: Mapping[str, bytes]) -> dict[str, list[str]]:
+    """Add the public keys of sites in one process to those that a run's folder lists, and return all of them.
+
+    Parameters
+    ----------
+    root : Path, optional
+        The run's folder; without it nothing is written.
+    public : mapping of str to bytes
+        New public key of each site.
+
+    Raises
+    ------
+    IntegrityError
+        The list cannot be read.
+    """
+    known = {} if root is None else read_keys(root)
+    keys = known | {site: [*known.get(site, []), key.hex()] for site, key in public.items()}
+    if root is not None:
+        write_atomically(root / KEYS, json.dumps(keys, indent=1).encode())
+    return keys
+
+
+def read_keys(root: Path) -> dict[str, list[str]]:
+    """Return the public keys that a run's folder lists, by site; nothing where there is no list.
+
+    Raises
+    ------
+    IntegrityError
+        The list cannot be read.
+    """
+    path = root / KEYS
+    if not path.exists():
+        return {}
+    try:
+        keys = json.loads(read_regular(path, "list of the sites' keys"))
+        return {str(site): [str(key) for key in of_site] for site, of_site in keys.items()}
+    except (OSError, ValueError, AttributeError, TypeError):
+        raise IntegrityError(
+            "the list of the sites' keys cannot be read", where=str(path), mend="Bring it back from a copy."
+        ) from None
+
+
+def peers_file(ledger: Path) -> Path:
+    """Return where the ends of its peers' ledgers are kept, next to a ledger."""
+    return ledger.with_name(f"{ledger.stem}.peers.json")
+
+
+def check_signed_by(head: Head, keys: Collection[str], site: str) -> None:
+    """Raise IntegrityError unless a site signed an end of its ledger under one of its keys."""
+    if head.key not in keys or not head.is_signed:
+        raise IntegrityError(
+            "the end of the site's ledger must carry the site's signature; it was made by somebody else.",
+            where=site,
+            mend="Ask the site's steward where its ledger ends, and whoever runs the coordinator where this came from.",
+        )
+
+
+def confirmed_in(entries: Sequence[Entry]) -> dict[str, Head]:
+    """Return the last end of each peer's ledger that a site's own ledger confirms.
+
+    Raises
+    ------
+    IntegrityError
+        An entry does not name ends of ledgers.
+    """
+    confirmed = {}
+    for entry in entries:
+        try:
+            for site, (n_entries, digest) in entry.get("witnessed", {}).items():
+                confirmed[str(site)] = Head(int(n_entries), str(digest), str(entry.get("study", "")))
+        except (ValueError, TypeError, AttributeError):
+            raise IntegrityError(f"entry {entry['entry']} must name ends of ledgers", where="witnessed") from None
+    return confirmed
+
+
+def check_against(
+    site: str, path: Path, entries: Sequence[Entry], seen: Mapping[str, Mapping[str, Head]], keys: Collection[str]
+) -> int:
+    """Hold a ledger against what other parties saw of it and return how many saw it.
+
+    Parameters
+    ----------
+    site : str
+        Name of the site under which the others know it.
+    path : Path
+    entries : sequence of dict
+        Entries of the ledger, verified.
+    seen : mapping of str to mapping of str to Head
+        Ends of ledgers that others saw, by who they are. One that names no key was taken from the other's own ledger.
+    keys : collection of str
+        The site's public keys.
+
+    Raises
+    ------
+    IntegrityError
+        Entries were removed or written anew, or an end that somebody shows was not signed by the site.
+    """
+    n_witnesses = 0
+    for witness, heads in seen.items():
+        head = heads.get(site)
+        if head is None or (entries and head.study != entries[-1].get("study", "")):
+            continue
+        if head.key:
+            check_signed_by(head, keys, f"{witness}, {site}")
+        check_head(head, entries, str(path), witness)
+        n_witnesses += 1
+    return n_witnesses
+
+
+@functools.lru_cache(maxsize=64)  # the sites of one process are sent the same bytes
+def _unpacked(packed: bytes) -> Statement:
+    statement = Statement.unpack(packed)
+    if not statement.is_signed:
+        raise IntegrityError("the ends of ledgers must carry the coordinator's signature.", where="heads")
+    return statement

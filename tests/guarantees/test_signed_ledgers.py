@@ -1,0 +1,331 @@
+"""A ledger that somebody else than its site wrote anew or shortened is found, by the run's folder or by any peer."""
+
+import dataclasses
+import json
+import shutil
+
+import pytest
+from typer.testing import CliRunner
+
+from multicentre.cli import app
+from multicentre.deployment.site import read_site
+from multicentre.federation.errors import ConfigurationError, IntegrityError
+from multicentre.privacy.heads import Head, Statement, read_statement
+from multicentre.privacy.ledger import Ledger, read_ledger, verify_ledger
+from multicentre.privacy.secure_sum.identity import Identity
+from multicentre.privacy.witness import HeadRecord, Witness, confirmed_in
+from multicentre.studies import read_study, resume_run, run_study
+from multicentre.studies.methods import METHODS
+from support.ledger_forgery import cut_off, lines_of, write_anew
+from support.real_sites import Hospitals
+from support.studies_toy import TOY, FedViewMeans, Interrupts, write_study
+
+SITES = ("lyon", "oslo", "porto")
+
+
+@pytest.fixture(autouse=True)
+def _toy(monkeypatch):
+    monkeypatch.setitem(METHODS, "toy", TOY)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(METHODS, "toy", TOY)
+        return run_study(read_study(write_study(tmp_path_factory.mktemp("study")))).path
+
+
+@pytest.fixture
+def run(finished, tmp_path):
+    return shutil.copytree(finished, tmp_path / "run")
+
+
+def call(*words):
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def verified(*words):
+    """Return exit status and what went wrong of ``ledger verify``."""
+    result = call("ledger", "verify", *words, "--json")
+    told = json.loads(result.stdout)
+    return result.exit_code, told.get("error", {}).get("message", "") if result.exit_code else told
+
+
+def ledger_of(run, site="lyon"):
+    return run / "sites" / site / "ledger.jsonl"
+
+
+def forget_summary(run, *files):
+    """Have the coordinator take away what it recorded of the ledgers' ends."""
+    for name in ("disclosure.json", *files):
+        (run / name).unlink()
+
+
+def softened(entries):
+    return [{**entry, "protection": "masked", "sites": 50} for entry in entries]
+
+
+def test_every_entry_is_signed_and_the_folder_lists_the_keys(run):
+    status, told = verified(run)
+    assert status == 0
+    assert {site: (one["known_key"], one["witnesses"] >= 3) for site, one in told.items()} == dict.fromkeys(
+        SITES, (True, True)
+    )
+    keys = json.loads((run / "ledger-keys.json").read_text())
+    assert {entry["key"] for entry in lines_of(ledger_of(run))} == set(keys["lyon"])
+
+
+@pytest.mark.parametrize("signer", [None, Identity.generate()], ids=["old signatures", "a key of the forger"])
+def test_a_ledger_that_is_rewritten_and_chained_again_is_refused(run, signer):
+    path = ledger_of(run)
+    head = write_anew(path, softened(lines_of(path)), signer)
+    assert len(list(read_ledger(path))) == head.entries  # the chain itself is intact
+    forget_summary(run)
+    status, message = verified(run)
+    assert status == 8
+    assert "signature" in message if signer is None else "key that is not this site's" in message
+
+
+def test_a_ledger_without_signatures_is_refused_where_the_key_is_known(run):
+    path = ledger_of(run)
+    bare = [{name: entry[name] for name in entry if name not in ("signature", "key")} for entry in lines_of(path)]
+    write_anew(path, bare)
+    forget_summary(run)
+    assert "carries no signature" in verified(run)[1]
+    assert "not signed" in call("ledger", "verify", path).stdout
+
+
+def test_a_list_of_keys_that_names_the_forgers_does_not_help(run):
+    forger, path = Identity.generate(), ledger_of(run)
+    write_anew(path, softened(lines_of(path)), forger)
+    keys = json.loads((run / "ledger-keys.json").read_text())
+    (run / "ledger-keys.json").write_text(json.dumps({**keys, "lyon": [forger.public.hex()]}))
+    forget_summary(run, "heads.json")
+    status, message = verified(run)
+    assert status == 8
+    assert "must carry the site's signature" in message
+    (run / "ledger-keys.json").unlink()
+    assert "must list the keys" in verified(run)[1]
+
+
+def test_a_shortened_ledger_is_found_by_what_the_coordinator_recorded(run):
+    n_entries = len(lines_of(ledger_of(run)))
+    cut_off(ledger_of(run), 2)
+    forget_summary(run)
+    for site in ("oslo", "porto"):
+        (run / "sites" / site / "ledger.peers.json").unlink()
+    status, message = verified(run, "--site", "lyon")
+    assert status == 8
+    assert f"ends at entry {n_entries - 2}; the coordinator saw {n_entries} entries" in message
+
+
+def test_a_shortened_ledger_is_found_by_a_peer_where_the_coordinator_helps_to_hide_it(run):
+    n_entries = len(lines_of(ledger_of(run)))
+    cut_off(ledger_of(run), 2)
+    forget_summary(run, "heads.json")
+    status, message = verified(run)
+    assert status == 8
+    assert f"ends at entry {n_entries - 2}; oslo saw {n_entries} entries" in message
+
+
+def test_a_shortened_ledger_is_found_by_the_signed_ledger_of_a_peer_alone(run):
+    cut_off(ledger_of(run), 3)
+    forget_summary(run, "heads.json")
+    for site in SITES:
+        (run / "sites" / site / "ledger.peers.json").unlink()
+    status, message = verified(run)
+    assert status == 8
+    assert "the ledger of oslo saw" in message
+    seen = ledger_of(run, "oslo")
+    alone = verified(ledger_of(run), "--site", "lyon", "--witness", seen)
+    assert alone[0] == 8
+    assert verified(ledger_of(run), "--site", "rome", "--witness", seen)[0] == 3
+
+
+def test_a_ledger_that_is_gone_is_missed(run):
+    forget_summary(run, "heads.json")
+    shutil.rmtree(run / "sites" / "lyon")
+    status, message = verified(run)
+    assert status == 8
+    assert "lyon" in message
+
+
+def test_ledgers_of_two_sites_do_not_change_places(run):
+    lyon, oslo = ledger_of(run), ledger_of(run, "oslo")
+    one, other = lyon.read_bytes(), oslo.read_bytes()
+    lyon.write_bytes(other)
+    oslo.write_bytes(one)
+    forget_summary(run, "heads.json")
+    assert "key that is not this site's" in verified(run)[1]
+
+
+def test_an_end_that_the_coordinator_made_up_is_not_believed(run):
+    statement, forger = read_statement(run / "heads.json"), Identity.generate()
+    real = statement.heads["lyon"]
+    for forged in (
+        dataclasses.replace(real, entries=real.entries + 9),
+        dataclasses.replace(real, hash="ab" * 32),
+        dataclasses.replace(real, key=forger.public.hex()),
+    ):
+        stated = Statement.signed({**statement.heads, "lyon": forged}, forger)
+        (run / "heads.json").write_bytes(stated.packed)
+        assert "must carry the site's signature" in verified(run)[1]
+    (run / "heads.json").write_bytes(dataclasses.replace(statement, heads={"oslo": statement.heads["oslo"]}).packed)
+    assert "signature of the coordinator" in verified(run)[1]
+
+
+def test_a_site_neither_keeps_nor_confirms_ends_that_its_peer_did_not_sign(tmp_path):
+    lyon, oslo, coordinator = (Identity.generate() for _ in range(3))
+    peer, own = Ledger(signer=oslo, study="s"), Ledger(tmp_path / "ledger.jsonl", signer=lyon, study="s")
+    for _ in range(3):
+        peer.append("release", {})
+    witness = Witness("lyon", own, {"oslo": [oslo.public.hex()]})
+
+    def hear(head):
+        witness.hear(Statement.signed({"oslo": head}, coordinator).packed)
+
+    stranger = Ledger(signer=Identity.generate(), study="s")
+    stranger.append("release", {})
+    for forged in (
+        dataclasses.replace(peer.head, entries=99),
+        stranger.head,
+        dataclasses.replace(peer.head, study="t"),
+    ):
+        hear(forged)
+        assert witness.heads == {}
+        assert "witnessed" not in own.append("release", {})
+    real = peer.head
+    hear(real)
+    hear(Head(1, peer.entries[0]["hash"], "s", real.key, peer.entries[0]["signature"]))  # an older end
+    assert witness.heads == {"oslo": real}
+    own.append("release", {})
+    assert confirmed_in(own.entries) == {"oslo": Head(3, real.hash, "s")}
+    assert Witness("lyon", own).heads == {"oslo": real}
+    with pytest.raises(IntegrityError, match="coordinator's signature"):
+        witness.hear(Statement({"oslo": real}, coordinator.public.hex(), "00" * 64).packed)
+
+
+def interrupted(folder):
+    path = write_study(folder)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        run_study(read_study(path), listener=Interrupts(3))
+    return next(folder.glob("**/run.json")).parent if caught else None
+
+
+def test_a_run_is_not_taken_up_over_a_ledger_that_was_changed(tmp_path):
+    run = interrupted(tmp_path)
+    path = ledger_of(run)
+    honest = path.read_bytes()
+    cut_off(path, 1)
+    with pytest.raises(IntegrityError, match=r"the coordinator saw \d+ entries"):
+        resume_run(run)
+    path.write_bytes(honest)
+    write_anew(path, softened(lines_of(path)), Identity.generate())
+    with pytest.raises(IntegrityError, match="key that is not this site's"):
+        resume_run(run)
+    path.write_bytes(honest)
+    resume_run(run)
+    status, told = verified(run)
+    assert status == 0
+    # Each process had keys of its own: nobody can add to the first one's entries.
+    assert all(len(keys) == 4 for keys in json.loads((run / "ledger-keys.json").read_text()).values())
+    assert told["lyon"]["witnesses"] == 5
+
+
+@pytest.fixture
+def hospitals(tmp_path):
+    return Hospitals(tmp_path / "sites", write_study(tmp_path))
+
+
+@pytest.fixture
+def fitted(hospitals, tmp_path):
+    """Return the sites after a run over letters, and the coordinator's folder of it."""
+    folder = tmp_path / "coordinator"
+    with hospitals.federation(folder=folder) as federation:
+        FedViewMeans(n_rounds=3).fit(federation)
+    return hospitals, folder
+
+
+def site_ledger(hospitals, site="lyon"):
+    return read_site(hospitals.root / site).ledger_of("Ward 7")
+
+
+def test_over_letters_heads_come_back_and_are_kept_by_the_peers(fitted):
+    hospitals, folder = fitted
+    heads = read_statement(folder / "heads.json").heads
+    for site in SITES:
+        path = site_ledger(hospitals, site)
+        identity = read_site(hospitals.root / site).identity.public.hex()
+        head = verify_ledger(path, keys=[identity])
+        assert heads[site] == head
+        peers = read_statement(path.with_name(f"{path.stem}.peers.json")).heads
+        assert peers == heads
+        assert set(confirmed_in(list(read_ledger(path)))) == set(SITES) - {site}
+
+
+def test_over_letters_a_ledger_that_is_rewritten_or_shortened_is_found(fitted):
+    hospitals, folder = fitted
+    path, card = site_ledger(hospitals), hospitals.root / "lyon" / "lyon.site.toml"
+    key = read_site(hospitals.root / "lyon").identity.public.hex()
+    entries = lines_of(path)
+    witnesses = [folder / "heads.json", site_ledger(hospitals, "oslo").with_name(f"{path.stem}.peers.json")]
+    assert verified(path, "--site", "lyon", "--key", card, "--witness", witnesses[1])[0] == 0
+    cut_off(path, 2)
+    for witness in witnesses:
+        status, message = verified(path, "--site", "lyon", "--key", key, "--witness", witness)
+        assert status == 8
+        assert f"ends at entry {len(entries) - 2}; {witness} saw {len(entries)} entries" in message
+    # The site itself can write its own ledger anew with its own key; what others saw shows that.
+    write_anew(path, softened(entries), read_site(hospitals.root / "lyon").identity)
+    assert verified(path, "--site", "lyon", "--key", key)[0] == 0
+    assert "is not the one that" in verified(path, "--site", "lyon", "--key", key, "--witness", witnesses[1])[1]
+    write_anew(path, softened(entries), Identity.generate())
+    assert "key that is not this site's" in verified(path, "--key", key)[1]
+
+
+def test_a_site_does_not_go_on_with_a_ledger_that_it_did_not_sign(fitted):
+    hospitals, _ = fitted
+    path = site_ledger(hospitals)
+    write_anew(path, softened(lines_of(path)), Identity.generate())
+    hospitals.desks.clear()
+    with pytest.raises(ConfigurationError, match="cannot take up this study"):
+        hospitals.federation()
+
+
+def test_the_coordinator_notices_a_ledger_that_went_back(fitted):
+    hospitals, folder = fitted
+    cut_off(site_ledger(hospitals), 3)
+    hospitals.desks.clear()
+    with hospitals.federation(folder=folder) as federation:
+        federation._session = "another"  # a fit of its own, without a checkpoint
+        with pytest.raises(IntegrityError, match=r"ended at entry \d+ before"):
+            FedViewMeans(n_rounds=1).fit(federation)
+
+
+def test_a_site_that_signs_under_another_key_than_before_is_noticed(tmp_path):
+    record = HeadRecord(tmp_path / "heads.json", Identity.generate())
+    ledgers = [Ledger(signer=Identity.generate(), study="s") for _ in range(2)]
+    for number, ledger in enumerate(ledgers, start=1):
+        for _ in range(number):
+            ledger.append("release", {})
+    assert record.note({"lyon": ledgers[0].head, "oslo": None}) == {}
+    assert list(record.note({"lyon": ledgers[1].head})) == ["lyon"]
+    record.state()
+    with pytest.raises(IntegrityError, match="ends at entry 0; the coordinator saw 1"):
+        HeadRecord(tmp_path / "heads.json", Identity.generate()).check({"lyon": Ledger()})
+
+
+def test_many_sites_keep_the_ends_of_a_group_each(tmp_path, monkeypatch):
+    monkeypatch.setattr("multicentre.privacy.witness.MOST_IN_GROUP", 3)
+    record = HeadRecord(tmp_path / "heads.json", Identity.generate())
+    names = [f"s{number}" for number in range(7)]
+    for name in names:
+        ledger = Ledger(signer=Identity.generate(), study="s")
+        ledger.append("release", {})
+        record.note({name: ledger.head})
+    stated = record.state()
+    assert set(stated) == set(names)
+    groups = {frozenset(Statement.unpack(packed).heads) for packed in stated.values()}
+    assert sorted(len(group) for group in groups) == [2, 2, 3]
+    assert set(read_statement(tmp_path / "heads.json").heads) == set(names)
+    assert record.state() == {}
