@@ -46,7 +46,7 @@ class Evidence:
         listed = read_keys(where) if where.is_dir() else {}
         if any(where.glob("sites/*/ledger.jsonl")) and not (listed or keys):
             raise IntegrityError(
-                f"the folder must list the keys of its sites ({KEYS}); the list is gone.",
+                f"the folder must list the keys of its sites ({KEYS}); the list is gone",
                 where=str(where),
                 mend="Bring it back from a copy, or give the key with --key.",
             )

@@ -146,7 +146,7 @@ def read_statement(path: Path) -> Statement:
         raise IntegrityError(f"the ends of ledgers cannot be read ({error.strerror})", where=str(path)) from None
     if statement.key and not statement.is_signed:
         raise IntegrityError(
-            "the ends of ledgers must carry the signature of the coordinator that they name; they were changed.",
+            "the ends of ledgers must carry the signature of the coordinator that they name; they were changed",
             where=str(path),
             mend="Compare them with those that the sites keep.",
         )

@@ -50,7 +50,7 @@ def check_terms(ledger: Ledger, terms: Mapping[str, Any], site: str) -> None:
     if recorded is None or recorded == terms:
         return
     raise IntegrityError(
-        f"the run must be taken up under the terms that it began with; {'; '.join(describe_changes(recorded, terms))}.",
+        f"the run must be taken up under the terms that it began with; {'; '.join(describe_changes(recorded, terms))}",
         where=f"{site}, ledger",
         mend="Undo the change to take the run up, or start a new run with another folder.",
     )

@@ -236,7 +236,7 @@ def check_signed_by(head: Head, keys: Collection[str], site: str) -> None:
     """Raise IntegrityError unless a site signed an end of its ledger under one of its keys."""
     if head.key not in keys or not head.is_signed:
         raise IntegrityError(
-            "the end of the site's ledger must carry the site's signature; it was made by somebody else.",
+            "the end of the site's ledger must carry the site's signature; it was made by somebody else",
             where=site,
             mend="Ask the site's steward where its ledger ends, and whoever runs the coordinator where this came from.",
         )
@@ -298,5 +298,5 @@ def check_against(
 def _unpacked(packed: bytes) -> Statement:
     statement = Statement.unpack(packed)
     if not statement.is_signed:
-        raise IntegrityError("the ends of ledgers must carry the coordinator's signature.", where="heads")
+        raise IntegrityError("the ends of ledgers must carry the coordinator's signature", where="heads")
     return statement

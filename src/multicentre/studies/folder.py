@@ -112,7 +112,7 @@ class RunFolder:
         changes = list(describe_changes(self.read(TERMS), agreed_in(self.study)))
         if changes:
             raise IntegrityError(
-                f"the run must be taken up with the study that it began with; {'; '.join(changes)}.",
+                f"the run must be taken up with the study that it began with; {'; '.join(changes)}",
                 where=str(self.path / "study.toml"),
                 mend="Undo the change to take the run up, or run the changed study as a new one.",
             )

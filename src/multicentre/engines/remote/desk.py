@@ -138,9 +138,10 @@ class Desk:
             raise IntegrityError("the run was taken up again since", where="letter")
         if known is None or known.opening != opening:
             begun = SealedStore(self._folder / letter.run, self._key, of=f"{letter.run}, terms")
-            _check_terms(begun, opening)
             parts = SealedStore(self._folder / letter.run / "parts", self._key, of=f"{letter.run}, parts")
-            self._runs[letter.run] = _Run(opening, self._house.open(opening, parts))
+            runtime = self._house.open(opening, parts)
+            _check_terms(begun, opening)
+            self._runs[letter.run] = _Run(opening, runtime)
             begun.keep(_BEGUN, 0, _terms_of(opening))
         self._runs.move_to_end(letter.run)
         while len(self._runs) > MOST_RUNS:
@@ -184,7 +185,7 @@ def _check_terms(begun: Store, opening: Opening) -> None:
     """Refuse a run that is taken up under other terms than those it began with here, approved since or not."""
     if begun.numbers(_BEGUN) and begun.read(_BEGUN, 0) != _terms_of(opening):
         raise IntegrityError(
-            "the run must be taken up under the terms that it began with here; got others.",
+            "the run must be taken up under the terms that it began with here; got others",
             where=opening.study,
             mend="Run the changed study as a new one.",
         )

@@ -248,7 +248,7 @@ def unpack_errand(told: Mapping[str, Any], offers: Callable[[str], type[SitePart
 def _head(told: Any) -> Head:
     head = Head.from_dict(told)
     if not head.is_signed:
-        raise IntegrityError("the end of the site's ledger must carry the site's signature.", where="reply")
+        raise IntegrityError("the end of the site's ledger must carry the site's signature", where="reply")
     return head
 
 

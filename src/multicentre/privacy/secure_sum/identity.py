@@ -123,7 +123,7 @@ def check_public(public: bytes, where: str) -> None:
         return
     found = "a point of small order, under which anybody can sign" if fits else "other bytes"
     raise ConfigurationError(
-        f"an identity must be the public half of an Ed25519 key in its canonical form; got {found}.",
+        f"an identity must be the public half of an Ed25519 key in its canonical form; got {found}",
         where=where,
         mend="Ask the site for its card: multicentre site keygen writes one.",
     )
