@@ -166,9 +166,12 @@ def show_log(
     """Print every release and refusal of this site, in all runs, oldest first; each ledger is verified on the way."""
     from multicentre.cli.ledger import show_ledger
     from multicentre.deployment.site import read_site
-    from multicentre.privacy.ledger import read_ledger
+    from multicentre.privacy.ledger import read_ledger, verify_ledger
 
-    paths = _ledgers_of(read_site(folder), study)
+    site = read_site(folder)
+    paths = _ledgers_of(site, study)
+    for path in paths:
+        verify_ledger(path, keys=[site.identity.public.hex()])
     found = {path: list(read_ledger(path)) for path in paths}
     names = {path: entries[0]["study"] if entries else path.stem for path, entries in found.items()}
     if as_json:

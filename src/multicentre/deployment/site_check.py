@@ -31,7 +31,7 @@ from multicentre.federation.errors import (
     RefusedByPolicy,
 )
 from multicentre.privacy.card import DisclosureCard
-from multicentre.privacy.ledger import Ledger, read_ledger
+from multicentre.privacy.ledger import Ledger, verify_ledger
 from multicentre.privacy.people import ONE_RECORD, Crowd, people_of
 from multicentre.privacy.policy import Policy
 from multicentre.privacy.pseudonyms import PseudonymKey
@@ -250,7 +250,7 @@ def _study(site: Site, approvals: Approvals, name: str, found: Examination, data
     key = _pseudonym_key(study, agreed)
     if study.masked and approvals.roster() is None:
         raise ConfigurationError("its sums are masked, and no roster is pinned", where=name, mend="Approve one.")
-    told = [_entries(site.ledger_of(name)), *([f"key of pseudonyms {key}"] if key else [])]
+    told = [_entries(site, name), *([f"key of pseudonyms {key}"] if key else [])]
     if data:
         told = [_patients(site, study, agreed, found.cards[name]), *told]
     return _with_roster(study, approvals.roster(), ", ".join(told), needed=data and study.masked)
@@ -307,12 +307,13 @@ def _with_roster(study: Study, roster: Roster | None, said: str, *, needed: bool
     return Finding(f"study {study.name}", "note", said)
 
 
-def _entries(path: Path) -> str:
+def _entries(site: Site, study: str) -> str:
     """Return how many entries a ledger has, each verified; the site's process may be writing to it."""
+    path = site.ledger_of(study)
     if not path.exists():
         return "no ledger yet"
     try:
-        return f"{sum(1 for _ in read_ledger(path))} entries in the ledger"
+        return f"{verify_ledger(path, keys=[site.identity.public.hex()]).entries} entries in the ledger"
     except IntegrityError as error:
         if "cut off" not in error.what:
             raise

@@ -85,7 +85,7 @@ def check_owner_writes_alone(path: Path, what: str) -> None:
     for one in (path, path.parent) if _FILES_HAVE_MODES else ():
         try:
             about = one.stat()
-        except FileNotFoundError:
+        except OSError:  # what is not there, or cannot be, shows when it is opened
             continue
         writers = stat.S_IMODE(about.st_mode) & (stat.S_IWGRP | stat.S_IWOTH)
         if writers == stat.S_IWGRP and stat.S_ISDIR(about.st_mode) and _is_private(about.st_gid, about.st_uid):
@@ -101,8 +101,10 @@ def check_owner_writes_alone(path: Path, what: str) -> None:
 
 
 def make_private_folder(path: Path) -> None:
-    """Make a folder, and its parents, that its owner alone can enter; one that exists is left as it is."""
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    """Make a folder, and the parents that it lacks, such that the owner alone can enter them."""
+    for missing in [one for one in reversed([path, *path.parents]) if not one.exists()]:
+        missing.mkdir(mode=0o700, exist_ok=True)
+    path.mkdir(exist_ok=True)  # raises where the path is a file
 
 
 def _is_private(group: int, owner: int) -> bool:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from multicentre.federation.errors import ConfigurationError, IntegrityError, RefusedByPolicy
+from multicentre.federation.files import check_owner_writes_alone, make_private_folder, read_regular
 from multicentre.federation.noise import Noise
 from multicentre.federation.storage import held, write_atomically
 from multicentre.privacy.accounting import Spent, rho_of_epsilon, zcdp_of_gaussian, zcdp_of_laplace
@@ -54,7 +55,9 @@ class Account:
     Raises
     ------
     IntegrityError
-        The file is not an intact account.
+        The file is not an intact account, or is a symbolic link.
+    ConfigurationError
+        Others than the owner may write to the file or its folder.
 
     Examples
     --------
@@ -67,6 +70,8 @@ class Account:
     def __init__(self, epsilon: float, delta: float, path: Path | None = None) -> None:
         self.limit = Guarantee(epsilon, delta)
         self.path = None if path is None else _resolved(path)
+        if self.path is not None:
+            check_owner_writes_alone(self.path, "account")
         self._memory = Ledger()
         self.spent = total_spent(self.entries())
 
@@ -124,7 +129,7 @@ class Account:
 
     def _write(self, path: Path, cost: Spent, entry: Mapping[str, Any]) -> None:
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_private_folder(path.parent)
             with held(_beside(path, "lock"), _PATIENCE_S):
                 self.spent = total_spent(self.entries())
                 self.check(cost)
@@ -162,8 +167,10 @@ class Account:
 
 def _resolved(path: Path) -> Path:
     try:
-        found = path.expanduser().resolve()
-        found.exists()  # a name that the file system cannot hold shows here
+        expanded = path.expanduser()
+        found = expanded.parent.resolve() / expanded.name  # a link in the account's own place is refused, not followed
+        found.resolve()  # a name that no file can have shows here,
+        found.exists()  # and one that is too long here
     except (OSError, ValueError, RuntimeError):
         raise ConfigurationError(
             "the account's path cannot be used", where="policy, account", mend="Name a file in a folder of the site's."
@@ -177,7 +184,7 @@ def _beside(path: Path, kind: str) -> Path:
 
 def _head_of(path: Path) -> bytes | None:
     head = _beside(path, "head")
-    return head.read_bytes() if head.exists() else None
+    return read_regular(head, "end of the account") if head.exists() or head.is_symlink() else None
 
 
 def _check_head(path: Path, head: bytes | None, entries: Sequence[Entry]) -> None:

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from multicentre.federation.errors import IntegrityError
+from multicentre.federation.files import check_owner_writes_alone, make_private_folder, read_regular
 from multicentre.federation.storage import held, write_atomically
 
 Cohort = NDArray[np.uint64]
@@ -93,19 +94,22 @@ class CohortMemory:
         if self._folder is None:
             yield
             return
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_folder(self._folder)
+        check_owner_writes_alone(self._folder, "memory of cohorts")
         with held(self._folder / _LOCK, _PATIENCE_S):
             self._open(self._folder)
             yield
 
     def _open(self, folder: Path) -> None:
+        for name in (_KEY, _INDEX):
+            check_owner_writes_alone(folder / name, "memory of cohorts")
         kept = {path.stem for path in folder.glob("*.cohort")}
         try:
             if not (folder / _KEY).exists() and not kept and not (folder / _INDEX).exists():
                 write_atomically(folder / _KEY, self._secret, mode=0o600)
-            self._secret = (folder / _KEY).read_bytes()
+            self._secret = read_regular(folder / _KEY, "key of cohorts")
             if kept or (folder / _INDEX).exists():
-                self._answered = json.loads((folder / _INDEX).read_bytes())
+                self._answered = json.loads(read_regular(folder / _INDEX, "memory of cohorts"))
             known = {name for names in self._answered.values() for name in names}
         except (OSError, ValueError, AttributeError, TypeError):
             raise _unreadable(folder) from None
@@ -115,7 +119,7 @@ class CohortMemory:
     def _cohort(self, name: str) -> Cohort:
         if name not in self._cohorts and self._folder is not None:
             try:
-                kept = (self._folder / f"{name}.cohort").read_bytes()
+                kept = read_regular(self._folder / f"{name}.cohort", "memory of cohorts")
             except OSError:
                 raise _unreadable(self._folder) from None
             if hashlib.sha256(kept).hexdigest()[:32] != name:

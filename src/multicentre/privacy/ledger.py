@@ -33,7 +33,7 @@ Entry = dict[str, Any]
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 _OUTSIDE_HASH = ("hash", "signature")
 # A cell that begins with one of these is a formula to a spreadsheet.
-_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
+_FORMULA_STARTS = ("=", "+", "-", "@")
 
 
 class Ledger:
@@ -293,7 +293,7 @@ def verify_ledger(path: Path, head: Head | None = None, *, keys: Collection[str]
 def ledger_as_csv(entries: Iterable[Entry]) -> str:
     """Return one row a released field (or refusal), for a spreadsheet.
 
-    A text that a spreadsheet would take for a formula has an apostrophe before it.
+    A text that a spreadsheet would take for a formula has an apostrophe before it, and no text has line breaks.
     """
     columns = ["entry", "time", "event", "study", "method", "step", "protection", "field", "shape", "bytes"]
     columns += ["records", "patients", "epsilon", "delta", "reason", "hash"]
@@ -309,14 +309,18 @@ def ledger_as_csv(entries: Iterable[Entry]) -> str:
 
 
 def inert(cell: Any) -> Any:
-    """Return the value of a cell such that no spreadsheet takes it for a formula.
+    """Return the value of a cell such that no spreadsheet takes it for a formula: a text on one line.
 
     Examples
     --------
     >>> inert("=1+1"), inert("porto"), inert(-1.5)
     ("'=1+1", 'porto', -1.5)
     """
-    return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA_STARTS) else cell
+    if not isinstance(cell, str):
+        return cell
+    # A line break without quotes would begin a row, whose first cell could be a formula.
+    plain = "".join(letter if letter.isprintable() else " " for letter in cell)
+    return f"'{plain}" if plain.lstrip().startswith(_FORMULA_STARTS) else plain
 
 
 def _parsed(line: bytes, path: Path, number: int) -> Entry:

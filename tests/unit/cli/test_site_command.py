@@ -126,8 +126,9 @@ def test_up_does_not_start_with_faults(folder):
 def test_log_shows_every_study_and_verifies_on_the_way(folder):
     assert call("log", "--folder", folder).stdout == ""
     for study in ("hips", "Ward 7"):
-        path = read_site(folder).ledger_of(study)
-        Ledger(path).append("refusal", {"study": study, "method": "m", "step": "s", "reason": "policy: no"})
+        site = read_site(folder)
+        facts = {"study": study, "method": "m", "step": "s", "reason": "policy: no"}
+        Ledger(site.ledger_of(study), signer=site.identity).append("refusal", facts)
     both = call("log", "--folder", folder)
     assert both.exit_code == 0
     assert both.stdout.count("REFUSED: policy: no") == 2
