@@ -24,7 +24,7 @@ from multicentre.privacy.ledger import Ledger, ledger_as_csv, mend_ledger, read_
 from multicentre.privacy.policy import Policy
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="modes and links as on POSIX systems")
-FORMULAS = ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "porto\r=1", '=HYPERLINK("http://x","y")']
+FORMULAS = ["=1+1", "+1", "-7+8", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "porto\r=1", '=HYPERLINK("http://x","y")']
 COST = cost_of(Noise("gaussian", {"sums": 100.0}))
 
 

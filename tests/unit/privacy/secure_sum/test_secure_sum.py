@@ -27,6 +27,7 @@ from multicentre.privacy.secure_sum.ring import plan_grids
 from multicentre.privacy.secure_sum.seal import MaskingSeal
 from multicentre.privacy.secure_sum.streams import add_streams
 from multicentre.privacy.secure_sum.summation import MaskedSummation, _stacked
+from support.engines import runtimes_of
 from support.masking_parts import (
     FIVE,
     IDENTITIES,
@@ -531,14 +532,14 @@ def test_an_identity_survives_its_file(tmp_path):
 
 @pytest.mark.parametrize("public", [b"", bytes(32), bytes(31)])
 def test_an_identity_that_cannot_be_is_refused(public):
-    with pytest.raises(ConfigurationError, match=r"^nice: a public identity has 32 bytes"):
+    with pytest.raises(ConfigurationError, match=r"^nice: an identity must be the public half"):
         MaskingSeal(Identity.generate(), {"nice": public})
 
 
 def secrets_of(federation):
     agreements = [
         part._agreement
-        for runtime in federation._engine._runtimes.values()
+        for runtime in runtimes_of(federation).values()
         for part in runtime._parts.values()
         if isinstance(part, MaskingKeys)
     ]
@@ -566,7 +567,7 @@ def test_the_key_of_a_sum_is_forgotten_with_it():
 def test_all_seeds_of_an_agreement_are_forgotten_with_the_loss_of_a_site(lose):
     federation = begun(mixed(), mixed(), mixed(), quorum=2, faults=Faults(lose=lose))
     federation.sum(MixedSite.answer, Nothing())
-    kept = federation._engine._engine._runtimes
+    kept = runtimes_of(federation)
     agreements = [kept[site]._parts[federation.session, MaskingKeys]._agreement for site in federation.sites]
     assert {seed for one in agreements for seed in [*one._key_seeds, one._mask_seed]} == {b""}
 

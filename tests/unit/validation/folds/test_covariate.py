@@ -12,6 +12,7 @@ from multicentre.validation.folds.binned import deal_bins, order_bins
 from multicentre.validation.folds.covariate import CovariateFoldKFold, FoldStratifiedKFold
 from multicentre.validation.folds.cut import CutFolds, Cutting, Dealing
 from multicentre.validation.folds.plan import FoldPlan
+from support.engines import runtimes_of
 from support.examples import examples
 
 EXACT = mc.Policy(min_patients=0)
@@ -41,7 +42,7 @@ def tables(
 
 def folds_of(plan: FoldPlan) -> dict[str, np.ndarray]:
     """Return the fold of every record, which in one process can be looked up at the sites."""
-    runtimes = plan.federation._engine._runtimes
+    runtimes = runtimes_of(plan.federation)
     return {
         site: next(
             part.folds
