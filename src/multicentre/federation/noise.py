@@ -14,7 +14,6 @@ from multicentre.federation.messages import Declaration, Message, array, arrays,
 from multicentre.federation.steps import Acknowledgement, Release, SitePart, Step, step
 
 Mechanism = Literal["gaussian", "laplace"]
-LEAST_HIDING = 0.5
 Unit = Literal["patient", "record", "entry"]
 
 
@@ -40,14 +39,6 @@ class Noise:
         for name, multiplier in self.multipliers.items():
             if not 0 < multiplier < float("inf"):
                 raise ConfigurationError("a noise multiplier must be above 0", where=f"noise, {name}")
-
-    @property
-    def hides_each(self) -> bool:
-        """Whether the noise of every field is at least half of what one patient can move it: little less hides nobody.
-
-        One such Gaussian release costs an epsilon of about 10 at a delta of 1e-5.
-        """
-        return all(multiplier >= LEAST_HIDING for multiplier in self.multipliers.values())
 
     def check(self, kind: type[Release]) -> None:
         """Raise ConfigurationError unless every field of a release that concerns patients gets noise that fits it."""

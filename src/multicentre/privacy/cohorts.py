@@ -1,5 +1,9 @@
 """A site's memory of the cohorts that it answered for, so that two answers cannot be taken from each other.
 
+It goes by the data and by the released quantity, not by the method that asks: the same sum under another method's name
+is held against the same cohorts. Two steps release the same quantity where they have one name, or where both release an
+array that is declared in the same words.
+
 A record is remembered by eight bytes of a hash under a key that never leaves the site's folder. The upper six bytes are
 the same for all records of one patient, so that two cohorts differ by patients and not by records.
 """
@@ -13,23 +17,44 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from multicentre.federation.errors import IntegrityError
-from multicentre.federation.files import check_owner_writes_alone, make_private_folder, read_regular
+from multicentre.federation.steps import Step
 from multicentre.federation.storage import held, write_atomically
 
 Cohort = NDArray[np.uint64]
 _KEY, _INDEX, _LOCK = "key", "answered.json", "lock"
+_STEP, _ARRAY = "step ", "array "
 _PATIENCE_S, _KEY_BYTES = 10.0, 32
 _PLACE_BITS = 16
 _LAST_PLACE = 2**_PLACE_BITS - 1
 
 
+def quantities_of(step: Step[Any, Any, Any]) -> tuple[str, ...]:
+    """Return the names of what a step releases, the same for every method that has it.
+
+    Fields other than arrays (counts of patients, say) tell little by themselves and stand under the step's name alone.
+
+    Examples
+    --------
+    >>> from multicentre.survival.cox.site import CoxSite
+    >>> from multicentre.survival.rsf.site import ForestSite
+    >>> quantities_of(CoxSite.sum_squares)
+    ('step sum_squares', 'array sum of squared differences from the mean')
+    >>> quantities_of(CoxSite.sum_squares) == quantities_of(ForestSite.sum_squares)
+    True
+    """
+    declared = step.releases.declarations().values()
+    arrays = [field.what for field in declared if field.kind == "array" and not field.public]
+    return (f"{_STEP}{step.name}", *(f"{_ARRAY}{what}" for what in arrays))
+
+
 class CohortMemory:
-    """Which steps were answered for which patients.
+    """Which quantities were released for which patients.
 
     Parameters
     ----------
@@ -40,8 +65,8 @@ class CohortMemory:
     --------
     >>> memory = CohortMemory()
     >>> first, second = memory.fingerprints(["a", "b", "c"]), memory.fingerprints(["a", "b"])
-    >>> memory.remember("sums", first)
-    >>> memory.closest("sums", second), memory.closest("sums", first), memory.closest("means", second)
+    >>> memory.remember(["sums"], first)
+    >>> memory.closest(["sums"], second), memory.closest(["sums", "means"], first), memory.closest(["means"], second)
     (1, 0, None)
     """
 
@@ -72,18 +97,27 @@ class CohortMemory:
         later = (patients >> np.uint64(_PLACE_BITS) << np.uint64(_PLACE_BITS)) | place
         return np.unique(np.where(place > 0, later, patients))
 
-    def closest(self, step: str, cohort: Cohort) -> int | None:
-        """Return by how many patients a cohort differs from the nearest one answered for; None when there is none."""
-        known = [self._cohort(name) for name in self._answered.get(step, [])]
-        return min((_n_differing(cohort, other) for other in known), default=None)
+    def closest(self, quantities: Iterable[str], cohort: Cohort) -> int | None:
+        """Return by how many patients a cohort differs from the nearest one of which a quantity was released.
 
-    def remember(self, step: str, cohort: Cohort) -> None:
-        """Note that a step was answered for a cohort; it is on the disk before this returns."""
+        A quantity that was released of this very cohort tells nothing new. 0 where that holds for all that were
+        released, None where none was.
+        """
+        found = [self._closest(self._answered[name], cohort) for name in quantities if name in self._answered]
+        return min(filter(None, found), default=0 if found else None)
+
+    def _closest(self, names: Iterable[str], cohort: Cohort) -> int:
+        return min(_n_differing(cohort, self._cohort(name)) for name in names)
+
+    def remember(self, quantities: Iterable[str], cohort: Cohort) -> None:
+        """Note that quantities were released for a cohort; it is on the disk before this returns."""
         name = hashlib.sha256(cohort.tobytes()).hexdigest()[:32]
-        if name in self._answered.get(step, []):
+        new = [quantity for quantity in quantities if name not in self._answered.get(quantity, [])]
+        if not new:
             return
         self._cohorts[name] = cohort
-        self._answered.setdefault(step, []).append(name)
+        for quantity in new:
+            self._answered.setdefault(quantity, []).append(name)
         if self._folder is not None:
             write_atomically(self._folder / f"{name}.cohort", cohort.tobytes(), mode=0o600)
             write_atomically(self._folder / _INDEX, json.dumps(self._answered).encode(), mode=0o600)
@@ -109,7 +143,7 @@ class CohortMemory:
                 write_atomically(folder / _KEY, self._secret, mode=0o600)
             self._secret = read_regular(folder / _KEY, "key of cohorts")
             if kept or (folder / _INDEX).exists():
-                self._answered = json.loads(read_regular(folder / _INDEX, "memory of cohorts"))
+                self._answered = _by_quantity(json.loads((folder / _INDEX).read_bytes()))
             known = {name for names in self._answered.values() for name in names}
         except (OSError, ValueError, AttributeError, TypeError):
             raise _unreadable(folder) from None
@@ -126,6 +160,16 @@ class CohortMemory:
                 raise _unreadable(self._folder)
             self._cohorts[name] = np.frombuffer(kept, dtype=np.uint64)
         return self._cohorts[name]
+
+
+def _by_quantity(answered: dict[str, list[str]]) -> dict[str, list[str]]:
+    """Return an index by quantity; earlier versions wrote one by method and step."""
+    found: dict[str, list[str]] = {}
+    for name, cohorts in answered.items():
+        quantity = name if name.startswith((_STEP, _ARRAY)) else f"{_STEP}{name.rpartition('.')[2]}"
+        known = found.setdefault(quantity, [])
+        known += [cohort for cohort in cohorts if cohort not in known]
+    return found
 
 
 def _n_differing(one: Cohort, other: Cohort) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import logging
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,7 +26,8 @@ from multicentre.federation.messages import Declaration, place
 from multicentre.federation.noise import PlanReview, PlanShown
 from multicentre.federation.steps import R, Release
 from multicentre.federation.totals import is_held
-from multicentre.privacy.cohorts import Cohort, CohortMemory
+from multicentre.privacy.cohorts import Cohort, CohortMemory, quantities_of
+from multicentre.privacy.hiding import DELTA, EPSILON, NoisedAnswers
 from multicentre.privacy.ledger import Ledger
 from multicentre.privacy.mechanisms import require_sampler
 from multicentre.privacy.payment import Payment
@@ -37,9 +37,12 @@ from multicentre.privacy.policy import Policy
 _MEND = "Ask the site's steward whether its policy can be changed, or leave the site out."
 _SEVERAL = "Records of one patient, and records without an identifier, which may be anybody's, count as one patient."
 MOST_FAILURES = 3
-MOST_UNBUDGETED = 8.0
 _LOCKED = "Look at the site's log, mend the data or the study there, and begin a new federation."
 _TOO_FEW = f"Leave out columns and views that few patients have, and patients who alone lack a view. {_MEND}"
+_MORE_NOISE = (
+    f"Take a smaller epsilon: noise takes the place of a minimum while all noised answers of the site are within epsilon "
+    f"{EPSILON:g} at delta {DELTA:g} together."
+)
 _MASK = "Mask the sums (secure_sum=True), which hides small cells in the total."
 _POOL = "Pool small sites under one agent (docs/small-sites.md; in a simulation, mc.data.merge_sites)."
 
@@ -91,7 +94,7 @@ class Guard:
         self.payment = Payment(policy)
         self._has_few = 0 < self.people.among().fewest(n_records or 0) < policy.min_patients
         self._failures = 0
-        self._unbudgeted: defaultdict[str, float] = defaultdict(float)
+        self._noised = NoisedAnswers(self.payment.account, ledger.entries)
         self._log = logging.getLogger(f"multicentre.site.{site}")
 
     @property
@@ -165,15 +168,15 @@ class Guard:
         return self.people.owners(rows)
 
     def hides(self, call: Call) -> bool:
-        """Tell whether the noise that the call asks for hides each patient.
+        """Tell whether the noise that the call asks for takes the place of a minimum number, and count the answer.
 
-        A budget bounds what all noised answers tell together. Without one, noise of less than half of a patient's reach
-        hides nobody, and nor does more of it once the answers of a fit would average it away.
+        It does while all noised answers of the site hide each patient together; see :class:`NoisedAnswers`.
         """
-        if call.noise is None or self.payment.account is not None:
-            return call.noise is not None
-        self._unbudgeted[call.session] += sum(1 / (2 * multiplier**2) for multiplier in call.noise.multipliers.values())
-        return call.noise.hides_each and self._unbudgeted[call.session] <= MOST_UNBUDGETED
+        if call.noise is None:
+            return False
+        hides = self._noised.hide_with(call.noise)
+        self._noised.add(call.noise)
+        return hides
 
     def release(self, call: Call, release: Release, rows: NDArray[np.int64] | None = None) -> Release:
         """Check an answer, pay for it, write it to the ledger, and return it with the noise that the call asks for.
@@ -333,8 +336,8 @@ class Guard:
         """Refuse a masked sum whose patients are not counted, and noise that hides nobody in place of counting."""
         if not self.policy.min_patients_in_total or call.mask is None or not is_held(call.step.releases):
             return
-        if call.noise is not None and not call.noise.hides_each:
-            reason = "noise takes the place of a minimum only where it hides each patient"
+        if call.noise is not None and not self._noised.hide_with(call.noise):
+            reason = "noise takes the place of a minimum only while all noised answers together hide each patient"
         elif call.noise is None and not call.mask.counted:
             reason = "the coordinator does not count the patients behind this sum"
         else:
@@ -364,14 +367,14 @@ class Guard:
         if not len(cohort):
             reason = "without patient ids nobody can tell by how many patients two cohorts differ"
             self._refuse(facts_of_call(call), DisclosureRefused, reason, "min_difference")
-        closest = self.memory.closest(_step(call), cohort)
+        closest = self.memory.closest(quantities_of(call.step), cohort)
         if closest is not None and 0 < closest < least:
             reason = f"the cohort differs from one already answered for by fewer than {least} patients"
             self._refuse(facts_of_call(call), DisclosureRefused, reason, "min_difference")
 
     def _remember(self, call: Call, cohort: Cohort) -> None:
         if self.policy.min_difference:
-            self.memory.remember(_step(call), cohort)
+            self.memory.remember(quantities_of(call.step), cohort)
 
     def _refuse(
         self,
@@ -400,10 +403,6 @@ def check_ranges(release: Release) -> None:
 
 def _path(name: str | None) -> Path | None:
     return None if name is None else Path(name)
-
-
-def _step(call: Call) -> str:
-    return f"{call.step.method}.{call.step.name}"
 
 
 def _is_declared(call: Call, release: object) -> bool:
@@ -452,7 +451,8 @@ def facts_of_call(call: Call) -> dict[str, Any]:
 def _hint(call: Call, *, several: bool) -> str:
     """Return what helps against too few patients behind an answer, in the state that the call is in."""
     can_mask = call.step.summed and call.protection == "clear" and len(call.peers) > 1
-    return " ".join([*([_SEVERAL] if several else []), *([_MASK] if can_mask else []), _TOO_FEW])
+    hints = [(_SEVERAL, several), (_MASK, can_mask), (_MORE_NOISE, call.noise is not None), (_TOO_FEW, True)]
+    return " ".join(hint for hint, applies in hints if applies)
 
 
 def _rounded_up(count: int) -> int:

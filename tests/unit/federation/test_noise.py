@@ -7,7 +7,7 @@ import pytest
 
 from multicentre.federation.errors import ConfigurationError, MessageError
 from multicentre.federation.messages import Nothing, number, texts
-from multicentre.federation.noise import LEAST_HIDING, Noise, Plan, Planned, PlanReview, PlanShown
+from multicentre.federation.noise import Noise, Plan, Planned, PlanReview, PlanShown
 from multicentre.federation.steps import Acknowledgement, Release, SitePart, step
 from support.toy_method import MeanSite
 from support.toy_private import ClippedSum
@@ -69,12 +69,6 @@ def test_only_known_laws_are_noise():
     assert Noise("laplace", {"total": 1e-9}).multipliers == {"total": 1e-9}
     with pytest.raises(ConfigurationError, match="'uniform' is not a mechanism"):
         Noise("uniform", {"total": 1.0})
-
-
-def test_noise_hides_a_patient_from_half_of_the_patients_weight():
-    assert LEAST_HIDING == 0.5
-    assert Noise("gaussian", {"total": 0.5, "patients_counted": 9.0}).hides_each
-    assert not Noise("gaussian", {"total": 0.4999, "patients_counted": 9.0}).hides_each
 
 
 @pytest.mark.parametrize("names", [["total"], ["total", "patients_counted", "more"], []])

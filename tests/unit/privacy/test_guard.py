@@ -313,25 +313,29 @@ def hiding(multiplier, session="0.1", z=None):
     return dataclasses.replace(call(Part.bounded), noise=noise, session=session)
 
 
-@pytest.mark.parametrize(("multiplier", "hides"), [(0.05, False), (0.499, False), (0.5, True), (3.0, True)])
-def test_noise_below_half_of_a_patients_reach_hides_nobody(multiplier, hides):
+# One Gaussian answer of (3, 1e-5) has a multiplier of 1.3906; two fields of one answer add up.
+@pytest.mark.parametrize(("multiplier", "hides"), [(0.05, False), (1.390, False), (1.391, True), (3.0, True)])
+def test_noise_hides_where_one_answer_is_within_epsilon_3(multiplier, hides):
     assert guard().hides(hiding(multiplier)) is hides
-    assert guard().hides(hiding(5.0, z=multiplier)) is hides
+    assert guard().hides(hiding(1e4, z=multiplier + 1e-4)) is hides
 
 
-def test_without_a_budget_noise_hides_until_the_answers_of_a_fit_average_it_away():
+def test_without_a_budget_noise_hides_until_the_answers_of_the_guards_life_average_it_away():
     gate = guard()
-    # Each answer has rho 1 / (2 * 0.5**2) = 2; MOST_UNBUDGETED is a rho of 8.
-    assert [gate.hides(hiding(0.5)) for _ in range(6)] == [True] * 4 + [False] * 2
-    assert gate.hides(hiding(0.5, session="0.2"))
+    # Each answer has rho 1 / (2 * 3**2) = 0.056; (3, 1e-5) is a rho of 0.2586.
+    assert [gate.hides(hiding(3.0, session=f"0.{n}")) for n in range(6)] == [True] * 4 + [False] * 2
+    assert not gate.hides(hiding(3.0, session="another"))
     assert not gate.hides(call())
 
 
-def test_with_a_budget_the_account_bounds_what_answers_tell_together():
-    gate = guard(epsilon=1.0)
-    assert all(gate.hides(hiding(0.5)) for _ in range(20))
-    assert gate.hides(hiding(0.05))
-    assert not gate.hides(call())
+def test_with_a_budget_what_its_account_spent_counts():
+    gate, asked, release = guard(epsilon=10.0, min_patients=1), hiding(3.0), Bounded(np.zeros(1), patients=30)
+    hidden = []
+    for _ in range(6):
+        hidden.append(gate.hides(asked))
+        gate.release(asked, release)
+    assert hidden == [True] * 4 + [False] * 2
+    assert not guard(epsilon=10.0).hides(hiding(0.5))
 
 
 def test_cohorts_that_differ_by_few_patients_are_refused():

@@ -113,8 +113,8 @@ def audit(
     sites : mapping of str to data
         By site.
     policy : Policy or mapping, optional
-        As for ``Federation.in_process``. Budgets are set aside: the audit neither asks nor charges any account, since
-        nothing of its fits leaves this process.
+        As for ``Federation.in_process``. Budgets and minimum numbers of patients are set aside: the audit neither asks
+        nor charges any account, and hundreds of fits use up what noise may hide, while nothing leaves this process.
     secure_sum : bool, default True
         The attacker sees masked sums, not single sites' answers.
     quorum : "all" or int, default "all"
@@ -232,13 +232,14 @@ def _check(runs: int, confidence: float) -> None:
 def _prepared(
     sites: Mapping[str, Any], policy: Mapping[str, Policy] | Policy | None
 ) -> tuple[dict[str, Any], dict[str, Policy]]:
-    """Return the columns that each site's policy allows, and the policies without budgets."""
+    """Return the columns that each site's policy allows, and the policies without budgets and minimum numbers."""
     given = policy if isinstance(policy, Mapping) else dict.fromkeys(sites, policy or Policy())
     data = {
         name: held if given[name].columns is None else held.keep_columns(given[name].columns)
         for name, held in sites.items()
     }
-    return data, {name: dataclasses.replace(given[name], epsilon=None, account=None) for name in sites}
+    aside: dict[str, Any] = {"epsilon": None, "account": None, "min_patients": 0, "min_patients_in_total": 0}
+    return data, {name: dataclasses.replace(given[name], **aside) for name in sites}
 
 
 def _check_one_record(data: Mapping[str, Any]) -> None:
