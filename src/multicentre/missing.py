@@ -56,6 +56,7 @@ class Indicators(Message):
 class Gaps(Release):
     """Missing entries and incomplete records."""
 
+    of_all_records: ClassVar[bool] = True
     n_records: int = count("records")
     n_incomplete: int = count("records with a missing entry")
     entries: NDArray[np.int64] = array(

@@ -320,6 +320,8 @@ class SiteRuntime:
     def _rows_behind(self, call: Call) -> Rows | None:
         """Return the records that an answer is about; None for all."""
         chosen, used = self._chosen[call.session].rows, self._parts[call.session, call.step.part].used
+        if call.step.releases.of_all_records:
+            return chosen
         if used is None or chosen is None:
             return chosen if used is None else used
         return chosen[used]

@@ -35,11 +35,13 @@ class Release(Message):
     -----
     A release whose class says ``concerns_patients = False`` holds nothing computed from patients (a public key, an
     acknowledgement). One that says ``individual = True`` holds values about single patients: no minimum number of
-    patients can let it pass, so every field names the permission that a policy must give.
+    patients can let it pass, so every field names the permission that a policy must give. One that says
+    ``of_all_records = True`` is about all records of the session, also those that the part leaves out afterwards.
     """
 
     concerns_patients: ClassVar[bool] = True
     individual: ClassVar[bool] = False
+    of_all_records: ClassVar[bool] = False
     patients: Patients = dataclasses.field(default_factory=dict, kw_only=True, compare=False)
 
     @classmethod

@@ -36,6 +36,7 @@ from multicentre.privacy.policy import Policy
 
 _MEND = "Ask the site's steward whether its policy can be changed, or leave the site out."
 _SEVERAL = "Records of one patient, and records without an identifier, which may be anybody's, count as one patient."
+_SAME = 'Ask about the same patients again: missing="mean" or "indicator" keeps those with a missing entry.'
 MOST_FAILURES = 3
 _LOCKED = "Look at the site's log, mend the data or the study there, and begin a new federation."
 _TOO_FEW = f"Leave out columns and views that few patients have, and patients who alone lack a view. {_MEND}"
@@ -370,7 +371,7 @@ class Guard:
         closest = self.memory.closest(quantities_of(call.step), cohort)
         if closest is not None and 0 < closest < least:
             reason = f"the cohort differs from one already answered for by fewer than {least} patients"
-            self._refuse(facts_of_call(call), DisclosureRefused, reason, "min_difference")
+            self._refuse(facts_of_call(call), DisclosureRefused, reason, "min_difference", mend=f"{_SAME} {_MEND}")
 
     def _remember(self, call: Call, cohort: Cohort) -> None:
         if self.policy.min_difference:

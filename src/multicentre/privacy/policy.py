@@ -33,8 +33,8 @@ class Policy:
         it, and a table of patients only if each of its cells is 0 or as large. 0 switches the check off. An unmasked
         sum needs as many patients at this site alone.
     min_difference : int, default 0
-        Two answers to the same step about different cohorts must differ by at least this many patients, or be about
-        the same ones. 0 switches the memory off.
+        Two releases of the same quantity, by whichever method, must be about cohorts that differ by at least this many
+        patients, or about the same ones. 0 switches the memory off.
     methods : list or tuple of str, optional
         Methods that may run here; None allows every installed one.
     columns : list or tuple of str, optional
