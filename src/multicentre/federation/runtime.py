@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import logging
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -47,6 +48,9 @@ class Gate(Protocol):
 
     def review(self, plan: PlanShown) -> None:
         """Check, before a fit begins, that all it plans to release is allowed and within the budget."""
+
+    def check_fit(self, call: Call, n_parameters: int, rows: Rows | None) -> None:
+        """Check, before anything is computed, that a regression rests on enough patients for its coefficients."""
 
     def hides(self, call: Call) -> bool:
         """Tell whether the noise that the call asks for hides each patient, so that no minimum number is needed."""
@@ -282,18 +286,24 @@ class SiteRuntime:
             raise
 
     def _run(self, call: Call) -> Release:
-        try:
+        with self._noting_failure(call):
             part = self._part(call.session, call.step.part, call.selection)
             part.noised = self._gate.hides(call)
             part.masked, part.least_behind = call.mask is not None, self._gate.least_behind
             part.n_peers = len(set(call.peers))
             _check_peers(part, call)
-            state = part.state
+            n_parameters = part.n_parameters(call.ask)
+        self._gate.check_fit(call, 0 if part.noised else n_parameters, self._rows_behind(call))
+        with self._noting_failure(call):
             release: Release = call.step.run(part, call.ask)
-            _check_unchanged(part, state, call)
+        return release
+
+    @contextmanager
+    def _noting_failure(self, call: Call) -> Iterator[None]:
+        try:
+            yield
         except (Exception, SystemExit) as error:
             raise self._gate.note_failure(call, error) from None
-        return release
 
     def _begun(self, session: str, selection: Selection | None) -> SiteTranscript:
         """Return the transcript of a session; its records are chosen when it begins."""

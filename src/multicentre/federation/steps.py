@@ -317,6 +317,14 @@ class SitePart:
         """Rows of the records in fold 0 in the common order, and their places in it, of a part that aligns records."""
         return None
 
+    def n_parameters(self, ask: Message) -> int:
+        """Return the number of coefficients of the regression that the answer to an ask serves to fit; 0 for none.
+
+        The guard holds it against the number of patients (``max_parameters_per_patient``). Networks, trees and factor
+        models do not count.
+        """
+        return 0
+
     def generator(self, seed: int, *purpose: int) -> np.random.Generator:
         """Return the site's own random stream for a seed and a purpose (a round's number, say)."""
         name = [int(byte) for byte in self.site.encode()]

@@ -30,6 +30,7 @@ from multicentre.privacy.cohorts import Cohort, CohortMemory, quantities_of
 from multicentre.privacy.hiding import DELTA, EPSILON, NoisedAnswers
 from multicentre.privacy.ledger import Ledger
 from multicentre.privacy.mechanisms import require_sampler
+from multicentre.privacy.parameters import most_parameters
 from multicentre.privacy.payment import Payment
 from multicentre.privacy.people import HOW_TO_NAME, ONE_RECORD, Crowd, People
 from multicentre.privacy.policy import Policy
@@ -44,6 +45,7 @@ _MORE_NOISE = (
     f"Take a smaller epsilon: noise takes the place of a minimum while all noised answers of the site are within epsilon "
     f"{EPSILON:g} at delta {DELTA:g} together."
 )
+_FEWER_COLUMNS = "Leave columns out, or bring in more patients."
 _MASK = "Mask the sums (secure_sum=True), which hides small cells in the total."
 _POOL = "Pool small sites under one agent (docs/small-sites.md; in a simulation, mc.data.merge_sites)."
 
@@ -70,7 +72,7 @@ class Guard:
     site : str, optional
         Its name, for its log.
     n_records : int, optional
-        Number of records of the site; without it the site is not refused as a whole.
+        Number of records of the site; without it the site is not refused as a whole, nor a fit for its coefficients.
 
     Raises
     ------
@@ -93,6 +95,7 @@ class Guard:
         self.people = people or People()
         self.cohort = self._fingerprints(None)
         self.payment = Payment(policy)
+        self._n_records = n_records
         self._has_few = 0 < self.people.among().fewest(n_records or 0) < policy.min_patients
         self._failures = 0
         self._noised = NoisedAnswers(self.payment.account, ledger.entries)
@@ -159,6 +162,25 @@ class Guard:
             with self._refusing(facts):
                 self.payment.admit(call)
             self._check_persons(call)
+
+    def check_fit(self, call: Call, n_parameters: int, rows: NDArray[np.int64] | None) -> None:
+        """Check, before anything is computed, that a regression rests on enough patients for its coefficients.
+
+        Raises
+        ------
+        RefusedByPolicy
+            It has more coefficients than the policy's share of the patients; see
+            :func:`~multicentre.privacy.parameters.most_parameters`.
+        """
+        share = self.policy.max_parameters_per_patient
+        if not share or not n_parameters or self._n_records is None or not call.step.releases.tells_of_patients():
+            return
+        n_patients = self.people.among(rows).fewest(self._n_records if rows is None else len(rows))
+        if n_parameters > most_parameters(call, n_patients, share):
+            of_whom = "this site" if call.mask is None else "all sites"
+            reason = f"{n_parameters} coefficients are more than {share:.3g} per patient of {of_whom}"
+            where = "max_parameters_per_patient"
+            self._refuse(facts_of_call(call), RefusedByPolicy, reason, where, mend=f"{_FEWER_COLUMNS} {_MEND}")
 
     def patients_among(self, rows: NDArray[np.int64]) -> int:
         """Return how many patients the records at `rows` belong to; how many records where nobody knows."""

@@ -35,6 +35,9 @@ class Policy:
     min_difference : int, default 0
         Two releases of the same quantity, by whichever method, must be about cohorts that differ by at least this many
         patients, or about the same ones. 0 switches the memory off.
+    max_parameters_per_patient : float, default 1/3
+        Most coefficients of a regression (Cox, logistic), as a share of the patients that it rests on: the site's own
+        where an answer leaves unmasked, those of all sites under a mask. 0 switches the limit off.
     methods : list or tuple of str, optional
         Methods that may run here; None allows every installed one.
     columns : list or tuple of str, optional
@@ -74,6 +77,7 @@ class Policy:
     min_patients: int = 10
     min_patients_in_total: int = 0
     min_difference: int = 0
+    max_parameters_per_patient: float = 1 / 3
     methods: Sequence[str] | None = None
     columns: Sequence[str] | None = None
     secure_sums_only: bool = False
@@ -94,6 +98,12 @@ class Policy:
                     "a whole number of at least 0 is needed", where=f"policy, {name}", mend=f"Write, say, {name} = 10."
                 )
         _check_switches(self)
+        if not 0 <= _number(self.max_parameters_per_patient) < math.inf:
+            raise ConfigurationError(
+                f"max_parameters_per_patient must be a number of at least 0; got {self.max_parameters_per_patient!r}",
+                where="policy, max_parameters_per_patient",
+                mend="One third is usual; 0 switches the limit off.",
+            )
         if self.relations not in RELATIONS:
             raise ConfigurationError(
                 "no such level", where="policy, relations", mend=f"Write one of {', '.join(RELATIONS)}."

@@ -120,6 +120,9 @@ class OpenGate:
     def review(self, plan):
         pass
 
+    def check_fit(self, call, n_parameters, rows):
+        pass
+
     def hides(self, call):
         return self.hiding
 

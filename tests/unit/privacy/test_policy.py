@@ -74,6 +74,7 @@ def test_the_default_policy_is_the_one_of_the_page():
         "min_patients": 10,
         "min_patients_in_total": 0,
         "min_difference": 0,
+        "max_parameters_per_patient": 1 / 3,
         "methods": None,
         "columns": None,
         "secure_sums_only": False,
@@ -86,6 +87,14 @@ def test_the_default_policy_is_the_one_of_the_page():
         "account": None,
         "cohorts": None,
     }
+
+
+def test_a_share_of_parameters_is_a_number_and_0_switches_it_off():
+    assert Policy(max_parameters_per_patient=0).max_parameters_per_patient == 0
+    assert Policy.from_mapping({"max_parameters_per_patient": 0.2}).max_parameters_per_patient == 0.2
+    for value in (-0.1, float("inf"), float("nan"), True, "a third", None):
+        with pytest.raises(ConfigurationError, match=r"max_parameters_per_patient must be a number of at least 0; got"):
+            Policy(max_parameters_per_patient=value)
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,10 @@ class OutcomeSite(SitePart):
     data: EventTensor
     state: sent.SiteMemory | None = None
 
+    def n_parameters(self, ask: Message) -> int:
+        """Return the number of coefficients: the intercept, and one per phenotype."""
+        return 0 if self.state is None else 1 + self.state.memberships.shape[1]
+
     @step(releases=Acknowledgement, when="once")
     def prepare(self, ask: sent.Prepare) -> Acknowledgement:
         """Refit the patients' memberships and draw who is held out, once; nothing leaves."""

@@ -61,6 +61,10 @@ class BoostSite(SurvivalPart):
     _losses: Floats | None = None
     _opinions: Opinions | None = None
 
+    def n_parameters(self, ask: Message) -> int:
+        """Return the number of coefficients of a Cox model of the site's own, each learner by itself."""
+        return len(self.data.columns) if isinstance(ask, sent.FitCox) else 0
+
     @step(releases=Acknowledgement, when="once")
     def begin(self, ask: sent.Begin) -> Acknowledgement:
         """Begin a pass of boosting: split patients into folds, and weigh all who are not held out alike."""

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.federation.errors import ConfigurationError
-from multicentre.federation.messages import Nothing
+from multicentre.federation.messages import Message, Nothing
 from multicentre.federation.steps import step
 from multicentre.survival.cox import messages as sent
 from multicentre.survival.cox.followed import (
@@ -46,6 +46,10 @@ class CoxSite(CoxPatients):
     """The site part of the federated Cox model."""
 
     method: ClassVar[str] = "fed-cox"
+
+    def n_parameters(self, ask: Message) -> int:
+        """Return the number of coefficients, one per column, of what is asked at coefficients or fitted here."""
+        return len(self.data.columns) if isinstance(ask, sent.At | sent.Penalty) else 0
 
     @step(releases=sent.Derivatives, when="every round", summed=True)
     def sum_derivatives(self, ask: sent.At) -> sent.Derivatives:
