@@ -152,6 +152,7 @@ class TabularPart(SitePart):
     """
 
     data: Any
+    sums_fields: ClassVar[bool] = True
     handles: ClassVar[tuple[Missing, ...]] = get_args(Missing)
     _everyone: Tabular | None = None
     _handling: Handling | None = None

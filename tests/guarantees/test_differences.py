@@ -1,4 +1,4 @@
-"""Two answers about cohorts that differ by few patients are refused, whichever method, step or session asks for them."""
+"""Two answers about cohorts that differ by few patients are refused, whichever method or session asks for them."""
 
 from dataclasses import dataclass
 

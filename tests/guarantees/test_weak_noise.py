@@ -1,10 +1,11 @@
-"""Noise takes the place of a minimum number of patients only while all noised answers together are (3, 1e-5)-private."""
+"""Noise takes the place of a minimum of patients only while all noised answers together are (3, 1e-5)-private."""
 
 import math
 
 import numpy as np
 import pytest
 from scipy.stats import norm
+from tests.support.toy_private import ClippedSite, ClippedSum, federate_privately, plan_of
 
 import multicentre as mc
 from multicentre.federation.engine import Call
@@ -16,7 +17,6 @@ from multicentre.privacy.guard import Guard
 from multicentre.privacy.hiding import DELTA, EPSILON
 from multicentre.privacy.ledger import Ledger
 from multicentre.privacy.people import People
-from tests.support.toy_private import ClippedSite, ClippedSum, federate_privately, plan_of
 
 FEW = 3
 # Two fields under a multiplier z cost a rho of 1 / z**2; (3, 1e-5) is a rho of 0.2586, or z = 1.967.
@@ -67,7 +67,8 @@ def test_a_larger_budget_does_not_let_noise_replace_the_minimum_for_more():
         if gate.hides(call):
             rho += rho_of(call)
         gate.release(call, release)
-    assert 0 < rho and Spent(rho).epsilon(DELTA) <= EPSILON * (1 + 1e-9)
+    assert rho > 0
+    assert Spent(rho).epsilon(DELTA) <= EPSILON * (1 + 1e-9)
     assert not guard(epsilon=1e6).hides(asked(0.5, "0"))
 
 

@@ -151,6 +151,14 @@ class MultiViewData(Identified):
         held = self.array(view)[self.patients_with(view)]
         return tuple(name for name, values in zip(self.columns[view], held.T, strict=True) if np.isnan(values).any())
 
+    def columns_below(self, least: int) -> dict[str, tuple[str, ...]]:
+        """Return the columns of which fewer than `least` patients have an entry, by view."""
+        found = {}
+        for view, block in self._blocks.items():
+            n_known = (~np.isnan(block.values)).sum(axis=0).tolist()
+            found[view] = tuple(name for name, n in zip(block.names, n_known, strict=True) if n < least)
+        return {view: names for view, names in found.items() if names}
+
     def array(self, view: str) -> Floats:
         """Return the entries of `view`, shape (n, d_k), read-only.
 

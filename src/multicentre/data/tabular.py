@@ -115,6 +115,12 @@ class Tabular(Identified):
         """
         return self._with({f"_{name}": values for name, values in arrays.items()})
 
+    def columns_below(self, least: int) -> dict[str, tuple[str, ...]]:
+        """Return the columns of which fewer than `least` records have an entry, by "", the table's only view."""
+        n_known = (~np.isnan(self._X)).sum(axis=0)
+        below = tuple(name for name, n in zip(self._columns, n_known.tolist(), strict=True) if n < least)
+        return {"": below} if below else {}
+
     def with_indicators(self, sources: Sequence[str]) -> Self:
         """Return the same patients with a column ``missing_name`` for each of `sources`: 1 where the entry is missing.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -52,6 +52,12 @@ class Gate(Protocol):
     def check_fit(self, call: Call, n_parameters: int, rows: Rows | None) -> None:
         """Check, before anything is computed, that a regression rests on enough patients for its coefficients."""
 
+    def fields_of(self, data: Any) -> Any:
+        """Return which views and columns the data have, as the site says with its keys of masked sums."""
+
+    def check_crowds(self, call: Call, n_sites: Mapping[Any, int]) -> None:
+        """Check, before anything is computed, that enough sites stand behind each view and column of a masked sum."""
+
     def hides(self, call: Call) -> bool:
         """Tell whether the noise that the call asks for hides each patient, so that no minimum number is needed."""
 
@@ -81,8 +87,11 @@ class Seal(Protocol):
     def keys(self) -> type[SitePart]:
         """The site part that holds a session's keys."""
 
-    def new_keys(self, site: str) -> SitePart:
-        """Return the part that holds one session's keys at `site`."""
+    def new_keys(self, site: str, held: Any) -> SitePart:
+        """Return the part that holds one session's keys at `site`, which has the fields `held`."""
+
+    def sites_behind(self, call: Call, keys: SitePart) -> Mapping[Any, int]:
+        """Return the fewest sites behind each view or column of a masked sum that some site lacks."""
 
     def check(self, call: Call, keys: SitePart) -> None:
         """Check, before anything is computed, that the answer to a call can be masked."""
@@ -192,6 +201,8 @@ class SiteRuntime:
             if call.mask is not None:
                 seal, keys = self._masking(call)
                 seal.check(call, keys)
+                if call.step.part.sums_fields:
+                    self._gate.check_crowds(call, seal.sites_behind(call, keys))
             release = self._run(call)
             return self._sealed(call, self._gate.release(call, release, self._rows_behind(call)))
         except MulticentreError as error:
@@ -387,9 +398,8 @@ class SiteRuntime:
         if kind is PlanReview:
             return PlanReview(self.name, self._gate.review)
         if self._seal is not None and kind is self._seal.keys:
-            return self._seal.new_keys(self.name)
-        data = self.data if kind.sees_identifiers else self._bare
-        part = kind(self.name, data if rows is None else _taken(data, rows))
+            return self._seal.new_keys(self.name, self._gate.fields_of(_taken(self._bare, rows)))
+        part = kind(self.name, _taken(self.data if kind.sees_identifiers else self._bare, rows))
         if kind.sees_identifiers:
             part.key = self._key
         if kind.clips_persons:
@@ -422,14 +432,9 @@ def _check_peers(part: SitePart, call: Call) -> None:
         )
 
 
-def _check_unchanged(part: SitePart, state: Message | None, call: Call) -> None:
-    """Refuse that a step addressed to each site changes what a part remembers: sites may not be asked alike."""
-    if call.step.addressed == "each" and part.state is not state:
-        part.state = state
-        raise ConfigurationError("a step addressed to each site must leave the state as it is", where=call.step.name)
-
-
-def _taken(data: Any, rows: Rows) -> Any:
+def _taken(data: Any, rows: Rows | None) -> Any:
+    if rows is None:
+        return data
     return data[rows] if isinstance(data, np.ndarray) else data.take(rows)
 
 

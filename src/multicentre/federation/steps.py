@@ -253,6 +253,9 @@ class SitePart:
         How many patients the site's policy wants behind a value; models that leave a site as they are rest on as many.
     n_peers : int
         How many sites take part in the present call.
+    sums_fields : bool
+        Whether sums of the part hold views or columns of the data, which some site may lack: under a mask the guard
+        counts the sites behind each.
     within : str
         What the records of the part are: by what outer plans divided, and which of their folds, in the site's own words
         and the same at all sites; empty for all records.
@@ -284,7 +287,7 @@ class SitePart:
     holds_patients: ClassVar[bool] = True
     sees_identifiers: ClassVar[bool] = False
     clips_persons: ClassVar[bool] = False
-    in_transcript: ClassVar[bool] = True
+    sums_fields: ClassVar[bool] = False
     remembers: ClassVar[type[Message]] = Nothing
     state: Message | None = None
     key: Any = None

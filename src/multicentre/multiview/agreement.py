@@ -112,6 +112,7 @@ class MultiViewPart(SitePart):
 
     holds: ClassVar[type] = MultiViewData
     data: MultiViewData
+    sums_fields: ClassVar[bool] = True
     min_patients: ClassVar[int] = 3
 
     @step(releases=Description, when="once")

@@ -27,6 +27,7 @@ from multicentre.federation.noise import PlanReview, PlanShown
 from multicentre.federation.steps import R, Release
 from multicentre.federation.totals import is_held
 from multicentre.privacy.cohorts import Cohort, CohortMemory, quantities_of
+from multicentre.privacy.fields import Field, HeldFields
 from multicentre.privacy.hiding import DELTA, EPSILON, NoisedAnswers
 from multicentre.privacy.ledger import Ledger
 from multicentre.privacy.mechanisms import require_sampler
@@ -42,10 +43,15 @@ MOST_FAILURES = 3
 _LOCKED = "Look at the site's log, mend the data or the study there, and begin a new federation."
 _TOO_FEW = f"Leave out columns and views that few patients have, and patients who alone lack a view. {_MEND}"
 _MORE_NOISE = (
-    f"Take a smaller epsilon: noise takes the place of a minimum while all noised answers of the site are within epsilon "
-    f"{EPSILON:g} at delta {DELTA:g} together."
+    "Take a smaller epsilon: noise takes the place of a minimum while all noised answers of the site together are "
+    f"within epsilon {EPSILON:g} at delta {DELTA:g}."
 )
 _FEWER_COLUMNS = "Leave columns out, or bring in more patients."
+_MORE_SITES = (
+    'Leave the view or column out at every site, or bring in more sites that have it. With quorum = "all" no site that '
+    "has it can be missing from the sum."
+)
+_MOST_NAMED = 5  # of fields in an error
 _MASK = "Mask the sums (secure_sum=True), which hides small cells in the total."
 _POOL = "Pool small sites under one agent (docs/small-sites.md; in a simulation, mc.data.merge_sites)."
 
@@ -181,6 +187,35 @@ class Guard:
             reason = f"{n_parameters} coefficients are more than {share:.3g} per patient of {of_whom}"
             where = "max_parameters_per_patient"
             self._refuse(facts_of_call(call), RefusedByPolicy, reason, where, mend=f"{_FEWER_COLUMNS} {_MEND}")
+
+    def fields_of(self, data: Any) -> HeldFields:
+        """Return which views and columns the data have; with a budget, whose answers are noised, views alone."""
+        held = HeldFields.of(data, self.policy.min_patients)
+        return held if self.payment.account is None else HeldFields(held.views)
+
+    def check_crowds(self, call: Call, n_sites: Mapping[Field, int]) -> None:
+        """Check, before anything is computed, that enough sites stand behind each view and column of a masked sum.
+
+        Parameters
+        ----------
+        call : Call
+        n_sites : mapping of Field to int
+            Fewest sites behind each field that some site lacks; see :mod:`multicentre.privacy.fields`.
+
+        Raises
+        ------
+        RefusedByPolicy
+            There are fewer than the policy's ``min_sites_in_sum``.
+        """
+        least = self.policy.min_sites_in_sum
+        thin = {field: n for field, n in n_sites.items() if n < least}
+        if thin and call.step.releases.tells_of_patients():
+            counts = ", ".join(f"{field} ({n})" for field, n in list(thin.items())[:_MOST_NAMED])
+            more = f" and {len(thin) - _MOST_NAMED} more" if len(thin) > _MOST_NAMED else ""
+            reason = (
+                f"at least {least} sites must stand behind each view and column of a masked sum; got {counts}{more}"
+            )
+            self._refuse(facts_of_call(call), RefusedByPolicy, reason, "min_sites_in_sum", mend=_MORE_SITES)
 
     def patients_among(self, rows: NDArray[np.int64]) -> int:
         """Return how many patients the records at `rows` belong to; how many records where nobody knows."""

@@ -1,16 +1,16 @@
 """Limit on the parameters of a regression, by the patients that it rests on.
 
-A regression with nearly as many coefficients as patients says of each patient what the outcome was. So a site takes part
-in a fit only if its coefficients are at most a share of the patients (``max_parameters_per_patient`` of its policy).
+A regression with nearly as many coefficients as patients says of each patient what the outcome was. So a site takes
+part in a fit only if its coefficients are at most a share of the patients (``max_parameters_per_patient``).
 
 - Unmasked, or at one site alone, the patients are the site's own.
 - Under a mask they are those of all sites. The site does not know their number, and counts its own once for each site
   without which the sum is not read. The smallest site has no more than any other, so the limit holds for the total
   if it holds there, as far as all sites have the same term.
 
-The coefficients of one model count, in whichever round and session it is asked for: rounds move the same ones. Networks,
-trees and factor models have more parameters than that by design and are not held against it: a leaf rests on 15 patients
-or the policy's minimum; of the others only noise bounds what they tell.
+The coefficients of one model count once, however many rounds there are: rounds move the same ones. Networks, trees and
+factor models have more parameters than that by design and are not held against it: a leaf rests on 15 patients or the
+policy's minimum; of the others only noise bounds what they tell.
 """
 
 from __future__ import annotations

@@ -35,6 +35,7 @@ class CountingPart(SitePart):
     forges cells follows single records to so many digits, without learning whose they are.
     """
 
+    sums_fields: ClassVar[bool] = True
     finest: ClassVar[int] = 24
     _before: sent.Cells | None = None
     _starts: int = 0

@@ -123,6 +123,9 @@ class OpenGate:
     def check_fit(self, call, n_parameters, rows):
         pass
 
+    def fields_of(self, data):
+        return len(data)
+
     def hides(self, call):
         return self.hiding
 
@@ -156,7 +159,7 @@ class WordSeal:
     def __init__(self):
         self.checked = []
 
-    def new_keys(self, site):
+    def new_keys(self, site, held):
         return Keys(site, None)
 
     def check(self, call, keys):

@@ -80,7 +80,10 @@ def test_a_cohort_that_is_answered_again_is_written_once(tmp_path):
         memory.remember(["step sums"], memory.fingerprints(range(10)))
     memory.remember(["step means"], memory.fingerprints(range(10)))
     (path,) = tmp_path.glob("*.cohort")
-    assert json.loads((tmp_path / "answered.json").read_bytes()) == {"step sums": [path.stem], "step means": [path.stem]}
+    assert json.loads((tmp_path / "answered.json").read_bytes()) == {
+        "step sums": [path.stem],
+        "step means": [path.stem],
+    }
     assert path.stem == hashlib.sha256(path.read_bytes()).hexdigest()[:32]
 
 

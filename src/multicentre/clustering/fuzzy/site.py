@@ -32,6 +32,7 @@ class FuzzySite(SitePart):
     """What the site parts of both methods share, which is all but their names."""
 
     holds: ClassVar[type] = MultiViewData
+    sums_fields: ClassVar[bool] = True
     remembers: ClassVar[type[Message]] = sent.Memory
     data: MultiViewData
     state: sent.Memory | None = None

@@ -16,6 +16,7 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from multicentre.federation.errors import ConfigurationError, IntegrityError, MessageError, RefusedByPolicy
+from multicentre.privacy.fields import HeldFields
 from multicentre.privacy.secure_sum.chains import Chains
 from multicentre.privacy.secure_sum.identity import Identity, verify
 from multicentre.privacy.secure_sum.messages import Advertisement, Advertisements, Bytes, Invitation
@@ -39,6 +40,8 @@ class Agreement(ABC):
         Whether everything that masked sums need has arrived.
     next_sum : int
         Number of the first sum that can still be masked. Sums are masked in ascending order, each once.
+    held : mapping of str to HeldFields
+        Fields that each site has, as it signed.
     """
 
     def __init__(self, terms: Invitation, site: str) -> None:
@@ -46,20 +49,23 @@ class Agreement(ABC):
         self.site = site
         self.is_ready = False
         self.next_sum = 0
+        self.held: Mapping[str, HeldFields] = {}
+        self._held = ""
         self._position = terms.sites.index(site)
         self._channel: X25519PrivateKey | None = X25519PrivateKey.generate()
         self._public: Advertisements | None = None
 
-    def advertise(self, identity: Identity) -> Advertisement:
-        """Return the public keys, signed together with the terms."""
+    def advertise(self, identity: Identity, held: HeldFields) -> Advertisement:
+        """Return the public keys and the fields that the site has, signed together with the terms."""
         channel = self._channel_key().public_key().public_bytes_raw()
         keys, checks = self._public_of_sums()
-        signature = identity.sign(self.terms.signed_by(self.site, channel, keys, checks))
+        self._held = held.to_text()
+        signature = identity.sign(self.terms.signed_by(self.site, channel, keys, checks, self._held))
         columns = (to_bytes(channel), to_bytes(keys).reshape(-1, 32), to_bytes(checks).reshape(-1, 16))
-        return Advertisement(*columns, to_bytes(signature))
+        return Advertisement(*columns, to_bytes(signature), self._held)
 
     def take_keys(self, public: Advertisements, identities: Mapping[str, bytes]) -> None:
-        """Check and store the public keys of all sites.
+        """Check and store the public keys of all sites, and which fields each has.
 
         Raises
         ------
@@ -71,16 +77,23 @@ class Agreement(ABC):
         ConfigurationError
             Keys were stored before.
         """
-        if public.keys.shape[:2] != (len(self.terms.sites), self.terms.n_keys):
+        if (*public.keys.shape[:2], len(public.held)) != (
+            len(self.terms.sites),
+            self.terms.n_keys,
+            len(self.terms.sites),
+        ):
             raise MessageError("the keys do not fit the agreement", where=type(public).__name__)
         if self._public is not None:
             raise ConfigurationError("keys were agreed before", where=self.terms.agreement)
-        if public.channels[self._position].tobytes() != self._channel_key().public_key().public_bytes_raw():
+        own = public.channels[self._position].tobytes(), public.held[self._position]
+        if own != (self._channel_key().public_key().public_bytes_raw(), self._held):
             raise IntegrityError("these are not the keys that this site gave", where=self.site, mend=MEND)
         for peer, j in self._peers():
             parts = (public.channels[j].tobytes(), public.keys[j].tobytes(), public.checks[j].tobytes())
-            if not verify(identities[peer], public.signatures[j].tobytes(), self.terms.signed_by(peer, *parts)):
+            signed = self.terms.signed_by(peer, *parts, public.held[j])
+            if not verify(identities[peer], public.signatures[j].tobytes(), signed):
                 raise IntegrityError("the keys do not carry this site's signature", where=peer, mend=MEND)
+        self.held = {site: HeldFields.from_text(public.held[j], site) for j, site in enumerate(self.terms.sites)}
         self._public = public
         self._keys_taken(identities)
 

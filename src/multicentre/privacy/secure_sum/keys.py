@@ -22,6 +22,7 @@ from typing import ClassVar, TypeVar
 from multicentre.federation.engine import Call, Mask
 from multicentre.federation.errors import ConfigurationError, RefusedByPolicy
 from multicentre.federation.steps import Acknowledgement, SitePart, step
+from multicentre.privacy.fields import Field, HeldFields, sites_behind
 from multicentre.privacy.secure_sum.agreement import Agreement, ChainedAgreement
 from multicentre.privacy.secure_sum.identity import Identity
 from multicentre.privacy.secure_sum.messages import (
@@ -60,6 +61,8 @@ class MaskingKeys(SitePart):
         Smallest threshold that the site accepts.
     n_colluding : int
         So many of the sites may show the coordinator what they hold.
+    held : HeldFields, optional
+        Views and columns that the site has.
     """
 
     method: ClassVar[str] = "secure-sum"
@@ -67,9 +70,16 @@ class MaskingKeys(SitePart):
     in_transcript: ClassVar[bool] = False
 
     def __init__(
-        self, site: str, identity: Identity, peers: Mapping[str, bytes], min_sites: int = 2, n_colluding: int = 0
+        self,
+        site: str,
+        identity: Identity,
+        peers: Mapping[str, bytes],
+        min_sites: int = 2,
+        n_colluding: int = 0,
+        held: HeldFields | None = None,
     ) -> None:
         super().__init__(site, None)
+        self.held = held or HeldFields()
         self._identity = identity
         self._peers = peers
         self._min_sites = max(min_sites, 2)
@@ -79,12 +89,15 @@ class MaskingKeys(SitePart):
 
     @step(releases=Advertisement)
     def advertise(self, ask: Invitation) -> Advertisement:
-        """Make keys for a batch of sums and publish their public halves; earlier keys are erased."""
+        """Make keys for a batch of sums and publish their public halves, with the views and columns that are here.
+
+        Earlier keys are erased.
+        """
         self._check_sites(ask)
         self._check_threshold(ask)
         self._seen.add(ask.agreement)
         self._agreement = (RecoverableAgreement if ask.recovers else ChainedAgreement)(ask, self.site)
-        return self._agreement.advertise(self._identity)
+        return self._agreement.advertise(self._identity, self.held)
 
     @step(releases=Acknowledgement)
     def agree(self, ask: Advertisements) -> Acknowledgement:
@@ -130,6 +143,11 @@ class MaskingKeys(SitePart):
         """Check, before anything is computed, that masks for a call are there; see :meth:`masks` for errors."""
         agreement, mask = self._fitting(call)
         agreement.check_unused(mask.number, call.step.name)
+
+    def sites_behind(self, call: Call) -> dict[Field, int]:
+        """Return the fewest sites behind each view and column of a sum that some site lacks."""
+        agreement, mask = self._fitting(call)
+        return sites_behind(agreement.held, call.peers, mask.threshold)
 
     def masks(self, call: Call) -> list[tuple[bytes, Sign]]:
         """Return key and sign of every stream that masks the answer to a call; they serve once.

@@ -1,4 +1,7 @@
-"""What travels for a masked sum besides the masked values: nothing here says anything about patients."""
+"""What travels for a masked sum besides the masked values.
+
+Nothing here says anything about patients but, with the keys, in which columns a site has too few entries.
+"""
 
 from __future__ import annotations
 
@@ -49,10 +52,10 @@ class Invitation(Message):
         """
         return (self.study, self.session, self.agreement, number, step, transcript)
 
-    def signed_by(self, site: str, channel: bytes, keys: bytes, checks: bytes) -> bytes:
-        """Return the bytes that `site` signs with its keys."""
+    def signed_by(self, site: str, channel: bytes, keys: bytes, checks: bytes, held: str) -> bytes:
+        """Return the bytes that `site` signs with its keys and the fields that it has."""
         terms = [self.study, self.session, self.agreement, list(self.sites), self.threshold, self.n_sums]
-        terms += [self.n_colluding, site]
+        terms += [self.n_colluding, site, held]
         return b"\n".join([b"multicentre secure sum, keys", json.dumps(terms).encode(), channel + keys + checks])
 
     def signed_list(self, site: str, number: int, survivors: tuple[str, ...], keys_digest: bytes) -> bytes:
@@ -69,7 +72,8 @@ class Advertisement(Release):
     channel: Bytes = array("public key of the site in this agreement (X25519)", (32,), dtype="u1")
     keys: Bytes = array("public key of each sum (X25519), where losses are tolerated", ("b", 32), dtype="u1")
     checks: Bytes = array("hash of the seed of the site's own mask of each sum", ("b", 16), dtype="u1")
-    signature: Bytes = array("the site's signature of terms and keys (Ed25519)", (64,), dtype="u1")
+    signature: Bytes = array("the site's signature of terms, keys and fields (Ed25519)", (64,), dtype="u1")
+    held: str = text("views that the site has, and columns in which it has too few entries")
 
 
 @dataclass(frozen=True)
@@ -81,6 +85,7 @@ class Advertisements(Message):
     keys: Bytes = array("public keys of each sum", ("n", "b", 32), dtype="u1")
     checks: Bytes = array("hashes of the seeds of own masks", ("n", "b", 16), dtype="u1")
     signatures: Bytes = array("signatures", ("n", 64), dtype="u1")
+    held: tuple[str, ...] = texts("views that each site has, and columns in which it has too few entries")
 
 
 @dataclass(frozen=True)

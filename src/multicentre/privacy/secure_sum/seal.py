@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from multicentre.federation.engine import Call
 from multicentre.federation.steps import Release, SitePart
-from multicentre.privacy.secure_sum.identity import Identity, check_public
+from multicentre.privacy.fields import Field, HeldFields
+from multicentre.privacy.secure_sum.identity import PUBLIC_BYTES, Identity
 from multicentre.privacy.secure_sum.keys import MaskingKeys
 from multicentre.privacy.secure_sum.layout import encode_release
 from multicentre.privacy.secure_sum.messages import Masked
@@ -53,14 +54,19 @@ class MaskingSeal:
         self._min_sites = min_sites
         self._n_colluding = n_colluding
 
-    def new_keys(self, site: str) -> MaskingKeys:
-        """Return the part that holds one session's keys."""
-        return MaskingKeys(site, self._identity, self._peers, self._min_sites, self._n_colluding)
+    def new_keys(self, site: str, held: HeldFields | None = None) -> MaskingKeys:
+        """Return the part that holds one session's keys and the fields that the site has."""
+        return MaskingKeys(site, self._identity, self._peers, self._min_sites, self._n_colluding, held)
 
     def check(self, call: Call, keys: SitePart) -> None:
         """Check, before anything is computed or paid for, that masks for a call are there."""
         assert isinstance(keys, MaskingKeys)
         keys.check(call)
+
+    def sites_behind(self, call: Call, keys: SitePart) -> dict[Field, int]:
+        """Return the fewest sites behind each field of a sum that some site lacks."""
+        assert isinstance(keys, MaskingKeys)
+        return keys.sites_behind(call)
 
     def protect(self, call: Call, release: Release, keys: SitePart) -> Masked:
         """Return the masked fixed-point values of `release`.

@@ -187,7 +187,8 @@ def _stacked(terms: Invitation, answers: Mapping[str, Advertisement]) -> Adverti
         if answer.keys.shape[0] != terms.n_keys:
             raise MessageError("there is not one key for each sum", where=site)
     columns = [[getattr(a, name) for a in answers.values()] for name in ("channel", "keys", "checks", "signature")]
-    return Advertisements(terms.agreement, *(np.stack(column) for column in columns))
+    held = tuple(answer.held for answer in answers.values())
+    return Advertisements(terms.agreement, *(np.stack(column) for column in columns), held=held)
 
 
 def _delivered(terms: Invitation, boxes: Mapping[str, Boxes]) -> dict[str, BoxesFor]:

@@ -93,7 +93,7 @@ def test_an_agreement_is_for_1024_sums_at_most(n_sums, allowed):
 def test_a_key_of_low_order_is_refused_by_name():
     terms, parts = invitation(threshold=3), parts_of()
     answers = {name: parts[name].advertise(terms) for name in SITES}
-    signature = IDENTITIES["b"].sign(terms.signed_by("b", bytes(32), b"", b""))
+    signature = IDENTITIES["b"].sign(terms.signed_by("b", bytes(32), b"", b"", answers["b"].held))
     answers["b"] = dataclasses.replace(
         answers["b"], channel=np.zeros(32, np.uint8), signature=np.frombuffer(signature, np.uint8)
     )

@@ -94,8 +94,8 @@ def test_a_label_holds_all_that_tells_one_sum_from_another():
 
 
 def test_sites_sign_the_terms_and_their_own_keys():
-    signed = TERMS.signed_by("nice", b"channel", b"keys", b"checks")
-    terms = ["study", "0.1", "first", ["lyon", "metz", "nice"], 2, 4, 0, "nice"]
+    signed = TERMS.signed_by("nice", b"channel", b"keys", b"checks", "fields")
+    terms = ["study", "0.1", "first", ["lyon", "metz", "nice"], 2, 4, 0, "nice", "fields"]
     assert signed == b"multicentre secure sum, keys\n" + json.dumps(terms).encode() + b"\nchannelkeyschecks"
 
 
@@ -119,7 +119,7 @@ CHANGES = [
 @pytest.mark.parametrize("changes", CHANGES)
 def test_no_signature_serves_other_terms(changes):
     other = dataclasses.replace(TERMS, **changes)
-    assert other.signed_by("nice", b"c", b"k", b"h") != TERMS.signed_by("nice", b"c", b"k", b"h")
+    assert other.signed_by("nice", b"c", b"k", b"h", "f") != TERMS.signed_by("nice", b"c", b"k", b"h", "f")
 
 
 # Boxes and shares

@@ -192,7 +192,7 @@ def test_keys_of_two_sites_cannot_be_swapped():
     _, parts, public = advertised()
     turn = [0, 2, 1]
     swapped = Advertisements(
-        "first", public.channels[turn], public.keys[turn], public.checks[turn], public.signatures[turn]
+        "first", public.channels[turn], public.keys[turn], public.checks[turn], public.signatures[turn], public.held
     )
     with pytest.raises(IntegrityError, match=r"^b: the keys"):
         parts["a"].share(swapped)
@@ -224,7 +224,8 @@ def test_a_key_of_low_order_is_refused():
     terms, parts = invitation(FIVE, threshold=3), parts_of(FIVE)
     answers = {name: parts[name].advertise(terms) for name in FIVE}
     keys = np.zeros_like(answers["b"].keys)
-    content = terms.signed_by("b", answers["b"].channel.tobytes(), keys.tobytes(), answers["b"].checks.tobytes())
+    parts_of_b = (answers["b"].channel.tobytes(), keys.tobytes(), answers["b"].checks.tobytes(), answers["b"].held)
+    content = terms.signed_by("b", *parts_of_b)
     signature = np.frombuffer(IDENTITIES["b"].sign(content), np.uint8)
     answers["b"] = dataclasses.replace(answers["b"], keys=keys, signature=signature)
     public = _stacked(terms, answers)

@@ -43,6 +43,7 @@ class RowPart(JudgingPart):
 
     method: ClassVar[str] = "score-views"
     holds: ClassVar[type] = MultiViewData
+    sums_fields: ClassVar[bool] = True
     kinds: ClassVar[Mapping[str, type[Any]]] = {"RowLaw": RowLaw, "RowEncoder": RowEncoder}
     data: MultiViewData
     model: RowModel

@@ -1,0 +1,141 @@
+"""Sites behind a field: which views and columns of a masked sum only some sites have.
+
+A view or a column that one site alone has would come out of a masked sum as that site's own. So every site names, with
+its signed keys, the views that it has and the columns in which it has too few entries. The coordinator passes these
+lists on and cannot change them. Before a site computes anything, it counts how many sites stand behind each field, and
+refuses the sum where there are fewer than its policy's ``min_sites_in_sum``. Sites that may be lost, down to the
+threshold of the sum, do not count.
+
+A field is a view, or a column of a view or of a table. A level of a category, a code, a group and a bin are cells of a
+field: in these a masked total may rest on one site, and on one patient.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Self
+
+from multicentre.federation.errors import MessageError
+
+_LONGEST = 2**24  # of a list as text: 100,000 columns with names of 100 letters are far below
+
+
+class Field(NamedTuple):
+    """A view, or a column of a view; a column of a table has no view."""
+
+    view: str
+    column: str = ""
+
+    def __str__(self) -> str:
+        parts = [f"view {self.view!r}"] if self.view else []
+        return ", ".join(parts + ([f"column {self.column!r}"] if self.column else []))
+
+
+@dataclass(frozen=True)
+class HeldFields:
+    """The fields that one site has.
+
+    Parameters
+    ----------
+    views : tuple of str
+        Views that it has; none for data without views.
+    sparse : mapping of str to tuple of str
+        By view ("" for a table), the columns in which fewer patients have an entry than its policy asks for.
+
+    Examples
+    --------
+    >>> held = HeldFields(("blood",), {"blood": ("crp",)})
+    >>> HeldFields.from_text(held.to_text(), "lyon") == held
+    True
+    """
+
+    views: tuple[str, ...] = ()
+    sparse: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, data: Any, least: int) -> Self:
+        """Return the fields of a site's data; a column counts where at least `least` records have an entry, and one."""
+        below = getattr(data, "columns_below", None)
+        return cls(tuple(getattr(data, "views", ())), {} if below is None else below(max(least, 1)))
+
+    def to_text(self) -> str:
+        """Return the lists as one text, which the site signs."""
+        return json.dumps(dataclasses.asdict(self), ensure_ascii=False)
+
+    @classmethod
+    def from_text(cls, told: str, site: str) -> Self:
+        """Read what :meth:`to_text` wrote at a site.
+
+        Raises
+        ------
+        MessageError
+            It is something else.
+        """
+        try:
+            if len(told) > _LONGEST:
+                raise ValueError
+            lists = json.loads(told)
+            views, sparse = _names(lists["views"]), {view: _names(own) for view, own in lists["sparse"].items()}
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            raise MessageError("the fields that a site has cannot be read", where=site) from None
+        return cls(views, sparse)
+
+
+def holders_of_fields(held: Mapping[str, HeldFields]) -> dict[Field, tuple[str, ...]]:
+    """Return which sites have each field that some site lacks.
+
+    Examples
+    --------
+    >>> held = {"lyon": HeldFields(("blood", "scan")), "oslo": HeldFields(("blood",), {"blood": ("crp",)})}
+    >>> {str(field): sites for field, sites in holders_of_fields(held).items()}
+    {"view 'scan'": ('lyon',), "view 'blood', column 'crp'": ('lyon',)}
+    """
+    views = dict.fromkeys(view for own in held.values() for view in own.views)
+    sparse = dict.fromkeys(
+        Field(view, name) for own in held.values() for view in own.sparse for name in own.sparse[view]
+    )
+    holders = {Field(view): tuple(site for site, own in held.items() if view in own.views) for view in views}
+    for column in sparse:
+        holders[column] = tuple(site for site, own in held.items() if _has_column(own, column))
+    return {place: sites for place, sites in holders.items() if len(sites) < len(held)}
+
+
+def sites_behind(held: Mapping[str, HeldFields], peers: Sequence[str], threshold: int) -> dict[Field, int]:
+    """Return the fewest sites that stand behind each field of a masked sum that some site lacks.
+
+    Parameters
+    ----------
+    held : mapping of str to HeldFields
+        By site.
+    peers : sequence of str
+        Sites that are asked.
+    threshold : int
+        So many of them suffice for the sum: the others may be lost.
+
+    Notes
+    -----
+    A field that no site has is left out: its sum is 0.
+
+    Examples
+    --------
+    >>> held = {site: HeldFields(("blood", "scan") if site == "lyon" else ("blood",)) for site in ("lyon", "oslo")}
+    >>> {str(field): n for field, n in sites_behind(held, ("lyon", "oslo"), 2).items()}
+    {"view 'scan'": 1}
+    """
+    here = {site: held.get(site, HeldFields()) for site in dict.fromkeys(peers)}
+    n_lost = max(len(here) - threshold, 0)
+    return {place: max(len(sites) - n_lost, 0) for place, sites in holders_of_fields(here).items() if sites}
+
+
+def _has_column(own: HeldFields, column: Field) -> bool:
+    has_view = not column.view or column.view in own.views
+    return has_view and column.column not in own.sparse.get(column.view, ())
+
+
+def _names(listed: object) -> tuple[str, ...]:
+    if not isinstance(listed, list) or not all(isinstance(name, str) for name in listed):
+        raise TypeError
+    return tuple(listed)
