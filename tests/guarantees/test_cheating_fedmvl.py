@@ -275,11 +275,12 @@ def test_weights_are_told_as_shares(opened):
     session = opened()
     total = session.sum(FedMVLSite.renew, common()).term
     sites = tuple(session.sites)
-    told = session.sum(FedMVLSite.tell_weights, sent.Listing(sites, ("v",) * 3, total))
-    assert told.weights.sum() == pytest.approx(1.0)
+    told = session.ask(FedMVLSite.tell_weights, sent.Listing(sites, ("v",) * 3, total))
+    assert [len(answer.weights) for answer in told.values()] == [1, 1, 1]
+    assert sum(answer.weights.sum() for answer in told.values()) == pytest.approx(1.0)
     for listing in (sent.Listing(sites, ("v",), total), sent.Listing(sites, ("v",) * 3, 1e-12)):
         with pytest.raises(MessageError, match="list"):
-            session.sum(FedMVLSite.tell_weights, listing)
+            session.ask(FedMVLSite.tell_weights, listing)
 
 
 def test_records_that_are_not_aligned_are_not_worked_on():

@@ -61,7 +61,9 @@ def federate(sites, **options):
     return mc.Federation.in_process(sites, **{"secure_sum": True, "one_row_per_patient": True, **options})
 
 
-VIEW = r"min_sites_in_sum: at least 2 sites must stand behind each view and column of a masked sum; got view 'scan' \(1\)"
+VIEW = (
+    r"min_sites_in_sum: at least 2 sites must stand behind each view and column of a masked sum; got view 'scan' \(1\)"
+)
 COLUMN = r"got view 'blood', column 'blood_2' \(1\)"
 
 
@@ -168,7 +170,7 @@ def test_a_list_that_was_changed_on_its_way_is_refused_by_every_site(monkeypatch
     lying(monkeypatch, change)
     federation = federate(viewed(1), quorum=quorum)
     session = federation.begin(MvPPCASite)
-    with pytest.raises(IntegrityError, match="signature|not the keys that this site gave"):
+    with pytest.raises(IntegrityError, match=r"signature|not the keys that this site gave"):
         session.sum(MvPPCASite.column_orders, STACKING)
 
 
@@ -185,7 +187,7 @@ def test_a_list_of_another_session_does_not_serve(monkeypatch):
     monkeypatch.setattr(summation, "_stacked", keep)
     federation.begin(MvPPCASite).sum(MvPPCASite.column_orders, STACKING)
     monkeypatch.setattr(summation, "_stacked", lambda terms, answers: honest(terms, {**answers, "oslo": kept["oslo"]}))
-    with pytest.raises(IntegrityError, match="oslo: the keys do not carry this site's signature|not the keys"):
+    with pytest.raises(IntegrityError, match=r"oslo: the keys do not carry this site's signature|not the keys"):
         federation.begin(MvPPCASite).sum(MvPPCASite.column_orders, STACKING)
 
 

@@ -222,7 +222,13 @@ class FedMVL(AlignedClusterer):
 
     def _weights(self, federation: Federation, views: sent.Listing, total_term: float) -> dict[str, float]:
         listing = sent.Listing(views.sites, views.views, total_term)
-        told = federation.once("weights", sent.Shares, lambda: federation.sum(FedMVLSite.tell_weights, listing))
+
+        def ask() -> sent.Shares:
+            told = federation.ask(FedMVLSite.tell_weights, listing)
+            by_site = {site: iter(answer.weights.tolist()) for site, answer in told.items()}
+            return sent.Shares(np.array([next(by_site.get(site, iter(())), 0.0) for site in views.sites]))
+
+        told = federation.once("weights", sent.Shares, ask)
         names = [f"{site}/{view}" for site, view in zip(views.sites, views.views, strict=True)]
         return dict(zip(names, told.weights.tolist(), strict=True))
 

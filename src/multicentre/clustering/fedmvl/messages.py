@@ -1,8 +1,8 @@
 """What FedMVL asks of a site, and what a site answers with.
 
-A site keeps its columns, their bases U and its own factors V_m. All that leaves about patients are terms of masked sums
-over sites, and follows from the products of its patients' rows with each other: the columns can be found from it up to
-a rotation at best.
+A site keeps its columns, their bases U and its own factors V_m. What leaves about patients are terms of masked sums
+over sites and, at the end, the weights of the site's own views. All of it follows from the products of its patients'
+rows with each other: the columns can be found from it up to a rotation at best.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class Listing(Message):
 class Shares(Release):
     """The weights of a site's views."""
 
-    weights: Floats = array("weight alpha of each view, 0 for those of other sites", ("k",), bound=1.0)
+    weights: Floats = array("weight alpha of each of the site's views", ("k",), bound=1.0)
 
 
 @dataclass(frozen=True)

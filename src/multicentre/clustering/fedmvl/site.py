@@ -117,14 +117,13 @@ class FedMVLSite(SitePart):
             gap=float(((factors - ask.common) ** 2).sum()),
         )
 
-    @step(releases=sent.Shares, when="at the end", summed=True)
+    @step(releases=sent.Shares, when="at the end")
     def tell_weights(self, ask: sent.Listing) -> sent.Shares:
-        """Tell the weights of the site's views."""
+        """Tell the weights of the site's views: no other site has them, so no sum could hide whose they are."""
         terms = dict(zip(self.data.views, self.memory.weight_terms.tolist(), strict=True))
         if len(ask.sites) != len(ask.views) or not ask.total_term >= max(terms.values()) * (1 - 1e-6):
             raise MessageError("the list is not one of views and their weights", where="Listing")
-        listed = list(zip(ask.sites, ask.views, strict=True))
-        own = [terms.get(view, 0.0) if site == self.site else 0.0 for site, view in listed]
+        own = [terms.get(view, 0.0) for site, view in zip(ask.sites, ask.views, strict=True) if site == self.site]
         return sent.Shares(np.minimum(np.array(own) / ask.total_term, 1.0), patients=len(self.data))
 
     @property

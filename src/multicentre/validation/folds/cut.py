@@ -69,6 +69,12 @@ class CutFolds(HashedFolds, CountingPart):
         values = self._values(ask)
         n_missing = int(np.isnan(values).sum())
         self._check_one_covariate(ask)
+        if self.masked and len(values) - n_missing < self.least_behind:
+            raise DisclosureRefused(
+                f"fewer than {self.least_behind} records have the covariate, so its cuts would be those of other sites",
+                where=f"{self.site}, {ask.person_key}",
+                mend="Take a covariate that all sites have, or leave the site out.",
+            )
         if not self.masked and 0 < n_missing < self.least_behind:
             raise DisclosureRefused(
                 f"fewer than {self.least_behind} records lack the covariate, and leaving them out would tell of them",
