@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -15,7 +15,8 @@ from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError, DataError, SchemaMismatch
 from multicentre.federation.messages import Message, Nothing, array, count, number, texts
 from multicentre.federation.steps import Acknowledgement, Release, SitePart, step
-from multicentre.phenotyping.kernels.memberships import effective_members
+from multicentre.phenotyping.kernels import behind as counting
+from multicentre.phenotyping.kernels.behind import fewest_behind
 from multicentre.phenotyping.kernels.sparse import SparseTensor
 
 Floats = NDArray[np.float64]
@@ -91,8 +92,8 @@ class TensorMemory(Message):
 class TensorPart(SitePart):
     """Base of the site parts of factorisations: name and count codes, and hold the tensor over the agreed ones.
 
-    Sums are exact, however few patients of the site have a code or a phenotype. Unmasked, the guard refuses those that
-    rest on fewer patients than the policy wants.
+    Sums are exact, however few patients of the site have a code or a phenotype. Unmasked, the guard refuses those of
+    which a cell rests on fewer patients than the policy wants (:mod:`~multicentre.phenotyping.kernels.behind`).
     """
 
     holds: ClassVar[type] = EventTensor
@@ -101,6 +102,7 @@ class TensorPart(SitePart):
     state: TensorMemory | None = None
     _tensor: SparseTensor | None = None
     _behind: int | None = None
+    _behind_places: int | None = None
 
     @step(releases=ModeNames, when="once")
     def describe(self, ask: Nothing) -> ModeNames:
@@ -136,7 +138,7 @@ class TensorPart(SitePart):
                 mend="Compare the site's code systems and spelling with the list, or leave the site out.",
             )
         total, squares = float(tensor.counts.sum()), float(tensor.norm_squared)
-        return Sizes(float(len(self.data)), float(tensor.nnz), total, squares, patients=self.behind)
+        return Sizes(float(len(self.data)), float(tensor.nnz), total, squares, patients=self.behind_totals)
 
     @property
     def memory(self) -> TensorMemory:
@@ -173,9 +175,57 @@ class TensorPart(SitePart):
             self._behind = fewest_behind(np.concatenate(counts), len(self.data))
         return self._behind
 
-    def behind_sums(self, memberships: Floats) -> int:
-        """Return the fewest patients behind one code or phenotype of a sum over memberships; all under a mask."""
-        return self.behind if self.masked else fewest_behind(effective_members(memberships), self.behind)
+    @property
+    def behind_totals(self) -> int:
+        """The fewest patients behind a code, and in effect behind the sums of counts and of their squares."""
+        if self.noised or self.masked:
+            return len(self.data)
+        tensor = self.tensor
+        totals = [counting.patient_sums(tensor, values) for values in (tensor.counts, np.square(tensor.counts))]
+        return min(self.behind, fewest_behind(counting.effective_numbers(np.column_stack(totals)), len(self.data)))
+
+    @property
+    def behind_places(self) -> int:
+        """The fewest patients that share a combination of codes; all of them under a mask or noise that hides each.
+
+        The coordinator's factors can single out any combination, so sums that they weight are held against it.
+        """
+        if self.noised or self.masked:
+            return len(self.data)
+        if self._behind_places is None:
+            self._behind_places = counting.fewest_in_place(self.tensor)
+        return self._behind_places
+
+    def behind_cells(
+        self,
+        memberships: Floats,
+        factors: Sequence[Floats] = (),
+        modes: Iterable[int] = (),
+        *,
+        values: Floats | None = None,
+        gram: bool = True,
+    ) -> int:
+        """Return the fewest patients behind a cell of sums that memberships and factors weight; all under a mask.
+
+        Parameters
+        ----------
+        memberships : array of shape (n, r)
+        factors : sequence of arrays of shape (codes, r), optional
+            Factors of all code modes, for the products with the tensor.
+        modes : iterable of int, optional
+            Modes, counted from 1, of which the products leave.
+        values : array of shape (nnz,), optional
+            Values in place of the tensor's counts.
+        gram : bool, default True
+            Products of two memberships leave too; otherwise at most sums of one.
+        """
+        if self.noised or self.masked:
+            return len(self.data)
+        columns = fewest_behind(counting.effective_numbers(memberships), len(self.data))
+        own = counting.fewest_in_gram(memberships) if gram else columns
+        matrices = [memberships, *factors]
+        cells = [counting.fewest_in_products(self.tensor, matrices, mode, values) for mode in modes]
+        return min(self.behind_places, own, *cells)
 
     def _patients_by_code(self, ask: Universe) -> Floats:
         counts = []
@@ -188,17 +238,6 @@ class TensorPart(SitePart):
 def _patients_by_position(coordinates: NDArray[np.int32], axis: int, size: int) -> NDArray[np.int64]:
     pairs = np.unique(coordinates[:, 0].astype(np.int64) * size + coordinates[:, axis])
     return np.bincount(pairs % size, minlength=size)
-
-
-def fewest_behind(counts: NDArray[np.int64] | Floats, otherwise: int) -> int:
-    """Return the smallest count above zero, `otherwise` where there is none.
-
-    Examples
-    --------
-    >>> fewest_behind(np.array([0, 4, 3]), 9)
-    3
-    """
-    return int(counts[counts > 0].min(initial=otherwise))
 
 
 def agree_on_modes(federation: Federation, part: type[TensorPart]) -> tuple[str, ...]:
@@ -332,5 +371,5 @@ def prepare_tensor(part: TensorPart, memory: TensorMemory) -> Acknowledgement:
         raise ConfigurationError(
             "the site has agreed on other codes in this fit", where="agree", mend="Begin a new fit with the new list."
         )
-    part.state, part._tensor, part._behind = memory, None, None
+    part.state, part._tensor, part._behind, part._behind_places = memory, None, None, None
     return Acknowledgement()

@@ -118,8 +118,8 @@ class Products(Release):
     """A site's tensor times memberships and the other factors."""
 
     products: Floats = array(
-        "by code and phenotype, counts times memberships and the other factors; of the patients of a code few may have "
-        "the phenotype",
+        "by code and phenotype, counts times memberships and the other factors; under a mask few patients may be "
+        "behind a cell",
         ("c", "r"),
         bound=PRODUCTS,
     )

@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.messages import Message, Nothing
 from multicentre.federation.steps import step
-from multicentre.phenotyping.agreement import PATIENTS, TensorPart, Universe, fewest_behind
+from multicentre.phenotyping.agreement import PATIENTS, TensorPart, Universe
 from multicentre.phenotyping.dpfact import messages as sent
 from multicentre.phenotyping.dpfact.maths import private
-from multicentre.phenotyping.dpfact.maths.cooccurrence import flatten_marginals
+from multicentre.phenotyping.dpfact.maths.cooccurrence import fewest_in_pair, flatten_marginals
+from multicentre.phenotyping.kernels.behind import fewest_behind
 from multicentre.phenotyping.kernels.patients import cooccurrence
 from multicentre.phenotyping.kernels.sparse import SparseTensor
 
@@ -62,17 +63,17 @@ class PrivateSteps(TensorPart):
     @step(releases=sent.ClippedCooccurrence, when="once", summed=True)
     def sum_clipped_cooccurrence(self, ask: Nothing) -> sent.ClippedCooccurrence:
         """Sum which codes occur together, each patient with length 1 at most, however rare a code is."""
-        return sent.ClippedCooccurrence(flatten_marginals(cooccurrence(self.tensor)), patients=self.behind)
+        return sent.ClippedCooccurrence(flatten_marginals(cooccurrence(self.tensor)), patients=self._behind_pairs)
 
     @step(releases=sent.ClippedProducts, when="every round", summed=True)
     def sum_clipped_products(self, ask: sent.ClipProducts) -> sent.ClippedProducts:
         """Fit memberships to public factors and sum what a factor's update needs, each patient clipped."""
         factors, axis = self._public(ask)
-        require_within("largest_product, largest_gram", 1e-6, 1e6, ask.largest_product, ask.largest_gram)
-        products, gram = private.sum_clipped_products(
-            self.tensor, factors, axis, bounds=(ask.largest_product, ask.largest_gram), n_sweeps=ask.n_sweeps
-        )
-        return sent.ClippedProducts(products, gram, patients=self.behind)
+        bounds = ask.largest_product, ask.largest_gram
+        require_within("largest_product, largest_gram", 1e-6, 1e6, *bounds)
+        products, gram = private.sum_clipped_products(self.tensor, factors, axis, bounds=bounds, n_sweeps=ask.n_sweeps)
+        behind = self.behind_places if self._is_hidden else min(self.behind_places, self._fewest_in_clipped(ask))
+        return sent.ClippedProducts(products, gram, patients=behind)
 
     @step(releases=sent.ClippedFactor, when="every round", summed=True)
     def pass_clipped_patients(self, ask: sent.PassPatients) -> sent.ClippedFactor:
@@ -80,7 +81,29 @@ class PrivateSteps(TensorPart):
         moved = self._descended(ask, self.tensor)
         reach = private.reach_of_descent(ask.n_passes, ask.step, ask.largest_product, (len(moved), moved.shape[1]))
         require_within("step", LEAST_REACH, np.inf, reach)
-        return sent.ClippedFactor(moved / reach, patients=self.behind)
+        return sent.ClippedFactor(moved / reach, patients=self.behind_descent(ask))
+
+    def behind_descent(self, ask: sent.PassPatients) -> int:
+        """Return the fewest patients that move an entry of a factor in passes over patients; all where hidden."""
+        if self._is_hidden:
+            return len(self.data)
+        factors, axis = self._public(ask)
+        moves = private.count_movers(self.tensor, factors, axis, ask.largest_product, ask.n_sweeps)
+        return min(self.behind_places, moves)
+
+    @property
+    def _is_hidden(self) -> bool:
+        """Whether masks or noise hide each patient's part of the answer."""
+        return self.noised or self.masked
+
+    @property
+    def _behind_pairs(self) -> int:
+        return len(self.data) if self._is_hidden else fewest_in_pair(self.tensor)
+
+    def _fewest_in_clipped(self, ask: sent.ClipProducts) -> int:
+        factors, axis = self._public(ask)
+        bounds = ask.largest_product, ask.largest_gram
+        return private.count_clipped(self.tensor, factors, axis, bounds=bounds, n_sweeps=ask.n_sweeps)
 
     def _descended(self, ask: sent.PassPatients, tensor: SparseTensor) -> Floats:
         factors, axis = self._public(ask)

@@ -7,6 +7,7 @@ A site keeps its patients' counts and their memberships in phenotypes. What leav
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -17,15 +18,17 @@ from multicentre.federation.messages import Message, Nothing
 from multicentre.federation.steps import Acknowledgement, step
 from multicentre.phenotyping.agreement import prepare_tensor
 from multicentre.phenotyping.dpfact import messages as sent
-from multicentre.phenotyping.dpfact.maths.cooccurrence import fewest_in_pair, flatten_marginals, multiply_marginals
+from multicentre.phenotyping.dpfact.maths.cooccurrence import flatten_marginals, multiply_marginals
 from multicentre.phenotyping.dpfact.maths.local import fit_near
 from multicentre.phenotyping.dpfact.maths.observed import Descent, add_published_noise, descend
 from multicentre.phenotyping.dpfact.private_site import PrivateSteps, require_fitting
 from multicentre.phenotyping.fitted.sums import FitSums, sum_fit
+from multicentre.phenotyping.kernels.behind import effective_numbers, fewest_behind
+from multicentre.phenotyping.kernels.inner import predict_entries
 from multicentre.phenotyping.kernels.memberships import effective_members, fit_memberships
 from multicentre.phenotyping.kernels.mttkrp import mttkrp
 from multicentre.phenotyping.kernels.patients import cooccurrence
-from multicentre.phenotyping.kernels.poisson import fit_rates, poisson_loss, ratio_products
+from multicentre.phenotyping.kernels.poisson import fit_rates, patient_losses, poisson_loss, poisson_ratios
 
 Floats = NDArray[np.float64]
 N_SWEEPS = 20
@@ -58,13 +61,13 @@ class DPFactSite(PrivateSteps):
     @step(releases=sent.Cooccurrence, when="once", summed=True)
     def sum_cooccurrence(self, ask: Nothing) -> sent.Cooccurrence:
         """Sum how often two codes occur together, for the start."""
-        return sent.Cooccurrence(flatten_marginals(cooccurrence(self.tensor)), patients=self._behind_pairs())
+        return sent.Cooccurrence(flatten_marginals(cooccurrence(self.tensor)), patients=self._behind_pairs)
 
     @step(releases=sent.CooccurrenceProducts, when="once", summed=True)
     def multiply_cooccurrence(self, ask: sent.Directions) -> sent.CooccurrenceProducts:
         """Multiply the same with directions, where there are too many codes to send it."""
         products = multiply_marginals(cooccurrence(self.tensor), self.tensor.shape[1:], ask.directions)
-        return sent.CooccurrenceProducts(products, patients=self._behind_pairs())
+        return sent.CooccurrenceProducts(products, patients=self._behind_pairs)
 
     @step(releases=sent.ProductsAndGram, when="every round", summed=True)
     def fit_memberships(self, ask: sent.UpdateAndFit) -> sent.ProductsAndGram:
@@ -78,37 +81,46 @@ class DPFactSite(PrivateSteps):
             sparsity=ask.sparsity,
             nonnegative=ask.nonnegative,
         )
-        behind = self._remember(factors, memberships)
-        gram = self.memory.memberships.T @ self.memory.memberships
+        self._remember(factors, memberships)
+        gram = memberships.T @ memberships
         entries, squares = float(self.tensor.nnz), self.tensor.norm_squared
+        behind = min(self._behind_products(ask.wanted), self.behind_totals)
         return sent.ProductsAndGram(self._products(ask.wanted), gram, entries, squares, patients=behind)
 
     @step(releases=sent.Products, when="every round", summed=True)
     def sum_products(self, ask: sent.Update) -> sent.Products:
         """Sum what another factor needs; the memberships stay as they are."""
-        behind = self._remember(self._updated(ask), self.memory.memberships)
-        return sent.Products(self._products(ask.wanted), patients=behind)
+        self._remember(self._updated(ask), self.memory.memberships)
+        return sent.Products(self._products(ask.wanted), patients=self._behind_products(ask.wanted))
 
     @step(releases=sent.RatiosAndTotals, when="every round", summed=True)
     def fit_rates(self, ask: sent.UpdateAndFit) -> sent.RatiosAndTotals:
         """Fit the memberships by multiplicative updates (Poisson loss); sum what the next factor needs of them."""
         factors = self._updated(ask)
         memberships = fit_rates(self.tensor, list(factors.values()), self._above_zero(), ask.n_sweeps)
-        behind = self._remember(factors, memberships)
-        kept = self.memory.memberships
-        loss = poisson_loss(self.tensor, [kept, *factors.values()])
-        entries = float(self.tensor.nnz)
-        return sent.RatiosAndTotals(self._ratios(ask.wanted), kept.sum(axis=0), loss, entries, patients=behind)
+        self._remember(factors, memberships)
+        everything = [memberships, *factors.values()]
+        products, behind = self._ratios(ask.wanted)
+        if not self.masked:
+            behind = min(behind, fewest_behind(effective_numbers(patient_losses(self.tensor, everything)), behind))
+        totals, loss = memberships.sum(axis=0), poisson_loss(self.tensor, everything)
+        return sent.RatiosAndTotals(products, totals, loss, float(self.tensor.nnz), patients=behind)
 
     @step(releases=sent.Ratios, when="every round", summed=True)
     def sum_ratios(self, ask: sent.Update) -> sent.Ratios:
         """Sum what another factor needs (Poisson loss); the memberships stay as they are."""
-        behind = self._remember(self._updated(ask), self.memory.memberships)
-        return sent.Ratios(self._ratios(ask.wanted), patients=behind)
+        self._remember(self._updated(ask), self.memory.memberships)
+        products, behind = self._ratios(ask.wanted)
+        return sent.Ratios(products, patients=behind)
 
     @step(releases=sent.WeightedFactors, when="every round", summed=True)
     def fit_locally(self, ask: sent.FitLocally) -> sent.WeightedFactors:
         """Fit memberships and factors of the site's own near the global ones (elastic averaging)."""
+        behind = [len(self.data)]
+
+        def count(used: Floats, near: Sequence[Floats], axis: int) -> None:
+            behind.append(self.behind_cells(used, near, [axis]))
+
         memberships, local = fit_near(
             self.tensor,
             list(ask.factors.values()),
@@ -117,12 +129,13 @@ class DPFactSite(PrivateSteps):
             pull=ask.pull,
             n_sweeps=ask.n_sweeps,
             sparsity=ask.sparsity,
+            count=count,
         )
         factors = dict(zip(ask.factors, local, strict=True))
-        behind = self._remember(factors, memberships)
-        weights = np.square(self.memory.memberships).sum(axis=0)
+        self._remember(factors, memberships)
+        weights = np.square(memberships).sum(axis=0)
         weighted = {mode: factor * weights for mode, factor in factors.items()}
-        return sent.WeightedFactors(weighted, weights, patients=behind)
+        return sent.WeightedFactors(weighted, weights, patients=min(*behind, self.behind_cells(memberships)))
 
     @step(releases=sent.LocalFactors, when="every round", summed=True)
     def pass_entries(self, ask: sent.PassEntries) -> sent.LocalFactors:
@@ -131,15 +144,21 @@ class DPFactSite(PrivateSteps):
         how = Descent(ask.n_passes, ask.step, ask.pull, ask.shrinkage, ask.nonnegative)
         generator = self.generator(own.seed, ask.round_number)
         targets = list(ask.factors.values())
-        memberships, local = descend(self.tensor, own.memberships, list(own.factors.values()), targets, how, generator)
+        behind = [len(self.data)]
+
+        def count(used: Floats, near: Sequence[Floats]) -> None:
+            behind.append(self._behind_descent(used, near))
+
+        start = list(own.factors.values())
+        memberships, local = descend(self.tensor, own.memberships, start, targets, how, generator, count=count)
         factors = dict(zip(own.codes, add_published_noise(local, ask.noise_sd), strict=True))
-        behind = self._remember(factors, memberships)
-        return sent.LocalFactors(factors, sites=1, patients=behind)
+        self._remember(factors, memberships)
+        return sent.LocalFactors(factors, sites=1, patients=min(*behind, self._behind_descent(memberships, local)))
 
     @step(releases=sent.LocalFactor, when="every round", summed=True)
     def pass_patients(self, ask: sent.PassPatients) -> sent.LocalFactor:
         """Descend one factor from the global one, patient by patient, each clipped; without noise."""
-        return sent.LocalFactor(self._descended(ask, self.tensor), patients=self.behind)
+        return sent.LocalFactor(self._descended(ask, self.tensor), patients=self.behind_descent(ask))
 
     @step(releases=FitSums, when="at the end", summed=True)
     def sum_errors(self, ask: sent.Final) -> FitSums:
@@ -167,13 +186,10 @@ class DPFactSite(PrivateSteps):
             raise ConfigurationError("factors below zero have no members to count", where="profile")
         fresh = np.ones_like(self.memory.memberships)
         fitted = fit_memberships(self.tensor, factors, fresh, n_sweeps=N_SWEEPS, sparsity=ask.sparsity)
-        members = effective_members(fitted)
+        members = np.minimum(effective_members(fitted), effective_numbers(np.square(fitted)))
         shown = members >= max(self.least_behind, LEAST_PROFILED)
         lengths = np.sqrt(np.mean(fitted**2, axis=0)) * shown
         return sent.Profile(lengths, patients=int(members[shown].min(initial=len(self.data))))
-
-    def _behind_pairs(self) -> int:
-        return len(self.data) if self.masked else fewest_in_pair(self.tensor)
 
     def _updated(self, ask: sent.Update) -> dict[str, Floats]:
         factors = {**self.memory.factors, ask.updated: ask.factor}
@@ -182,7 +198,26 @@ class DPFactSite(PrivateSteps):
 
     def _products(self, wanted: str) -> Floats:
         own = self.memory
-        return mttkrp(self.tensor, [own.memberships, *own.factors.values()], 1 + list(own.codes).index(wanted))
+        return mttkrp(self.tensor, [own.memberships, *own.factors.values()], self._axis(wanted))
+
+    def _behind_products(self, wanted: str) -> int:
+        """Return the fewest patients behind a cell of the products of a mode, and of the memberships' Gram matrix."""
+        own = self.memory
+        return self.behind_cells(own.memberships, list(own.factors.values()), [self._axis(wanted)])
+
+    def _behind_descent(self, memberships: Floats, factors: Sequence[Floats]) -> int:
+        """Return the fewest patients that move an entry of a factor in a descent over the entries above zero."""
+        if self.masked:
+            return len(self.data)
+        residuals = self.tensor.counts - predict_entries(self.tensor, [memberships, *factors])
+        modes = range(1, self.tensor.n_modes)
+        return self.behind_cells(memberships, factors, modes, values=residuals, gram=False)
+
+    def _axis(self, wanted: str) -> int:
+        codes = list(self.memory.codes)
+        if wanted not in codes:
+            raise ConfigurationError("there is no such mode", where=f"mode {wanted!r}")
+        return 1 + codes.index(wanted)
 
     def _private_stream(self, seed: int) -> np.random.Generator:
         """Return a random stream that depends on the site's data, so that no coordinator knows what it draws."""
@@ -192,12 +227,13 @@ class DPFactSite(PrivateSteps):
         """Return the memberships, each large enough for a multiplicative update to bring it back."""
         return np.maximum(self.memory.memberships, LEAST_MEMBERSHIP)
 
-    def _ratios(self, wanted: str) -> Floats:
-        own = self.memory
-        everything = [own.memberships, *own.factors.values()]
-        return ratio_products(self.tensor, everything, 1 + list(own.codes).index(wanted))
+    def _ratios(self, wanted: str) -> tuple[Floats, int]:
+        """Return the products of a mode with counts over predictions, and the fewest patients behind a cell."""
+        own, axis = self.memory, self._axis(wanted)
+        factors = list(own.factors.values())
+        ratios = poisson_ratios(self.tensor, [own.memberships, *factors])
+        products = mttkrp(self.tensor, [own.memberships, *factors], axis, values=ratios)
+        return products, self.behind_cells(own.memberships, factors, [axis], values=ratios, gram=False)
 
-    def _remember(self, factors: dict[str, Floats], memberships: Floats) -> int:
-        """Keep factors and memberships; return how many patients stand behind sums over them."""
+    def _remember(self, factors: dict[str, Floats], memberships: Floats) -> None:
         self.state = dataclasses.replace(self.memory, factors=factors, memberships=memberships)
-        return self.behind_sums(memberships)

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from multicentre.federation.messages import array, number
 from multicentre.federation.steps import Release
-from multicentre.phenotyping.agreement import COUNTS, PATIENTS, TensorPart, fewest_behind
+from multicentre.phenotyping.agreement import COUNTS, PATIENTS, TensorPart
+from multicentre.phenotyping.kernels.behind import fewest_behind, fewest_in_errors
 from multicentre.phenotyping.kernels.inner import squared_error, squared_error_at_entries
 from multicentre.phenotyping.kernels.memberships import count_members
 from multicentre.phenotyping.scores.errors import TensorErrors
@@ -68,15 +69,21 @@ def sum_fit(part: TensorPart, memberships: Floats, factors: Sequence[Floats], th
         Share of a patient's own total from which a membership counts.
     """
     members, tensor = count_members(memberships, threshold), part.tensor
-    behind = part.behind_sums(memberships)
+    matrices = [memberships, *factors]
     return FitSums(
         gram=memberships.T @ memberships,
         members=members,
-        error=squared_error(tensor, [memberships, *factors]),
-        error_at_entries=squared_error_at_entries(tensor, [memberships, *factors]),
+        error=squared_error(tensor, matrices),
+        error_at_entries=squared_error_at_entries(tensor, matrices),
         n_patients=float(tensor.shape[0]),
         n_entries=float(tensor.nnz),
         total=float(tensor.counts.sum()),
         squares=tensor.norm_squared,
-        patients=behind if part.masked else fewest_behind(members, behind),
+        patients=len(memberships) if part.masked else _fewest_behind_fit(part, matrices, members),
     )
+
+
+def _fewest_behind_fit(part: TensorPart, matrices: Sequence[Floats], members: Floats) -> int:
+    """Return the fewest patients behind a number of a fit: a cell of the Gram matrix, a member count or an error."""
+    cells = min(part.behind_cells(matrices[0]), part.behind_totals, fewest_in_errors(part.tensor, matrices))
+    return fewest_behind(members, cells)

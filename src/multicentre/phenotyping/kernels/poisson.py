@@ -44,6 +44,20 @@ def poisson_loss(tensor: SparseTensor, factors: Sequence[ArrayLike]) -> float:
     return float(column_totals(factors).sum() - tensor.counts @ np.log(predictions))
 
 
+def patient_losses(tensor: SparseTensor, factors: Sequence[ArrayLike]) -> Floats:
+    """Part of every patient in `poisson_loss`, shape (I,); parameters as there.
+
+    Examples
+    --------
+    >>> tensor = SparseTensor([[0, 0]], [2.0], (2, 2))
+    >>> patient_losses(tensor, [[[1.0], [0.5]], [[1.0], [3.0]]]).tolist()
+    [4.0, 2.0]
+    """
+    predictions = np.maximum(predict_entries(tensor, factors), SMALLEST)
+    logs = np.bincount(tensor.coordinates[:, 0], tensor.counts * np.log(predictions), minlength=tensor.shape[0])
+    return np.asarray(np.asarray(factors[0]) @ column_totals(factors, skip=0) - logs)
+
+
 def column_totals(factors: Sequence[ArrayLike | None], skip: int | None = None) -> Floats:
     """Product over modes of the column sums, shape (R,): the mass of every component over all cells.
 
@@ -90,8 +104,18 @@ def ratio_products(tensor: SparseTensor, factors: Sequence[ArrayLike], mode: int
     >>> ratio_products(tensor, [[[1.0]], [[2.0]]], mode=1).tolist()
     [[3.0]]
     """
-    ratios = tensor.counts / np.maximum(predict_entries(tensor, factors), SMALLEST)
-    return mttkrp(tensor, factors, mode, values=ratios)
+    return mttkrp(tensor, factors, mode, values=poisson_ratios(tensor, factors))
+
+
+def poisson_ratios(tensor: SparseTensor, factors: Sequence[ArrayLike]) -> Floats:
+    """Counts over their predictions, shape (nnz,).
+
+    Examples
+    --------
+    >>> poisson_ratios(SparseTensor([[0, 0]], [6.0], (1, 1)), [[[1.0]], [[2.0]]]).tolist()
+    [3.0]
+    """
+    return np.asarray(tensor.counts / np.maximum(predict_entries(tensor, factors), SMALLEST))
 
 
 def multiply_rows(factor: ArrayLike, products: ArrayLike, totals: ArrayLike) -> Floats:

@@ -18,10 +18,10 @@ from multicentre.federation.errors import ConfigurationError, DataError
 from multicentre.federation.messages import Message
 from multicentre.federation.steps import Acknowledgement, SitePart, step
 from multicentre.federation.wire import encode
-from multicentre.phenotyping.kernels.memberships import effective_members
+from multicentre.phenotyping.kernels.behind import effective_numbers, fewest_behind, fewest_in_gram
 from multicentre.phenotyping.prediction import limits
 from multicentre.phenotyping.prediction import messages as sent
-from multicentre.phenotyping.prediction.maths.logistic import derive, design, effective_number
+from multicentre.phenotyping.prediction.maths.logistic import derive, design, effective_number, patient_weights
 from multicentre.phenotyping.prediction.maths.ranking import (
     area_under_curve,
     score_edges,
@@ -89,6 +89,8 @@ class OutcomeSite(SitePart):
         found = derive(standardised[rows], self._outcomes[rows].astype(np.float64), ask.coefficients)
         parts = _parts(self.memory.held_out) if ask.everyone else [rows]
         unsure = [int(effective_number(standardised[part], ask.coefficients) + ROUNDING) for part in parts]
+        if not self.masked:
+            unsure += [self._fewest_in_derivatives(standardised, part, ask.coefficients) for part in parts]
         return sent.Sums(
             float(rows.sum()),
             found.log_likelihood,
@@ -104,9 +106,8 @@ class OutcomeSite(SitePart):
         n_bins = self.memory.n_bins
         bins = np.searchsorted(score_edges(ask.coefficients, n_bins), scores, side="right")
         counts = [np.bincount(bins[of], minlength=n_bins).astype(np.float64) for of in (outcomes, ~outcomes)]
-        cells = np.concatenate(counts)
-        fewest = int(cells[cells > 0].min(initial=len(scores)))
-        return sent.ScoreCounts(*counts, patients=len(scores) if self.masked else fewest)
+        behind = len(scores) if self.masked else fewest_behind(np.concatenate(counts), len(scores))
+        return sent.ScoreCounts(*counts, patients=behind)
 
     @step(releases=sent.OwnArea, when="on request")
     def rank_own(self, ask: sent.Model) -> sent.OwnArea:
@@ -182,10 +183,15 @@ class OutcomeSite(SitePart):
         return min(self._fewest_in(part) for part in _parts(self.memory.held_out))
 
     def _fewest_in(self, part: Flags) -> int:
-        with_outcome = int(self._outcomes[part].sum())
-        members = effective_members(self.memory.memberships[part])
-        counts = np.array([with_outcome, int(part.sum()) - with_outcome, *members])
-        return int(counts[counts > 0].min(initial=len(self.data)))
+        """Return the fewest patients of a part with an outcome, or behind a cell of products of memberships."""
+        with_outcome, own = int(self._outcomes[part].sum()), self.memory.memberships[part]
+        return fewest_behind([with_outcome, int(part.sum()) - with_outcome, fewest_in_gram(own)], len(self.data))
+
+    def _fewest_in_derivatives(self, standardised: Floats, part: Flags, coefficients: Floats) -> int:
+        """Return the fewest patients behind a cell of the derivatives over a part, in effect."""
+        weights = patient_weights(standardised[part], self._outcomes[part].astype(np.float64), coefficients)
+        sums = effective_numbers(np.column_stack([weights.log_likelihood, weights.gradient]))
+        return min(fewest_behind(sums, len(self.data)), fewest_in_gram(weights.root_information))
 
 
 def _parts(held_out: Flags) -> list[Flags]:

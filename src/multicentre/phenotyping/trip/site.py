@@ -7,9 +7,11 @@ A site keeps its patients' counts and their memberships in phenotypes. What leav
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from multicentre.federation.messages import Message
 from multicentre.federation.steps import Acknowledgement, step
@@ -19,6 +21,8 @@ from multicentre.phenotyping.kernels.memberships import fit_memberships
 from multicentre.phenotyping.kernels.sparse import SparseTensor
 from multicentre.phenotyping.trip import messages as sent
 from multicentre.phenotyping.trip.maths import How, Local, update_site
+
+Floats = NDArray[np.float64]
 
 
 class TRIPSite(TensorPart):
@@ -72,7 +76,8 @@ class TRIPSite(TensorPart):
         factors = dict(zip(own.codes, found.factors, strict=True))
         multipliers = dict(zip(own.codes, found.multipliers, strict=True))
         self.state = dataclasses.replace(own, factors=factors, multipliers=multipliers, memberships=found.memberships)
-        return sent.LocalTerms(factors, multipliers, sites=1, patients=self.behind_sums(found.memberships))
+        behind = self._behind_factors(found.memberships, list(own.factors.values()), found.factors)
+        return sent.LocalTerms(factors, multipliers, sites=1, patients=behind)
 
     @step(releases=FitSums, when="at the end", summed=True)
     def sum_errors(self, ask: sent.Final) -> FitSums:
@@ -82,6 +87,12 @@ class TRIPSite(TensorPart):
         start = np.ones((len(self.data), factors[0].shape[1]))
         memberships = fit_memberships(self.tensor, factors, start, n_sweeps=ask.n_sweeps, nonnegative=own.nonnegative)
         return sum_fit(self, memberships, factors, ask.threshold)
+
+    def _behind_factors(self, memberships: Floats, before: Sequence[Floats], after: Sequence[Floats]) -> int:
+        """Return the fewest patients behind a cell of the products that each factor was fitted to."""
+        # Each mode is fitted to the new factors of the modes before it and the old ones of those after it.
+        used = [[*after[:place], *before[place:]] for place in range(len(before))]
+        return min(self.behind_cells(memberships, each, [place]) for place, each in enumerate(used, start=1))
 
     @property
     def memory(self) -> sent.SiteMemory:

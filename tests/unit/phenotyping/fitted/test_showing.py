@@ -138,13 +138,14 @@ def test_fit_after_the_published_noise_promises_nothing(model):
 
 
 def test_profile_of_the_sites_is_in_the_order_of_the_model():
-    fitted = fit(random_state=3)
+    sites = simulate_events(800).sites(2)  # large enough that no phenotype is hidden
+    fitted = fit(mc.Federation.in_process(sites), random_state=3)
     frame = fitted.profile_sites()
-    assert frame.index.tolist() == list(SITES)
-    shown = exhibits.site_profiles({site: fitted.transform(data) for site, data in SITES.items()})
+    assert frame.index.tolist() == list(sites)
+    shown = exhibits.site_profiles({site: fitted.transform(data) for site, data in sites.items()})
     assert isinstance(shown, HeatMap)
     assert frame.to_numpy() == pytest.approx(np.array(shown.values), rel=1e-2)
-    lengths = np.array([len(data) for data in SITES.values()])
+    lengths = np.array([len(data) for data in sites.values()])
     assert np.sqrt(lengths @ frame.to_numpy() ** 2) == pytest.approx(fitted.weights_)
 
 

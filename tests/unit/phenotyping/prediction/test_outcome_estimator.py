@@ -22,6 +22,7 @@ from multicentre.studies.sites import SiteData
 from support.event_sites import simulate_events
 
 DRAWN = simulate_events(360, seed=5)
+SUMS = ("sum_moments", "sum_derivatives", "count_scores")
 KNOWN = PhenotypeFactors(
     DRAWN.factors,
     DRAWN.tensor.codes,
@@ -252,37 +253,36 @@ def test_a_refit_is_on_everyone_and_the_area_stays_that_of_the_split():
 def test_a_rare_phenotype_counts_and_a_sum_rests_on_its_patients_unless_masked():
     site = DRAWN.sites(3)["site-0"]
     found = KNOWN.memberships(site)
-    members = np.floor(found.sum(axis=0) ** 2 / (found**2).sum(axis=0))  # Kish's effective number
+    cells = [found[:, r] * found[:, s] for r in range(3) for s in range(3)]
+    behind = [np.floor(cell.sum() ** 2 / (cell**2).sum()) for cell in cells]  # Kish's effective number
     part = prepared(site)
     sums = part.sum_moments(Among(True))
     np.testing.assert_array_equal(sums.total, found.sum(axis=0))
     n_died = int(site.outcomes.sum())
-    assert sums.patients == min(n_died, len(site) - n_died, *members)
+    assert sums.patients == min(n_died, len(site) - n_died, *behind)
     part.masked = True
     assert part.sum_moments(Among(True)).patients == len(site)
 
 
 @pytest.mark.parametrize("holdout", [0.0, 0.4])
 def test_unmasked_a_fit_is_that_under_masks_or_refused_at_the_policys_minimum(holdout):
-    """The fewest of an outcome or phenotype at a site, and of a bin of scores, are what an unmasked sum rests on."""
+    """What an unmasked sum rests on is the fewest patients behind one of its cells, as the ledger says."""
     sites, options = DRAWN.sites(2), {"holdout": holdout, "n_bins": 2}
     masked = PhenotypeOutcome(KNOWN, **options).fit(federate(sites))
-    parts = {name: OutcomeSite(name, data) for name, data in sites.items()}
-    for part in parts.values():
-        part.prepare(Prepare(KNOWN.codes, KNOWN.factors, nonnegative=True, holdout=holdout, seed=0, n_bins=2))
-    sums = [part.sum_moments(Among(False)).patients for part in parts.values()]
-    bins = [part.count_scores(masked._training_model).patients for part in parts.values()] if holdout else []
-    fewest = min(*sums, *bins)
-    assert fewest >= 4
-    unmasked = PhenotypeOutcome(KNOWN, **options).fit(
-        federate(sites, secure_sum=False, policy=mc.Policy(min_patients=fewest))
-    )
+
+    def fit(least):
+        federation = federate(sites, secure_sum=False, policy=mc.Policy(min_patients=least))
+        return PhenotypeOutcome(KNOWN, **options).fit(federation), federation.ledgers
+
+    unmasked, ledgers = fit(1)
+    entries = [entry for ledger in ledgers.values() for entry in ledger.entries if entry["step"] in SUMS]
+    fewest = min(field["records"] for entry in entries for field in entry["fields"])
+    assert fewest >= 2
+    assert fit(fewest)[0].coefficients_.tolist() == unmasked.coefficients_.tolist()
     np.testing.assert_allclose(unmasked.coefficients_, masked.coefficients_, rtol=0, atol=1e-6)
     assert unmasked.auc_ == masked.auc_
     with pytest.raises(DisclosureRefused, match="secure_sum=True"):
-        PhenotypeOutcome(KNOWN, **options).fit(
-            federate(sites, secure_sum=False, policy=mc.Policy(min_patients=fewest + 1))
-        )
+        fit(fewest + 1)
 
 
 def test_what_rounding_leaves_of_no_membership_is_nobody_s():

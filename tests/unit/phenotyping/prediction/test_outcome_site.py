@@ -14,6 +14,7 @@ from support.event_sites import simulate_events
 
 DRAWN = simulate_events(360, seed=5)
 SITE = DRAWN.sites(3)["site-0"]
+LARGE = simulate_events(1200, seed=5).tensor
 ASK = Prepare(DRAWN.tensor.codes, DRAWN.factors, nonnegative=True, holdout=0.0, seed=0, n_bins=200)
 
 
@@ -63,7 +64,7 @@ class TestTheSplit:
         for everyone in (False, True):
             assert few.sum_moments(Among(everyone)).patients < n_held_out < 15
             assert few.sum_derivatives(model_of(few, everyone=everyone)).patients < n_held_out
-        assert prepared().sum_moments(Among(True)).patients > n_held_out
+        assert prepared(LARGE).sum_moments(Among(True)).patients > n_held_out
 
     def test_the_draw_follows_from_the_data_of_the_site(self):
         again = prepared(holdout=0.4).memory.held_out
@@ -109,7 +110,7 @@ class TestTheModel:
         assert part.sum_derivatives(model_of(part)).patients == n_members
 
     def test_everyone_less_the_training_patients_rests_on_those_held_out(self):
-        part = prepared(holdout=0.4)
+        part = prepared(LARGE, holdout=0.4)
         chosen = [(-50.0 * t, 50.0, 0.0, 0.0) for t in np.linspace(0.0, 3.0, 40)]
         told = [
             [part.sum_derivatives(model_of(part, one, everyone=everyone)).patients for everyone in (False, True)]

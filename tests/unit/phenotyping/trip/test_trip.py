@@ -108,7 +108,7 @@ def test_planted_phenotypes_are_found_and_are_nonnegative(events):
 
 @short
 def test_a_round_costs_three_numbers_a_code_and_phenotype(events):
-    federation = mc.Federation.in_process(events.sites(3), secure_sum=False)
+    federation = mc.Federation.in_process(events.sites(3), secure_sum=False, policy=mc.Policy(min_patients=0))
     model = TRIP(3, max_rounds=4, tol=0.0, vocabulary=events.tensor.codes).fit(federation)
     factors = (9 + 12) * 3 * 8
     assert model.bytes_a_round() == (factors, 2 * factors)

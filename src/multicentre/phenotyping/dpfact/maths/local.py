@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,7 @@ def fit_near(
     pull: float,
     n_sweeps: int,
     sparsity: float,
+    count: Callable[[Floats, Sequence[Floats], int], None] = lambda memberships, factors, axis: None,
 ) -> tuple[Floats, list[Floats]]:
     """Fit memberships and local factors that are drawn to the global ones (equations 8 and 15).
 
@@ -44,6 +45,8 @@ def fit_near(
         ``g``; the paper's gamma in units of the curvature.
     n_sweeps : int
     sparsity : float
+    count : callable, optional
+        Called with memberships, factors and mode before each factor is fitted, to count the patients behind it.
 
     Returns
     -------
@@ -56,6 +59,7 @@ def fit_near(
     for _ in range(n_passes):
         memberships = fit_memberships(tensor, local, memberships, n_sweeps=n_sweeps, sparsity=sparsity)
         for axis, target in enumerate(centre):
+            count(memberships, local, axis + 1)
             others = [factor for place, factor in enumerate(local) if place != axis]
             gram = hadamard_gram([memberships, *others])
             weight = pull * float(np.trace(gram)) / rank

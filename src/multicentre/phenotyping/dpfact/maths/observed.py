@@ -6,7 +6,7 @@ never looked at. It is here to be compared with.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -62,6 +62,8 @@ def descend(
     targets: Sequence[Floats],
     how: Descent,
     generator: np.random.Generator,
+    *,
+    count: Callable[[Floats, Sequence[Floats]], None] = lambda memberships, factors: None,
 ) -> tuple[Floats, list[Floats]]:
     """Run the passes of one round: equations 13, 14, 16 and 17.
 
@@ -74,6 +76,8 @@ def descend(
     how : Descent
     generator : numpy.random.Generator
         Of the order of the entries, drawn anew for every pass.
+    count : callable, optional
+        Called with memberships and factors before each pass, to count the patients who move them.
 
     Returns
     -------
@@ -86,6 +90,7 @@ def descend(
     """
     factors = list(local)
     for _ in range(how.n_passes):
+        count(memberships, factors)
         order = generator.permutation(tensor.nnz)
         memberships, factors = pass_entries(
             tensor, order, memberships, factors, how.step, how.pull, targets, nonnegative=how.nonnegative

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from multicentre.phenotyping.kernels.behind import fewest_in_gram, fewest_in_products, product_lengths
 from multicentre.phenotyping.kernels.clipped import clipped_products, pass_patients
 from multicentre.phenotyping.kernels.memberships import fit_memberships
 from multicentre.phenotyping.kernels.patients import INSIDE, patient_norms
@@ -73,6 +74,39 @@ def sum_clipped_products(
     """
     scaled = scale_patients(tensor)
     return clipped_products(scaled, fit_publicly(scaled, factors, n_sweeps), factors, axis, *bounds)
+
+
+def count_clipped(
+    tensor: SparseTensor, factors: Sequence[Floats], axis: int, *, bounds: tuple[float, float], n_sweeps: int
+) -> int:
+    """Return the fewest patients behind a cell of :func:`sum_clipped_products`, in effect; parameters as there."""
+    scaled = scale_patients(tensor)
+    memberships = fit_publicly(scaled, factors, n_sweeps)
+    lengths = product_lengths(scaled, [memberships, *factors], axis)
+    shares = np.minimum(
+        1.0,
+        np.minimum(
+            bounds[0] / np.maximum(lengths, bounds[0]),
+            bounds[1] / np.maximum(np.square(memberships).sum(axis=1), bounds[1]),
+        ),
+    )
+    in_gram = fewest_in_gram(memberships * np.sqrt(shares)[:, None])
+    return min(in_gram, fewest_in_products(scaled, [memberships * shares[:, None], *factors], axis))
+
+
+def count_movers(
+    tensor: SparseTensor, factors: Sequence[Floats], axis: int, largest_product: float, n_sweeps: int
+) -> int:
+    """Return the fewest patients, in effect, that move an entry in :func:`descend_clipped`; parameters as there.
+
+    Every patient moves the factor by a product, clipped, and by a Gram matrix of the memberships.
+    """
+    scaled, inside = scale_patients(tensor), [shorten_columns(np.maximum(factor, 0.0)) for factor in factors]
+    memberships = fit_publicly(scaled, inside, n_sweeps)
+    lengths = product_lengths(scaled, [memberships, *inside], axis)
+    shares = largest_product / np.maximum(lengths, largest_product)
+    products = fewest_in_products(scaled, [memberships * shares[:, None], *inside], axis)
+    return min(products, fewest_in_gram(memberships))
 
 
 def order_patients(tensor: SparseTensor, *purpose: int) -> Integers:
