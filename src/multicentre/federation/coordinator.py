@@ -30,6 +30,7 @@ from multicentre.federation.errors import (
 from multicentre.federation.messages import M, Message, Nothing, add_messages
 from multicentre.federation.noise import Noise, Plan, PlanReview, PlanShown
 from multicentre.federation.progress import Listener, Silence
+from multicentre.federation.ranges import arrivals, check_alike
 from multicentre.federation.rounds import Rounds
 from multicentre.federation.steps import A, P, R, SitePart, Step
 from multicentre.federation.storage import Store
@@ -92,6 +93,7 @@ class PlainSummation:
     def total(self, federation: Federation, step: Step[Any, Any, R], ask: Message) -> R:
         """Return the sum over the sites' answers, added in the order of the sites' names."""
         answers = federation.collect(step, ask)
+        check_alike(answers)
         return add_messages([answers[site] for site in answers])
 
     def noise_spread(self, federation: Federation) -> float:
@@ -524,7 +526,7 @@ class Federation:
             site: Call(self.terms.study, self._session, number, step, told, sites, mask, noise, self._selection)
             for site, told in asks.items()
         }
-        outcomes = self._engine.exchange(self._outline.placed(calls, self._sites), self.terms.time_limit_s)
+        outcomes = arrivals(calls, self._engine.exchange(calls, self.terms.time_limit_s))
         self._called[step.name] += 1
         return self._sorted_out(step, asks, outcomes, willing)
 

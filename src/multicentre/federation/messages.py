@@ -73,6 +73,8 @@ class Declaration:
     permission : str
         What a site's policy must say for the field to leave: the name of a switch that must be on, or
         ``<name>=<level>`` of a setting with levels.
+    signed : bool
+        A count that may be below 0 (a number in fixed point, an exponent).
     """
 
     kind: Kind
@@ -89,6 +91,7 @@ class Declaration:
     public: bool = False
     counts: bool = False
     permission: str = ""
+    signed: bool = False
 
     @property
     def is_whole(self) -> bool:
@@ -177,11 +180,16 @@ def count(
     keyed: bool = False,
     bound: float = _LARGEST_COUNT,
     sensitivity: float | None = None,
+    signed: bool = False,
 ) -> Any:
-    """Declare a whole number; with names it cannot leave under differential privacy."""
+    """Declare a whole number, in answers not below 0 unless `signed`; with names it gets no differential privacy."""
     if keyed and sensitivity is not None:
         raise MessageError("a field with names takes no sensitivity", where=what, mend="Send an array.")
-    return _declare(Declaration("count", what, unit=unit, keyed=keyed, bound=bound, sensitivity=sensitivity, norm="l1"))
+    return _declare(
+        Declaration(
+            "count", what, unit=unit, keyed=keyed, bound=bound, sensitivity=sensitivity, norm="l1", signed=signed
+        )
+    )
 
 
 def flag(what: str) -> Any:

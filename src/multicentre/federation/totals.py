@@ -10,10 +10,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from multicentre.federation.errors import DisclosureRefused
+from multicentre.federation.errors import DisclosureRefused, IntegrityError
 from multicentre.federation.messages import place
 from multicentre.federation.steps import Release
 
+_MOST_PATIENTS = 2**40  # no total is about more
+_MEND_LIAR = "One of the sites sent a wrong number; the masks hide which. Ask the stewards."
 Behind = Mapping[tuple[str, str], int]
 _MEND = (
     "Join groups, bins or columns, or bring more sites in. The minimum is min_patients_in_total, the largest among the "
@@ -27,7 +29,7 @@ def is_held(kind: type[Release]) -> bool:
 
 
 def check_behind(kind: type[Release], behind: Behind, least: int) -> None:
-    """Raise DisclosureRefused if few patients of all sites stand behind a value of a sum.
+    """Raise DisclosureRefused if few patients of all sites stand behind a value of a sum, IntegrityError if below 0.
 
     Parameters
     ----------
@@ -47,6 +49,10 @@ def check_behind(kind: type[Release], behind: Behind, least: int) -> None:
         ...
     multicentre.federation.errors.DisclosureRefused: Acknowledgement.total: the total must rest on at least 5 ...
     """
+    if impossible := [place(kind, *key) for key, patients in behind.items() if not 0 <= patients <= _MOST_PATIENTS]:
+        raise IntegrityError(
+            "the number of patients behind the total cannot be true", where=", ".join(impossible), mend=_MEND_LIAR
+        )
     few = [place(kind, *key) for key, patients in behind.items() if 0 < patients < least]
     if few:
         raise DisclosureRefused(

@@ -24,6 +24,7 @@ from multicentre.federation.errors import (
 )
 from multicentre.federation.messages import Declaration, place
 from multicentre.federation.noise import PlanReview, PlanShown
+from multicentre.federation.ranges import check_ranges
 from multicentre.federation.steps import R, Release
 from multicentre.federation.totals import is_held
 from multicentre.privacy.cohorts import Cohort, CohortMemory, quantities_of
@@ -259,8 +260,7 @@ class Guard:
             self._refuse(facts, DisclosureRefused, "the answer is not the release that the step declares", "release")
         try:
             release.checked()
-            if call.protection == "masked" or call.noise is not None:
-                check_ranges(release)
+            check_ranges(release)
         except MulticentreError as error:
             mend = f"{error.mend} {_MEND}" if error.mend else _MEND
             self._refuse_answer(call, f"the answer is not as declared ({error.what})", error.where, mend=mend)
@@ -445,18 +445,6 @@ class Guard:
     ) -> NoReturn:
         self.ledger.append("refusal", {**facts, "reason": f"{where}: {reason}"})
         raise kind(f"{reason}, says the site's policy", where=f"{facts['step']}, {where}", mend=mend)
-
-
-def check_ranges(release: Release) -> None:
-    """Raise DisclosureRefused when a value is beyond the range that its field declares; nothing is cut off."""
-    for field, key, declaration, value in release.items():
-        bound, values = declaration.bound, np.asarray(value)
-        if bound is not None and values.size and not -bound <= values.min().item() <= values.max().item() <= bound:
-            raise DisclosureRefused(
-                f"a value is beyond the declared range of {bound:.3g}",
-                where=place(type(release), field, key),
-                mend="Look for outliers at this site, and give columns and outcomes in another unit.",
-            )
 
 
 def _path(name: str | None) -> Path | None:

@@ -223,7 +223,9 @@ def test_a_plan_is_shown_before_anything_else_and_every_call_carries_its_noise()
     assert engine.calls[1]["roma"].noise == noise
     with pytest.raises(ConfigurationError, match="planned 1 times"):
         federation.sum(ClippedSite.clipped_sum, Nothing())
+    engine.answers = {}
     again = federation.begin(ClippedSite, plan=plan)
+    engine.answers = dict.fromkeys(NAMES, answer)
     assert again.sum(ClippedSite.clipped_sum, Nothing()).patients_counted == 12.0
     assert federation.begin(ClippedSite).plan is None
 

@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from multicentre.federation.errors import ConfigurationError, DisclosureRefused
 from multicentre.federation.messages import check_range, place
 from multicentre.federation.noise import Noise
+from multicentre.federation.ranges import room_of
 from multicentre.federation.steps import Release
 
 Ring = NDArray[np.uint64]
-ROOM = {"gaussian": 16, "laplace": 50}
 _LARGEST = 2**63 - 1
 _MOST_BITS = 1000
 
@@ -91,7 +91,7 @@ def plan_grids(kind: type[Release], n_sites: int, noise: Noise | None = None) ->
     >>> plan_grids(Ages, 4)["total"].fraction_bits, plan_grids(Ages, 4)["n"].fraction_bits
     (40, 0)
     """
-    rooms = [_room(kind, name, noise) for name in kind.declarations()]
+    rooms = [room_of(kind, name, noise) for name in kind.declarations()]
     return _plan(kind, n_sites, tuple(rooms))  # type: ignore[arg-type]
 
 
@@ -201,13 +201,6 @@ def as_declared(kind: type[Release], name: str, value: NDArray[Any]) -> Any:
             check_range(value.astype(np.float64), np.empty(0, dtype), place(kind, name))
         return value.astype(dtype)
     return value.item()
-
-
-def _room(kind: type[Release], name: str, noise: Noise | None) -> float:
-    multiplier = noise.multipliers.get(name) if noise else None
-    if noise is None or multiplier is None:
-        return 0.0
-    return ROOM[noise.mechanism] * multiplier * (kind.declarations()[name].sensitivity or 0.0)
 
 
 @functools.lru_cache(maxsize=512)

@@ -21,9 +21,10 @@ import numpy as np
 
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.engine import Mask, Protection
-from multicentre.federation.errors import ConfigurationError, IntegrityError, MessageError, QuorumLost, name_some
+from multicentre.federation.errors import ConfigurationError, MessageError, QuorumLost, name_some
 from multicentre.federation.messages import Message
 from multicentre.federation.noise import Plan
+from multicentre.federation.ranges import check_total
 from multicentre.federation.steps import R, Release, SitePart, Step
 from multicentre.federation.totals import check_behind
 from multicentre.privacy.secure_sum.keys import MOST_SUMS, MaskingKeys
@@ -46,6 +47,7 @@ from multicentre.privacy.secure_sum.ring import Ring, plan_grids
 N_SUMS = 16
 GROWTH = 3
 MOST_AT_ONCE = 256
+_MOST_SHOWN = 100  # letters of a layout in an error; a line on a screen
 
 
 @dataclass
@@ -132,6 +134,7 @@ class MaskedSummation:
             remove_masks(total, terms, agreed.public, label, told)
         grids = plan_grids(step.releases, len(terms.sites), noise)
         release, behind = decode_release(step.releases, total, layout, grids, counted=counted)
+        check_total(release, survivors, noise)
         check_behind(step.releases, behind, federation.least_in_total)
         return release
 
@@ -202,9 +205,14 @@ def _delivered(terms: Invitation, boxes: Mapping[str, Boxes]) -> dict[str, Boxes
 def _added(answers: Mapping[str, Release], step: Step[Any, Any, Any]) -> tuple[Ring, str, str]:
     """Return the sum of the masked values, what stands where in it, and the transcript that all sites hold."""
     masked = [answer for answer in answers.values() if isinstance(answer, Masked)]
-    if len(masked) != len(answers) or len({(answer.layout, len(answer.vector)) for answer in masked}) != 1:
-        raise ConfigurationError("the sites answered with different shapes", where=step.name)
-    _check_transcripts({site: answer.transcript for site, answer in answers.items() if isinstance(answer, Masked)})
+    if unmasked := [site for site, answer in answers.items() if not isinstance(answer, Masked)]:
+        raise MessageError("the answer must be masked; it is not", where=f"{name_some(unmasked)}, {step.name}")
+    layouts: dict[tuple[str, int], list[str]] = {}
+    for site, answer in zip(answers, masked, strict=True):
+        layouts.setdefault((answer.layout, len(answer.vector)), []).append(site)
+    if len(layouts) > 1:
+        described = "; ".join(f"{name_some(sites)}: {_shown(layout)}" for (layout, _), sites in layouts.items())
+        raise ConfigurationError(f"the sites answered with different shapes ({described})", where=step.name)
     total = masked[0].vector.copy()
     for answer in masked[1:]:
         total += answer.vector
@@ -221,6 +229,11 @@ def _check_transcripts(transcripts: Mapping[str, str]) -> None:
             where=name_some(differing),
             mend="Compare the sites' ledgers (multicentre ledger compare), and start the run again.",
         )
+
+
+def _shown(layout: str) -> str:
+    """Return a layout that another machine sent as a short text that moves no cursor."""
+    return "".join(letter if letter.isprintable() else " " for letter in layout)[:_MOST_SHOWN]
 
 
 def _unmasked(federation: Federation, terms: Invitation, number: int, survivors: tuple[str, ...]) -> Told:

@@ -54,8 +54,8 @@ class DevianceSums(Release):
     """Further sums over hidden cells, for the deviance alone: its logarithms rest on counts above one."""
 
     predicted: int = count("sum over all hidden cells of the predictions x, times 2^24", bound=LARGEST_FIXED)
-    logs: int = count("sum of o log o over the counts o, times 2^24", bound=LARGEST_FIXED)
-    cross: int = count("sum of o log x, times 2^24", bound=LARGEST_FIXED)
+    logs: int = count("sum of o log o over the counts o, times 2^24", bound=LARGEST_FIXED, signed=True)
+    cross: int = count("sum of o log x, times 2^24", bound=LARGEST_FIXED, signed=True)
 
 
 class EventPart(JudgingPart):

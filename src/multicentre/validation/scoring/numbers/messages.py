@@ -28,7 +28,9 @@ class Order(Release):
     """How widely true numbers spread, to the nearest power of two."""
 
     sites: int = count("1 where they spread", bound=1.0)
-    exponent: int = count("exponent of the power of two nearest to the standard deviation", bound=2.0**10)
+    exponent: int = count(
+        "exponent of the power of two nearest to the standard deviation", bound=2.0**10, signed=True
+    )
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ class Sums(Release):
     """Records and their true numbers."""
 
     n_records: int = count("records", unit="records", bound=RECORDS)
-    total: int = count("sum of the numbers in the unit, times 2^24", bound=LARGEST_FIXED)
+    total: int = count("sum of the numbers in the unit, times 2^24", bound=LARGEST_FIXED, signed=True)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,189 @@
+"""Declared ranges, checked where a value leaves a site, where it arrives, and where it was added up under masks.
+
+A site holds its own answer against the range of each field, and the coordinator holds every answer that arrives against
+it again, whatever engine carried it and before anything is computed from it. An error names the sender. Masked answers
+are in no range before they are added up: their total is checked, and an error about it names no site, for nobody can
+tell whose value it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from multicentre.federation.engine import Call, Lost, Outcome, Refused
+from multicentre.federation.errors import IntegrityError, MessageError, MulticentreError, name_some
+from multicentre.federation.messages import Declaration, M, Message, place
+from multicentre.federation.noise import Noise
+from multicentre.federation.steps import Release
+
+ROOM = {"gaussian": 16, "laplace": 50}
+"""Range of noise in standard deviations or scales: a tail below 1e-21 for either law."""
+
+LARGEST_COUNT = 2.0**40
+"""Bound of a count that declares none; no site has a million million patients."""
+
+_COUNTED = {"patients", "records", "persons", "pairs", "sites", "entries"}
+"""Units of which nobody has fewer than 0."""
+
+_MEND_SITE = (
+    "Look for outliers at this site, and give columns and outcomes in another unit. If the data here are in order, "
+    "another site may have sent a wrong value in an earlier sum."
+)
+_MEND_SENDER = "The site runs changed software or is not honest. Ask its steward, or leave the site out."
+_MEND_TOTAL = (
+    "One of the sites sent a value beyond its range; the masks hide which. Ask the stewards, or run the study with "
+    "fewer sites to find it."
+)
+
+
+def room_of(kind: type[Release], name: str, noise: Noise | None) -> float:
+    """Return by how much noise may take a field beyond its bound; 0 without noise.
+
+    Examples
+    --------
+    >>> from multicentre.federation.steps import Acknowledgement
+    >>> room_of(Acknowledgement, "total", None)
+    0.0
+    """
+    multiplier = noise.multipliers.get(name) if noise else None
+    if noise is None or multiplier is None:
+        return 0.0
+    return ROOM[noise.mechanism] * multiplier * (kind.declarations()[name].sensitivity or 0.0)
+
+
+def check_ranges(release: Release, noise: Noise | None = None) -> None:
+    """Raise MessageError if a value is beyond the range that its field declares; nothing is cut off.
+
+    Parameters
+    ----------
+    release : Release
+        One site's answer, as declared (``checked``).
+    noise : Noise, optional
+        Noise that the answer already holds.
+    """
+    _check(release, noise, 1, "a value", _MEND_SITE, MessageError)
+
+
+def check_total(total: Release, sites: Iterable[str], noise: Noise | None = None) -> None:
+    """Raise IntegrityError if a total is beyond what values within their ranges can add up to.
+
+    Parameters
+    ----------
+    total : Release
+    sites : iterable of str
+        Sites whose values are in it.
+    noise : Noise, optional
+        Noise that each of them added.
+    """
+    names = list(sites)
+    _check(total, noise, len(names), f"the total over {name_some(names)}", _MEND_TOTAL, IntegrityError)
+
+
+def arrivals(calls: Mapping[str, Call], outcomes: Mapping[str, Outcome]) -> dict[str, Outcome]:
+    """Return outcomes with each answer that is not as declared, or beyond its ranges, as an error of its sender."""
+    return {site: _arrived(site, calls[site], outcome) for site, outcome in outcomes.items() if site in calls}
+
+
+def check_alike(answers: Mapping[str, M]) -> None:
+    """Raise MessageError, which names the sites, if answers that are to be added up differ in fields, names or shapes.
+
+    Parameters
+    ----------
+    answers : mapping of str to Message
+        By site.
+    """
+    outlines = {site: _outline(answer) for site, answer in answers.items()}
+    for name in next(iter(outlines.values()), {}):
+        groups: dict[object, list[str]] = {}
+        for site, outline in outlines.items():
+            groups.setdefault(outline[name], []).append(site)
+        if len(groups) > 1:
+            kind = type(next(iter(answers.values())))
+            described = "; ".join(f"{name_some(sites)}: {_worded(outline)}" for outline, sites in groups.items())
+            raise MessageError(
+                f"the sites answered with {_differing(groups)} ({described})",
+                where=place(kind, name),
+                mend="Compare the data and the software of the sites named.",
+            )
+
+
+def _arrived(site: str, call: Call, outcome: Any) -> Outcome:
+    if isinstance(outcome, Lost | Refused):
+        return outcome
+    try:
+        # Under a mask the engine's own check and the summation know the type; here it only has to be a release.
+        if not isinstance(outcome, Release) or (call.mask is None and type(outcome) is not call.step.releases):
+            raise MessageError(f"the answer must be {call.step.releases.__name__}; it is not", where=call.step.name)
+        outcome.checked()
+        if call.mask is None:
+            _check(outcome, call.noise, 1, "a value", _MEND_SENDER, MessageError)
+    except MulticentreError as error:
+        return Refused(error.at(site))
+    return outcome
+
+
+def _check(
+    release: Release, noise: Noise | None, n_sites: int, what: str, mend: str, kind: type[IntegrityError]
+) -> None:
+    for field, key, declaration, value in release.items():
+        values = np.asarray(value)
+        if not values.size or values.dtype.kind not in "iuf":
+            continue
+        room = room_of(type(release), field, noise)
+        bound, where = _bound(declaration), place(type(release), field, key)
+        least, most = values.min().item(), values.max().item()
+        # Sums of values on the edge of their range round; a total may so be beyond n_sites times the bound.
+        limit = None if bound is None else n_sites * (bound + room) * (1.0 if n_sites == 1 else 1 + 2.0**-40)
+        if limit is not None and not -limit <= least <= most <= limit:
+            raise kind(f"{what} is beyond the declared range of {n_sites * (bound or 0.0):.3g}", where=where, mend=mend)
+        if _is_tally(declaration) and not room and least < 0:
+            raise kind(f"{what} is a count below 0", where=where, mend=mend)
+
+
+def _bound(declaration: Declaration) -> float | None:
+    if declaration.bound is None and _is_tally(declaration):
+        return LARGEST_COUNT
+    return declaration.bound
+
+
+def _is_tally(declaration: Declaration) -> bool:
+    """Return whether values count somebody or something, so that none is below 0."""
+    is_count = declaration.kind == "count" and not declaration.signed
+    return is_count or declaration.counts or declaration.unit in _COUNTED
+
+
+def _outline(answer: Message) -> dict[str, object]:
+    outline: dict[str, object] = {}
+    for name, declaration in answer.declarations().items():
+        value = getattr(answer, name)
+        if declaration.keyed:
+            outline[name] = tuple((key, np.shape(value[key])) for key in sorted(value))
+        else:
+            outline[name] = None if value is None else np.shape(value)
+    return outline
+
+
+def _differing(groups: Mapping[object, list[str]]) -> str:
+    if None in groups:
+        return "and without a value: some left the field empty"
+    names = {tuple(key for key, _ in one) for one in groups if _is_keyed(one)}
+    return "different names" if len(names) > 1 else "different shapes"
+
+
+def _is_keyed(outline: object) -> bool:
+    return isinstance(outline, tuple) and bool(outline) and isinstance(outline[0], tuple)
+
+
+def _worded(outline: object) -> str:
+    if outline is None:
+        return "empty"
+    if isinstance(outline, tuple) and _is_keyed(outline):
+        return ", ".join(f"{key} {_sides(shape)}" for key, shape in outline)
+    return _sides(outline)
+
+
+def _sides(shape: Any) -> str:
+    return " x ".join(map(str, shape)) or "one number"
