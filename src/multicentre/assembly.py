@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import secrets
 import warnings
@@ -15,7 +16,7 @@ from multicentre.engines.in_process import InProcess
 from multicentre.engines.remote.carrier import Carrier
 from multicentre.engines.remote.engine import PATIENCE_S, RemoteEngine
 from multicentre.engines.remote.packing import Opening
-from multicentre.engines.witnessing import Witnessing
+from multicentre.engines.remote.requests import Sign
 from multicentre.federation import coordinator
 from multicentre.federation.coordinator import PlainSummation, Summation
 from multicentre.federation.engine import Engine
@@ -196,6 +197,7 @@ class Federation(coordinator.Federation):
         folder: str | Path | None = None,
         listener: Listener | None = None,
         faults: Faults | None = None,
+        sign: Sign | None = None,
     ) -> Self:
         """Make a federation whose sites are processes of their own, on machines of their own.
 
@@ -212,6 +214,8 @@ class Federation(coordinator.Federation):
             For so long a site may be out of reach before it counts as lost.
         folder : path, optional
             Where checkpoints are kept, so that a run can be resumed. What sites remember, they keep themselves.
+        sign : callable, optional
+            Signs the opening of the run as the analyst who asks for it.
 
         Raises
         ------
@@ -222,6 +226,11 @@ class Federation(coordinator.Federation):
         run, attempt = _run_of(root)
         masked = secure_sum and len(carrier.sites) > 1
         opening = Opening(run, attempt, study, agreed, carrier.sites, masked)
+        try:
+            opening = opening if sign is None else dataclasses.replace(opening, request=sign(opening))
+        except BaseException:
+            carrier.close()
+            raise
         engine = RemoteEngine(carrier, opening, patience_s=patience_s, listener=listener)
         carrying: Engine = engine
         if root is not None:

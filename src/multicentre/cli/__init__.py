@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from multicentre.cli import (
+    analyst,
     audit,
     budget,
     card,
@@ -57,6 +58,7 @@ app.command("card")(card.card)
 app.command("audit")(audit.audit)
 app.command("budget")(budget.budget)
 app.add_typer(study.app, name="study")
+app.add_typer(analyst.app, name="analyst")
 app.add_typer(coordinator.app, name="coordinator")
 app.add_typer(site.app, name="site")
 app.add_typer(ledger.app, name="ledger")

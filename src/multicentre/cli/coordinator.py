@@ -1,4 +1,4 @@
-"""``multicentre coordinator``: up, add-site, remove-site, sites, roster, sign-app."""
+"""``multicentre coordinator``: up, add-site, remove-site, sites, roster, sign-app, and who may ask for runs."""
 
 from __future__ import annotations
 
@@ -141,6 +141,50 @@ def sign_app(folder: Folder = Path(), as_json: AsJson = False) -> None:
     show(f"{bundle.reference}\nsha256     {bundle.sha256}")
     show(f"signed by  {', '.join(signers)} (Flower's name of the release key; compare its fingerprint)")
     return show_fingerprints(fingerprints)
+
+
+@app.command()
+@answering
+def admit_analyst(
+    card: Annotated[Path, typer.Argument(metavar="NAME.analyst.toml", help="The analyst's public card.")],
+    folder: Folder = Path(),
+    as_json: AsJson = False,
+) -> None:
+    """Let an analyst ask for runs; the sites' stewards approve her as well."""
+    from multicentre.deployment.analysts import Admitted, read_analyst_card
+
+    read = read_analyst_card(card)
+    Admitted(_consortium(folder).analysts).add(read)
+    if as_json:
+        return show_json({"name": read.name, "fingerprint": read.fingerprint})
+    show(f"{read.name} is admitted. Fingerprint: {read.fingerprint}")
+    return tell("Compare the fingerprint with the analyst by telephone.")
+
+
+@app.command()
+@answering
+def remove_analyst(
+    name: Annotated[str, typer.Argument(help="The analyst's name.")], folder: Folder = Path(), as_json: AsJson = False
+) -> None:
+    """Let an analyst ask for no more runs; those under way go on."""
+    from multicentre.deployment.analysts import Admitted
+
+    Admitted(_consortium(folder).analysts).remove(name)
+    return show_json({"name": name, "removed": True}) if as_json else show(f"{name} is no longer admitted.")
+
+
+@app.command()
+@answering
+def analysts(folder: Folder = Path(), as_json: AsJson = False) -> None:
+    """List the analysts who are admitted."""
+    from multicentre.deployment.analysts import Admitted
+
+    cards = Admitted(_consortium(folder).analysts).cards
+    if as_json:
+        return show_json([{"name": one.name, "fingerprint": one.fingerprint} for one in cards])
+    if not cards:
+        return show("No analyst was admitted yet.")
+    return show(align([["analyst", "fingerprint"], *([one.name, one.fingerprint] for one in cards)]))
 
 
 def _consortium(folder: Path) -> Consortium:

@@ -71,12 +71,17 @@ def approve(
     what: Annotated[
         list[str],
         typer.Argument(
-            metavar="WHAT...", help="A bundle's SHA-256, or a file: bundle.toml, release.pub, roster.toml, study.toml."
+            metavar="WHAT...",
+            help="A bundle's SHA-256, or a file: bundle.toml, release.pub, roster.toml, study.toml, NAME.analyst.toml.",
         ),
     ],
     folder: Folder = Path(),
+    analysts: Annotated[
+        list[Path] | None,
+        typer.Option("--for", metavar="NAME.analyst.toml", help="Studies for these analysts alone; repeatable."),
+    ] = None,
     revoke: Annotated[
-        bool, typer.Option("--revoke", help="Take back: a SHA-256, a key's fingerprint, a study's name, or roster.")
+        bool, typer.Option("--revoke", help="Take back: a SHA-256, a fingerprint, a study's name, or roster.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask before approving; needed without a terminal.")] = False,
     as_json: AsJson = False,
@@ -94,13 +99,16 @@ def approve(
             known = approvals.revoke(site.approved, one)
             tell(f"No longer approved: {one}")
     else:
-        proposals = [recognise(one) for one in what]
+        named = [recognise(str(one)) for one in analysts or []]
+        _check_analysts(named)
+        proposals = [*named, *(recognise(one) for one in what)]
+        chosen = {proposal.fingerprint: proposal.name for proposal in named}
         for proposal in proposals:
-            tell(_described(site, proposal, known))
+            tell(_described(site, proposal, known, chosen))
         if not yes:
             _ask()
         for proposal in proposals:
-            known = approvals.approve(site.approved, proposal, card_of(site))
+            known = approvals.approve(site.approved, proposal, card_of(site), analysts=chosen)
     _show_approved(known, as_json)
 
 
@@ -209,8 +217,19 @@ def _ledgers_of(site: Site, study: str | None) -> list[Path]:
     return [path]
 
 
-def _described(site: Site, proposal: Proposal, known: Approvals) -> str:
+def _check_analysts(named: list[Proposal]) -> None:
+    from multicentre.federation.errors import ConfigurationError
+
+    if other := [proposal.kind for proposal in named if proposal.kind != "analyst"]:
+        raise ConfigurationError(
+            f"--for must name an analyst's card; got a file of another kind ({other[0]})", where="site approve"
+        )
+
+
+def _described(site: Site, proposal: Proposal, known: Approvals, chosen: dict[str, str]) -> str:
     lines = [f"{proposal.kind} {proposal.name}".rstrip(), f"  fingerprint {proposal.fingerprint}"]
+    if proposal.kind == "study":
+        lines += [f"  {_who_runs(known, chosen)}"]
     if proposal.kind == "study":
         from multicentre.deployment.house import as_held
         from multicentre.deployment.site_check import card_at
@@ -221,6 +240,17 @@ def _described(site: Site, proposal: Proposal, known: Approvals) -> str:
     if proposal.kind == "roster":
         lines += _roster_lines(proposal, known)
     return "\n".join(lines)
+
+
+def _who_runs(known: Approvals, chosen: dict[str, str]) -> str:
+    """Return who may run a study once it is approved."""
+    if chosen:
+        names = ", ".join(f"{name} ({fingerprint})" for fingerprint, name in chosen.items())
+        return f"run by these analysts alone: {names}"
+    if known.analysts:
+        names = ", ".join(f"{name} ({fingerprint})" for fingerprint, name in known.analysts.items())
+        return f"run by every analyst who is approved here: {names}"
+    return "run by whoever the coordinator lets: no analyst is approved here, and requests need no signature"
 
 
 def _roster_lines(proposal: Proposal, known: Approvals) -> list[str]:
@@ -239,7 +269,11 @@ def _show_approved(known: Approvals, as_json: bool) -> None:
         "apps": list(known.apps),
         "release_keys": list(known.release_keys),
         "roster": known.roster_sha256 or None,
-        "studies": {name: {"sha256": one.sha256, "terms": one.terms} for name, one in known.studies.items()},
+        "studies": {
+            name: {"sha256": one.sha256, "terms": one.terms, "analysts": list(one.analysts)}
+            for name, one in known.studies.items()
+        },
+        "analysts": dict(known.analysts),
     }
     if as_json:
         return show_json(told)
@@ -250,6 +284,10 @@ def _show_approved(known: Approvals, as_json: bool) -> None:
         show(f"roster  {known.roster_sha256}")
     for name, one in known.studies.items():
         show(f"study {name}  {one.sha256}  terms {one.terms}")
+        for fingerprint in one.analysts:
+            show(f"  for analyst  {known.analysts.get(fingerprint, 'not approved any more')}  {fingerprint}")
+    for fingerprint, name in known.analysts.items():
+        show(f"analyst {name}  {fingerprint}")
     return None
 
 

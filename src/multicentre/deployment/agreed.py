@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from multicentre.federation.asker import asker_facts
 from multicentre.federation.engine import Call
 from multicentre.federation.errors import ConfigurationError, ProtocolRefused, RefusedByPolicy
 from multicentre.federation.noise import Noise, Plan, PlanReview, PlanShown
@@ -156,7 +157,8 @@ class AgreedGuard(Guard):
         """
         if not self.agreed.covers(plan):
             where, reason = "plan", "the plan of noise is not that of the study that was approved"
-            self.ledger.append("refusal", {"method": plan.method[:_LONGEST_NAME], "step": where, "reason": reason})
+            facts = {"method": plan.method[:_LONGEST_NAME], "step": where, **asker_facts()}
+            self.ledger.append("refusal", {**facts, "reason": reason})
             raise ProtocolRefused(reason, where=where, mend=_MEND)
         super().review(plan)
 

@@ -1,4 +1,4 @@
-"""What a steward approved: bundles, the key that signs them, the roster of sites, and studies, each pinned by hash.
+"""What a steward approved: bundles, the key that signs them, the roster, studies and analysts, each pinned by hash.
 
 A file that is approved is copied under its hash first, and the list of approvals is then replaced as a whole: a crash
 leaves the old list or the new one. The coordinator has no part in this, and a file that changes later is another file.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -42,12 +42,15 @@ class ApprovedStudy:
     folder : str
         Relative paths in the file start here.
     time : str
+    analysts : tuple of str
+        Fingerprints of the analysts who alone may run it; empty for every approved analyst.
     """
 
     sha256: str
     terms: str
     folder: str
     time: str
+    analysts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,8 @@ class Approvals:
         Of the roster that is pinned; empty without one.
     studies : mapping of str to ApprovedStudy
         By name.
+    analysts : mapping of str to str
+        Name of an approved analyst by fingerprint.
     """
 
     folder: Path
@@ -73,6 +78,24 @@ class Approvals:
     release_keys: Mapping[str, str] = field(default_factory=dict)
     roster_sha256: str = ""
     studies: Mapping[str, ApprovedStudy] = field(default_factory=dict)
+    analysts: Mapping[str, str] = field(default_factory=dict)
+
+    def objection_to(self, study: str, fingerprint: str | None) -> str:
+        """Return what stands against a run of a study by an analyst; empty where nothing does.
+
+        Parameters
+        ----------
+        study : str
+        fingerprint : str or None
+            Of the analyst; None where nobody signed the request.
+        """
+        chosen = self.studies[study].analysts if study in self.studies else ()
+        if fingerprint is None:
+            unsigned = "the request must be signed by an approved analyst; nobody signed it"
+            return unsigned if self.analysts or chosen else ""
+        if fingerprint not in self.analysts:
+            return "the analyst must be approved here; this one is not"
+        return "the study is approved here for other analysts only" if chosen and fingerprint not in chosen else ""
 
     def roster(self) -> Roster | None:
         """Return the pinned roster, None where there is none.
@@ -126,7 +149,7 @@ class Approvals:
         return self.folder / f"{sha256}.toml"
 
 
-def approve(folder: Path, proposal: Proposal, card: SiteCard) -> Approvals:
+def approve(folder: Path, proposal: Proposal, card: SiteCard, *, analysts: Collection[str] = ()) -> Approvals:
     """Add a proposal to what is approved and return all of it.
 
     Parameters
@@ -136,11 +159,14 @@ def approve(folder: Path, proposal: Proposal, card: SiteCard) -> Approvals:
     proposal : Proposal
     card : SiteCard
         The site's own.
+    analysts : collection of str
+        Fingerprints of the analysts who alone may run a study that is proposed.
 
     Raises
     ------
     ConfigurationError
-        The study or the roster does not name this site, or names it with other keys.
+        The study or the roster does not name this site, or names it with other keys; or an analyst of this name is
+        approved with another key.
     """
     if proposal.kind == "roster":
         check_named(proposal.roster(), card)
@@ -154,11 +180,11 @@ def approve(folder: Path, proposal: Proposal, card: SiteCard) -> Approvals:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = folder / f"{proposal.fingerprint}.toml"
         write_atomically(path, proposal.content, mode=_FOR_THE_OWNER)
-    return _replaced(folder, lambda known: _with(known, proposal))
+    return _replaced(folder, lambda known: _with(known, proposal, analysts))
 
 
 def revoke(folder: Path, what: str) -> Approvals:
-    """Take an approval back: the hash of a bundle, the fingerprint of a key, ``roster``, or the name of a study.
+    """Take an approval back: a bundle's hash, the fingerprint of a key or an analyst, ``roster``, or a study's name.
 
     Raises
     ------
@@ -171,13 +197,14 @@ def revoke(folder: Path, what: str) -> Approvals:
             return replace(known, roster_sha256="")
         kept: dict[str, Any] = {
             name: {key: value for key, value in getattr(known, name).items() if key != what}
-            for name in ("apps", "release_keys", "studies")
+            for name in ("apps", "release_keys", "studies", "analysts")
         }
         if all(kept[name] == getattr(known, name) for name in kept):
             raise ConfigurationError(
                 "nothing that is approved has this name",
                 where=what,
-                mend="Name a bundle's SHA-256, a release key's fingerprint, a study, or the word roster.",
+                mend="Name a bundle's SHA-256, the fingerprint of a release key or an analyst, a study, or the word "
+                "roster.",
             )
         return replace(known, **kept)
 
@@ -199,7 +226,10 @@ def read_approvals(folder: Path) -> Approvals:
         told = json.loads(path.read_bytes())
         if told.pop("format") != _FORMAT:
             raise ValueError
-        studies = {name: ApprovedStudy(**known) for name, known in told.pop("studies").items()}
+        studies = {
+            name: ApprovedStudy(**{**known, "analysts": tuple(known.get("analysts", ()))})
+            for name, known in told.pop("studies").items()
+        }
         return Approvals(folder, studies=studies, **told)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise IntegrityError(
@@ -261,7 +291,7 @@ def check_named(roster: Roster, card: SiteCard) -> None:
         )
 
 
-def _with(known: Approvals, proposal: Proposal) -> Approvals:
+def _with(known: Approvals, proposal: Proposal, analysts: Collection[str]) -> Approvals:
     now = datetime.now(UTC).isoformat(timespec="seconds")
     if proposal.kind == "app":
         return replace(known, apps={**known.apps, proposal.fingerprint: now})
@@ -269,8 +299,22 @@ def _with(known: Approvals, proposal: Proposal) -> Approvals:
         return replace(known, release_keys={**known.release_keys, proposal.fingerprint: proposal.content.decode()})
     if proposal.kind == "roster":
         return replace(known, roster_sha256=proposal.fingerprint)
-    entry = ApprovedStudy(proposal.fingerprint, digest_of(proposal.study()), str(proposal.folder), now)
+    if proposal.kind == "analyst":
+        return replace(known, analysts=_with_analyst(known.analysts, proposal))
+    terms = digest_of(proposal.study())
+    entry = ApprovedStudy(proposal.fingerprint, terms, str(proposal.folder), now, tuple(sorted(analysts)))
     return replace(known, studies={**known.studies, proposal.name: entry})
+
+
+def _with_analyst(known: Mapping[str, str], proposal: Proposal) -> dict[str, str]:
+    before = [fingerprint for fingerprint, name in known.items() if name == proposal.name]
+    if before not in ([], [proposal.fingerprint]):
+        raise ConfigurationError(
+            "an analyst of this name is approved here with another key",
+            where=proposal.name,
+            mend=f"Compare fingerprints; then first: multicentre site approve --revoke {before[0]}.",
+        )
+    return {**known, proposal.fingerprint: proposal.name}
 
 
 def _replaced(folder: Path, change: Callable[[Approvals], Approvals]) -> Approvals:
@@ -283,6 +327,7 @@ def _replaced(folder: Path, change: Callable[[Approvals], Approvals]) -> Approva
             "release_keys": dict(changed.release_keys),
             "roster_sha256": changed.roster_sha256,
             "studies": {name: asdict(study) for name, study in changed.studies.items()},
+            "analysts": dict(changed.analysts),
         }
         write_atomically(folder / LIST, json.dumps(told, indent=1).encode(), mode=_FOR_THE_OWNER)
     return changed

@@ -63,6 +63,12 @@ class LoopbackTable(Table):
     hub: Port = 18300
 
 
+class AnalystsTable(Table):
+    """``[analysts]``: the Unix socket at which they ask for runs; nobody listens without one."""
+
+    socket: File | None = None
+
+
 class CoordinatorSettings(Table):
     """``coordinator.toml``."""
 
@@ -71,6 +77,7 @@ class CoordinatorSettings(Table):
     listen: Annotated[str, AfterValidator(_checked_listen)] = "0.0.0.0:443"
     tls: TlsTable = Field(default={}, validate_default=True)
     loopback: LoopbackTable = Field(default_factory=LoopbackTable)
+    analysts: AnalystsTable = Field(default_factory=AnalystsTable)
 
 
 @dataclass(frozen=True)
@@ -179,6 +186,16 @@ class Consortium:
     def register(self) -> Path:
         """The register of sites."""
         return self.folder / "register.json"
+
+    @property
+    def analysts(self) -> Path:
+        """The list of admitted analysts."""
+        return self.folder / "analysts.json"
+
+    @property
+    def runs(self) -> Path:
+        """The folders of the runs that analysts asked for."""
+        return self.state / "runs"
 
     @property
     def state(self) -> Path:

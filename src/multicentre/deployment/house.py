@@ -16,10 +16,12 @@ from multicentre.deployment.agreed import Agreed, AgreedGuard, agreed_in
 from multicentre.deployment.approvals import Approvals, ApprovedStudy, WatchedApprovals, check_named
 from multicentre.deployment.cards import SiteCard
 from multicentre.deployment.node_key import read_public_key
-from multicentre.deployment.roster import Roster
+from multicentre.deployment.opened import OpenedRuns
 from multicentre.deployment.seen import Seen
 from multicentre.deployment.site import Site, read_again
 from multicentre.engines.remote.packing import Opening
+from multicentre.engines.remote.requests import check_request
+from multicentre.federation.asker import UNSIGNED, Asker, current_asker
 from multicentre.federation.errors import (
     ConfigurationError,
     DataError,
@@ -41,6 +43,10 @@ from multicentre.studies.methods import find_reader
 from multicentre.studies.study import Study
 
 _APPROVE = "The site's steward approves studies: multicentre site approve STUDY.toml."
+_APPROVE_ANALYST = (
+    "The site's steward compares the fingerprint with the analyst and approves her: multicentre site approve "
+    "NAME.analyst.toml; for one study: multicentre site approve STUDY.toml --for NAME.analyst.toml."
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,18 +95,19 @@ class SiteHouse:
         Raises
         ------
         RefusedByPolicy
-            The study is not approved here, its terms are others than those approved, or a site of it is not on the
-            roster that is pinned.
+            The study is not approved here, its terms are others than those approved, a site of it is not on the
+            roster that is pinned, or the analyst who asks is not approved or did not sign this opening.
         ConfigurationError, DataError, IntegrityError
             The site's data or keys cannot be used. Where files lie is said in the site's own log.
         """
         approvals = self._approvals.now()
+        asked_by = self._checked_asker(opening, approvals)  # before data are read for a stranger
         held = self._hold(opening, approvals)
         self._check_sites(opening, held)
         masked, roster = held.agreed.masked, approvals.roster()
         peers = self._peers(roster, opening) if masked else {} if roster is None else roster.identities
         self._rosters[opening.study] = approvals.roster_sha256
-        return open_site(
+        runtime = open_site(
             self.site.name,
             held.data,
             held.guard,
@@ -111,6 +118,8 @@ class SiteHouse:
             worked_on=held.worked_on,
             witness=Witness(self.site.name, held.guard.ledger, {name: [key.hex()] for name, key in peers.items()}),
         )
+        runtime.asked_by = asked_by
+        return runtime
 
     def offers(self, study: str, method: str) -> type[SitePart]:
         """Return the site part of this name, among those that the study needs.
@@ -201,7 +210,21 @@ class SiteHouse:
         return Held(approved, rules, files, study, agreed, guard, allowed, hashes)
 
     def _stands(self, name: str, approved: ApprovedStudy) -> bool:
-        return self._approvals.now().studies.get(name) == approved
+        approvals, asker = self._approvals.now(), current_asker()
+        if approvals.studies.get(name) != approved:
+            return False
+        return asker is None or not approvals.objection_to(name, asker.fingerprint)
+
+    def _checked_asker(self, opening: Opening, approvals: Approvals) -> Asker:
+        """Return who asks for the run: the analyst whose signature holds here, or nobody known by a key."""
+        check_request(opening)
+        request = opening.request
+        objection = approvals.objection_to(opening.study, None if request is None else request.fingerprint)
+        if objection:
+            by = "" if request is None else f" ({request.analyst}, fingerprint {request.fingerprint})"
+            raise RefusedByPolicy(f"{objection}{by}", where="analyst", mend=_APPROVE_ANALYST)
+        OpenedRuns(self.site.opened).note(opening)
+        return UNSIGNED if request is None else Asker(request.analyst, request.fingerprint)
 
     def _check_sites(self, opening: Opening, held: Held) -> None:
         if self.site.name not in opening.sites or len(set(opening.sites)) < len(opening.sites):

@@ -14,6 +14,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 
+from multicentre.deployment.analysts import AnalystCard
 from multicentre.deployment.cards import SiteCard
 from multicentre.deployment.roster import Roster
 from multicentre.federation.errors import ConfigurationError
@@ -29,11 +30,11 @@ class Proposal:
 
     Parameters
     ----------
-    kind : {"app", "release key", "roster", "study"}
+    kind : {"app", "release key", "roster", "study", "analyst"}
     fingerprint : str
         What to compare with its sender, by another way than it came.
     name : str
-        Of a study; empty otherwise.
+        Of a study or an analyst; empty otherwise.
     content : bytes
         Of the file; empty for the hash of a bundle.
     folder : Path
@@ -55,9 +56,13 @@ class Proposal:
         tables = tomllib.loads(self.content.decode())["site"]
         return Roster(tuple(SiteCard.from_mapping(one, "roster") for one in tables))
 
+    def analyst(self) -> AnalystCard:
+        """Return the card of the analyst who is proposed."""
+        return AnalystCard.from_mapping(tomllib.loads(self.content.decode()), "analyst")
+
 
 def recognise(what: str) -> Proposal:
-    """Tell what is to be approved: the SHA-256 of a bundle, or a file with it, a release key, a roster or a study.
+    """Return what is to be approved: a bundle's SHA-256 or file, a release key, a roster, a study or an analyst.
 
     Raises
     ------
@@ -91,10 +96,14 @@ def recognise(what: str) -> Proposal:
         except ConfigurationError as error:
             raise error.at(what) from None
         return Proposal("study", sha256, study.name, content, path.absolute().parent)
+    if {"name", "public_key", "fingerprint"} == set(tables):
+        card = AnalystCard.from_mapping(tables, what)
+        return Proposal("analyst", card.fingerprint, card.name, content)
     raise ConfigurationError(
-        "this is no study, no roster and no bundle's hash",
+        "this is no study, no roster, no analyst's card and no bundle's hash",
         where=what,
-        mend="A study has a table [study], a roster [[site]], a bundle.toml a key sha256.",
+        mend="A study has a table [study], a roster [[site]], a bundle.toml a key sha256, an analyst's card a name, "
+        "a public_key and a fingerprint.",
     )
 
 

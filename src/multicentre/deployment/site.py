@@ -172,6 +172,11 @@ class Site:
         return self.folder / "state"
 
     @property
+    def opened(self) -> Path:
+        """The list of signed runs that were opened here."""
+        return self.folder / "opened.json"
+
+    @property
     def running(self) -> Path:
         """The folder of what belongs to the running process alone."""
         return self.folder / "running"

@@ -13,7 +13,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.engine import Call, Outcome, Refused, Selection, Upkeep, encode_selection
+from multicentre.federation.asker import Asker
+from multicentre.federation.engine import Call, Outcome, Refused, Selection, Upkeep
 from multicentre.federation.errors import (
     ConfigurationError,
     DataError,
@@ -156,9 +157,14 @@ class SiteRuntime:
         The key of the study's pseudonyms, for the parts that see identifiers.
     worked_on : WorkedOn, optional
         What earlier runs over the same data rested on; this one's own memory otherwise.
-    witness : Witness, optional
-        What keeps the ends of the peers' ledgers; without it they are not kept.
+
+    Attributes
+    ----------
+    asked_by : Asker, optional
+        Who asked for the run; None in process.
     """
+
+    asked_by: Asker | None = None
 
     def __init__(
         self,

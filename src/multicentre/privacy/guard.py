@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from multicentre.federation.asker import asker_facts
 from multicentre.federation.engine import Call
 from multicentre.federation.errors import (
     DataError,
@@ -125,7 +126,7 @@ class Guard:
         MissingExtra
             The noise cannot be drawn here.
         """
-        facts = {"method": plan.method, "step": "plan"}
+        facts = {"method": plan.method, "step": "plan", **asker_facts()}
         if self.policy.methods is not None and plan.method not in self.policy.methods:
             reason = f"the method {plan.method} is not allowed here"
             self._refuse(facts, RefusedByPolicy, reason, "methods")
@@ -491,6 +492,7 @@ def facts_of_call(call: Call) -> dict[str, Any]:
         **({"addressed": "each"} if call.step.addressed == "each" else {}),
         **({"records": str(call.selection)} if call.selection else {}),
         **({"counted": True} if call.mask and call.mask.counted else {}),
+        **asker_facts(),
     }
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from multicentre.assembly import Federation
 from multicentre.data.kinds import PatientData
 from multicentre.engines.remote.carrier import Carrier
+from multicentre.engines.remote.requests import Sign
 from multicentre.estimator import FederatedEstimator
 from multicentre.exhibits import Exhibit, Table
 from multicentre.federation.errors import ConfigurationError, IntegrityError, MulticentreError, QuorumLost
@@ -48,6 +49,7 @@ class _Run:
     key: PseudonymKey | None
     connect: Connect | None = None
     coordinator: str = ""
+    sign: Sign | None = None
     folder: RunFolder = field(init=False)
     resumed: bool = False
 
@@ -68,6 +70,7 @@ def run_study(
     listener: Listener | None = None,
     connect: Connect | None = None,
     coordinator: str | Path = "FOLDER",
+    sign: Sign | None = None,
 ) -> RunFolder:
     """Fit a study's method over its sites and write the run folder, all but the report.
 
@@ -83,6 +86,8 @@ def run_study(
         here, their ledgers stay there, and there is no comparison with a pooled fit.
     coordinator : path, optional
         The folder that `connect` goes by; the offer to take up a run that broke off names it.
+    sign : callable, optional
+        Signs the opening of the run as its analyst, where the sites are machines of their own.
 
     Returns
     -------
@@ -101,7 +106,7 @@ def run_study(
         As it came; :func:`resume_run` takes the run up again.
     """
     run = _prepared(study, sites, listener, connect)
-    run.coordinator = str(coordinator)
+    run.coordinator, run.sign = str(coordinator), sign
     facts = remote_facts(study) if connect else first_facts(study, run.data, run.policies)
     run.folder = RunFolder.create(study, facts, _digests(run))
     with run.folder.held():
@@ -115,6 +120,7 @@ def resume_run(
     listener: Listener | None = None,
     connect: Connect | None = None,
     coordinator: str | Path = "FOLDER",
+    sign: Sign | None = None,
 ) -> RunFolder:
     """Take up a run that was broken off, from its last round, with the result it would have had.
 
@@ -122,7 +128,7 @@ def resume_run(
     ----------
     path : path
         Its folder.
-    sites, listener, connect, coordinator
+    sites, listener, connect, coordinator, sign
         As for :func:`run_study`.
 
     Raises
@@ -134,7 +140,7 @@ def resume_run(
     """
     folder = RunFolder.open(path)
     with folder.held():
-        return _resumed(folder, sites, listener, connect, str(coordinator))
+        return _resumed(folder, sites, listener, connect, str(coordinator), sign)
 
 
 def _resumed(
@@ -143,6 +149,7 @@ def _resumed(
     listener: Listener | None,
     connect: Connect | None,
     coordinator: str,
+    sign: Sign | None,
 ) -> RunFolder:
     if folder.facts["status"] == "finished":
         raise ConfigurationError(
@@ -156,7 +163,7 @@ def _resumed(
         )
     folder.check_terms()
     run = _prepared(folder.study, sites, listener, connect)
-    run.folder, run.resumed, run.coordinator = folder, True, coordinator
+    run.folder, run.resumed, run.coordinator, run.sign = folder, True, coordinator, sign
     if connect is None:
         _check_data(folder.read(DIGESTS), _digests(run))
     folder.update(status="running", message="", ended=None)
@@ -254,6 +261,7 @@ def _federation(run: _Run) -> Federation:
             sites_per_patient=run.study.privacy.sites_per_patient,
             folder=run.folder.path,
             listener=Labelled(run.listener, "fit"),
+            sign=run.sign,
         )
     return Federation.in_process(
         run.data,

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 from multicentre.engines.remote.packing import Letter, Opening, Reply, pack_error, pack_outcome, unpack_errand
 from multicentre.engines.remote.socket import LETTER_BYTES
+from multicentre.federation.asker import answering
 from multicentre.federation.engine import Refused, decode_call
 from multicentre.federation.errors import IntegrityError, MessageError, MulticentreError, SiteFailed
 from multicentre.federation.runtime import SiteRuntime
@@ -169,7 +170,8 @@ class Desk:
         call = decode_call(letter.body, offers)
         if call.study != run.opening.study or not set(call.peers) <= set(run.opening.sites):
             raise MessageError("the call is not of the run that was opened", where="letter")
-        outcome = run.runtime.answer(call)
+        with answering(run.runtime.asked_by):
+            outcome = run.runtime.answer(call)
         if isinstance(outcome, Refused):
             self._log.warning("%s", outcome.error)
         return dataclasses.replace(pack_outcome(letter.number, outcome), ledger=run.runtime.head)

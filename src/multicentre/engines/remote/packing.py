@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Self
 
+from multicentre.engines.remote.requests import Request
 from multicentre.federation import errors
 from multicentre.federation.engine import Call, Outcome, Refused, Upkeep, decode_selection, encode_selection
 from multicentre.federation.errors import IntegrityError, MessageError, MulticentreError, SiteFailed
@@ -96,6 +97,8 @@ class Opening:
         Names of all sites of the study.
     secure_sum : bool
         Whether sums are masked.
+    request : Request, optional
+        The signature of the analyst who asks for the run.
     """
 
     run: str
@@ -104,11 +107,18 @@ class Opening:
     terms: str
     sites: tuple[str, ...]
     secure_sum: bool
+    request: Request | None = None
 
     def pack(self) -> bytes:
         """Return the body of the letter."""
         told = {"study": self.study, "terms": self.terms, "sites": list(self.sites), "secure_sum": self.secure_sum}
-        return json.dumps(told).encode()
+        signed = {} if self.request is None else {"request": self.request.to_dict()}
+        return json.dumps({**told, **signed}).encode()
+
+    def statement(self, analyst: str, public_key: str, time: int) -> bytes:
+        """Return what an analyst signs: everything that the opening says, who signs it, and when."""
+        content = {**asdict(self), "request": [analyst, public_key, time]}
+        return b"multicentre request v1\0" + json.dumps(content, sort_keys=True).encode()
 
     @classmethod
     def of(cls, letter: Letter) -> Self:
@@ -120,11 +130,15 @@ class Opening:
             It is not as declared.
         """
         told = _json(letter.body)
-        if {name: type(value) for name, value in told.items()} != _OPENING:
+        signed = told.pop("request", None)
+        if {name: type(value) for name, value in told.items()} != _OPENING or not isinstance(signed, dict | None):
             raise MessageError("the opening is not as declared", where="letter")
         if not all(isinstance(site, str) for site in told["sites"]):
             raise MessageError("the opening is not as declared", where="letter")
-        return cls(run=letter.run, attempt=letter.attempt, **{**told, "sites": tuple(told["sites"])})
+        request = None if signed is None else Request.from_dict(signed)
+        return cls(
+            run=letter.run, attempt=letter.attempt, request=request, **{**told, "sites": tuple(told["sites"])}
+        )
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,229 @@
+"""Analysts: the key and card of one, and the list of those whom a coordinator admits."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from multicentre.deployment.settings import read_toml
+from multicentre.engines.remote.requests import LONGEST_NAME, analyst_fingerprint, is_analyst_name
+from multicentre.federation.errors import ConfigurationError, IntegrityError
+from multicentre.federation.storage import held, write_atomically
+from multicentre.privacy.secure_sum.identity import Identity
+
+SUFFIX = ".analyst.toml"
+KEY = "key"
+_KEYS = ("name", "public_key", "fingerprint")
+_PATIENCE_S = 10.0
+_HEX_DIGITS = 64
+
+
+@dataclass(frozen=True)
+class AnalystCard:
+    """What coordinator and sites know of an analyst.
+
+    Parameters
+    ----------
+    name : str
+    public_key : str
+        Ed25519, 64 hexadecimal digits.
+
+    Raises
+    ------
+    ConfigurationError
+        The name or the key cannot be used.
+    """
+
+    name: str
+    public_key: str
+
+    def __post_init__(self) -> None:
+        if not is_analyst_name(self.name):
+            raise ConfigurationError(
+                f"an analyst's name must be printable, free of / \\ | < > : \" ? * and at most {LONGEST_NAME} letters "
+                f"long; got {self.name[:LONGEST_NAME]!r}",
+                where="name",
+            )
+        if len(self.public_key) != _HEX_DIGITS or set(self.public_key) - set("0123456789abcdef"):
+            raise ConfigurationError(
+                "public_key must be 64 hexadecimal digits in small letters",
+                where=f"analyst {self.name}",
+                mend="multicentre analyst keygen writes a fitting card.",
+            )
+
+    @property
+    def fingerprint(self) -> str:
+        """A short text over name and key, to be compared by telephone; ledgers hold it."""
+        return analyst_fingerprint(self.name, self.public_key)
+
+    @classmethod
+    def from_mapping(cls, content: Mapping[str, Any], where: str) -> Self:
+        """Make a card from the keys of a table.
+
+        Raises
+        ------
+        ConfigurationError
+            A key is missing, unknown or no text; or the card does not hold.
+        IntegrityError
+            The fingerprint is not that of name and key.
+        """
+        if {key: type(value) for key, value in content.items()} != dict.fromkeys(_KEYS, str):
+            raise ConfigurationError(f"a card must have exactly the texts {', '.join(_KEYS)}", where=where)
+        try:
+            card = cls(content["name"], content["public_key"])
+        except ConfigurationError as error:
+            raise error.at(where) from None
+        if content["fingerprint"] != card.fingerprint:
+            raise IntegrityError(
+                "the fingerprint must be that of the card's name and key",
+                where=where,
+                mend="The card was changed: ask the analyst for it again, and compare fingerprints by telephone.",
+            )
+        return card
+
+    def as_toml(self) -> str:
+        """Return the card's lines."""
+        values = (self.name, self.public_key, self.fingerprint)
+        lines = [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in zip(_KEYS, values, strict=True)]
+        return "\n".join(lines) + "\n"
+
+
+@dataclass(frozen=True)
+class Analyst:
+    """An analyst's own folder: her signing key and her name."""
+
+    folder: Path
+    card: AnalystCard
+    identity: Identity
+
+
+def make_analyst(name: str, folder: Path) -> Analyst:
+    """Make an analyst's folder with a new key (folder 0700, key 0600) and her public card.
+
+    Raises
+    ------
+    ConfigurationError
+        The name cannot be used, a key is there already, or the folder cannot be written.
+    """
+    folder, identity = folder.absolute(), Identity.generate()
+    card = AnalystCard(name, identity.public.hex())
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(0o700)
+    except OSError as error:
+        raise ConfigurationError(f"the folder cannot be made ({error.strerror})", where=str(folder)) from None
+    if os.path.lexists(folder / KEY):
+        raise ConfigurationError(
+            "an analyst's key is here, and keys are never overwritten", where=str(folder), mend="Name another folder."
+        )
+    identity.write(folder / KEY)
+    page = "# The public card of an analyst. Nothing here is secret: send this file to coordinator and sites.\n"
+    write_atomically(folder / f"{name}{SUFFIX}", (page + card.as_toml()).encode())
+    return Analyst(folder, card, identity)
+
+
+def read_analyst(folder: Path) -> Analyst:
+    """Read an analyst's folder.
+
+    Raises
+    ------
+    ConfigurationError
+        There is not one card in it, its key cannot be read or is open to others, or the two do not belong together.
+    """
+    cards = sorted(folder.glob(f"*{SUFFIX}"))
+    if len(cards) != 1:
+        raise ConfigurationError(
+            f"an analyst's folder must hold one NAME{SUFFIX}; got {len(cards)}",
+            where=str(folder),
+            mend="Make a folder: multicentre analyst keygen NAME.",
+        )
+    card, identity = read_analyst_card(cards[0]), Identity.read(folder / KEY)
+    if identity.public.hex() != card.public_key:
+        raise ConfigurationError("key and card must belong together", where=str(folder), mend="Restore both files.")
+    return Analyst(folder, card, identity)
+
+
+def read_analyst_card(path: Path) -> AnalystCard:
+    """Read ``NAME.analyst.toml``.
+
+    Raises
+    ------
+    ConfigurationError
+        The file cannot be read, is not TOML, or does not hold a card.
+    IntegrityError
+        The fingerprint is not that of name and key.
+    """
+    return AnalystCard.from_mapping(read_toml(path, "the card"), str(path))
+
+
+class Admitted:
+    """The analysts whom a coordinator admits, in a file of its folder.
+
+    Parameters
+    ----------
+    path : Path
+        ``analysts.json``; nobody is admitted while it does not exist.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    @property
+    def cards(self) -> tuple[AnalystCard, ...]:
+        """All of them, by name.
+
+        Raises
+        ------
+        IntegrityError
+            The list cannot be read.
+        """
+        if not self._path.exists():
+            return ()
+        try:
+            cards = [AnalystCard(**one) for one in json.loads(self._path.read_bytes())]
+        except (OSError, ValueError, TypeError, ConfigurationError):
+            raise IntegrityError(
+                "the list of admitted analysts cannot be read", where=str(self._path), mend="Restore it from a copy."
+            ) from None
+        return tuple(sorted(cards, key=lambda card: card.name))
+
+    def add(self, card: AnalystCard) -> None:
+        """Admit an analyst; the same card again changes nothing.
+
+        Raises
+        ------
+        ConfigurationError
+            An analyst of this name is admitted with another key.
+        """
+        with held(self._path.with_suffix(".lock"), _PATIENCE_S):
+            cards = self.cards
+            if any(one.name == card.name and one != card for one in cards):
+                raise ConfigurationError(
+                    "an analyst of this name is admitted with another key",
+                    where=card.name,
+                    mend=f"Compare fingerprints; then first: multicentre coordinator remove-analyst {card.name}.",
+                )
+            self._write({one.name: one for one in (*cards, card)})
+
+    def remove(self, name: str) -> None:
+        """Admit an analyst no longer.
+
+        Raises
+        ------
+        ConfigurationError
+            No analyst of this name is admitted.
+        """
+        with held(self._path.with_suffix(".lock"), _PATIENCE_S):
+            cards = {one.name: one for one in self.cards}
+            if name not in cards:
+                raise ConfigurationError("no analyst of this name is admitted", where=name)
+            del cards[name]
+            self._write(cards)
+
+    def _write(self, cards: Mapping[str, AnalystCard]) -> None:
+        content = json.dumps([asdict(card) for card in cards.values()], indent=1)
+        write_atomically(self._path, content.encode(), mode=0o600)

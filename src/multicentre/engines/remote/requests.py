@@ -1,0 +1,141 @@
+"""Signed requests: an analyst's signature over the opening of a run, which every site checks by itself.
+
+The signature covers the study's name and terms, the sites, masking, the run, its attempt and the time. A run's name is
+drawn at random for each run, so that it also serves as the nonce: a signature opens one attempt of one run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Self
+
+from multicentre.federation.errors import MessageError, RefusedByPolicy
+from multicentre.federation.storage import check_site_name
+from multicentre.privacy.secure_sum.identity import Identity, verify
+
+if TYPE_CHECKING:
+    from multicentre.engines.remote.packing import Opening
+
+# A site whose process begins anew opens the run again by the same signature, and a run may take days.
+LIFETIME_S = 7 * 86_400
+CLOCK_SLACK_S = 300  # clocks of an analyst's machine and of sites differ
+LONGEST_NAME = 100  # a name stands in every entry of a ledger
+_GROUPS = 10
+_PUBLIC = re.compile(r"[0-9a-f]{64}")
+_SIGNATURE = re.compile(r"[0-9a-f]{128}")
+_KINDS = {"analyst": str, "public_key": str, "time": int, "signature": str}
+_AGAIN = "The analyst signs again: multicentre run --resume RUN --coordinator SOCKET."
+
+Sign = Callable[["Opening"], "Request"]
+"""Returns the signed request for an opening."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """An analyst's signature over the opening of a run.
+
+    Parameters
+    ----------
+    analyst : str
+        The analyst's name.
+    public_key : str
+        Ed25519, 64 hexadecimal digits.
+    time : int
+        Seconds since 1970 (UTC).
+    signature : str
+        128 hexadecimal digits, over :meth:`Opening.statement`.
+
+    Raises
+    ------
+    MessageError
+        A part is not as declared.
+    """
+
+    analyst: str
+    public_key: str
+    time: int
+    signature: str
+
+    def __post_init__(self) -> None:
+        plain = is_analyst_name(self.analyst) and _PUBLIC.fullmatch(self.public_key) and self.time >= 0
+        if not plain or not _SIGNATURE.fullmatch(self.signature):
+            raise MessageError("the analyst's request is not as declared", where="letter")
+
+    @property
+    def fingerprint(self) -> str:
+        """What identifies the analyst: a hash of name and key."""
+        return analyst_fingerprint(self.analyst, self.public_key)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the request as plain values."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Self:
+        """Read a request.
+
+        Raises
+        ------
+        MessageError
+            It is not as declared.
+        """
+        if {name: type(value) for name, value in content.items()} != _KINDS:
+            raise MessageError("the analyst's request is not as declared", where="letter")
+        return cls(**content)
+
+
+def is_analyst_name(name: object) -> bool:
+    """Return whether an analyst can have this name: printable, and short enough for every entry of a ledger."""
+    try:
+        check_site_name(name)
+    except Exception:
+        return False
+    return isinstance(name, str) and len(name) <= LONGEST_NAME
+
+
+def analyst_fingerprint(name: str, public_key: str) -> str:
+    """Return a short text over an analyst's name and public key, to be compared by telephone."""
+    content = "\0".join(["multicentre analyst card v1", name, public_key])
+    digits = hashlib.sha256(content.encode()).hexdigest()
+    return "-".join(digits[4 * i : 4 * i + 4] for i in range(_GROUPS))
+
+
+def sign_opening(opening: Opening, identity: Identity, name: str, now: datetime | None = None) -> Request:
+    """Return the request of an analyst for one attempt of one run."""
+    time = int((now or datetime.now(UTC)).timestamp())
+    public_key = identity.public.hex()
+    signature = identity.sign(opening.statement(name, public_key, time))
+    return Request(name, public_key, time, signature.hex())
+
+
+def check_request(opening: Opening, now: datetime | None = None) -> None:
+    """Check that the analyst named by an opening signed this opening, and not long ago.
+
+    Raises
+    ------
+    RefusedByPolicy
+        The signature does not belong to this opening, or the request is too old or from the future.
+    """
+    request = opening.request
+    if request is None:
+        return
+    statement = opening.statement(request.analyst, request.public_key, request.time)
+    if not verify(bytes.fromhex(request.public_key), bytes.fromhex(request.signature), statement):
+        raise RefusedByPolicy(
+            f"the signature of {request.analyst} must be over this study, these sites and this run; it is over another "
+            "request",
+            where="analyst",
+            mend=f"A signature opens one attempt of one run. {_AGAIN}",
+        )
+    age_s = int((now or datetime.now(UTC)).timestamp()) - request.time
+    if not -CLOCK_SLACK_S <= age_s <= LIFETIME_S:
+        raise RefusedByPolicy(
+            f"the request of {request.analyst} must be at most {LIFETIME_S // 86_400} days old and not from the future; "
+            f"got an age of {age_s:,} s",
+            where="analyst",
+            mend=f"Compare the clocks. {_AGAIN}",
+        )
