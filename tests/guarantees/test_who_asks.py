@@ -147,7 +147,14 @@ def test_an_analyst_whom_nobody_approved_is_refused_by_fingerprint(door, bea):
 
 @pytest.mark.parametrize(
     "changed",
-    [{"run": "b2"}, {"attempt": 1}, {"study": "Ward 8"}, {"terms": "0" * 64}, {"sites": NAMES[:2]}, {"secure_sum": True}],
+    [
+        {"run": "b2"},
+        {"attempt": 1},
+        {"study": "Ward 8"},
+        {"terms": "0" * 64},
+        {"sites": NAMES[:2]},
+        {"secure_sum": True},
+    ],
     ids=lambda changed: next(iter(changed)),
 )
 def test_a_signature_is_good_for_no_other_opening(door, ada, changed):

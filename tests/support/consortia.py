@@ -180,9 +180,12 @@ class Analyst(Process):
 class Consortium:
     """A coordinator that is up, three sites with patients, and the studies that they approved."""
 
-    def __init__(self, root: Path, modes: Mapping[str, str], proxy: str) -> None:
+    def __init__(self, root: Path, modes: Mapping[str, str], proxy: str, socket: Path | None = None) -> None:
         self.root = root
         self.coordinator = found(root / "coordinator")
+        if socket is not None:
+            with (self.coordinator.folder / "coordinator.toml").open("a") as settings:
+                settings.write(f'[analysts]\nsocket = "{socket}"\n')
         self._proxy = proxy
         self.up = Running(self.coordinator, proxy)
         self.sites: dict[str, Site] = {}

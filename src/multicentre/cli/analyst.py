@@ -25,9 +25,7 @@ def _root() -> None:
 @answering
 def keygen(
     name: Annotated[str, typer.Argument(help="Your name, as sites' ledgers will hold it.")],
-    folder: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="A new folder; one of the name otherwise.")
-    ] = None,
+    folder: Annotated[Path | None, typer.Option(metavar="DIR", help="A new folder; one of the name otherwise.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Make an analyst's folder: the key that signs her runs, and her public card."""

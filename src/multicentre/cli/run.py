@@ -10,6 +10,7 @@ import typer
 from multicentre.cli.console import AsJson, answering, show, show_json, tell
 
 if TYPE_CHECKING:
+    from multicentre.engines.remote.requests import Sign
     from multicentre.federation.progress import Listener
     from multicentre.studies import RunFolder, Study
     from multicentre.studies.runner import Connect
@@ -21,7 +22,17 @@ def run(
     resume: Annotated[Path | None, typer.Option(metavar="RUN", help="Take up this broken-off run instead.")] = None,
     output: Annotated[Path | None, typer.Option(metavar="DIR", help="Where the run folder goes.")] = None,
     coordinator: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Over real sites, by the coordinator of this folder.")
+        Path | None,
+        typer.Option(
+            metavar="SOCKET|FOLDER",
+            help="Over real sites: the socket of a coordinator's service or, for its administrator, its folder.",
+        ),
+    ] = None,
+    analyst: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", envvar="MULTICENTRE_ANALYST", help="Your folder (multicentre analyst keygen); signs the run."
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -33,8 +44,11 @@ def run(
         raise typer.BadParameter("give either a study or --resume RUN")
     if resume is not None and output is not None:
         raise typer.BadParameter("a resumed run stays in its folder: leave --output out")
-    with progress() as listener:
-        folder = _run(study, resume, output, coordinator, listener)
+    if coordinator is not None and coordinator.is_socket():
+        folder = _run_at_service(study, resume, output, coordinator, analyst)
+    else:
+        with progress() as listener:
+            folder = _run(study, resume, output, coordinator, analyst, listener)
     report = finish_run(folder)
     if as_json:
         return show_json(run_as_dict(folder, report))
@@ -44,19 +58,56 @@ def run(
     return None
 
 
+def _run_at_service(
+    study: Path | None, resume: Path | None, output: Path | None, service: Path, analyst: Path | None
+) -> RunFolder:
+    from multicentre.deployment.analyst_client import resume_at_service, run_at_service
+    from multicentre.deployment.analysts import read_analyst
+    from multicentre.federation.errors import ConfigurationError
+    from multicentre.studies import read_study
+
+    if analyst is None:
+        raise ConfigurationError(
+            "a coordinator's service must be asked by an analyst; no analyst's folder was named",
+            where="--analyst",
+            mend="Name yours, or make one: multicentre analyst keygen NAME.",
+        )
+    signing = read_analyst(analyst)
+    if resume is not None:
+        return resume_at_service(service, signing, resume, tell)
+    assert study is not None
+    read = read_study(study)
+    return run_at_service(service, signing, read if output is None else read.sent_to(output), tell)
+
+
 def _run(
-    study: Path | None, resume: Path | None, output: Path | None, coordinator: Path | None, listener: Listener
+    study: Path | None,
+    resume: Path | None,
+    output: Path | None,
+    coordinator: Path | None,
+    analyst: Path | None,
+    listener: Listener,
 ) -> RunFolder:
     from multicentre.studies import RunFolder, read_study, resume_run, run_study
 
     named = coordinator or "FOLDER"
+    sign = None if analyst is None or coordinator is None else _signing(analyst)
     if resume is not None:
         connect = _connection(coordinator, RunFolder.open(resume).study)
-        return resume_run(resume, listener=listener, connect=connect, coordinator=named)
+        return resume_run(resume, listener=listener, connect=connect, coordinator=named, sign=sign)
     assert study is not None
     read = read_study(study)
     chosen = read if output is None else read.sent_to(output)
-    return run_study(chosen, listener=listener, connect=_connection(coordinator, read), coordinator=named)
+    connect = _connection(coordinator, read)
+    return run_study(chosen, listener=listener, connect=connect, coordinator=named, sign=sign)
+
+
+def _signing(folder: Path) -> Sign:
+    from multicentre.deployment.analysts import read_analyst
+    from multicentre.engines.remote.requests import sign_opening
+
+    analyst = read_analyst(folder)
+    return lambda opening: sign_opening(opening, analyst.identity, analyst.card.name)
 
 
 def _connection(coordinator: Path | None, study: Study) -> Connect | None:

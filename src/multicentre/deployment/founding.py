@@ -48,6 +48,10 @@ key = "{key}"
 [loopback]
 superlink = {superlink}
 hub = {hub}
+
+# The Unix socket at which admitted analysts ask for runs under accounts of their own. README.md says what it needs.
+# [analysts]
+# socket = "/run/multicentre/analysts"
 """
 
 

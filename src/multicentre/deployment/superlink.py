@@ -6,19 +6,20 @@ import contextlib
 import os
 import signal
 import sqlite3
-import stat
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal
 
+from multicentre.deployment.analyst_service import AnalystService
 from multicentre.deployment.authority import RENEWED_BEFORE_DAYS, days_left
 from multicentre.deployment.commands import LOOPBACK_NAMES, Command
 from multicentre.deployment.consortium import LOOPBACK, SETTINGS, Consortium
 from multicentre.deployment.founding import renew_certificate
 from multicentre.deployment.hub import Hub
 from multicentre.deployment.kept import Kept, check_free, command_line, end_leftovers, stop_all, write_record
+from multicentre.deployment.private_files import check_secrets, database, nothing_for_others
 from multicentre.deployment.probe import Unreached, ask_health, probe
 from multicentre.deployment.proxy import nginx_command, write_proxy
 from multicentre.federation.errors import ConfigurationError
@@ -66,11 +67,6 @@ def superexec_command(consortium: Consortium) -> Command:
     )
 
 
-def database(consortium: Consortium) -> Path:
-    """Return the file that lets the SuperLink go on where it was after a restart."""
-    return consortium.state / "superlink.db"
-
-
 def wipe_freed(path: Path) -> None:
     """Rewrite a database that nobody has open without the pages that it freed: they still hold messages of sites."""
     if path.exists():
@@ -109,19 +105,22 @@ class Coordinator:
         Raises
         ------
         ConfigurationError
-            Another coordinator runs here, a port is taken, a process does not start, the public address is the
-            SuperLink's own port, or the public address answers what it must not.
+            Another coordinator runs here, another account has rights to a key or the database, a port is taken, a
+            process does not start, the public address is the SuperLink's own port or answers what it must not.
         """
         _check_public_address(self._consortium)
-        with self._alone(), self._signals():
+        with self._alone(), self._signals(), nothing_for_others():
             end_leftovers(self._record, [str(self._consortium.folder)])
             self._prepare()
-            hub = Hub.of(self._consortium)
+            hub, analysts = Hub.of(self._consortium), None
             try:
                 self._start()
+                analysts = self._listen()
                 self._keep()
             finally:
                 self._tell("Stopping.")
+                if analysts is not None:
+                    analysts.close(STOPPED_WITHIN_S)
                 stop_all(self._kept, STOPPED_WITHIN_S)
                 hub.close()
                 wipe_freed(database(self._consortium))
@@ -133,8 +132,7 @@ class Coordinator:
 
     def _prepare(self) -> None:
         consortium = self._consortium
-        for secret in (consortium.own_ca_key, consortium.own_key, consortium.release_key, consortium.superexec_secret):
-            _check_private(secret)
+        check_secrets(consortium)
         renew_certificate(consortium, self._tell)
         left = days_left(consortium.settings.tls.certificate)
         if left < RENEWED_BEFORE_DAYS:
@@ -158,6 +156,15 @@ class Coordinator:
             if self._proxy == "none":
                 self._tell(_NO_PROXY.format(port=self._consortium.settings.loopback.superlink))
             self._tell(f"Ready: {self._place()}.")
+
+    def _listen(self) -> AnalystService | None:
+        """Listen for analysts where the settings name a socket."""
+        path = self._consortium.settings.analysts.socket
+        if path is None or self._stopping.is_set():
+            return None
+        service = AnalystService(self._consortium, path, self._tell)
+        self._tell(f"Analysts ask for runs at {path}.")
+        return service
 
     def _place(self) -> str:
         if self._proxy == "none":
@@ -273,17 +280,4 @@ def _check_public_address(consortium: Consortium) -> None:
             where=SETTINGS,
             mend="Name another port. With --proxy none, sites on this machine connect to "
             f"{consortium.superlink_address} whatever the port is.",
-        )
-
-
-def _check_private(path: Path) -> None:
-    try:
-        mode = path.stat().st_mode
-    except OSError as error:
-        raise ConfigurationError(
-            f"a key cannot be read ({error.strerror})", where=str(path), mend="Bring it back from a copy."
-        ) from None
-    if os.name == "posix" and stat.S_IMODE(mode) & 0o077:
-        raise ConfigurationError(
-            "others than its owner have rights to this key", where=str(path), mend=f"Run: chmod 600 {path}"
         )

@@ -136,9 +136,7 @@ class Opening:
         if not all(isinstance(site, str) for site in told["sites"]):
             raise MessageError("the opening is not as declared", where="letter")
         request = None if signed is None else Request.from_dict(signed)
-        return cls(
-            run=letter.run, attempt=letter.attempt, request=request, **{**told, "sites": tuple(told["sites"])}
-        )
+        return cls(run=letter.run, attempt=letter.attempt, request=request, **{**told, "sites": tuple(told["sites"])})
 
 
 @dataclass(frozen=True)

@@ -134,8 +134,8 @@ def check_request(opening: Opening, now: datetime | None = None) -> None:
     age_s = int((now or datetime.now(UTC)).timestamp()) - request.time
     if not -CLOCK_SLACK_S <= age_s <= LIFETIME_S:
         raise RefusedByPolicy(
-            f"the request of {request.analyst} must be at most {LIFETIME_S // 86_400} days old and not from the future; "
-            f"got an age of {age_s:,} s",
+            f"the request of {request.analyst} must be at most {LIFETIME_S // 86_400} days old and not from the "
+            f"future; got an age of {age_s:,} s",
             where="analyst",
             mend=f"Compare the clocks. {_AGAIN}",
         )

@@ -1,0 +1,196 @@
+"""The analyst's process: it hands a study to the coordinator's service, signs the run, and keeps what comes back."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import secrets
+import shlex
+import shutil
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from multicentre.deployment.analyst_link import Order, connect_to_service, read_error, send_order, unpack_opening
+from multicentre.deployment.analysts import Analyst
+from multicentre.engines.remote.packing import Opening
+from multicentre.engines.remote.requests import sign_opening
+from multicentre.engines.remote.socket import receive_frame, send_frame
+from multicentre.federation.errors import ConfigurationError, IntegrityError, MessageError, MulticentreError
+from multicentre.federation.storage import check_site_name, write_atomically
+from multicentre.studies import RunFolder, Study, read_study
+from multicentre.studies.terms import digest_of
+
+ORDER = "order.json"
+_INTERRUPTED = 130
+_RESUMABLE = (6, _INTERRUPTED)
+_FOR_THE_OWNER = 0o600
+_OWN = ("study.toml", ORDER)
+Tell = Callable[[str], None]
+
+
+def run_at_service(path: Path, analyst: Analyst, study: Study, tell: Tell) -> RunFolder:
+    """Have the coordinator's service run a study, signed by its analyst.
+
+    Parameters
+    ----------
+    path : Path
+        The service's socket.
+    analyst : Analyst
+    study : Study
+        Its output is where the run folder goes.
+    tell : callable
+        Takes lines for the terminal.
+
+    Raises
+    ------
+    MulticentreError
+        What the run ended with.
+    KeyboardInterrupt
+        The analyst interrupted it; it can be taken up again.
+    """
+    order = Order(analyst.card, secrets.token_hex(16), study.to_toml())
+    return _Client(path, analyst, order, study, tell).carried_out()
+
+
+def resume_at_service(path: Path, analyst: Analyst, folder: Path, tell: Tell) -> RunFolder:
+    """Have the coordinator's service take up a run that was broken off; the attempt is signed again.
+
+    Raises
+    ------
+    ConfigurationError
+        The folder is not one that this analyst was sent.
+    MulticentreError, KeyboardInterrupt
+        As for :func:`run_at_service`.
+    """
+    try:
+        token = str(json.loads((folder / ORDER).read_bytes())["token"])
+    except (OSError, ValueError, KeyError, TypeError):
+        raise ConfigurationError(
+            "the folder must be of a run that a coordinator's service carried out", where=str(folder)
+        ) from None
+    study = read_study(folder / "study.toml").sent_to(folder.absolute().parent)
+    return _Client(path, analyst, Order(analyst.card, token), study, tell, folder.absolute()).carried_out()
+
+
+class _Client:
+    """One connection to the service, from the order to the end of the run."""
+
+    def __init__(
+        self, path: Path, analyst: Analyst, order: Order, study: Study, tell: Tell, folder: Path | None = None
+    ) -> None:
+        self._path, self._analyst, self._order, self._study, self._tell = path, analyst, order, study, tell
+        self._folder, self._resumed = folder, folder is not None
+
+    def carried_out(self) -> RunFolder:
+        """Send the order and do what the service asks for, until the run has ended."""
+        with contextlib.closing(connect_to_service(self._path)) as connection:
+            try:
+                with _stopping(connection):
+                    send_order(connection, self._analyst, self._order)
+                    status, error = self._until_the_end(connection)
+            finally:
+                self._drop_unbegun()
+        if status == 0 and self._folder is not None:
+            return RunFolder.open(self._folder)
+        problem: BaseException = KeyboardInterrupt() if status == _INTERRUPTED else error or _unnamed(status)
+        if self._folder is not None:
+            problem.add_note(f"The run is kept in {self._folder}")
+            if status in _RESUMABLE:
+                problem.add_note(self._how_to_resume())
+        raise problem
+
+    def _until_the_end(self, connection: socket.socket) -> tuple[int, MulticentreError | None]:
+        while (frame := receive_frame(connection)) is not None:
+            header, body = frame
+            if header.get("kind") == "end":
+                return int(str(header.get("status"))), read_error(body) if body else None
+            self._take(connection, header, body)
+        raise MessageError("the coordinator's service broke off", mend=self._how_to_resume())
+
+    def _take(self, connection: socket.socket, header: Mapping[str, Any], body: bytes) -> None:
+        kind = header.get("kind")
+        if kind == "line":
+            self._tell(body.decode(errors="replace"))
+        elif kind == "sign":
+            opening = unpack_opening(body)
+            self._check(opening)
+            self._begin(str(header.get("folder")))
+            request = sign_opening(opening, self._analyst.identity, self._analyst.card.name)
+            send_frame(connection, {"kind": "signed", **request.to_dict()})
+        elif kind == "file":
+            self._keep(str(header.get("path")), body)
+        else:
+            raise MessageError("the coordinator's service sent a frame of an unknown kind")
+
+    def _check(self, opening: Opening) -> None:
+        """Refuse to sign anything but a run of the analyst's own study."""
+        study = self._study
+        theirs = (opening.study, opening.terms, sorted(opening.sites), opening.secure_sum)
+        if theirs != (study.name, digest_of(study), sorted(study.sites), study.masked):
+            raise IntegrityError(
+                "the coordinator must ask for a signature of the analyst's own study; it asked for another one's",
+                where="coordinator",
+                mend="Nothing was signed. Ask the coordinator's administrator.",
+            )
+
+    def _begin(self, name: str) -> None:
+        """Make the run's folder, with the study as the analyst wrote it and what is needed to take the run up again."""
+        if self._folder is not None:
+            return
+        check_site_name(name)
+        self._folder = self._study.about.output.absolute() / name
+        self._folder.mkdir(mode=0o700, parents=True)
+        write_atomically(self._folder / "study.toml", self._study.to_toml().encode(), mode=_FOR_THE_OWNER)
+        content = json.dumps({"token": self._order.token})
+        write_atomically(self._folder / ORDER, content.encode(), mode=_FOR_THE_OWNER)
+
+    def _keep(self, name: str, content: bytes) -> None:
+        """Write a file of the run; the study stays as the analyst wrote it, and nothing is written elsewhere."""
+        place = PurePosixPath(name)
+        if self._folder is None or place.is_absolute() or not place.parts or ".." in place.parts:
+            raise MessageError("the coordinator's service sent a file with a place outside the run's folder")
+        if name not in _OWN:
+            path = self._folder.joinpath(*place.parts)
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_atomically(path, content, mode=_FOR_THE_OWNER)
+
+    def _drop_unbegun(self) -> None:
+        """Remove the folder of a run of which nothing came back: nothing had left any site."""
+        if self._folder is not None and not self._resumed and not (self._folder / "run.json").exists():
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+
+    def _how_to_resume(self) -> str:
+        folder = "RUN" if self._folder is None else shlex.quote(str(self._folder))
+        paths = shlex.quote(str(self._path)), shlex.quote(str(self._analyst.folder))
+        return f"Take it up again with: multicentre run --resume {folder} --coordinator {paths[0]} --analyst {paths[1]}"
+
+
+@contextlib.contextmanager
+def _stopping(connection: socket.socket) -> Iterator[None]:
+    """Have the service stop the run at the first Ctrl-C, and leave at the second."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    stopped = threading.Event()
+
+    def stop(*_: object) -> None:
+        if stopped.is_set():
+            raise KeyboardInterrupt
+        stopped.set()
+        with contextlib.suppress(OSError):
+            connection.shutdown(socket.SHUT_WR)  # the service reads this as the wish to stop, and still answers
+
+    before = signal.signal(signal.SIGINT, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _unnamed(status: int) -> MulticentreError:
+    return MessageError(f"the coordinator's service ended the run with status {status} and gave no reason")

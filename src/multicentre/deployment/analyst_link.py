@@ -1,0 +1,241 @@
+"""What passes between an analyst's process and the coordinator's service: frames over a Unix socket.
+
+The service sends a nonce; the analyst answers with what she asks for, signed together with the nonce. What follows are
+lines for her terminal, the opening of the run for her signature, the files of the run and its end.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import secrets
+import socket
+import stat
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from multicentre import __version__
+from multicentre.deployment.analysts import Analyst, AnalystCard
+from multicentre.engines.remote.packing import Opening, Reply, pack_error, unpack_error
+from multicentre.engines.remote.socket import receive_frame, send_frame
+from multicentre.federation.errors import ConfigurationError, MessageError, MulticentreError, RefusedByPolicy
+from multicentre.privacy.secure_sum.identity import verify
+
+_TOKEN = re.compile(r"[0-9a-f]{32}")
+_LARGEST_ORDER = 4 * 2**20  # a study file has a few kilobytes
+_NONCE_BYTES = 32
+_OTHERS_WRITE = 0o022
+
+
+@dataclass(frozen=True)
+class Order:
+    """What an analyst asks the coordinator's service for.
+
+    Parameters
+    ----------
+    card : AnalystCard
+    token : str
+        Names the run at the service, 32 hexadecimal digits; drawn by the analyst's process.
+    study : str
+        The study file; empty where a run is taken up again.
+    """
+
+    card: AnalystCard
+    token: str
+    study: str = ""
+
+    def pack(self) -> bytes:
+        """Return the order as bytes."""
+        return json.dumps(asdict(self), sort_keys=True).encode()
+
+    @classmethod
+    def unpack(cls, packed: bytes) -> Self:
+        """Read an order.
+
+        Raises
+        ------
+        MessageError
+            It is not as declared.
+        """
+        try:
+            content = json.loads(packed) if len(packed) <= _LARGEST_ORDER else {}
+            order = cls(AnalystCard(**content.pop("card")), **content)
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError, ConfigurationError):
+            raise _malformed() from None
+        if not (isinstance(order.study, str) and isinstance(order.token, str) and _TOKEN.fullmatch(order.token)):
+            raise _malformed()
+        return order
+
+
+def connect_to_service(path: Path) -> socket.socket:
+    """Return a connection to the service's socket.
+
+    Raises
+    ------
+    ConfigurationError
+        Others may replace the socket, or nobody listens there.
+    """
+    mend = "Ask the coordinator's administrator for the socket ([analysts] in coordinator.toml), and whether it is up."
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        check_folder(path.parent)
+        connection.connect(str(path))
+    except OSError as error:
+        connection.close()
+        raise ConfigurationError(
+            f"the coordinator's service cannot be reached ({error.strerror or error})", where=str(path), mend=mend
+        ) from None
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def check_folder(folder: Path) -> None:
+    """Check that only its owner can put a socket into a folder.
+
+    Raises
+    ------
+    ConfigurationError
+        Its group or others may write to it.
+    """
+    if stat.S_IMODE(folder.stat().st_mode) & _OTHERS_WRITE:
+        raise ConfigurationError(
+            "the folder of the coordinator's socket must be writable for its owner alone",
+            where=str(folder),
+            mend="Name a folder such as /run/multicentre with mode 755.",
+        )
+
+
+def send_order(connection: socket.socket, analyst: Analyst, order: Order) -> None:
+    """Send an order, signed together with the nonce that the service sends first."""
+    header, _ = expect_frame(connection, "hello")
+    if header.get("version") != __version__:
+        raise ConfigurationError(
+            f"analyst and coordinator must have the same version of multicentre; got {__version__} and "
+            f"{header.get('version')!s:.40}",
+            mend="Install the coordinator's version.",
+        )
+    packed = order.pack()
+    signature = analyst.identity.sign(_proof(str(header.get("nonce")), packed))
+    send_frame(connection, {"kind": "order", "signature": signature.hex()}, packed)
+
+
+def receive_order(connection: socket.socket) -> Order:
+    """Return an order whose signature holds for this connection.
+
+    Raises
+    ------
+    MessageError
+        It is not as declared.
+    RefusedByPolicy
+        It was not signed for this connection by the key of its card.
+    """
+    nonce = secrets.token_hex(_NONCE_BYTES)
+    send_frame(connection, {"kind": "hello", "nonce": nonce, "version": __version__})
+    header, packed = expect_frame(connection, "order")
+    order = Order.unpack(packed)
+    try:
+        signature = bytes.fromhex(str(header.get("signature")))
+    except ValueError:
+        raise _malformed() from None
+    if not verify(bytes.fromhex(order.card.public_key), signature, _proof(nonce, packed)):
+        raise RefusedByPolicy(
+            "the order must be signed for this connection by the key of its card", where=order.card.name
+        )
+    return order
+
+
+def pack_opening(opening: Opening) -> bytes:
+    """Return an opening for its analyst's signature."""
+    return json.dumps({"run": opening.run, "attempt": opening.attempt, **json.loads(opening.pack())}).encode()
+
+
+def unpack_opening(packed: bytes) -> Opening:
+    """Read an opening that is to be signed.
+
+    Raises
+    ------
+    MessageError
+        It is not as declared.
+    """
+    try:
+        content = json.loads(packed)
+        opening = Opening(**{**content, "sites": tuple(content["sites"])})
+    except (ValueError, TypeError, KeyError):
+        raise _malformed() from None
+    kinds = (type(opening.run), type(opening.attempt), type(opening.study), type(opening.terms))
+    if kinds != (str, int, str, str) or opening.request is not None or type(opening.secure_sum) is not bool:
+        raise _malformed()
+    return opening
+
+
+def send_end(connection: socket.socket, status: int, error: MulticentreError | None = None) -> None:
+    """Send how a run ended; errors leave out where the coordinator's files lie."""
+    send_frame(connection, {"kind": "end", "status": status}, b"" if error is None else pack_error(0, error).body)
+
+
+def read_error(body: bytes) -> MulticentreError:
+    """Return the error that a run ended with."""
+    return unpack_error(Reply(0, "refused", body))
+
+
+def expect_frame(connection: socket.socket, kind: str) -> tuple[Mapping[str, Any], bytes]:
+    """Return the next frame, which must be of a kind.
+
+    Raises
+    ------
+    MessageError
+        The other end has closed, or sends another kind.
+    """
+    frame = receive_frame(connection)
+    if frame is not None and frame[0].get("kind") == "end" and frame[1]:
+        raise read_error(frame[1])
+    if frame is None or frame[0].get("kind") != kind:
+        raise _malformed()
+    return frame
+
+
+def listen_for_analysts(path: Path) -> socket.socket:
+    """Return a socket at `path` that every account of this machine may connect to; a stale one is replaced.
+
+    Raises
+    ------
+    ConfigurationError
+        Others may write to its folder, something else stands there, or it cannot be made.
+    """
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        check_folder(path.parent)
+        if os.path.lexists(path):
+            if not stat.S_ISSOCK(path.lstat().st_mode):
+                raise ConfigurationError("a file stands where a socket belongs", where=str(path))
+            path.unlink()
+        listener.bind(str(path))
+        path.chmod(0o666)  # who may ask is decided by signatures, not by accounts
+        listener.listen(16)
+    except OSError as error:
+        listener.close()
+        raise ConfigurationError(
+            f"the socket of analysts cannot be made ({error.strerror or error})",
+            where=str(path),
+            mend="Name a path of at most 103 bytes in a folder of the service's account: [analysts] socket.",
+        ) from None
+    except BaseException:
+        listener.close()
+        raise
+    return listener
+
+
+def _proof(nonce: str, packed: bytes) -> bytes:
+    return b"\0".join([b"multicentre order v1", nonce.encode(), hashlib.sha256(packed).digest()])
+
+
+def _malformed() -> MessageError:
+    return MessageError(
+        "what came over the coordinator's socket is not as declared", mend="Run the same version of multicentre."
+    )

@@ -1,0 +1,217 @@
+"""The process of one analyst's run at the coordinator: ``python -m multicentre.deployment.analyst_run FOLDER FD``.
+
+It has the coordinator's account. Of the analyst's study it keeps no path and no policy, so that it opens no file that
+she names; results go to a folder of her own below the coordinator's state, and from there over her connection.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import signal
+import socket
+import sys
+import threading
+import tomllib
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from multicentre.deployment.analyst_link import Order, pack_opening, send_end
+from multicentre.deployment.consortium import Consortium
+from multicentre.deployment.running import connect_sites
+from multicentre.engines.remote.carrier import Carrier
+from multicentre.engines.remote.packing import Opening
+from multicentre.engines.remote.requests import Request
+from multicentre.engines.remote.socket import LETTER_BYTES, receive_frame, send_frame
+from multicentre.federation.errors import ConfigurationError, MessageError, MulticentreError
+from multicentre.federation.progress import Silence
+from multicentre.reports import write_report
+from multicentre.studies import RunFolder, Study, resume_run, run_study
+
+BUG, INTERRUPTED = 70, 130
+_SIGNING_S = 120.0
+_KEPT_HERE = ("checkpoints", "run.lock")
+Connect = Callable[[Path, Study, Callable[[str], None]], Carrier]
+
+
+class Link:
+    """The connection to the analyst, read by a thread: she signs, and she may stop the run at any time."""
+
+    def __init__(self, connection: socket.socket, stop: Callable[[], None]) -> None:
+        self._connection, self._stop = connection, stop
+        self._sending = threading.Lock()
+        self._signed: queue.SimpleQueue[Request] = queue.SimpleQueue()
+        self.over = False
+        threading.Thread(target=self._read, name="analyst", daemon=True).start()
+
+    def send(self, header: Mapping[str, object], body: bytes = b"") -> None:
+        """Send a frame; nothing happens where the analyst has gone."""
+        with self._sending, contextlib.suppress(OSError):
+            send_frame(self._connection, header, body)
+
+    def tell(self, line: str) -> None:
+        """Send a line for the analyst's terminal."""
+        self.send({"kind": "line"}, line.encode())
+
+    def sign(self, opening: Opening, folder: str) -> Request:
+        """Have the analyst sign the opening of a run.
+
+        Raises
+        ------
+        MessageError
+            No signature came in time.
+        """
+        self.send({"kind": "sign", "folder": folder}, pack_opening(opening))
+        try:
+            return self._signed.get(timeout=_SIGNING_S)
+        except queue.Empty:
+            raise MessageError("the analyst's process did not sign the run in time", where="analyst") from None
+
+    def end(self, status: int, error: MulticentreError | None = None) -> None:
+        """Send how the run ended."""
+        self.over = True
+        with self._sending, contextlib.suppress(OSError):
+            send_end(self._connection, status, error)
+
+    def _read(self) -> None:
+        with contextlib.suppress(OSError, MulticentreError, KeyError):
+            while (frame := receive_frame(self._connection)) is not None:
+                header = dict(frame[0])
+                if header.pop("kind", None) != "signed":
+                    break
+                self._signed.put(Request.from_dict(header))
+        if not self.over:
+            self._stop()
+
+
+class Relay(Silence):
+    """Passes on what an analyst reads while her study runs."""
+
+    def __init__(self, link: Link) -> None:
+        self._tell = link.tell
+
+    def rounds_ended(self, name: str, number: int) -> None:
+        """Say how many rounds a loop had."""
+        self._tell(f"{name}: {number} rounds")
+
+    def site_lost(self, site: str, reason: str) -> None:
+        """Say which site was lost."""
+        self._tell(f"lost {site}: {reason}")
+
+    def site_awaited(self, site: str, reason: str) -> None:
+        """Say who is waited for."""
+        self._tell(f"waiting for {site}: {reason}")
+
+
+def carry_out(consortium: Consortium, order: Order, link: Link, connect: Connect) -> None:
+    """Run an analyst's study, or take it up again, and send what it leaves and how it ended."""
+    output = consortium.runs / order.card.fingerprint / order.token
+    status, problem = 0, None
+    try:
+        with _warnings_to(link):
+            _run(consortium, order, output, link, connect)
+            write_report(_only_run(output).path)
+    except KeyboardInterrupt:
+        status = INTERRUPTED
+    except MulticentreError as error:
+        status, problem = error.exit_code, error
+        link.tell("\n".join(line for line in getattr(error, "__notes__", []) if str(consortium.folder) not in line))
+    except Exception:
+        link.over = True
+        link.end(BUG, ConfigurationError("the coordinator's process broke; its log analysts.log holds the details"))
+        raise
+    link.over = True  # a second Ctrl-C of the analyst must not cut off what is sent now
+    with contextlib.suppress(ConfigurationError):
+        send_files(_only_run(output).path, link)
+    link.end(status, problem)
+
+
+def read_order(order: Order, output: Path) -> Study:
+    """Return the study of an order without any path of the analyst's choice.
+
+    Raises
+    ------
+    ConfigurationError
+        It is not a study.
+    """
+    try:
+        content = tomllib.loads(order.study)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigurationError("the study must be valid TOML", where="study", mend=f"{error}.") from None
+    read = Study.from_mapping(content, folder=output)
+    privacy = read.privacy.model_copy(update={"policy": None, "sites": {}})
+    return read.model_copy(update={"sites": {site: {} for site in read.sites}, "privacy": privacy}).sent_to(output)
+
+
+def send_files(folder: Path, link: Link) -> None:
+    """Send the files of a run, but for what is needed to take it up again, which stays here."""
+    for path in sorted(folder.rglob("*")):
+        place = path.relative_to(folder)
+        if not path.is_file() or path.is_symlink() or place.parts[0] in _KEPT_HERE:
+            continue
+        if path.stat().st_size > LETTER_BYTES:
+            link.tell(f"{place} is too large to be sent; ask the coordinator's administrator for it.")
+            continue
+        link.send({"kind": "file", "path": place.as_posix()}, path.read_bytes())
+
+
+def _run(consortium: Consortium, order: Order, output: Path, link: Link, connect: Connect) -> None:
+    def sign(opening: Opening) -> Request:
+        return link.sign(opening, _only_run(output).path.name)
+
+    if order.study:
+        if output.exists():
+            raise ConfigurationError("an order must be new; this one was carried out already", where="analyst")
+        output.mkdir(mode=0o700, parents=True)
+        study = read_order(order, output)
+        run_study(study, listener=Relay(link), connect=lambda: connect(consortium.folder, study, link.tell), sign=sign)
+        return
+    folder = _only_run(output)
+    study = folder.study
+    resume_run(
+        folder.path,
+        listener=Relay(link),
+        connect=lambda: connect(consortium.folder, study, link.tell),
+        sign=sign,
+    )
+
+
+def _only_run(output: Path) -> RunFolder:
+    folders = [path for path in output.glob("[!.]*") if path.is_dir()]
+    if len(folders) != 1:
+        raise ConfigurationError(
+            "the coordinator holds no such run of this analyst", where="analyst", mend="Run the study again."
+        )
+    return RunFolder.open(folders[0])
+
+
+@contextlib.contextmanager
+def _warnings_to(link: Link) -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_, **__: link.tell(f"Note: {message}")
+        yield
+
+
+def _connect(folder: Path, study: Study, tell: Callable[[str], None]) -> Carrier:
+    return connect_sites(folder, study.sites, tell)
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def main(connect: Connect = _connect) -> None:
+    """Carry out the order that stands on standard input."""
+    for which in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(which, _interrupt)
+    folder, handle = Path(sys.argv[1]), int(sys.argv[2])
+    with contextlib.closing(socket.socket(fileno=handle)) as connection:
+        order = Order.unpack(sys.stdin.buffer.read())
+        link = Link(connection, lambda: os.kill(os.getpid(), signal.SIGINT))
+        carry_out(Consortium.read(folder), order, link, connect)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,135 @@
+"""The coordinator's service for analysts: it checks who asks, and runs each study in a process of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from multicentre.deployment.analyst_link import Order, listen_for_analysts, receive_order, send_end
+from multicentre.deployment.analysts import Admitted
+from multicentre.deployment.consortium import Consortium
+from multicentre.deployment.supervise import end_groups
+from multicentre.engines.remote.desk import MOST_RUNS
+from multicentre.federation.errors import ConfigurationError, MulticentreError, RefusedByPolicy
+
+_GREETING_S = 30.0
+_MOST_GREETINGS = 32  # accounts that connect and stay silent hold a thread each
+_LOOK_S = 0.2
+PROGRAMME = ("-m", "multicentre.deployment.analyst_run")
+Tell = Callable[[str], None]
+
+
+class AnalystService:
+    """Listens at a coordinator's socket for analysts.
+
+    Parameters
+    ----------
+    consortium : Consortium
+    path : Path
+        Where to listen.
+    tell : callable
+        Takes what the administrator should read.
+    programme : tuple of str
+        Arguments of Python for the process that runs a study.
+
+    Raises
+    ------
+    ConfigurationError
+        The socket cannot be made.
+    """
+
+    def __init__(
+        self, consortium: Consortium, path: Path, tell: Tell, *, programme: tuple[str, ...] = PROGRAMME
+    ) -> None:
+        self._consortium, self._path, self._tell, self._programme = consortium, path, tell, programme
+        self._admitted = Admitted(consortium.analysts)
+        self._listener = listen_for_analysts(path)
+        self._stop = threading.Event()
+        self._alone = threading.Lock()
+        self._running: list[subprocess.Popen[bytes]] = []
+        self._greetings = threading.BoundedSemaphore(_MOST_GREETINGS)
+        self._thread = threading.Thread(target=self._serve, name="analysts", daemon=True)
+        self._thread.start()
+
+    def close(self, within_s: float) -> None:
+        """Stop listening and interrupt runs under way; they can be taken up again."""
+        self._stop.set()
+        self._thread.join()
+        self._path.unlink(missing_ok=True)
+        self._listener.close()
+        with self._alone:
+            running = list(self._running)
+        end_groups(running, within_s)
+
+    def _serve(self) -> None:
+        self._listener.settimeout(_LOOK_S)
+        while not self._stop.is_set():
+            with contextlib.suppress(TimeoutError, ConnectionError):
+                connection, _ = self._listener.accept()
+                if not self._greetings.acquire(blocking=False):
+                    connection.close()
+                    continue
+                threading.Thread(target=self._receive, args=(connection,), name="analyst", daemon=True).start()
+
+    def _receive(self, connection: socket.socket) -> None:
+        process = None
+        with contextlib.closing(connection):
+            try:
+                connection.settimeout(_GREETING_S)
+                process = self._started(connection, receive_order(connection))
+            except MulticentreError as error:
+                self._tell(f"An analyst was refused: {error}")
+                with contextlib.suppress(OSError):
+                    send_end(connection, error.exit_code, error)
+            except OSError:
+                pass
+            finally:
+                self._greetings.release()
+        if process is not None:
+            process.wait()
+            with self._alone:
+                self._running.remove(process)
+
+    def _started(self, connection: socket.socket, order: Order) -> subprocess.Popen[bytes]:
+        """Start the process of an admitted analyst's run; it speaks with her over the connection."""
+        if order.card not in self._admitted.cards:
+            raise RefusedByPolicy(
+                f"the coordinator must have admitted the analyst; {order.card.name} with fingerprint "
+                f"{order.card.fingerprint} is not on its list",
+                where="analyst",
+                mend="Its administrator compares the fingerprint: multicentre coordinator admit-analyst CARD.",
+            )
+        connection.settimeout(None)
+        with self._alone:
+            if self._stop.is_set() or len(self._running) >= MOST_RUNS:
+                raise ConfigurationError(
+                    f"the coordinator must run at most {MOST_RUNS} studies at a time; wait until one has ended",
+                    where="analyst",
+                )
+            process = self._start(connection)
+            self._running.append(process)
+        self._tell(f"Analyst {order.card.name} (fingerprint {order.card.fingerprint}) asks for a run.")
+        assert process.stdin is not None
+        with contextlib.suppress(OSError), process.stdin as orders:
+            orders.write(order.pack())
+        return process
+
+    def _start(self, connection: socket.socket) -> subprocess.Popen[bytes]:
+        handle = connection.fileno()
+        log = self._consortium.logs / "analysts.log"
+        with log.open("ab") as printed:
+            return subprocess.Popen(
+                [sys.executable, *self._programme, str(self._consortium.folder), str(handle)],
+                stdin=subprocess.PIPE,
+                stdout=printed,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, "MPLBACKEND": "Agg"},
+                pass_fds=(handle,),
+                start_new_session=True,
+            )

@@ -1,0 +1,75 @@
+"""The coordinator's secrets: keys and the database, for the account of its service and for no other."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from multicentre.deployment.consortium import Consortium
+from multicentre.federation.errors import ConfigurationError
+
+_OTHERS = 0o077
+_UMASK = 0o077
+_DATABASE = "superlink.db"
+
+
+def database(consortium: Consortium) -> Path:
+    """Return the file that lets the SuperLink go on where it was after a restart."""
+    return consortium.state / _DATABASE
+
+
+def check_secrets(consortium: Consortium) -> None:
+    """Check that no other account has rights to the keys, to the database or to the folders that hold them.
+
+    Raises
+    ------
+    ConfigurationError
+        A key is missing, belongs to another account, or others have rights to it.
+    """
+    for folder in (consortium.pki, consortium.release_key.parent, consortium.state, consortium.home):
+        _check_private(folder, "700")
+    tls_key = consortium.settings.tls.key
+    keys = [consortium.own_ca_key, consortium.own_key, consortium.release_key, consortium.superexec_secret]
+    # A certificate from elsewhere may lie where the administrator's own proxy reads it.
+    keys += [tls_key] if tls_key.is_relative_to(consortium.folder) else []
+    for secret in [*keys, *sorted(consortium.state.glob(f"{_DATABASE}*"))]:
+        _check_private(secret, "600")
+
+
+@contextmanager
+def nothing_for_others() -> Iterator[None]:
+    """Give other accounts no rights to files that this process and its children make within the block."""
+    before = os.umask(_UMASK)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+def _check_private(path: Path, mode: str) -> None:
+    try:
+        about = path.stat()
+    except OSError as error:
+        raise ConfigurationError(
+            f"a key cannot be read ({error.strerror})", where=str(path), mend="Restore it from a copy."
+        ) from None
+    if os.name != "posix":
+        return
+    if stat.S_IMODE(about.st_mode) & _OTHERS:
+        raise ConfigurationError(
+            f"a key must have mode {mode}, for its owner alone; others have rights to this one "
+            f"({stat.S_IMODE(about.st_mode):o})",
+            where=str(path),
+            mend=f"Run: chmod {mode} {shlex.quote(str(path))}. If others may have read a key, make a new consortium.",
+        )
+    if about.st_uid != os.geteuid():
+        raise ConfigurationError(
+            f"a key must belong to the account of the coordinator's service (number {os.geteuid()}); this one "
+            f"belongs to number {about.st_uid}",
+            where=str(path),
+            mend="Start the service under the account that the folder belongs to.",
+        )
