@@ -107,10 +107,38 @@ def test_image_is_built_from_a_file_that_drops_its_rights(path):
     lines = (root / builds[0]["dockerfile"]).read_text(encoding="utf-8").splitlines()
     copied = [line.split()[1:-1] for line in lines if line.startswith("COPY") and "--from" not in line]
     assert all((root / source).exists() for sources in copied for source in sources)
-    assert '"/src[flower]"' in "\n".join(lines)
     users = [line for line in lines if line.startswith("USER")]
     assert users == ["USER 10001:10001"]
     assert lines.index(users[0]) > max(i for i, line in enumerate(lines) if line.startswith("RUN"))
+
+
+def test_image_installs_what_the_lock_names_by_its_hashes_and_nothing_else():
+    page = (DEPLOY / "Dockerfile").read_text(encoding="utf-8").replace("\\\n", " ")
+    installs = re.findall(r"pip install ([^&\n]*)", page)
+    assert len(installs) == 2
+    assert all("--no-deps" in one for one in installs)
+    assert "--require-hashes" in installs[0]
+    assert installs[0].split()[-2:] == ["-r", "/src/requirements/flower.lock"]
+    assert "--no-index" in installs[1]
+    assert "--no-build-isolation" in installs[1]
+    assert "pip check" in page
+
+
+def test_lock_of_the_image_has_a_hash_for_each_package_and_what_the_package_needs():
+    lock = (DEPLOY.parent / "requirements" / "flower.lock").read_text(encoding="utf-8")
+    pinned = re.findall(r"(?m)^([a-z0-9._-]+)==\S+(?: ;[^\\\n]*)? \\\n    --hash=sha256:[0-9a-f]{64}", lock)
+    assert len(pinned) == len(re.findall(r"(?m)^[a-z0-9._-]+==", lock))
+    assert {"flwr", "hatchling", "numpy", "cryptography"} <= set(pinned)
+
+
+def test_every_image_from_elsewhere_is_named_by_its_digest():
+    page = (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
+    bases = [line.split()[1] for line in page.splitlines() if line.startswith("FROM")]
+    images = [service["image"] for path in FILES for service in read(path)["services"].values()]
+    foreign = [*bases, *(image for image in images if not image.startswith("multicentre:"))]
+    assert len(set(bases)) == 1
+    assert len(foreign) == 3
+    assert all(re.fullmatch(r"[a-z0-9./-]+:[a-z0-9.-]+@sha256:[0-9a-f]{64}", image) for image in foreign)
 
 
 @pytest.mark.slow

@@ -66,7 +66,7 @@ class Order:
             order = cls(AnalystCard(**content.pop("card")), **content)
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError, ConfigurationError):
             raise _malformed() from None
-        if not (isinstance(order.study, str) and isinstance(order.token, str) and _TOKEN.fullmatch(order.token)):
+        if {type(order.study), type(order.token)} != {str} or not _TOKEN.fullmatch(order.token):
             raise _malformed()
         return order
 

@@ -24,8 +24,30 @@ FLEET_ROUTES = (
     "send-node-heartbeat",
 )
 LARGEST_BODY = "8m"
+# A site has at most a few connections; hospitals may share an address behind one way out.
+CONNECTIONS_PER_ADDRESS = 64
+# Each may hold a body of LARGEST_BODY in memory before anybody is authenticated: 3 GiB at most.
+CONNECTIONS = 384
+# A call costs a site about 15 requests, and large letters one for each piece.
+REQUESTS_PER_SECOND = 500
+# More than all connections of an address, each with one request at a time: what comes too fast waits, and none fails.
+REQUESTS_WAITING = 1000
+# Authenticated encryption with forward secrecy alone, for clients that have no TLS 1.3.
+TLS12_CIPHERS = (
+    "ECDHE-ECDSA-AES128-GCM-SHA256",
+    "ECDHE-RSA-AES128-GCM-SHA256",
+    "ECDHE-ECDSA-AES256-GCM-SHA384",
+    "ECDHE-RSA-AES256-GCM-SHA384",
+    "ECDHE-ECDSA-CHACHA20-POLY1305",
+    "ECDHE-RSA-CHACHA20-POLY1305",
+)
 
 _UPSTREAM = """\
+# Before anybody is authenticated: so many connections and requests for each address, and connections in all.
+limit_conn_zone $binary_remote_addr zone=multicentre_address:2m;
+limit_conn_zone $server_name zone=multicentre_all:64k;
+limit_req_zone $binary_remote_addr zone=multicentre_requests:2m rate={per_second}r/s;
+
 upstream multicentre_superlink {{
     server {superlink};
     keepalive 32;
@@ -41,8 +63,18 @@ server {{
 
     ssl_certificate {certificate};
     ssl_certificate_key {key};
-    ssl_protocols TLSv1.2 TLSv1.3;
+    ssl_protocols TLSv1.2 TLSv1.3;  # both ends take the newer one where they can
+    ssl_ciphers {ciphers};
     ssl_session_cache shared:multicentre:2m;
+    ssl_session_tickets off;  # their key would outlive the secrecy of a session
+
+    limit_conn multicentre_address {per_address};
+    limit_conn multicentre_all {connections};
+    limit_conn_status 429;
+    limit_req zone=multicentre_requests burst={waiting};
+    limit_req_status 429;
+    client_header_timeout 10s;
+    client_body_timeout 30s;  # between two pieces
 
     client_max_body_size {largest};
     client_body_buffer_size {largest};  # what sites send stays in memory
@@ -78,7 +110,7 @@ daemon off;
 worker_processes 1;
 pid {pid};
 error_log {error_log} warn;
-events {{ worker_connections 1024; }}
+events {{ worker_connections 2048; }}
 http {{
     access_log {access_log};
     client_body_temp_path {body};
@@ -109,6 +141,11 @@ def render_site(consortium: Consortium) -> str:
         "own_ca": _quoted(consortium.own_ca),
         "largest": LARGEST_BODY,
         "routes": "|".join(FLEET_ROUTES),
+        "per_second": REQUESTS_PER_SECOND,
+        "waiting": REQUESTS_WAITING,
+        "per_address": CONNECTIONS_PER_ADDRESS,
+        "connections": CONNECTIONS,
+        "ciphers": ":".join(TLS12_CIPHERS),
     }
     return _UPSTREAM.format(**values) + "\n" + _SERVER.format(**values)
 
