@@ -182,7 +182,7 @@ def test_an_order_is_signed_for_one_connection(ada, bea):
     with ours, theirs:
         hand = threading.Thread(target=lambda: send_order(ours, ada, order))
         hand.start()
-        assert receive_order(theirs) == order
+        assert receive_order(theirs, 1, print) == order
         hand.join()
     ours, theirs = socket.socketpair()
     with ours, theirs:
@@ -198,7 +198,7 @@ def test_an_order_is_signed_for_one_connection(ada, bea):
         header, packed = seen[0]
         send_frame(ours, header, packed)
         with pytest.raises(RefusedByPolicy, match="signed for this connection"):
-            receive_order(theirs)
+            receive_order(theirs, 1, print)
     ours, theirs = socket.socketpair()
     with ours, theirs:
         send_frame(theirs, {"kind": "hello", "nonce": "00", "version": "0.0"})
@@ -239,6 +239,20 @@ def test_a_stranger_is_refused_before_anything_runs(consortium, short, ada, bea,
     assert not consortium.runs.exists()
 
 
+def test_an_account_that_reaches_the_superlink_is_told_to_the_administrator(ada):
+    told = []
+    with socket.create_server(("127.0.0.1", 0)) as superlink:
+        port = superlink.getsockname()[1]
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            hand = threading.Thread(target=lambda: send_order(ours, ada, Order(ada.card, TOKEN, "x")))
+            hand.start()
+            receive_order(theirs, port, told.append)
+            hand.join()
+    assert len(told) == 1
+    assert f"analyst ada reaches the SuperLink at 127.0.0.1:{port}" in told[0]
+
+
 def test_nobody_else_can_put_a_socket_in_the_services_place(consortium, short):
     short.chmod(0o777)
     with pytest.raises(ConfigurationError, match="writable for its owner alone"):
@@ -270,7 +284,7 @@ def answered(consortium, hospitals, ada, short):
     orders = []
 
     def receive(connection):
-        orders.append(receive_order(connection))
+        orders.append(receive_order(connection, 1, print))
         answer(connection)
 
     def ask(resume=None):
@@ -362,7 +376,7 @@ def test_an_analyst_signs_her_own_study_alone(hospitals, ada, short, changed):
     got = []
 
     def ask(connection):
-        receive_order(connection)
+        receive_order(connection, 1, print)
         packed = analyst_link.pack_opening(dataclasses.replace(opening, **changed))
         send_frame(connection, {"kind": "sign", "folder": "x"}, packed)
         got.append(receive_frame(connection))
@@ -378,7 +392,7 @@ def test_no_file_of_the_services_lands_outside_the_runs_folder(hospitals, ada, s
     opening = Opening("a1", 0, study.name, digest_of(study), NAMES, False)
 
     def send(connection):
-        receive_order(connection)
+        receive_order(connection, 1, print)
         send_frame(connection, {"kind": "sign", "folder": "x"}, analyst_link.pack_opening(opening))
         receive_frame(connection)
         send_frame(connection, {"kind": "file", "path": place}, b"mine")

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Read the record of what left a site.", no_args_is_help=True, rich_markup_mode=None)
 
+_FINGERPRINT = 19  # four of its ten groups; the ledger holds all of it
+
 Where = Annotated[Path, typer.Argument(metavar="RUN|LEDGER.jsonl", help="A run folder, or one site's ledger.")]
 Several = Annotated[
     list[str], typer.Argument(metavar="RUN|[NAME=]LEDGER.jsonl...", help="Run folders, or ledgers of several sites.")
@@ -222,7 +224,9 @@ def _known_heads(where: Path) -> dict[str, Head]:
 
 
 def _table(entries: list[Entry]) -> str:
-    rows = [["entry", "time", "method", "step", "what", "numbers", "records", "patients", "left as"]]
+    signed = any("asked_by" in entry for entry in entries)  # runs in one process have no asker
+    columns = ["entry", "time", "method", "step", "what", "numbers", "records", "patients", "left as"]
+    rows = [[*columns, "asked by"] if signed else columns]
     for entry in entries:
         fields = entry.get("fields", [])
         rows.append(
@@ -236,9 +240,18 @@ def _table(entries: list[Entry]) -> str:
                 _fewest(fields, "records"),
                 _fewest(fields, "patients"),
                 _left_as(entry),
+                *([_asked_by(entry)] if signed else []),
             ]
         )
     return align(rows)
+
+
+def _asked_by(entry: Entry) -> str:
+    """Return name and fingerprint of who asked, the fingerprint by its first groups."""
+    asker = entry.get("asked_by")
+    if asker is None:
+        return "-"
+    return f"{asker['name']}, {(asker['fingerprint'] or 'not signed')[:_FINGERPRINT]}"
 
 
 def _left_as(entry: Entry) -> str:

@@ -13,7 +13,7 @@ import re
 import secrets
 import socket
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -29,6 +29,11 @@ _TOKEN = re.compile(r"[0-9a-f]{32}")
 _LARGEST_ORDER = 4 * 2**20  # a study file has a few kilobytes
 _NONCE_BYTES = 32
 _OTHERS_WRITE = 0o022
+_REACHED_WITHIN_S = 1.0  # loopback answers or refuses at once; a rule that drops packets never answers
+_UNFENCED = (
+    "Warning: the account of analyst {name} reaches the SuperLink at 127.0.0.1:{port} and could run code under the "
+    "service's account. Reject other accounts by the machine's firewall: docs/deployment.md, Analysts."
+)
 
 
 @dataclass(frozen=True)
@@ -101,9 +106,15 @@ def check_folder(folder: Path) -> None:
     Raises
     ------
     ConfigurationError
-        Its group or others may write to it.
+        It does not exist, or its group or others may write to it.
     """
-    if stat.S_IMODE(folder.stat().st_mode) & _OTHERS_WRITE:
+    try:
+        mode = stat.S_IMODE(folder.stat().st_mode)
+    except OSError as error:
+        raise ConfigurationError(
+            f"the folder of the coordinator's socket cannot be read ({error.strerror})", where=str(folder)
+        ) from None
+    if mode & _OTHERS_WRITE:
         raise ConfigurationError(
             "the folder of the coordinator's socket must be writable for its owner alone",
             where=str(folder),
@@ -122,11 +133,20 @@ def send_order(connection: socket.socket, analyst: Analyst, order: Order) -> Non
         )
     packed = order.pack()
     signature = analyst.identity.sign(_proof(str(header.get("nonce")), packed))
-    send_frame(connection, {"kind": "order", "signature": signature.hex()}, packed)
+    reached = _reaches(header.get("superlink"))
+    send_frame(connection, {"kind": "order", "signature": signature.hex(), "reaches_superlink": reached}, packed)
 
 
-def receive_order(connection: socket.socket) -> Order:
+def receive_order(connection: socket.socket, superlink: int, warn: Callable[[str], None]) -> Order:
     """Return an order whose signature holds for this connection.
+
+    Parameters
+    ----------
+    connection : socket
+    superlink : int
+        Port of the SuperLink on this machine.
+    warn : callable
+        Takes a warning where the analyst's account reaches the SuperLink, which asks nobody on this machine for a key.
 
     Raises
     ------
@@ -136,7 +156,7 @@ def receive_order(connection: socket.socket) -> Order:
         It was not signed for this connection by the key of its card.
     """
     nonce = secrets.token_hex(_NONCE_BYTES)
-    send_frame(connection, {"kind": "hello", "nonce": nonce, "version": __version__})
+    send_frame(connection, {"kind": "hello", "nonce": nonce, "version": __version__, "superlink": superlink})
     header, packed = expect_frame(connection, "order")
     order = Order.unpack(packed)
     try:
@@ -147,6 +167,8 @@ def receive_order(connection: socket.socket) -> Order:
         raise RefusedByPolicy(
             "the order must be signed for this connection by the key of its card", where=order.card.name
         )
+    if header.get("reaches_superlink") is True:
+        warn(_UNFENCED.format(name=order.card.name, port=superlink))
     return order
 
 
@@ -229,6 +251,15 @@ def listen_for_analysts(path: Path) -> socket.socket:
         listener.close()
         raise
     return listener
+
+
+def _reaches(port: object) -> bool:
+    """Return whether this account can connect to the SuperLink, past the service."""
+    if not isinstance(port, int) or not 0 < port < 2**16:
+        return False
+    with socket.socket() as tried:
+        tried.settimeout(_REACHED_WITHIN_S)
+        return tried.connect_ex(("127.0.0.1", port)) == 0
 
 
 def _proof(nonce: str, packed: bytes) -> bytes:

@@ -82,7 +82,8 @@ class AnalystService:
         with contextlib.closing(connection):
             try:
                 connection.settimeout(_GREETING_S)
-                process = self._started(connection, receive_order(connection))
+                superlink = self._consortium.settings.loopback.superlink
+                process = self._started(connection, receive_order(connection, superlink, self._tell))
             except MulticentreError as error:
                 self._tell(f"An analyst was refused: {error}")
                 with contextlib.suppress(OSError):

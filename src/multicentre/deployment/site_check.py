@@ -208,8 +208,11 @@ def _coordinator(site: Site) -> str | Finding:
 
 def _counted(approvals: Approvals) -> str | Finding:
     said = (
-        f"{len(approvals.apps)} bundles, {len(approvals.release_keys)} release keys, {len(approvals.studies)} studies"
+        f"{len(approvals.apps)} bundles, {len(approvals.release_keys)} release keys, {len(approvals.studies)} studies, "
+        f"{len(approvals.analysts)} analysts"
     )
+    if approvals.studies and not approvals.analysts:
+        return Finding("approvals", "note", f"{said}: requests for runs need no signature, and nobody is known to ask")
     return said if approvals.studies else Finding("approvals", "note", f"{said}: no study can run yet")
 
 

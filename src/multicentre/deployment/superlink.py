@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal
 
+from multicentre.deployment.analyst_link import check_folder
 from multicentre.deployment.analyst_service import AnalystService
 from multicentre.deployment.authority import RENEWED_BEFORE_DAYS, days_left
 from multicentre.deployment.commands import LOOPBACK_NAMES, Command
@@ -137,6 +138,8 @@ class Coordinator:
         left = days_left(consortium.settings.tls.certificate)
         if left < RENEWED_BEFORE_DAYS:
             self._tell(f"{consortium.settings.tls.certificate} ends in {left:.0f} days: bring a new one.")
+        if consortium.settings.analysts.socket is not None:
+            check_folder(consortium.settings.analysts.socket.parent)
         consortium.write_connection()
         write_proxy(consortium)
         wipe_freed(database(consortium))
