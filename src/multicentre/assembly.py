@@ -271,7 +271,11 @@ class Federation(coordinator.Federation):
         return {name: guard.ledger for name, guard in self._guards.items()}
 
     def card(
-        self, part: type[SitePart], plan: Plan | None = None, asked: Collection[str] | None = None
+        self,
+        part: type[SitePart],
+        plan: Plan | None = None,
+        asked: Collection[str] | None = None,
+        parameters: Mapping[str, Any] | None = None,
     ) -> DisclosureCard:
         """Return what a method would let out of these sites.
 
@@ -283,9 +287,12 @@ class Federation(coordinator.Federation):
             The noise of its releases.
         asked : collection of str, optional
             Names of the steps that will be asked; all that the part offers otherwise.
+        parameters : mapping, optional
+            Parameters of the estimator, some of which fix the length of an array.
         """
+        # Sites of other machines do not report exact_times: the card shows the most that can leave.
         policies = [guard.policy for guard in self._guards.values()] or [
-            _policy_told(one) for one in self.told.values()
+            dataclasses.replace(_policy_told(one), exact_times=True) for one in self.told.values()
         ]
         return disclosure_card(
             part,
@@ -296,6 +303,7 @@ class Federation(coordinator.Federation):
             sites_per_patient=self.terms.sites_per_patient,
             asked=asked,
             counted=self.terms.counted,
+            parameters=parameters,
         )
 
 

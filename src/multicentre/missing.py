@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from multicentre.data.tabular import Tabular, flag_missing, indicators_of, sources_of
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError, DataError
+from multicentre.federation.lengths import Lengths
 from multicentre.federation.messages import Message, Nothing, array, count, text, texts
 from multicentre.federation.steps import Acknowledgement, Release, SitePart, step
 
@@ -154,6 +155,7 @@ class TabularPart(SitePart):
     data: Any
     sums_fields: ClassVar[bool] = True
     handles: ClassVar[tuple[Missing, ...]] = get_args(Missing)
+    lengths: ClassVar[Lengths] = {"d": "columns of the fit; a category is one column, or one for each of its levels"}
     _everyone: Tabular | None = None
     _handling: Handling | None = None
 

@@ -110,8 +110,8 @@ def test_cards_of_study_and_method(tmp_path):
     path = write_departments(tmp_path)
     result = call("card", path)
     assert result.exit_code == 0, result.output
-    assert "What alignment, fed-msgl lets out of a site" in result.stdout
-    assert "but for those of tell_pseudonyms, agree, relate" in result.stdout.splitlines()[0]
+    assert "Disclosure card of alignment, fed-msgl" in result.stdout
+    assert result.stdout.splitlines()[2].startswith("Caveat: values about single patients leave (tell_pseudonyms,")
     assert "who resembles whom" in result.stdout
     assert "refuses this study" not in result.stdout
     path.write_text(

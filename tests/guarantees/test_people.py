@@ -147,12 +147,12 @@ def test_without_identifiers_ledger_and_card_say_records():
     mc.multiview.FedMvPPCA(1).fit(federation)
     assert set(released(federation)) == {(24, None)}
     card = str(federation.card(MvPPCASite))
-    assert "each value rests on at least 10 records" in card
+    assert "Each value rests on at least 10 records" in card
     assert "cannot tell which of its records are of one patient" in card
     stated = mc.Federation.in_process(bare, one_row_per_patient=True)
     mc.multiview.FedMvPPCA(1).fit(stated)
     assert set(released(stated)) == {(24, 24)}
-    assert "each value rests on at least 10 patients" in str(stated.card(MvPPCASite))
+    assert "Each value rests on at least 10 patients" in str(stated.card(MvPPCASite))
 
 
 def test_one_site_that_cannot_count_patients_makes_the_card_say_records():

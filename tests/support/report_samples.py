@@ -245,7 +245,7 @@ def make_disclosure(sites: tuple[str, ...] = SITES) -> dict[str, object]:
             "when": "every round" if times > 1 else "once",
             "field": field,
             "what": "sum over the centre's patients of the sufficient statistics of the view",
-            "shape": "d x q" if field == "loadings" else "",
+            "shape": "d x q array" if field == "loadings" else "",
             "unit": "nats" if field == "log_likelihood" else "",
             "seen": "nobody; the sum alone",
         }
@@ -258,6 +258,12 @@ def make_disclosure(sites: tuple[str, ...] = SITES) -> dict[str, object]:
             "steps": [["describe_views", "Counts, sums and squares of every feature."], ["fit_round", "One EM step."]],
             "remembers": "the patients' rows; the latent positions of the patients",
             "min_patients": 10,
+            "caveat": "a cell of a masked total may rest on one patient.",
+            "sentences": ["This site releases totals.", "Each value rests on at least 10 patients.", "Nobody reads it."],
+            "letters": [
+                {"letter": "d", "what": "columns of all views"},
+                {"letter": "q", "what": "latent dimensions", "number": "2"},
+            ],
             "warnings": ["no differential privacy: sums of many patients are exact."],
         },
         "released": [

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from multicentre.alignment import messages as sent
 from multicentre.federation.errors import ConfigurationError, DataError, ProtocolRefused
+from multicentre.federation.lengths import Lengths
 from multicentre.federation.messages import Message
 from multicentre.federation.steps import Acknowledgement, Common, step
 from multicentre.federation.wire import encode
@@ -34,6 +35,7 @@ class AlignmentPart(KeyedPart):
 
     method: ClassVar[str] = "alignment"
     remembers: ClassVar[type[Message]] = sent.Ordered
+    lengths: ClassVar[Lengths] = {"n": "patients of the site who have an identifier"}
     state: sent.Ordered | None = None
     _known: tuple[str, Pseudonyms] | None = None
     _told: str = ""

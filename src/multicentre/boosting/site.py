@@ -20,6 +20,7 @@ from multicentre.boosting.records import Records
 from multicentre.boosting.trees import MOST_CLASSES, check_margins, single
 from multicentre.data.tabledata import TableData
 from multicentre.federation.errors import ConfigurationError, DataError, SchemaMismatch
+from multicentre.federation.lengths import Lengths
 from multicentre.federation.messages import Message, Nothing
 from multicentre.federation.steps import Acknowledgement, step
 from multicentre.missing import Missing, TabularPart
@@ -36,6 +37,12 @@ class BoostingSite(TabularPart, CountingPart):
     holds: ClassVar[type] = TableData
     remembers: ClassVar[type[Message]] = sent.Memory
     finest: ClassVar[int] = 28
+    lengths: ClassVar[Lengths] = {
+        "k": "classes",
+        "s": "nodes of the trees that grow",
+        "q": "cells: bins of a column in a node, or thresholds that are looked for",
+        "z": "sums of each cell: slopes, curvatures, and numbers of records where they are asked for",
+    }
     data: TableData
     state: sent.Memory | None = None
     _records: Records | None = None

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.federation.errors import ConfigurationError
+from multicentre.federation.lengths import Lengths
 from multicentre.federation.messages import Message, Nothing, check_permitted, check_ranged, check_summable
 
 When = Literal["once", "every round", "at the end", "on request"]
@@ -270,6 +271,9 @@ class SitePart:
     persons : array of int64, shape (n,), optional
         Number of the person of each record, of a part that ``clips_persons``; None where nobody has two records.
 
+    lengths : mapping of str to str or Length
+        Meaning of each letter in the shapes of the part's releases; a subclass adds to those of its bases.
+
     Notes
     -----
     The sensitivity that a release declares is that of one record. A part that says ``clips_persons = True`` bounds all
@@ -289,6 +293,7 @@ class SitePart:
     clips_persons: ClassVar[bool] = False
     sums_fields: ClassVar[bool] = False
     remembers: ClassVar[type[Message]] = Nothing
+    lengths: ClassVar[Lengths] = {}
     state: Message | None = None
     key: Any = None
     persons: NDArray[np.int64] | None = None

@@ -16,6 +16,7 @@ from multicentre.data.multiview import MultiViewData
 from multicentre.data.schema import Kind, MultiViewSchema, agree_schemas
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError, DataError, SchemaMismatch
+from multicentre.federation.lengths import Lengths
 from multicentre.federation.messages import Message, Nothing, array, count, flag, texts
 from multicentre.federation.steps import Release, SitePart, step
 
@@ -114,6 +115,7 @@ class MultiViewPart(SitePart):
     data: MultiViewData
     sums_fields: ClassVar[bool] = True
     min_patients: ClassVar[int] = 3
+    lengths: ClassVar[Lengths] = {"d": "columns of all views", "k": "views"}
 
     @step(releases=Description, when="once")
     def describe(self, ask: Nothing) -> Description:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from multicentre.data.events.tensor import EventTensor
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError, DataError, SchemaMismatch
+from multicentre.federation.lengths import Lengths
 from multicentre.federation.messages import Message, Nothing, array, count, number, texts
 from multicentre.federation.steps import Acknowledgement, Release, SitePart, step
 from multicentre.phenotyping.kernels import behind as counting
@@ -98,6 +99,7 @@ class TensorPart(SitePart):
 
     holds: ClassVar[type] = EventTensor
     remembers: ClassVar[type[Message]] = TensorMemory
+    lengths: ClassVar[Lengths] = {"c": "codes of a mode"}
     data: EventTensor
     state: TensorMemory | None = None
     _tensor: SparseTensor | None = None

@@ -1,19 +1,29 @@
-"""The disclosure card: before any run, every field that would leave a site, how often, and under which protection."""
+"""The disclosure card: before any run, every field that would leave a site, how often, and under which protection.
+
+A card begins with the strongest caveat and three sentences: what leaves, on how many patients it rests, and who can
+read it. They are derived from the fields, the policy and the plan of noise, the same for every method.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from multicentre.federation.engine import Protection
+from multicentre.federation.lengths import Length, lengths_of
 from multicentre.federation.messages import Declaration
 from multicentre.federation.noise import Noise, Plan
 from multicentre.federation.steps import SitePart, Step
+from multicentre.privacy.card_sentences import find_caveats, say_how_many, say_what, say_who
+from multicentre.privacy.card_terms import Kind, Letter, Line
+from multicentre.privacy.guarantee import Guarantee
 from multicentre.privacy.people import HOW_TO_NAME, Counted
 from multicentre.privacy.policy import Policy
 from multicentre.privacy.secure_sum.ring import sum_terms
 from multicentre.privacy.statement import guarantee_of_plan
+
+__all__ = ["DisclosureCard", "Letter", "Line", "disclosure_card", "needed_permission"]
 
 _COLUMNS = {
     "step": "step",
@@ -24,31 +34,13 @@ _COLUMNS = {
     "span": "range, rounding of the sum",
     "noise": "noise",
 }
-
+_ROWS = ("rows", "the patients' rows")
+_UNEXPLAINED = Length("not explained by the method")
 _RECORDS = f"a site cannot tell which of its records are of one patient: what is counted are records. {HOW_TO_NAME}"
-
-
-@dataclass(frozen=True)
-class Line:
-    """One field that would leave.
-
-    Attributes
-    ----------
-    span : str
-        Range of one site's value and largest rounding error of the sum, where it leaves masked.
-    noise : str
-        Law and scale of the noise, and how far one patient moves the field without it.
-    """
-
-    step: str
-    when: str
-    field: str
-    what: str
-    shape: str
-    unit: str
-    seen: str
-    span: str = ""
-    noise: str = ""
+_CHECKED = (
+    "min_patients_in_total is checked by the coordinator's process, which receives the number of {counted} behind each "
+    "value as a masked sum."
+)
 
 
 @dataclass(frozen=True)
@@ -61,79 +53,136 @@ class DisclosureCard:
     lines : tuple of Line
         Fields that leave.
     steps : tuple of (str, str)
-        Name and purpose of each step that lets them out.
-    remembers : str
-        What stays at the site between rounds.
+        Name and purpose of each step that releases them.
+    remembered : tuple of (str, str)
+        Name and description of what the site keeps between rounds.
     min_patients : int
         Fewest patients that a value rests on.
     warnings : tuple of str
-        What a steward should know besides.
+        Further notes for the steward, besides the caveats that follow from the fields.
     noised : bool
         Whether a plan of noise was given.
     individual : tuple of str
-        Steps that tell of single patients, whom no minimum protects: they leave by a policy's permission alone.
+        Steps whose values are about single patients. No minimum protects these: they leave only where a policy permits.
     counted : {"patients", "records"}
         What minimum and noise are about: patients, or records where a site cannot tell whose they are.
+    letters : tuple of Letter
+        Meanings of the letters in the shapes.
+    n_sites : int, optional
+        How many sites take part.
+    guarantee : str
+        What the noise hides, with epsilon and delta; empty without noise.
     """
 
     method: str
     lines: tuple[Line, ...]
     steps: tuple[tuple[str, str], ...]
-    remembers: str
+    remembered: tuple[tuple[str, str], ...]
     min_patients: int
     warnings: tuple[str, ...]
     noised: bool = False
     individual: tuple[str, ...] = ()
     counted: Counted = "patients"
+    letters: tuple[Letter, ...] = ()
+    n_sites: int | None = None
+    guarantee: str = ""
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """What a steward should know before signing, the strongest first."""
+        return tuple(find_caveats(self.lines, self.min_patients, self.counted, self.n_sites, self.guarantee))
+
+    @property
+    def sentences(self) -> tuple[str, str, str]:
+        """What leaves, on how many patients it rests, and who can read it."""
+        how_many = say_how_many(self.lines, self.min_patients, self.counted, self.guarantee)
+        return say_what(self.lines), how_many, say_who(self.lines)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Caveats after the first, and warnings."""
+        return (*self.caveats[1:], *self.warnings)
+
+    @property
+    def remembers(self) -> str:
+        """What the site keeps between rounds, with the fields that release the same."""
+        return "; ".join(dict.fromkeys(self._remembered(name, what) for name, what in self.remembered))
+
+    @property
+    def shown_letters(self) -> tuple[Letter, ...]:
+        """Letters of the shapes on the card, each once; with its method where two methods use it differently."""
+        used = {letter for line in self.lines for letter in line.letters}
+        letters = [one for one in self.letters if one.letter in used]
+        meanings = {letter: {one.what for one in letters if one.letter == letter} for letter in used}
+        shown = (one if len(meanings[one.letter]) > 1 else one.without_method() for one in letters)
+        return tuple(sorted(dict.fromkeys(shown), key=lambda one: (one.letter.lower(), one.letter)))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the card as plain values, for JSON."""
-        return asdict(self)
+        plain = {name: value for name, value in asdict(self).items() if name != "remembered"}
+        return {
+            **plain,
+            "caveat": next(iter(self.caveats), ""),
+            "sentences": self.sentences,
+            "letters": tuple(asdict(one) for one in self.shown_letters),
+            "remembers": self.remembers,
+            "warnings": self.notes,
+        }
 
     def joined(self, *others: DisclosureCard) -> DisclosureCard:
         """Return one card of what several methods, run one after the other, let out of a site."""
         cards = (self, *others)
         return DisclosureCard(
             method=", ".join(dict.fromkeys(card.method for card in cards)),
-            lines=tuple(dict.fromkeys(line for card in cards for line in card.lines)),
-            steps=tuple(dict.fromkeys(step for card in cards for step in card.steps)),
-            remembers="; ".join(dict.fromkeys(card.remembers for card in cards)),
+            lines=_each_once(card.lines for card in cards),
+            steps=_each_once(card.steps for card in cards),
+            remembered=_each_once(card.remembered for card in cards),
             min_patients=min(card.min_patients for card in cards),
-            warnings=tuple(dict.fromkeys(warning for card in cards for warning in card.warnings)),
+            warnings=_each_once(card.warnings for card in cards),
             noised=any(card.noised for card in cards),
-            individual=tuple(dict.fromkeys(name for card in cards for name in card.individual)),
+            individual=_each_once(card.individual for card in cards),
             counted="records" if any(card.counted == "records" for card in cards) else "patients",
+            letters=_each_once(card.letters for card in cards),
+            n_sites=min((card.n_sites for card in cards if card.n_sites is not None), default=None),
+            guarantee="; ".join(dict.fromkeys(card.guarantee for card in cards if card.guarantee)),
         )
 
     def __str__(self) -> str:
         columns = {head: [getattr(line, name) for line in self.lines] for name, head in _COLUMNS.items()}
-        shown = [[head, *cells] for head, cells in columns.items() if any(cells)]
-        padded = [[cell.ljust(max(map(len, column))) for cell in column] for column in shown]
-        table = ["  ".join(row).rstrip() for row in zip(*padded, strict=True)]
-        meanings = [f"  {line.step}.{line.field}: {line.what}" for line in self.lines]
-        notes = [f"Note: {warning}" for warning in self.warnings]
-        crowd = f"each value rests on at least {self.min_patients} {self.counted}"
-        if self.noised:
-            crowd = (
-                f"what carries no noise rests on at least {self.min_patients} {self.counted}, "
-                "noise hides each in the rest"
-            )
-        if self.individual:
-            crowd += f", but for those of {', '.join(self.individual)}, which tell of single patients"
-        head = f"What {self.method} lets out of a site ({crowd})"
-        return "\n".join([head, "", *table, "", *meanings, "", f"Stays at the site: {self.remembers}", *notes])
+        letters = self.shown_letters
+        explained = {
+            "letter": [one.letter for one in letters],
+            "meaning": [one.meaning for one in letters],
+            "number": [one.number for one in letters],
+        }
+        parts = [
+            [f"Disclosure card of {self.method}"],
+            [f"Caveat: {caveat}" for caveat in self.caveats[:1]],
+            list(self.sentences),
+            _table(explained),
+            _table(columns),
+            [f"  {line.step}.{line.field}: {line.what}" for line in self.lines],
+            [f"Remembered at the site between rounds: {self.remembers}.", *(f"Note: {note}" for note in self.notes)],
+        ]
+        return "\n\n".join("\n".join(part) for part in parts if part)
+
+    def _remembered(self, name: str, what: str) -> str:
+        same = [line for line in self.lines if name == line.name or what == line.what]
+        released = dict.fromkeys(f"{line.step}.{line.name}" for line in same)
+        return f"{what} (also released: {', '.join(released)})" if released else what
 
 
 def disclosure_card(
     part: type[SitePart],
     *,
-    protection: Protection = "clear",
+    protection: Protection = "masked",
     n_sites: int | None = None,
     policy: Policy | None = None,
     plan: Plan | None = None,
     sites_per_patient: int = 1,
     asked: Collection[str] | None = None,
     counted: Counted = "patients",
+    parameters: Mapping[str, Any] | None = None,
 ) -> DisclosureCard:
     """Return the disclosure card of a method.
 
@@ -141,20 +190,22 @@ def disclosure_card(
     ----------
     part : type
         The method's site part.
-    protection : {"clear", "masked"}
+    protection : {"masked", "clear"}
         How summands leave.
     n_sites : int, optional
-        How many sites take part; of one or two is warned.
+        How many sites take part; one or two give a caveat.
     policy : Policy, optional
         The site's policy; the default one otherwise.
     plan : Plan, optional
-        The noise of every release; only what it names leaves then, and what tells of no patient.
+        The noise of every release. The card then holds the fields that it names, and those that concern no patient.
     sites_per_patient : int, default 1
         At how many sites one patient may have records.
     asked : collection of str, optional
         Names of the steps that will be asked; all that the part offers otherwise.
     counted : {"patients", "records"}, default "patients"
         Whether every site can tell which of its records are of one patient.
+    parameters : mapping, optional
+        Parameters of the estimator, some of which fix the length of an array.
 
     Returns
     -------
@@ -168,25 +219,50 @@ def disclosure_card(
     ('describe', 'views', 'coordinator, site by site')
     >>> {line.seen for line in card.lines if line.step == "fit_shared"}
     {'nobody; the sum alone'}
+    >>> card.caveats[0].partition(":")[0]
+    'a cell of a masked total may rest on one patient'
     """
     offered = [step for name, step in part.steps().items() if asked is None or name in asked]
     steps = [step for step in offered if step.releases.concerns_patients and _is_planned(step, plan)]
     policy = policy or Policy()
-    least = 0 if plan else policy.min_patients_in_total  # noise takes its place
-    lines = [line for step in steps for line in _lines(step, protection, n_sites, plan, least, counted)]
-    notes = [*_warnings(protection, n_sites, least, counted), *([_RECORDS] if counted == "records" else [])]
-    remembered = [declaration.what for declaration in part.remembers.declarations().values()]
+    terms = _Terms(protection, n_sites, policy, plan, counted)
+    promise = None if plan is None else guarantee_of_plan(plan, protection, sites_per_patient, counted)
     return DisclosureCard(
         method=part.method,
-        lines=tuple(lines),
+        lines=tuple(line for step in steps for line in _lines(step, terms)),
         steps=tuple((step.name, step.purpose) for step in steps),
-        remembers="; ".join(["the patients' rows", *remembered]),
+        remembered=(_ROWS, *((name, one.what) for name, one in part.remembers.declarations().items())),
         min_patients=policy.min_patients,
-        warnings=(*notes, _promise(plan, protection, sites_per_patient, counted)),
+        warnings=tuple(_warnings(terms, promise)),
         noised=plan is not None,
         individual=tuple(step.name for step in steps if step.releases.individual),
         counted=counted,
+        letters=tuple(_letters(part, steps, parameters or {})),
+        n_sites=n_sites,
+        guarantee="" if promise is None else _guaranteed(promise),
     )
+
+
+def needed_permission(step: Step[Any, Any, Any], declaration: Declaration, protection: Protection) -> str:
+    """Return what a policy must say for a field to leave: an unmasked sum shows a site's whole table."""
+    is_bare = step.summed and protection == "clear" and declaration.permission == "relations=summed"
+    return "relations=dense" if is_bare else declaration.permission
+
+
+@dataclass(frozen=True)
+class _Terms:
+    """Terms under which the fields of a card leave."""
+
+    protection: Protection
+    n_sites: int | None
+    policy: Policy
+    plan: Plan | None
+    counted: Counted
+
+    @property
+    def min_in_total(self) -> int:
+        """The policy's minimum in totals; noise takes its place."""
+        return 0 if self.plan else self.policy.min_patients_in_total
 
 
 def _is_planned(step: Step[Any, Any, Any], plan: Plan | None) -> bool:
@@ -194,32 +270,52 @@ def _is_planned(step: Step[Any, Any, Any], plan: Plan | None) -> bool:
     return planned or not step.releases.tells_of_patients()
 
 
-def _lines(
-    step: Step[Any, Any, Any],
-    protection: Protection,
-    n_sites: int | None,
-    plan: Plan | None,
-    least: int,
-    counted: Counted,
-) -> list[Line]:
-    noise = plan.noise_of(step, 0) if plan else None
-    masked = step.summed and protection == "masked"
-    spans = _spans(step, n_sites, noise) if masked else {}
-    where = "in the sum" if masked else "at each site"
+def _lines(step: Step[Any, Any, Any], terms: _Terms) -> list[Line]:
+    noise = terms.plan.noise_of(step, 0) if terms.plan else None
+    masked = step.summed and terms.protection == "masked"
+    spans = _spans(step, terms.n_sites, noise) if masked else {}
+    where = f"{'in the sum' if masked else 'at each site'} (one {terms.counted[:-1]}:"
+    declarations = step.releases.declarations()
+    needed = [needed_permission(step, one, terms.protection) for one in declarations.values()]
+    answered = not any(terms.policy.lacks(permission) for permission in needed if permission)
+    least = terms.min_in_total if step.summed else 0
     return [
         Line(
             step.name,
             step.when,
             f"{name}[by name]" if declaration.keyed else name,
-            _meaning(declaration, least if step.summed else 0),
+            _meaning(declaration, least),
             declaration.dimensions,
             declaration.unit,
-            _seen(step, protection),
+            _seen(step, terms.protection),
             spans.get(name, ""),
-            _noise_of(name, declaration.sensitivity, noise, f"{where} (one {counted[:-1]}:"),
+            _noise_of(name, declaration.sensitivity, noise, where),
+            kind=_kind(step, declaration),
+            summed=step.summed,
+            masked=masked,
+            answered=answered,
+            min_in_total=least,
         )
-        for name, declaration in step.releases.declarations().items()
+        for name, declaration in declarations.items()
     ]
+
+
+def _kind(step: Step[Any, Any, Any], declaration: Declaration) -> Kind:
+    if step.releases.individual:
+        return "individual"
+    if declaration.permission == "exact_times":
+        return "time"
+    if step.summed:
+        return "total"
+    return {"flag": "flag", "text": "text", "texts": "text"}.get(declaration.kind, "number")  # type: ignore[return-value]
+
+
+def _letters(part: type[SitePart], steps: Iterable[Step[Any, Any, Any]], parameters: Mapping[str, Any]) -> list[Letter]:
+    lengths = lengths_of(part)
+    shapes = [one.shape for step in steps for one in step.releases.declarations().values()]
+    letters = dict.fromkeys(side for shape in shapes for side in shape if isinstance(side, str))
+    known = {letter: lengths.get(letter, _UNEXPLAINED) for letter in letters}
+    return [Letter(letter, one.what, one.number(parameters), part.method) for letter, one in known.items()]
 
 
 def _meaning(declaration: Declaration, least: int) -> str:
@@ -252,37 +348,24 @@ def _seen(step: Step[Any, Any, Any], protection: Protection) -> str:
     return "nobody; the sum alone" if protection == "masked" else "coordinator's process, which adds"
 
 
-def _warnings(protection: Protection, n_sites: int | None, least: int, counted: Counted) -> list[str]:
-    warnings = [] if not least else [_of_totals(protection, least, counted)]
-    if protection == "clear":
-        warnings.append(
-            "sums are taken by the coordinator's process: whoever controls it could read one site's summand. "
-            "Masked sums (secure_sum = true) prevent that."
-        )
-    else:
-        warnings.append(
-            "under masks the minimum is of patients behind a site's summand: a cell of a total may rest on one patient."
-        )
-    if n_sites == 1:
-        warnings.append("a sum of one site is that site's own answer.")
-    if n_sites == 2:
-        warnings.append(
-            "a sum of two is no secret between the two: each takes its own share off it and holds the other's. "
-            "A policy forbids it with min_sites_in_sum = 3."
-        )
-    return warnings
+def _warnings(terms: _Terms, promise: Guarantee | None) -> Iterable[str]:
+    if terms.min_in_total and terms.protection == "masked":
+        yield _CHECKED.format(counted=terms.counted)
+    if terms.counted == "records":
+        yield _RECORDS
+    yield "no differential privacy: sums of many patients are exact." if promise is None else str(promise)
 
 
-def _of_totals(protection: Protection, least: int, counted: Counted) -> str:
-    if protection == "clear":
-        return f"an unmasked summand leaves only with at least {least} {counted} behind it (min_patients_in_total)."
-    return (
-        f"a sum is revealed only if it rests on at least {least} {counted} of all sites (min_patients_in_total). The "
-        f"coordinator's process checks this; it receives the number of {counted} behind each value as a masked sum."
-    )
+def _guaranteed(promise: Guarantee) -> str:
+    return f"one {promise.unit} (epsilon {promise.epsilon:.3g}, delta {promise.delta:.3g})"
 
 
-def _promise(plan: Plan | None, protection: Protection, sites_per_patient: int, counted: Counted) -> str:
-    if plan is None:
-        return "no differential privacy: sums of many patients are exact."
-    return str(guarantee_of_plan(plan, protection, sites_per_patient, counted))
+def _each_once(groups: Iterable[tuple[Any, ...]]) -> tuple[Any, ...]:
+    return tuple(dict.fromkeys(one for group in groups for one in group))
+
+
+def _table(columns: Mapping[str, list[str]]) -> list[str]:
+    """Return the lines of a table; a column without any entry is left out."""
+    shown = [[head, *cells] for head, cells in columns.items() if any(cells)]
+    padded = [[cell.ljust(max(map(len, column))) for cell in column] for column in shown]
+    return ["  ".join(row).rstrip() for row in zip(*padded, strict=True)]

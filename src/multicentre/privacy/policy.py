@@ -192,7 +192,10 @@ class Policy:
 
 
 def loosest_of(policies: Iterable[Policy]) -> Policy:
-    """Return the policy with the smallest `min_patients`, with the `min_patients_in_total` that holds for all sites.
+    """Return a policy that permits whatever one of some policies permits.
+
+    It has the smallest `min_patients`, every permission that some policy gives, and the `min_patients_in_total` that
+    holds for all sites.
 
     Examples
     --------
@@ -202,7 +205,12 @@ def loosest_of(policies: Iterable[Policy]) -> Policy:
     """
     listed = list(policies)
     loosest = min(listed, key=lambda policy: policy.min_patients, default=Policy())
-    return dataclasses.replace(loosest, min_patients_in_total=least_in_total(listed))
+    return dataclasses.replace(
+        loosest,
+        min_patients_in_total=least_in_total(listed),
+        exact_times=any(policy.exact_times for policy in listed),
+        relations=max((policy.relations for policy in listed), key=RELATIONS.index, default=loosest.relations),
+    )
 
 
 def least_in_total(policies: Iterable[Policy]) -> int:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.federation.errors import ConfigurationError, DataError
+from multicentre.federation.lengths import Lengths
 from multicentre.federation.steps import SitePart, step
 from multicentre.quantiles import messages as sent
 from multicentre.quantiles.limits import MOST_PARTS, MOST_STARTS, check_cells, check_fineness
@@ -37,6 +38,10 @@ class CountingPart(SitePart):
 
     sums_fields: ClassVar[bool] = True
     finest: ClassVar[int] = 24
+    lengths: ClassVar[Lengths] = {
+        "q": "cells in which thresholds are looked for",
+        "b": "sub-cells of a cell",
+    }
     _before: sent.Cells | None = None
     _starts: int = 0
     _sorted: tuple[int, list[Codes]] | None = None

@@ -139,8 +139,17 @@ class CardLine(BaseModel):
     noise: str = ""
 
 
+class CardLetter(BaseModel):
+    """Meaning of a letter in the shapes on the card."""
+
+    letter: str
+    what: str
+    number: str = ""
+    method: str = ""
+
+
 class Card(BaseModel):
-    """The disclosure card; ``individual`` names the steps that tell of single patients."""
+    """The disclosure card; ``individual`` names the steps whose values are about single patients."""
 
     method: str
     lines: list[CardLine]
@@ -150,6 +159,9 @@ class Card(BaseModel):
     warnings: list[str]
     individual: list[str] = []
     counted: Literal["patients", "records"] = "patients"
+    caveat: str = ""
+    sentences: list[str] = []
+    letters: list[CardLetter] = []
 
 
 class Released(BaseModel):

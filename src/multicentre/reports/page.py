@@ -108,6 +108,7 @@ def _context(found: RunFolder) -> dict[str, Any]:
         "alone_tables": _shown([tables.alone_table(found.comparison)], names) if found.comparison else [],
         "card": disclosure.card,
         "card_table": tables.card_table(disclosure),
+        "letter_table": tables.letter_table(disclosure),
         "leaving_table": tables.leaving_table(disclosure, run.min_patients),
         "released_table": tables.released_table(disclosure, run.min_patients),
         "refused_table": tables.refused_table(disclosure),

@@ -163,6 +163,16 @@ def card_table(disclosure: Disclosure) -> Shown:
     return Shown(caption, [columns[j] for j in told_of], rows, code=frozenset({0}), groups=_groups(told))
 
 
+def letter_table(disclosure: Disclosure) -> Shown:
+    """Return the meanings of the letters in the shapes of the fields."""
+    letters = disclosure.card.letters
+    rows = [
+        [one.letter, f"{one.what} ({one.method})" if one.method else one.what, one.number or NOTHING] for one in letters
+    ]
+    caption = "Letters in the shapes of the fields, and the lengths that the study fixes."
+    return Shown(caption, ["Letter", "Meaning", "Number"], rows, code=frozenset({0}))
+
+
 def leaving_table(disclosure: Disclosure, min_patients: int) -> Shown:
     """Return what left each site, all fields together."""
     sites = [*disclosure.ledgers, *(entry.site for entry in disclosure.released)]

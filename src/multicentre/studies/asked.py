@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from multicentre.federation.engine import Protection
 from multicentre.federation.steps import SitePart, Step
+from multicentre.privacy.card import needed_permission
 from multicentre.privacy.policy import RELATIONS, Policy
 
 if TYPE_CHECKING:
@@ -30,9 +31,8 @@ class Asked:
     @property
     def permissions(self) -> list[str]:
         """What a policy must say; a sum that is not masked shows a site's whole table."""
-        given = {declaration.permission for declaration in self.step.releases.declarations().values()}
-        bare = self.step.summed and not self.is_masked
-        return sorted("relations=dense" if bare and one == "relations=summed" else one for one in given)
+        declarations = self.step.releases.declarations().values()
+        return sorted({needed_permission(self.step, one, self.protection) for one in declarations})
 
     @property
     def level(self) -> int:

@@ -85,6 +85,7 @@ def complete_card(card: DisclosureCard, study: Study, estimator: FederatedEstima
         policy=loosest_of(policies),
         asked=aligning_steps(estimator),
         counted=card.counted,
+        parameters=estimator.get_params(deep=False),
     )
     asked = list(fitting(estimator, protection))
     refused = {one.step.name: one.lacks(policies[0]) for one in asked if all(map(one.lacks, policies))}
@@ -216,5 +217,6 @@ def study_card(study: Study) -> DisclosureCard:
         sites_per_patient=study.privacy.sites_per_patient,
         asked=estimator.asked_steps(),
         counted=study.data.counted,
+        parameters=estimator.get_params(deep=False),
     )
     return complete_card(card, study, estimator)

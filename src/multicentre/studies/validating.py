@@ -67,10 +67,20 @@ def validation_cards(study: Study, counted: Counted) -> list[DisclosureCard]:
     parts = (splitter.site_part, find_evaluator(make_estimator(study)).part)
     protection: Protection = "masked" if study.masked else "clear"
     n_sites = len(study.sites)
+    wanted = study.validation
+    fixed = {"n_splits": n_sites if wanted.strategy == "site" else wanted.folds}
     folds, scores = (
-        disclosure_card(part, protection=protection, n_sites=n_sites, policy=loosest, counted=counted) for part in parts
+        disclosure_card(
+            part,
+            protection=protection,
+            n_sites=n_sites,
+            policy=loosest,
+            counted=counted,
+            parameters=fixed,
+        )
+        for part in parts
     )
-    return [replace(folds, warnings=(*folds.warnings, *_notes(study, study.validation, splitter))), scores]
+    return [replace(folds, warnings=(*folds.warnings, *_notes(study, wanted, splitter))), scores]
 
 
 def _notes(study: Study, wanted: ValidationTable, splitter: FoldSplitter) -> list[str]:

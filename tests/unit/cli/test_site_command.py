@@ -53,7 +53,7 @@ def test_approve_shows_card_files_and_fingerprints_before_anything_counts(folder
     study = write_study(tmp_path)
     result = call("approve", study, HASH, "--folder", folder, "--yes")
     assert result.exit_code == 0
-    assert "What toy lets out of a site" in result.stderr
+    assert "Disclosure card of toy" in result.stderr
     assert f"reads a from {tmp_path / 'site-0' / 'a.csv'}" in result.stderr
     assert f"bundle  {HASH}" in result.stdout
     assert "study Ward 7" in result.stdout
@@ -65,7 +65,7 @@ def test_approve_shows_card_files_and_fingerprints_before_anything_counts(folder
 def test_approve_without_a_terminal_needs_a_yes(folder, tmp_path):
     result = call("approve", write_study(tmp_path), HASH, "--folder", folder)
     assert result.exit_code == 3
-    assert "What toy lets out of a site" in result.stderr
+    assert "Disclosure card of toy" in result.stderr
     assert "add --yes" in result.stderr
     assert not (folder / "approved").exists()
 
@@ -112,7 +112,7 @@ def test_check_ends_with_the_status_of_its_first_fault(folder, tmp_path):
     text = call("check", "--folder", folder).stdout
     assert "FAULT  authority" in text
     assert "note   coordinator" in text
-    assert "What toy lets out of a site" in text
+    assert "Disclosure card of toy" in text
 
 
 def test_up_does_not_start_with_faults(folder):

@@ -6,6 +6,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
+from multicentre.federation.lengths import Length
 from multicentre.federation.messages import Message, Nothing, array, arrays, count, number, text
 from multicentre.federation.noise import Noise, Plan, Planned
 from multicentre.federation.steps import Release, SitePart, step
@@ -18,7 +19,13 @@ CLEAR = (
     "sums are taken by the coordinator's process: whoever controls it could read one site's summand. "
     "Masked sums (secure_sum = true) prevent that."
 )
-MASKED = "under masks the minimum is of patients behind a site's summand: a cell of a total may rest on one patient."
+MASKED = (
+    "a cell of a masked total may rest on one patient: the minimum of 10 patients is of those behind this site's whole "
+    "share."
+)
+SINGLE = "values about single patients leave (label): no minimum number of patients protects them."
+FEW = "the policy asks for no minimum (min_patients = {}): a value may rest on one patient."
+LISTED = Policy(relations="listed", exact_times=True)
 ONE = "a sum of one site is that site's own answer."
 TWO = (
     "a sum of two is no secret between the two: each takes its own share off it and holds the other's. "
@@ -78,8 +85,16 @@ class Part(SitePart):
         """Name the version."""
 
 
+@dataclass(frozen=True)
+class OtherMemory(Message):
+    n: int = count("patients")
+    seed: int = count("seed of the split")
+
+
 class Other(SitePart):
     method = "other"
+    remembers = OtherMemory
+    lengths = {"d": Length("columns", "n_columns")}  # noqa: RUF012
 
     @step(releases=Sums, when="once", summed=True)
     def add(self, ask: Nothing) -> Sums:
@@ -115,10 +130,11 @@ def test_a_line_says_what_leaves_how_often_and_who_sees_it():
     total = line(disclosure_card(Part), "add", "total")
     assert (total.when, total.what, total.unit) == ("every round", "sum of the ages", "years")
     assert total.shape == Sums.declarations()["total"].dimensions
-    assert (total.seen, total.span, total.noise) == ("coordinator's process, which adds", "", "")
+    assert (total.seen, total.noise) == ("nobody; the sum alone", "")
+    bare = line(disclosure_card(Part, protection="clear"), "add", "total")
+    assert (bare.seen, bare.span, bare.noise) == ("coordinator's process, which adds", "", "")
     assert line(disclosure_card(Part), "name", "times").seen == "coordinator, site by site"
-    assert line(disclosure_card(Part, protection="masked"), "name", "times").seen == "coordinator, site by site"
-    assert line(disclosure_card(Part, protection="masked"), "add", "total").seen == "nobody; the sum alone"
+    assert line(disclosure_card(Part, protection="clear"), "name", "times").seen == "coordinator, site by site"
 
 
 def test_what_needs_a_permission_says_which():
@@ -166,50 +182,108 @@ def test_the_steps_that_are_asked_are_those_of_the_card():
 
 
 @pytest.mark.parametrize(
-    ("protection", "n_sites", "warnings"),
+    ("protection", "n_sites", "policy", "caveats"),
     [
-        ("clear", None, (CLEAR, EXACT)),
-        ("clear", 3, (CLEAR, EXACT)),
-        ("masked", 3, (MASKED, EXACT)),
-        ("masked", 2, (MASKED, TWO, EXACT)),
-        ("clear", 2, (CLEAR, TWO, EXACT)),
-        ("clear", 1, (CLEAR, ONE, EXACT)),
+        ("clear", None, Policy(), (CLEAR,)),
+        ("clear", 3, LISTED, (SINGLE, CLEAR)),
+        ("masked", None, Policy(), (MASKED,)),
+        ("masked", 3, LISTED, (SINGLE, MASKED)),
+        ("masked", 2, Policy(), (MASKED, TWO)),
+        ("masked", 3, Policy(min_patients_in_total=5), ()),
+        ("clear", 2, Policy(), (CLEAR, TWO)),
+        ("clear", 1, Policy(), (ONE, CLEAR)),
+        ("masked", 3, Policy(min_patients=1), (FEW.format(1),)),
+        ("clear", 3, Policy(min_patients=0), (FEW.format(0), CLEAR)),
     ],
 )
-def test_a_steward_is_warned_of_small_sums_and_of_open_ones(protection, n_sites, warnings):
-    assert disclosure_card(Part, protection=protection, n_sites=n_sites).warnings == warnings
+def test_a_steward_is_warned_of_small_sums_and_of_open_ones_the_strongest_first(protection, n_sites, policy, caveats):
+    card = disclosure_card(Part, protection=protection, n_sites=n_sites, policy=policy)
+    assert card.caveats == caveats
+    assert card.notes == (*caveats[1:], *card.warnings)
+    assert card.warnings[-1] == EXACT
+    printed = str(card).split("\n")
+    assert printed[0] == "Disclosure card of card"
+    assert printed[2] == (f"Caveat: {caveats[0]}" if caveats else card.sentences[0])
 
 
 def test_the_minimum_is_that_of_the_policy():
     assert disclosure_card(Part, policy=Policy(min_patients=25)).min_patients == 25
 
 
-def test_a_card_prints_a_table_its_meanings_and_its_warnings():
-    printed = str(disclosure_card(Other, protection="masked", n_sites=3, policy=Policy(min_patients=5))).split("\n")
-    assert printed[0] == "What other lets out of a site (each value rests on at least 5 patients)"
-    head, total, n = printed[2:5]
-    assert head.split("  ")[0] == "step"
-    assert [name for name in ("step", "how often", "field", "shape", "who can see it") if name not in head] == []
-    assert "range, rounding of the sum" in head
-    assert "noise" not in head  # a column that would be empty is left out
-    assert total.startswith("add   once       total  ")
-    assert n.index("n  ") == head.index("field")
-    assert printed[6:8] == ["  add.total: sum of the ages", "  add.n: patients"]
-    assert printed[9] == "Stays at the site: the patients' rows"
-    assert printed[10:] == [f"Note: {MASKED}", f"Note: {EXACT}"]
+PRINTED = """\
+Disclosure card of other
+
+Caveat: a cell of a masked total may rest on one patient: the minimum of 5 patients is of those behind this site's whole share.
+
+This site releases its shares of totals (sums and counts over patients, added over all sites).
+Each value rests on at least 5 patients of this site, or on none (a masked share of a total as a whole, not each of its cells).
+Nobody can read this site's share of a masked total, unless enough other sites work together with the coordinator; the coordinator reads the totals; the other sites and the readers of the results receive what is computed from these.
+
+letter  meaning  number
+d       columns  7
+
+step  how often  field  shape    who can see it         range, rounding of the sum
+add   once       total  d array  nobody; the sum alone  ±1e+06, ±7e-13
+add   once       n      count    nobody; the sum alone  ±1e+06
+
+  add.total: sum of the ages
+  add.n: patients
+
+Remembered at the site between rounds: the patients' rows; patients (also released: add.n); seed of the split.
+Note: no differential privacy: sums of many patients are exact."""  # noqa: E501
 
 
-def test_a_card_says_what_the_minimum_does_not_cover():
-    first = str(disclosure_card(Part)).split("\n")[0]
-    assert first == (
-        "What card lets out of a site (each value rests on at least 10 patients, but for those of label, which tell of "
-        "single patients)"
+def test_a_card_prints_its_caveat_three_sentences_its_letters_its_fields_and_its_notes():
+    card = disclosure_card(
+        Other, protection="masked", n_sites=3, policy=Policy(min_patients=5), parameters={"n_columns": 7}
     )
-    noised = str(disclosure_card(Part, plan=PLAN)).split("\n")[0]
-    assert noised == (
-        "What card lets out of a site (what carries no noise rests on at least 10 patients, noise hides each in the "
-        "rest)"
+    assert str(card) == PRINTED
+
+
+def test_a_letter_without_a_meaning_says_so():
+    (letter, *_) = disclosure_card(Part).shown_letters
+    assert (letter.letter, letter.what, letter.number) == ("d", "not explained by the method", "")
+
+
+def test_the_sentences_follow_the_policy():
+    what, how_many, who = disclosure_card(Part, policy=LISTED).sentences
+    assert what == (
+        "This site releases values about single patients or pairs of patients (label); times of events as they were "
+        "recorded (name); its shares of totals (sums and counts over patients, added over all sites); of this site "
+        "alone, numbers."
     )
+    assert how_many == (
+        "Each value rests on at least 10 patients of this site, or on none (a masked share of a total as a whole, not "
+        "each of its cells); the values of label are about single patients, whom no minimum protects."
+    )
+    assert "the coordinator reads the totals and what this site releases by itself" in who
+    what, how_many, who = disclosure_card(Part, protection="clear", policy=Policy(relations="none")).sentences
+    assert what == (
+        "This site releases its shares of totals (sums and counts over patients, added over all sites). It refuses "
+        "name, label, which its policy does not permit."
+    )
+    assert how_many == "Each value rests on at least 10 patients of this site, or on none."
+    assert who.startswith("The coordinator's process receives this site's share of each unmasked total and can read it")
+
+
+def test_the_sentences_say_what_noise_hides():
+    card = disclosure_card(Part, protection="masked", n_sites=3, plan=PLAN)
+    promise = guarantee_of_plan(PLAN, "masked")
+    assert card.sentences[1] == (
+        f"Noise bounds what each value shows of one patient (epsilon {promise.epsilon:.3g}, delta 1e-05)."
+    )
+    assert card.caveats == ()
+    by_entry = disclosure_card(Part, n_sites=3, plan=Plan(PLAN.releases, unit="entry"))
+    assert by_entry.caveats == ("noise hides one entry, not all of a patient.",)
+    records = disclosure_card(Part, n_sites=3, plan=PLAN, counted="records")
+    assert "shows of one record (" in records.sentences[1]
+
+
+def test_a_minimum_in_totals_is_in_the_sentences():
+    policy = Policy(min_patients=3, min_patients_in_total=5)
+    masked, clear = (disclosure_card(Other, protection=one, policy=policy).sentences[1] for one in ("masked", "clear"))
+    assert "a total is revealed only if it rests on at least 5 patients of all sites, a table cell by cell" in masked
+    assert "an unmasked share of a total leaves only with at least 5 patients behind it" in clear
 
 
 def test_cards_of_methods_that_run_one_after_the_other_are_joined_without_repeating():
@@ -219,9 +293,14 @@ def test_cards_of_methods_that_run_one_after_the_other_are_joined_without_repeat
     assert joined.method == "card, other"
     assert joined.lines == one.lines + two.lines
     assert joined.steps == one.steps
-    assert joined.remembers == f"{one.remembers}; the patients' rows"
+    meanings = [letter.meaning for letter in joined.shown_letters if letter.letter == "d"]
+    assert meanings == ["not explained by the method (card)", "columns (other)"]
+    assert joined.remembers == (
+        "the patients' rows; factors of the site's patients; seed of the split; patients (also released: add.n)"
+    )
     assert joined.min_patients == 10
-    assert joined.warnings == (CLEAR, EXACT, two.warnings[-1])
+    assert joined.warnings == (EXACT, two.warnings[-1])
+    assert joined.caveats[0] == MASKED
     assert joined.noised
     assert joined.individual == ("label",)
     assert one.joined() == one
@@ -232,3 +311,8 @@ def test_a_card_is_plain_values_for_json():
     assert plain["method"] == "other"
     assert plain["lines"][0]["field"] == "total"
     assert plain["steps"] == (("add", "Add up."),)
+    assert plain["caveat"] == MASKED
+    assert plain["sentences"] == disclosure_card(Other).sentences
+    assert plain["letters"] == ({"letter": "d", "what": "columns", "number": "", "method": ""},)
+    assert plain["remembers"] == "the patients' rows; patients (also released: add.n); seed of the split"
+    assert plain["warnings"] == (EXACT,)

@@ -357,12 +357,16 @@ def test_the_card_says_what_is_revealed():
     masked, clear = (
         disclosure_card(CellSite, protection=protection, n_sites=3, policy=FIVE) for protection in ("masked", "clear")
     )
-    assert masked.warnings[0] == (
-        "a sum is revealed only if it rests on at least 5 patients of all sites (min_patients_in_total). The "
-        "coordinator's process checks this; it receives the number of patients behind each value as a masked sum."
+    assert masked.sentences[1].endswith(
+        "; a total is revealed only if it rests on at least 5 patients of all sites, a table cell by cell "
+        "(min_patients_in_total); the values of relate are about single patients, whom no minimum protects."
     )
-    assert clear.warnings[0] == (
-        "an unmasked summand leaves only with at least 5 patients behind it (min_patients_in_total)."
+    assert masked.warnings[0] == (
+        "min_patients_in_total is checked by the coordinator's process, which receives the number of patients behind "
+        "each value as a masked sum."
+    )
+    assert clear.sentences[1].endswith(
+        "; an unmasked share of a total leaves only with at least 5 patients behind it (min_patients_in_total)."
     )
     for card in (masked, clear):
         meanings = {line.field: line.what for line in card.lines if line.step == "add"}

@@ -331,11 +331,23 @@ def test_patients_at_several_sites_are_counted_once_and_none_is_called_held_out(
     assert ">All<" not in counts
 
 
+def test_the_card_begins_with_its_caveat_its_sentences_and_its_letters(bare):
+    card = render_report(bare).partition("What the method declares")[2].partition("What left each site")[0]
+    told = make_disclosure()["card"]
+    expected = [told["caveat"], *told["sentences"], "latent dimensions", "d x q array", "between rounds:"]
+    places = [card.index(text) for text in expected]
+    assert places == sorted(places)
+    older = make_disclosure()
+    older["card"] = {name: told[name] for name in told if name not in ("caveat", "sentences", "letters")}
+    write_json(bare, "disclosure.json", older)
+    assert "Caveat" not in render_report(bare)
+
+
 def test_steps_that_tell_of_single_patients_are_no_part_of_the_promise(bare):
     told = make_disclosure()
     write_json(bare, "disclosure.json", told | {"card": told["card"] | {"individual": ["relate", "tell_pseudonyms"]}})
     page = render_report(bare)
-    assert page.count("but for those of relate, tell_pseudonyms") == 2
+    assert page.count("but for those of relate, tell_pseudonyms") == 1
     write_json(bare, "disclosure.json", told)
     assert "but for those" not in render_report(bare)
 

@@ -27,6 +27,7 @@ from multicentre.analytics.evaluation.maths import (
 )
 from multicentre.analytics.evaluation.predictions import Predictions
 from multicentre.federation.errors import ConfigurationError
+from multicentre.federation.lengths import Lengths
 from multicentre.federation.messages import Message, Nothing
 from multicentre.federation.steps import Acknowledgement, step
 from multicentre.federation.wire import encode
@@ -52,6 +53,18 @@ class EvaluationSite(SurvivalPart):
 
     method: ClassVar[str] = "survival-evaluation"
     remembers: ClassVar[type[Message]] = sent.Memory
+    lengths: ClassVar[Lengths] = {
+        "H": "times at which risks are judged",
+        "K": "times of events",
+        "L": "ends of follow-up",
+        "R": "bins of the predicted restricted mean",
+        "C": "bins of the time of an event",
+        "T": "times of scoring, or the stretches between them",
+        "b": "bins of a prediction",
+        "c": "bins of the predicted risk",
+        "g": "groups of patients of similar predicted risk",
+        "t": "thresholds of the predicted risk",
+    }
     state: sent.Memory | None = None
 
     def first_memory(self, agreed: Agreed) -> sent.Memory:

@@ -18,6 +18,7 @@ from multicentre.analytics.tables import messages as sent
 from multicentre.analytics.tables.counting import count_table
 from multicentre.analytics.tables.groups import find_members
 from multicentre.federation.errors import ConfigurationError
+from multicentre.federation.lengths import Lengths
 from multicentre.federation.messages import Message
 from multicentre.federation.steps import step
 from multicentre.federation.wire import encode
@@ -35,6 +36,12 @@ class TablePart(SurvivalPart):
 
     handles: ClassVar[tuple[Missing, ...]] = ("complete",)
     remembers: ClassVar[type[Message]] = sent.TableMemory
+    lengths: ClassVar[Lengths] = {
+        "g": "groups of patients",
+        "c": "causes of events",
+        "k": "times of events",
+        "l": "ends of follow-up",
+    }
 
     @step(releases=sent.Table, when="once", summed=True)
     def sum_table(self, ask: sent.ByGroup) -> sent.Table:

@@ -27,6 +27,7 @@ from multicentre.clustering.fedmsgl.maths.profiles import profile_columns
 from multicentre.clustering.fedmsgl.maths.published import measure_distance, weigh_as_published
 from multicentre.data import MultiViewData
 from multicentre.federation.errors import ConfigurationError, RefusedByPolicy
+from multicentre.federation.lengths import Length, Lengths
 from multicentre.federation.messages import Message, Nothing
 from multicentre.federation.steps import SitePart, step
 
@@ -44,6 +45,15 @@ class FedMSGLSite(SitePart):
     method: ClassVar[str] = "fed-msgl"
     holds: ClassVar[type] = MultiViewData
     remembers: ClassVar[type[Message]] = sent.Held
+    lengths: ClassVar[Lengths] = {
+        "n": "patients of all sites",
+        "pairs": "pairs of patients of all sites",
+        "m": "patients who have the view, or patients who are landmarks",
+        "t": "others that a patient is made up of",
+        "b": "patients of one batch",
+        "c": Length("clusters", "n_clusters"),
+        "d": "columns of the view",
+    }
     data: MultiViewData
     state: sent.Held | None = None
     _views: LocalViews | None = None

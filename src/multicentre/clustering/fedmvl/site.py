@@ -27,6 +27,7 @@ from multicentre.clustering.fedmvl.maths import (
 from multicentre.data import MultiViewData
 from multicentre.data.blocks import place
 from multicentre.federation.errors import ConfigurationError, DataError, MessageError, RefusedByPolicy
+from multicentre.federation.lengths import Length, Lengths
 from multicentre.federation.messages import Message, Nothing
 from multicentre.federation.steps import Acknowledgement, SitePart, step
 
@@ -49,6 +50,12 @@ class FedMVLSite(SitePart):
     method: ClassVar[str] = "fed-mvl"
     holds: ClassVar[type] = MultiViewData
     remembers: ClassVar[type[Message]] = sent.Memory
+    lengths: ClassVar[Lengths] = {
+        "n": "patients of all sites",
+        "p": "random directions",
+        "c": Length("clusters", "n_clusters"),
+        "k": "views",
+    }
     data: MultiViewData
     _scaled: list[Floats] | None = None
 

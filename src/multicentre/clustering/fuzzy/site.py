@@ -22,6 +22,7 @@ from multicentre.clustering.fuzzy.maths import Floats, Rows, add_up, measure_dis
 from multicentre.data.fewest import fewest_alike, fewest_different
 from multicentre.data.multiview import MultiViewData
 from multicentre.federation.errors import ConfigurationError
+from multicentre.federation.lengths import Length, Lengths
 from multicentre.federation.messages import Message, Nothing
 from multicentre.federation.steps import Acknowledgement, SitePart, step
 
@@ -34,6 +35,11 @@ class FuzzySite(SitePart):
     holds: ClassVar[type] = MultiViewData
     sums_fields: ClassVar[bool] = True
     remembers: ClassVar[type[Message]] = sent.Memory
+    lengths: ClassVar[Lengths] = {
+        "d": "columns of all views",
+        "k": "views",
+        "c": Length("clusters", "n_clusters"),
+    }
     data: MultiViewData
     state: sent.Memory | None = None
     _rows: Rows | None = None

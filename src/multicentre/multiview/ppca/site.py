@@ -14,6 +14,7 @@ import numpy as np
 
 from multicentre.data.blocks import place
 from multicentre.federation.errors import ConfigurationError, DataError, IntegrityError
+from multicentre.federation.lengths import Length, Lengths
 from multicentre.federation.messages import Message, Nothing
 from multicentre.federation.steps import Acknowledgement, step
 from multicentre.multiview.agreement import LEAST_SPREAD, MultiViewPart, Stacking, check_columns
@@ -38,6 +39,12 @@ class MvPPCASite(MultiViewPart):
     method: ClassVar[str] = "fed-mv-ppca"
     clips_persons: ClassVar[bool] = True
     remembers: ClassVar[type[Message]] = sent.SiteMemory
+    lengths: ClassVar[Lengths] = {
+        "q": Length("latent dimensions", "n_components"),
+        "e": "latent dimensions, and one for the mean",
+        "g": "views, or columns where the model has a noise of each column or entries are missing",
+        "p": "products of two columns of a row, or random directions",
+    }
     state: sent.SiteMemory | None = None
     _rows: SiteRows | None = None
 

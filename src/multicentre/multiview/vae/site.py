@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from multicentre.data.blocks import place
 from multicentre.federation.errors import DataError, NotConverged
+from multicentre.federation.lengths import Lengths
 from multicentre.federation.messages import array, arrays, count, flag, number
 from multicentre.federation.steps import Release, step
 from multicentre.multiview.agreement import Centred, Floats, MultiViewPart
@@ -71,6 +72,7 @@ class LocalTraining(MultiViewPart):
     """The site part of the federated VAE and mc-VAE."""
 
     method: ClassVar[str] = "fed-vae"
+    lengths: ClassVar[Lengths] = {"out": "outputs of a layer", "in": "inputs of a layer"}
 
     @step(releases=TrainedModel, when="every round", summed=True)
     def train(self, ask: Task) -> TrainedModel:

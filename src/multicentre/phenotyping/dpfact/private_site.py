@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.federation.errors import ConfigurationError
+from multicentre.federation.lengths import Length, Lengths
 from multicentre.federation.messages import Message, Nothing
 from multicentre.federation.steps import step
 from multicentre.phenotyping.agreement import PATIENTS, TensorPart, Universe
@@ -32,6 +33,11 @@ class PrivateSteps(TensorPart):
     """Steps whose releases declare how far one patient can move them."""
 
     remembers: ClassVar[type[Message]] = sent.SiteMemory
+    lengths: ClassVar[Lengths] = {
+        "r": Length("phenotypes", "rank"),
+        "p": "pairs of codes, or random directions",
+        "g": "pairs of phenotypes",
+    }
 
     @property
     def memory(self) -> sent.SiteMemory:

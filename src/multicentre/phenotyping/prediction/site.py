@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from multicentre.data.events.tensor import EventTensor
 from multicentre.federation.errors import ConfigurationError, DataError
+from multicentre.federation.lengths import Length, Lengths
 from multicentre.federation.messages import Message
 from multicentre.federation.steps import Acknowledgement, SitePart, step
 from multicentre.federation.wire import encode
@@ -40,6 +41,11 @@ class OutcomeSite(SitePart):
     method: ClassVar[str] = "phenotype-outcome"
     holds: ClassVar[type] = EventTensor
     remembers: ClassVar[type[Message]] = sent.SiteMemory
+    lengths: ClassVar[Lengths] = {
+        "r": "phenotypes",
+        "p": "coefficients: the phenotypes and the intercept",
+        "b": Length("bins of the score", "n_bins"),
+    }
     data: EventTensor
     state: sent.SiteMemory | None = None
 

@@ -13,6 +13,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from multicentre.federation.lengths import Length, Lengths
 from multicentre.federation.messages import Message
 from multicentre.federation.steps import Acknowledgement, step
 from multicentre.phenotyping.agreement import TensorPart, prepare_tensor
@@ -30,6 +31,7 @@ class TRIPSite(TensorPart):
 
     method: ClassVar[str] = "trip"
     remembers: ClassVar[type[Message]] = sent.SiteMemory
+    lengths: ClassVar[Lengths] = {"r": Length("phenotypes", "rank")}
 
     @step(releases=Acknowledgement, when="once")
     def agree(self, ask: sent.Agreed) -> Acknowledgement:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from multicentre.data.fewest import fewest_different
 from multicentre.data.survival import SurvivalData
 from multicentre.federation.errors import ConfigurationError, MessageError, SchemaMismatch
+from multicentre.federation.lengths import Lengths
 from multicentre.federation.messages import Message, Nothing
 from multicentre.federation.steps import Acknowledgement, step
 from multicentre.federation.wire import encode
@@ -37,6 +38,10 @@ class SurvivalPart(TabularPart):
     handles: ClassVar[tuple[Missing, ...]] = ("complete", "indicator", "mean")
     holds: ClassVar[type] = SurvivalData
     remembers: ClassVar[type[Message]] = sent.Agreed
+    lengths: ClassVar[Lengths] = {
+        "b": "bins of a column or of time",
+        "t": "times of events",
+    }
     data: SurvivalData
     state: sent.Agreed | None = None
     _patients: Patients | None = None

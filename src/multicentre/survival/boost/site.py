@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.federation.errors import ConfigurationError, MessageError
+from multicentre.federation.lengths import Lengths
 from multicentre.federation.messages import Message
 from multicentre.federation.steps import Acknowledgement, step
 from multicentre.survival.agreement import messages as agreeing
@@ -58,6 +59,15 @@ class BoostSite(SurvivalPart):
 
     method: ClassVar[str] = "fed-surv-boost"
     remembers: ClassVar[type[Message]] = sent.Memory
+    lengths: ClassVar[Lengths] = {
+        "K": "times of the grid",
+        "T": "trees",
+        "m": "nodes of all trees",
+        "L": "leaves of all trees",
+        "l": "hidden layers",
+        "p": "parameters of all layers",
+        "q": "models that are judged, or combinations of them",
+    }
     _losses: Floats | None = None
     _opinions: Opinions | None = None
 

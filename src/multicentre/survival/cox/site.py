@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.federation.errors import ConfigurationError
-from multicentre.federation.messages import Message, Nothing
+from multicentre.federation.lengths import Lengths
+from multicentre.federation.messages import Nothing
 from multicentre.federation.steps import step
 from multicentre.survival.cox import messages as sent
 from multicentre.survival.cox.followed import (
@@ -46,6 +47,10 @@ class CoxSite(CoxPatients):
     """The site part of the federated Cox model."""
 
     method: ClassVar[str] = "fed-cox"
+    lengths: ClassVar[Lengths] = {
+        "K": "times of events",
+        "t": "times of events, or those of them that several patients share",
+    }
 
     def n_parameters(self, ask: Message) -> int:
         """Return the number of coefficients, one per column, of what is asked at coefficients or fitted here."""

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.federation.errors import ConfigurationError, NotConverged
+from multicentre.federation.lengths import Lengths
 from multicentre.federation.messages import Message
 from multicentre.federation.steps import Acknowledgement, step
 from multicentre.survival.agreement.messages import Agreed
@@ -37,6 +38,7 @@ class DeepSite(SurvivalPart):
 
     method: ClassVar[str] = "fed-deep-surv"
     remembers: ClassVar[type[Message]] = sent.Memory
+    lengths: ClassVar[Lengths] = {"K": "bins of the grid of times", "p": "parameters of all layers"}
     state: sent.Memory | None = None
 
     def first_memory(self, agreed: Agreed) -> sent.Memory:

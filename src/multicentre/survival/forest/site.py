@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.federation.errors import ConfigurationError
+from multicentre.federation.lengths import Lengths
 from multicentre.federation.steps import step
 from multicentre.survival.agreement.patients import Patients
 from multicentre.survival.agreement.site import SurvivalPart, check_grid_is_coarse
@@ -35,6 +36,12 @@ class ForestSite(SurvivalPart):
     """The site part of FedSurF, and of the union of local forests, which takes every tree."""
 
     method: ClassVar[str] = "fed-surf"
+    lengths: ClassVar[Lengths] = {
+        "K": "times of the grid",
+        "T": "trees",
+        "m": "nodes of all trees",
+        "L": "leaves of all trees",
+    }
 
     @step(releases=sent.Offer, when="once")
     def offer_trees(self, ask: sent.Forest) -> sent.Offer:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.federation.errors import ConfigurationError
+from multicentre.federation.lengths import Lengths
 from multicentre.federation.messages import Message, Nothing
 from multicentre.federation.steps import Acknowledgement, step
 from multicentre.survival.agreement.messages import Agreed
@@ -31,6 +32,11 @@ class HazardSite(SurvivalPart):
 
     method: ClassVar[str] = "fed-hazard-boost"
     remembers: ClassVar[type[Message]] = sent.Memory
+    lengths: ClassVar[Lengths] = {
+        "K": "intervals of time",
+        "s": "nodes of the tree that grows",
+        "q": "bins of all columns",
+    }
     _rows: Rows | None = None
 
     @step(releases=sent.IntervalCounts, when="once", summed=True)

@@ -13,6 +13,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from multicentre.federation.lengths import Lengths
 from multicentre.federation.steps import step
 from multicentre.survival.agreement.site import SurvivalPart
 from multicentre.survival.rsf import messages as sent
@@ -30,6 +31,12 @@ class ForestSite(SurvivalPart):
     """The site part of FedRSF."""
 
     method: ClassVar[str] = "fed-rsf"
+    lengths: ClassVar[Lengths] = {
+        "T": "trees",
+        "f": "counts of each tree or leaf: by time, leaving, patients, patients with an event",
+        "w": "words, each of several counts",
+        "s": "leaves",
+    }
     _keys: NDArray[np.uint64] | None = None
 
     @step(releases=sent.Samples, when="once", summed=True)

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.federation.errors import ConfigurationError, MessageError
+from multicentre.federation.lengths import Lengths
 from multicentre.federation.messages import Message, Nothing
 from multicentre.federation.steps import step
 from multicentre.federation.wire import encode
@@ -36,6 +37,7 @@ class StackSite(SurvivalPart):
 
     method: ClassVar[str] = "fed-stack"
     remembers: ClassVar[type[Message]] = sent.Memory
+    lengths: ClassVar[Lengths] = {"K": "bins of time", "m": "models that are stacked"}
     state: sent.Memory | None = None
 
     def first_memory(self, agreed: Agreed) -> sent.Memory:

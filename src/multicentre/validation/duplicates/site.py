@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.federation.errors import ConfigurationError, DataError
+from multicentre.federation.lengths import Lengths
 from multicentre.federation.steps import step
 from multicentre.persons import KeyedPart, Persons, check_rules
 from multicentre.privacy.normalisation import normalise
@@ -25,6 +26,11 @@ class DuplicatesPart(KeyedPart):
     """The site part of duplicate rates."""
 
     method: ClassVar[str] = "duplicate-rate"
+    lengths: ClassVar[Lengths] = {
+        "c": "test patients of the analyst",
+        "C": "classes of the outcome",
+        "M": "buckets that persons are hashed into",
+    }
     _asked: int = 0
 
     @step(releases=sent.Found, when="once", summed=True)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.federation.errors import ConfigurationError, DisclosureRefused
+from multicentre.federation.lengths import Length, Lengths
 from multicentre.federation.messages import Message, Nothing
 from multicentre.federation.steps import step
 from multicentre.federation.wire import encode
@@ -29,6 +30,12 @@ class FoldPart(AuditedPart):
     """
 
     remembers: ClassVar[type[Message]] = sent.Folds
+    lengths: ClassVar[Lengths] = {
+        "K": Length("folds", "n_splits"),
+        "C": "classes of the outcome",
+        "B": "buckets that persons are hashed into",
+        "b": "parts that the covariate is cut into, or sub-cells of a cell in which thresholds are looked for",
+    }
     state: sent.Folds | None = None
 
     @property

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.federation.errors import ConfigurationError
+from multicentre.federation.lengths import Lengths
 from multicentre.federation.steps import step
 from multicentre.persons import KeyedPart, Persons
 from multicentre.validation.keys import messages as sent
@@ -32,6 +34,8 @@ class _Looked:
 
 class AuditedPart(KeyedPart):
     """What parts that divide records answer to an audit; they have `folds`."""
+
+    lengths: ClassVar[Lengths] = {"M": "buckets that persons are hashed into"}
 
     _looked: _Looked | None = None
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError, DisclosureRefused, MessageError
+from multicentre.federation.lengths import Lengths
 from multicentre.federation.messages import Message, Nothing, array, text, texts
 from multicentre.federation.steps import Acknowledgement, R, Release, SitePart, Step, step
 from multicentre.federation.wire import decode, encode
@@ -76,6 +77,7 @@ class JudgingPart(SitePart):
 
     kinds: ClassVar[Mapping[str, type[Any]]] = {}
     remembers: ClassVar[type[Message]] = Memory
+    lengths: ClassVar[Lengths] = {"s": "scores"}
     state: Memory | None = None
     data: Any
     _predicted: Floats | None = None

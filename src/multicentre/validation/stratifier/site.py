@@ -19,6 +19,7 @@ from multicentre.data.identifiers import Identifiers
 from multicentre.data.survival import SurvivalData
 from multicentre.data.tabledata import TableData
 from multicentre.federation.errors import ConfigurationError, DataError, MessageError
+from multicentre.federation.lengths import Lengths
 from multicentre.federation.messages import Message, Nothing
 from multicentre.federation.steps import Acknowledgement, step
 from multicentre.federation.wire import encode
@@ -49,6 +50,11 @@ class StratifierSite(CountingPart):
     method: ClassVar[str] = "stratifier"
     sees_identifiers: ClassVar[bool] = True
     remembers: ClassVar[type[Message]] = sent.Asked
+    lengths: ClassVar[Lengths] = {
+        "d": "columns that folds could be cut by",
+        "b": "parts of a column, or sub-cells of a cell in which thresholds are looked for",
+        "c": "classes of the outcome",
+    }
     state: sent.Asked | None = None
 
     @step(releases=sent.Described, when="once")

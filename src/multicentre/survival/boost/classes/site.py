@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from multicentre.data.fewest import fewest_different
 from multicentre.data.tabledata import TableData
 from multicentre.federation.errors import ConfigurationError, DataError, SchemaMismatch
+from multicentre.federation.lengths import Lengths
 from multicentre.federation.messages import Message, Nothing
 from multicentre.federation.steps import Acknowledgement, step
 from multicentre.missing import Missing, TabularPart
@@ -38,6 +39,11 @@ class ClassSite(TabularPart):
     handles: ClassVar[tuple[Missing, ...]] = ("mean",)
     holds: ClassVar[type] = TableData
     remembers: ClassVar[type[Message]] = sent.Memory
+    lengths: ClassVar[Lengths] = {
+        "T": "trees",
+        "m": "nodes of all trees",
+        "q": "trees that are judged, or combinations of them",
+    }
     data: TableData
     state: sent.Memory | None = None
     _wrong: Floats | None = None

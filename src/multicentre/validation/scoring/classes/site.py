@@ -6,11 +6,13 @@ Counts leave as they are: under a mask only their totals over sites show, and un
 from __future__ import annotations
 
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.federation.errors import MessageError
+from multicentre.federation.lengths import Lengths
 from multicentre.federation.messages import Nothing
 from multicentre.federation.steps import step
 from multicentre.validation.scoring.classes import maths
@@ -23,6 +25,12 @@ Integers = NDArray[np.int64]
 
 class ClassPart(JudgingPart):
     """Base of the site parts that score classes; a subclass says what is true and what the model says."""
+
+    lengths: ClassVar[Lengths] = {
+        "k": "classes",
+        "r": "classes that are ranked",
+        "b": "bins of the log odds",
+    }
 
     def true_classes(self) -> Integers:
         """Return the class of every record, a place among the model's, shape (n,)."""

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.data.multiview import MultiViewData
+from multicentre.federation.lengths import Lengths
 from multicentre.federation.messages import Nothing, array
 from multicentre.federation.steps import Release, step
 from multicentre.validation.scoring.judging import LARGEST_FIXED, RECORDS, JudgingPart, limited
@@ -45,6 +46,7 @@ class RowPart(JudgingPart):
     holds: ClassVar[type] = MultiViewData
     sums_fields: ClassVar[bool] = True
     kinds: ClassVar[Mapping[str, type[Any]]] = {"RowLaw": RowLaw, "RowEncoder": RowEncoder}
+    lengths: ClassVar[Lengths] = {"k": "views", "v": "views, or one for all views together"}
     data: MultiViewData
     model: RowModel
 

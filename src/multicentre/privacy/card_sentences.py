@@ -1,0 +1,160 @@
+"""Sentences at the head of a disclosure card, derived from its fields."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from multicentre.privacy.card_terms import Kind, Line
+from multicentre.privacy.people import Counted
+
+ONE_SITE = "a sum of one site is that site's own answer."
+TWO_SITES = (
+    "a sum of two is no secret between the two: each takes its own share off it and holds the other's. "
+    "A policy forbids it with min_sites_in_sum = 3."
+)
+UNMASKED = (
+    "sums are taken by the coordinator's process: whoever controls it could read one site's summand. "
+    "Masked sums (secure_sum = true) prevent that."
+)
+_ONE_PATIENT = 1
+_TWO = 2
+
+
+def find_caveats(
+    lines: Sequence[Line], min_patients: int, counted: Counted, n_sites: int | None, guarantee: str
+) -> Iterator[str]:
+    """Yield what weakens the protection of the fields, the strongest first.
+
+    Parameters
+    ----------
+    lines : sequence of Line
+        Fields on the card.
+    min_patients : int
+        The policy's minimum behind a value.
+    counted : {"patients", "records"}
+        What the minimum is about.
+    n_sites : int, optional
+        How many sites take part.
+    guarantee : str
+        What the noise hides, with epsilon and delta; empty without noise.
+    """
+    lines = [line for line in lines if line.answered]
+    single = [line for line in lines if line.kind == "individual" and not line.noise]
+    crowds = [line for line in lines if _needs_crowd(line)]
+    totals = [line for line in crowds if line.kind == "total"]
+    one = counted[:-1]
+    if single:
+        yield f"values about single patients leave ({_steps(single)}): no minimum number of patients protects them."
+    if crowds and min_patients <= _ONE_PATIENT:
+        yield f"the policy asks for no minimum (min_patients = {min_patients}): a value may rest on one {one}."
+    if guarantee and not guarantee.startswith(f"one {one} "):
+        yield f"noise hides {guarantee.partition(' (')[0]}, not all of a {one}."
+    if n_sites == 1 and _totals(lines):
+        yield ONE_SITE
+    if any(not line.masked for line in _totals(lines)):
+        yield UNMASKED
+    if min_patients > _ONE_PATIENT and any(line.masked and line.min_in_total <= _ONE_PATIENT for line in totals):
+        yield (
+            f"a cell of a masked total may rest on one {one}: the minimum of {min_patients} {counted} is of those "
+            "behind this site's whole share."
+        )
+    if n_sites == _TWO and _totals(lines):
+        yield TWO_SITES
+
+
+def say_what(lines: Sequence[Line]) -> str:
+    """Return a sentence that names the kinds of fields that leave."""
+    answered = [line for line in lines if line.answered]
+    kinds = {kind: [line for line in answered if line.kind == kind] for kind in _KINDS}
+    named = [_KINDS[kind].format(steps=_steps(found)) for kind, found in kinds.items() if found and kind in _SHARED]
+    own = [_KINDS[kind] for kind, found in kinds.items() if found and kind not in _SHARED]
+    if texts := kinds["text"]:
+        own[-1] += f" ({', '.join(dict.fromkeys(line.what for line in texts))})"
+    clauses = [*named, *([f"of this site alone, {_listed(own)}"] if own else [])]
+    sentence = f"This site releases {'; '.join(clauses)}." if clauses else "This site releases nothing of its patients."
+    refused = _steps(line for line in lines if not line.answered)
+    return f"{sentence} It refuses {refused}, which its policy does not permit." if refused else sentence
+
+
+def say_how_many(lines: Sequence[Line], min_patients: int, counted: Counted, guarantee: str) -> str:
+    """Return a sentence that says on how many patients the fields rest."""
+    lines = [line for line in lines if line.answered]
+    crowds = [line for line in lines if _needs_crowd(line)]
+    noised = any(line.noise for line in lines)
+    clauses = [_minimum(crowds, min_patients, counted, noised=noised)] if crowds else []
+    for least in sorted({line.min_in_total for line in _totals(crowds) if line.min_in_total}):
+        masked = any(line.masked for line in _totals(crowds))
+        total = f"a total is revealed only if it rests on at least {least} {counted} of all sites, a table cell by cell"
+        bare = f"an unmasked share of a total leaves only with at least {least} {counted} behind it"
+        clauses.append(f"{total if masked else bare} (min_patients_in_total)")
+    if noised:
+        clauses.append(f"noise bounds what {'the rest' if crowds else 'each value'} shows of {guarantee}")
+    if single := [line for line in lines if line.kind == "individual" and not line.noise]:
+        clauses.append(f"the values of {_steps(single)} are about single patients, whom no minimum protects")
+    if not clauses:
+        return "No field rests on patients."
+    return _sentence(clauses)
+
+
+def say_who(lines: Sequence[Line]) -> str:
+    """Return a sentence that says who can read the fields."""
+    lines = [line for line in lines if line.answered]
+    masked = any(line.masked for line in lines)
+    bare = any(not line.masked for line in _totals(lines))
+    own = any(not line.summed for line in lines)
+    clauses = []
+    if masked:
+        clauses.append(
+            "nobody can read this site's share of a masked total, unless enough other sites work together with the "
+            "coordinator"
+        )
+    if bare:
+        clauses.append("the coordinator's process receives this site's share of each unmasked total and can read it")
+    if read := [*(["the totals"] if masked else []), *(["what this site releases by itself"] if own else [])]:
+        clauses.append(f"the coordinator reads {_listed(read)}")
+    if not clauses:
+        return "Nobody reads anything."
+    clauses.append("the other sites and the readers of the results receive what is computed from these")
+    return _sentence(clauses)
+
+
+_SHARED = ("individual", "time", "total")
+_KINDS: dict[Kind, str] = {
+    "individual": "values about single patients or pairs of patients ({steps})",
+    "time": "times of events as they were recorded ({steps})",
+    "total": "its shares of totals (sums and counts over patients, added over all sites)",
+    "number": "numbers",
+    "flag": "yes-or-no answers",
+    "text": "texts",
+}
+
+
+def _minimum(crowds: Sequence[Line], min_patients: int, counted: Counted, *, noised: bool) -> str:
+    if min_patients <= _ONE_PATIENT:
+        return f"the policy asks for no minimum number of {counted}"
+    subject = "a value without noise" if noised else "each value"
+    sentence = f"{subject} rests on at least {min_patients} {counted} of this site, or on none"
+    is_whole = any(line.masked for line in crowds)
+    return f"{sentence} (a masked share of a total as a whole, not each of its cells)" if is_whole else sentence
+
+
+def _needs_crowd(line: Line) -> bool:
+    """Return whether a field is protected by a minimum of patients alone."""
+    return line.kind != "individual" and not line.noise
+
+
+def _totals(lines: Iterable[Line]) -> list[Line]:
+    return [line for line in lines if line.summed]
+
+
+def _steps(lines: Iterable[Line]) -> str:
+    return ", ".join(dict.fromkeys(line.step for line in lines))
+
+
+def _sentence(clauses: Sequence[str]) -> str:
+    joined = "; ".join(clauses)
+    return f"{joined[0].upper()}{joined[1:]}."
+
+
+def _listed(words: Sequence[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
