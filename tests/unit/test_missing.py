@@ -1,5 +1,7 @@
 """Missing values: counted as pandas counts them, handled alike at every site, and never silently."""
 
+import pickle
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -284,3 +286,27 @@ def test_only_persons_with_a_complete_record_are_behind_an_answer(over_a_fold):
     ((n_records, n_patients),) = behind
     assert n_patients == n_records
     assert over_a_fold or n_records == 48
+
+
+@pytest.mark.parametrize("missing", ["complete", "mean"])
+def test_a_printed_summary_ends_with_one_line_on_missing_values(missing):
+    model = fitted(mc.survival.FedCox(missing=missing), SITES)
+    summary = model.summary()
+    assert summary.attrs["missing"] == model.missing_line_
+    n_incomplete = int(FRAME[["age", "marker", "stage"]].isna().any(axis=1).sum())
+    assert model.missing_line_.startswith(f"{n_incomplete} of {len(FRAME)} records ")
+    for frame in (summary, summary.round(3), summary.loc[["age"]], summary[["coefficient", "p_value"]], summary.copy()):
+        assert str(frame).endswith(f"\n{model.missing_line_}")
+        assert frame._repr_html_().endswith(f"<p>{model.missing_line_}</p>")
+
+
+def test_a_summary_is_a_frame_like_any_other(tmp_path):
+    summary = fitted(mc.survival.FedCox(), SITES).summary()
+    plain = pd.DataFrame(summary)
+    assert isinstance(summary, pd.DataFrame)
+    pd.testing.assert_frame_equal(summary, plain)
+    assert summary["coefficient"].mean() == plain["coefficient"].mean()
+    assert len(pd.concat([summary, plain])) == 2 * len(plain)
+    assert "records" not in summary.to_csv()
+    pd.testing.assert_frame_equal(pickle.loads(pickle.dumps(summary)), plain)
+    assert str(summary.drop(columns=list(summary.columns))).endswith(summary.attrs["missing"])

@@ -94,8 +94,13 @@ class CoxResults(SurvivalEstimator):
     lead_: str
 
     def summary(self) -> pd.DataFrame:
-        """Return a row a column: coefficient, hazard ratio with its interval, standard error, p-value."""
+        """Return a row per column: coefficient, hazard ratio with its interval, standard error, p-value.
+
+        Printed, the frame ends with one sentence on missing values, which ``attrs["missing"]`` holds.
+        """
         import pandas as pd
+
+        from multicentre.summary import with_note
 
         check_is_fitted(self, "model_")
         ratios = self.hazard_ratios_.T
@@ -107,7 +112,7 @@ class CoxResults(SurvivalEstimator):
             "upper": ratios[2],
             "p_value": self.p_values_,
         }
-        return pd.DataFrame(table, index=list(self.columns_))
+        return with_note(pd.DataFrame(table, index=list(self.columns_)), self.missing_line_)
 
     def forest(self, column: str, effects: SiteEffects) -> Forest:
         """Return a forest plot of a column's hazard ratio: a row a site, the pooled fit, and the sites put together.
