@@ -15,10 +15,11 @@ Only the totals over sites reach the coordinator.
 from __future__ import annotations
 
 import typing
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,9 +34,11 @@ from multicentre.federation.steps import Acknowledgement, Release, SitePart, ste
 if TYPE_CHECKING:
     import pandas as pd
 
+T = TypeVar("T", bound=Tabular)
 Missing = Literal["complete", "indicator", "mean", "native"]
 GAP_STEPS = frozenset({"count_gaps", "handle_gaps", "add_indicators", "report_gaps"})
 _MOST_NAMED = 5
+_FIT_FOR_GAPS = 'Fit with another value of missing, such as "mean", to predict for them.'
 
 
 @dataclass(frozen=True)
@@ -259,6 +262,33 @@ class HandlesMissing:
     def missing_line_(self) -> str:
         """What was done with incomplete records, in one sentence."""
         return self.missing_values_.line
+
+    def require_complete(self, rows: NDArray[np.float64]) -> None:
+        """Raise DataError if a model of complete records is to predict for rows with missing values."""
+        incomplete = np.asarray(np.isnan(rows).any(axis=1))
+        if self.missing_values_.missing == "complete" and incomplete.any():
+            raise DataError(
+                f"X must have no missing values, as the fit left incomplete records out; got {int(incomplete.sum())} "
+                f"of {len(incomplete)} records with some.",
+                where="X",
+                mend=_FIT_FOR_GAPS,
+            )
+
+    def leave_out_incomplete(self, data: T) -> T:
+        """Return the records that a score is of: those without missing values if the model is one of complete records.
+
+        Warns if records are left out.
+        """
+        incomplete = np.asarray(np.isnan(data.X).any(axis=1))
+        if self.missing_values_.missing != "complete" or not incomplete.any():
+            return data
+        warnings.warn(
+            f"{int(incomplete.sum())} of {len(incomplete)} patients have missing values and are left out of the score: "
+            f"the model was fitted to complete records. {_FIT_FOR_GAPS}",
+            UserWarning,
+            stacklevel=3,
+        )
+        return data.take(np.flatnonzero(~incomplete))
 
     def missing_by_site(self) -> pd.DataFrame:
         """Ask every site for its own missing values.

@@ -15,10 +15,10 @@ class Summary(pd.DataFrame):
 
     Examples
     --------
-    >>> print(with_note(pd.DataFrame({"coefficient": [0.5]}, index=["age"]), "2 of 40 records left out: missing age (2)."))
+    >>> print(with_note(pd.DataFrame({"coefficient": [0.5]}, index=["age"]), "No missing values."))
          coefficient
     age          0.5
-    2 of 40 records left out: missing age (2).
+    No missing values.
     """
 
     @property
@@ -30,7 +30,7 @@ class Summary(pd.DataFrame):
         return f"{table}\n{self.attrs[NOTE]}" if self.attrs.get(NOTE) else table
 
     def _repr_html_(self) -> Any:
-        table = super()._repr_html_()  # type: ignore[operator]
+        table = super()._repr_html_()  # type: ignore[misc]
         note = self.attrs.get(NOTE)
         return f"{table}<p>{html.escape(note)}</p>" if table and note else table
 

@@ -162,7 +162,7 @@ def test_a_score_of_few_leaves_no_site_unmasked():
     federation = federate(data, secure_sum=False)
     message = model_of(data)
     opened = judge(federation, TableClassPart, message, "BoostedTrees", lambda handle: handle)
-    right = int((np.argmax(message.chances(data.X), axis=1) == data.y).sum())
+    right = int((np.argmax(message.chances(data), axis=1) == data.y).sum())
     assert min(right, 400 - right) >= LEAST
     assert opened.sum(TableClassPart.count_right, Nothing()).counts[0] == 2 * right
     few = federate(data.take(np.arange(30)), secure_sum=False)

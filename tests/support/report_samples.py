@@ -259,7 +259,11 @@ def make_disclosure(sites: tuple[str, ...] = SITES) -> dict[str, object]:
             "remembers": "the patients' rows; the latent positions of the patients",
             "min_patients": 10,
             "caveat": "a cell of a masked total may rest on one patient.",
-            "sentences": ["This site releases totals.", "Each value rests on at least 10 patients.", "Nobody reads it."],
+            "sentences": [
+                "This site releases totals.",
+                "Each value rests on at least 10 patients.",
+                "Nobody reads it.",
+            ],
             "letters": [
                 {"letter": "d", "what": "columns of all views"},
                 {"letter": "q", "what": "latent dimensions", "number": "2"},

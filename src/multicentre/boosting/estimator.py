@@ -58,8 +58,11 @@ class FedXGBClassifier(FedXGB):
     cuts : list of lists of float, optional
         Cuts of every column, known beforehand; values below a cut are in the bins before it. By default they are found
         by secure sums, at quantiles of all records.
-    missing : {"native"}, default "native"
-        Each split learns the side that missing entries go to; ``missing_`` counts them.
+    missing : {"native", "complete", "mean", "indicator"}, default "native"
+        With ``"native"`` each split learns the side that missing entries go to. With ``"complete"`` incomplete records
+        are left out, and the model predicts for complete ones only. With ``"mean"`` missing entries are filled with the
+        mean over all sites. With ``"indicator"`` a split can in addition separate missing entries from all others; it
+        counts for its column in the importances. ``missing_`` counts missing entries.
 
     Attributes
     ----------
@@ -169,6 +172,7 @@ class FedXGBClassifier(FedXGB):
 
     def score(self, data: TableData, y: None = None) -> float:
         """Return the share of the records whose class is named."""
+        data = self.leave_out_incomplete(data)
         return float((self._places(data) == data.y).mean())
 
     def assess(
@@ -180,6 +184,7 @@ class FedXGBClassifier(FedXGB):
         training_labels: Sequence[str] | None = None,
     ) -> dict[str, float]:
         """Return accuracy, log loss and, where every class occurs, the area under the curve, on a TableData."""
+        data = self.leave_out_incomplete(data)
         chances = self.predict_proba(data)
         places = np.arange(chances.shape[1])
         found = {"accuracy": self.score(data), "log_loss": float(log_loss(data.y, chances, labels=places))}
@@ -314,6 +319,7 @@ class FedXGBRegressor(FedXGB):
 
     def score(self, data: TableData, y: None = None) -> float:
         """Return the share of the outcomes' variance that is explained."""
+        data = self.leave_out_incomplete(data)
         return float(r2_score(data.y, self.predict(data)))
 
     def assess(
@@ -325,6 +331,7 @@ class FedXGBRegressor(FedXGB):
         training_labels: Sequence[str] | None = None,
     ) -> dict[str, float]:
         """Return ``rmse`` and ``r2`` on a TableData that the caller holds."""
+        data = self.leave_out_incomplete(data)
         expected = self.predict(data)
         return {"rmse": float(np.sqrt(mean_squared_error(data.y, expected))), "r2": float(r2_score(data.y, expected))}
 

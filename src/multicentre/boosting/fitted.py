@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -19,12 +20,14 @@ from multicentre.boosting.rounds import Plan, best_round, closing_loss, grow_tre
 from multicentre.boosting.site import BoostingSite
 from multicentre.boosting.trees import LARGEST_VALUE, Ensemble
 from multicentre.data.table import rows_for
+from multicentre.data.tabular import sources_of
 from multicentre.estimator import Arrays, FederatedEstimator
 from multicentre.exhibits import Bars, Exhibit, Lines
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.steps import SitePart
-from multicentre.missing import GAP_STEPS, HandlesMissing, Missing, handle_missing
+from multicentre.filling import FILL_STEPS, FILLING, fill_missing, send_means
+from multicentre.missing import GAP_STEPS, HandlesMissing, Missing, MissingValues, handle_missing
 
 Floats = NDArray[np.float64]
 Singles = NDArray[np.float32]
@@ -85,6 +88,7 @@ class FedXGB(HandlesMissing, FederatedEstimator):
     def asked_steps(self) -> frozenset[str]:
         """Return the names of the steps that a fit with these parameters may ask of a site."""
         asked = {"describe", "begin", "sum_gradients", "sum_losses"} | GAP_STEPS | self._steps_of_base()
+        asked |= FILL_STEPS if self.missing in FILLING else frozenset()
         return frozenset(asked if self.cuts is not None else asked | {"count_below"})
 
     def predict_margin(self, X: Any) -> Singles:
@@ -174,32 +178,47 @@ class FedXGB(HandlesMissing, FederatedEstimator):
     def _fit(self, federation: Federation) -> None:
         traffic_before = sum(federation.traffic.bytes_from_sites.values())
         described = agreement.describe(federation)
-        self.missing_values_ = handle_missing(
-            federation, BoostingSite, described.columns, described.levels, self.missing
-        )
+        gaps = handle_missing(federation, BoostingSite, described.columns, described.levels, self.missing)
+        self.missing_values_ = gaps
+        means = fill_missing(federation, BoostingSite, described.columns) if self.missing in FILLING else None
         told = self._start(federation, described)
-        cuts, n_cuts = agreement.find_cuts(federation, len(described.columns), int(self.max_bin), self.cuts)
+        columns = (*described.columns, *gaps.indicators)
+        known = None if self.cuts is None else [*self.cuts, *([_IS_MISSING] for _ in gaps.indicators)]
+        cuts, n_cuts = agreement.find_cuts(federation, len(columns), int(self.max_bin), known)
         start = sent.Start(
             cuts=cuts,
             n_cuts=n_cuts,
-            columns=described.columns,
+            columns=columns,
             levels=described.levels,
             classes=described.classes,
             **told,
         )
         agreement.begin(federation, start)
         before_trees = sum(federation.traffic.bytes_from_sites.values())
-        grown, self.history_ = grow_trees(federation, start, self._plan(start), self._watched(federation))
+        watched = self._watched(federation, described, means)
+        grown, self.history_ = grow_trees(federation, start, self._plan(start), watched)
         self._set_losses(start, closing_loss(federation, start, grown))
         n_trees = (self.best_iteration_ + 1) * len(start.base)
-        self.ensemble_ = _ensemble(start, grown.first(n_trees))
+        ensemble = _ensemble(start, grown.first(n_trees))
+        self.ensemble_ = ensemble if means is None else with_defaults(ensemble, gaps, means)
         self.traffic_ = _traffic(federation, traffic_before, before_trees, len(grown.roots))
 
-    def _watched(self, federation: Federation) -> Federation | None:
-        """Return a new session of the records to watch, without sites that the fit is made without."""
+    def _watched(
+        self, federation: Federation, described: sent.Described, means: NDArray[np.float64] | None
+    ) -> Federation | None:
+        """Return a new session of the records to watch, without sites that the fit is made without.
+
+        Their missing entries are handled as those of the fit.
+        """
         if self._validation is None:
             return None
-        return self._validation.without(federation.left_out).begin(self.site_part)
+        watched = self._validation.without(federation.left_out).begin(self.site_part)
+        if self.missing != "native":
+            marked = self.missing_values_.incomplete_columns
+            handle_missing(watched, BoostingSite, described.columns, described.levels, self.missing, marked=marked)
+        if means is not None:
+            send_means(watched, BoostingSite, means)
+        return watched
 
     def _plan(self, start: sent.Start) -> Plan:
         penalty = Penalty(
@@ -226,7 +245,9 @@ class FedXGB(HandlesMissing, FederatedEstimator):
 
     def _rows(self, X: Any) -> Floats:
         check_is_fitted(self, "ensemble_")
-        return rows_for(X, self.columns_, self.ensemble_.levels)
+        rows = rows_for(X, self.columns_, self.ensemble_.levels)
+        self.require_complete(rows)
+        return rows
 
     def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         arrays: dict[str, Any] = {}
@@ -246,6 +267,7 @@ class FedXGB(HandlesMissing, FederatedEstimator):
             setattr(self, name, facts[name])
 
 
+_IS_MISSING = 1.0  # cut of an indicator: 0 lies below it, 1 does not
 METRICS = {
     "binary:logistic": "logloss",
     "multi:softprob": "mlogloss",
@@ -280,6 +302,35 @@ def _ensemble(start: sent.Start, grown: sent.Grown) -> Ensemble:
         grown.weight,
         levels=start.levels,
     ).check()
+
+
+def with_defaults(ensemble: Ensemble, gaps: MissingValues, means: NDArray[np.float64]) -> Ensemble:
+    """Return trees of the columns as they are at the sites that predict like those of filled columns and indicators.
+
+    A missing entry goes to the side of its column's mean. A split on an indicator becomes one on its column that sends
+    missing entries to the right and all others to the left.
+
+    Parameters
+    ----------
+    ensemble : Ensemble
+        Trees of filled columns, followed by the indicators.
+    gaps : MissingValues
+    means : array of shape (d,)
+        Values that filled the columns.
+    """
+    columns = ensemble.columns[: len(means)]
+    sources = sources_of(columns, ensemble.levels)
+    behind = np.array([*range(len(means)), *(sources.index(name) for name in gaps.incomplete_columns)])
+    inner = ensemble.column >= 0
+    split = ensemble.column[inner]
+    is_indicator, column = split >= len(means), behind[split]
+    default_left, threshold = ensemble.default_left.copy(), ensemble.threshold.copy()
+    is_below = means.astype(np.float32)[column] < threshold[inner]
+    default_left[inner] = np.where(is_indicator, 0, is_below).astype(np.uint8)
+    threshold[inner] = np.where(is_indicator, np.float32(LARGEST_VALUE), threshold[inner])
+    place = ensemble.column.copy()
+    place[inner] = column
+    return replace(ensemble, columns=columns, column=place, threshold=threshold, default_left=default_left).check()
 
 
 def _traffic(federation: Federation, before: int, before_trees: int, n_trees: int) -> dict[str, float]:

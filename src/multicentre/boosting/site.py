@@ -23,17 +23,16 @@ from multicentre.federation.errors import ConfigurationError, DataError, SchemaM
 from multicentre.federation.lengths import Lengths
 from multicentre.federation.messages import Message, Nothing
 from multicentre.federation.steps import Acknowledgement, step
-from multicentre.missing import Missing, TabularPart
+from multicentre.filling import FillingPart
 from multicentre.quantiles.site import CountingPart
 
 Sums = NDArray[np.int64]
 
 
-class BoostingSite(TabularPart, CountingPart):
+class BoostingSite(FillingPart, CountingPart):
     """The site part of federated XGBoost."""
 
     method: ClassVar[str] = "fed-xgb"
-    handles: ClassVar[tuple[Missing, ...]] = ("native",)
     holds: ClassVar[type] = TableData
     remembers: ClassVar[type[Message]] = sent.Memory
     finest: ClassVar[int] = 28

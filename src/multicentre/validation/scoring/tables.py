@@ -13,8 +13,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from multicentre.boosting.trees import Ensemble
 from multicentre.data.tabledata import MOST_CLASSES, TableData
-from multicentre.federation.errors import ConfigurationError, MessageError, SchemaMismatch
+from multicentre.data.tabular import add_indicators, sources_of
+from multicentre.federation.errors import ConfigurationError, DataError, MessageError, SchemaMismatch
 from multicentre.federation.messages import Message, array, texts
+from multicentre.missing import MissingValues
 from multicentre.survival.boost.classes.trees import ClassTrees, most_votes, plurality
 from multicentre.validation.scoring.classes.scores import ClassScores
 from multicentre.validation.scoring.classes.site import ClassPart
@@ -36,12 +38,18 @@ class VotedTrees(ClassTrees):
     centre: Floats = array("values that fill gaps", ("d",))
     sizes: Integers = array("trees of each hypothesis", ("r",), dtype="i8")
     votes: Floats = array("vote of each", ("r",))
+    marked: tuple[str, ...] = texts("columns whose missing entries an indicator marks", default=())
+    complete: tuple[str, ...] = texts("columns in which the model takes no missing entry", default=())
 
     def valid_for(self, data: TableData) -> Self:
         """Return the model if it is one of such records; see :meth:`ClassTrees.valid`."""
         self.checked()
         check_schema(self.columns, self.classes, data)
-        if self.centre.shape != (len(self.columns),) or len(self.sizes) != len(self.votes):
+        check_complete(self.complete, data)
+        n_columns = len(self.columns) + len(self.marked)
+        if not set(self.marked) <= set(sources_of(data.columns, data.levels)):
+            raise MessageError("an indicator marks no column", where="VotedTrees.marked")
+        if self.centre.shape != (n_columns,) or len(self.sizes) != len(self.votes):
             raise MessageError("votes or gaps do not fit the trees", where="VotedTrees")
         if (self.sizes < 1).any() or sum(self.sizes.tolist()) != self.n_trees or not self.n_trees:
             raise MessageError("the hypotheses do not fit the trees", where="VotedTrees.sizes")
@@ -49,10 +57,11 @@ class VotedTrees(ClassTrees):
             raise MessageError(f"there are not from 2 to {MOST_CLASSES} classes", where="VotedTrees.classes")
         if (self.votes < 0).any() or (self.votes > LARGEST_VOTE).any() or not self.votes.sum() > 0:
             raise MessageError("there is no vote", where="VotedTrees.votes")
-        return self.valid(len(self.columns), len(self.classes))
+        return self.valid(n_columns, len(self.classes))
 
-    def chances(self, X: Floats) -> Floats:
+    def chances(self, data: TableData) -> Floats:
         """Return each class's share of the votes, shape (n, k)."""
+        X = add_indicators(data.X, data.columns, data.levels, self.marked)
         step = max(MOST_LABELS // self.n_trees, 1)
         return np.vstack([self._chances_of(X[start : start + step]) for start in range(0, len(X), step)])
 
@@ -68,15 +77,18 @@ class VotedTrees(ClassTrees):
 class BoostedTrees(Ensemble):
     """Trees whose values add up: federated XGBoost."""
 
+    complete: tuple[str, ...] = texts("columns in which the model takes no missing entry", default=())
+
     def valid_for(self, data: TableData) -> Self:
         """Return the model if it is one of such records; see :meth:`Ensemble.check`."""
         self.checked()
         check_schema(self.columns, self.classes, data)
+        check_complete(self.complete, data)
         return self.check()
 
-    def chances(self, X: Floats) -> Floats:
+    def chances(self, data: TableData) -> Floats:
         """Return the chance of each class, shape (n, k)."""
-        margins = self.predict_margin(X).astype(np.float64)
+        margins = self.predict_margin(data.X).astype(np.float64)
         if self.objective == "multi:softprob":
             return np.asarray(softmax(margins, axis=1), dtype=np.float64)
         second = expit(margins[:, 0])
@@ -105,6 +117,16 @@ def check_schema(columns: tuple[str, ...], classes: tuple[str, ...], data: Table
         )
 
 
+def check_complete(columns: tuple[str, ...], data: TableData) -> None:
+    """Raise DataError if a column in which a model takes no missing entry has one."""
+    if any(np.isnan(data.X[:, place]).any() for place, name in enumerate(data.columns) if name in columns):
+        raise DataError(
+            "records to be scored must have no missing values, as the fit left incomplete records out",
+            where="judge",
+            mend='Fit with another value of missing, such as "mean".',
+        )
+
+
 class TableClassPart(ClassPart):
     """The site part that scores classes of tables."""
 
@@ -119,7 +141,7 @@ class TableClassPart(ClassPart):
 
     def predict_chances(self) -> Floats:
         """Return the chance that the model gives to each class, shape (n, k)."""
-        chances: Floats = self.model.chances(self.data.X)
+        chances: Floats = self.model.chances(self.data)
         return chances
 
 
@@ -155,11 +177,19 @@ def table_model(model: Any) -> Message:
         if not hasattr(model, "known_") or not model._ensemble.n_trees:
             raise ConfigurationError("there is no tree to score", where=type(model).__name__, mend="Fit it first.")
         trees = {name: getattr(model._ensemble, name) for name in (*ClassTrees.declarations(), "sizes", "votes")}
-        known = {name: getattr(model.known_, name) for name in ("columns", "classes", "centre")}
-        return VotedTrees(**trees, **known)
+        gaps = model.missing_values_
+        columns = model.columns_[: len(model.columns_) - len(gaps.indicators)]
+        marked = gaps.incomplete_columns if gaps.indicators else ()
+        known: dict[str, Any] = {name: getattr(model.known_, name) for name in ("classes", "centre")}
+        return VotedTrees(**trees, **known, columns=columns, marked=marked, complete=_complete(columns, gaps))
     check_is_fitted(model, "ensemble_")
     ensemble: Ensemble = model.ensemble_
-    return BoostedTrees(**{name: getattr(ensemble, name) for name in Ensemble.declarations()})
+    complete = _complete(ensemble.columns, model.missing_values_)
+    return BoostedTrees(**{name: getattr(ensemble, name) for name in Ensemble.declarations()}, complete=complete)
+
+
+def _complete(columns: tuple[str, ...], gaps: MissingValues) -> tuple[str, ...]:
+    return columns if gaps.missing == "complete" else ()
 
 
 CLASSES = ClassScores(TableClassPart, table_model)

@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from multicentre.data.table import rows_for
 from multicentre.data.tabledata import TableData
+from multicentre.data.tabular import add_indicators
 from multicentre.estimator import Arrays, FederatedEstimator, Figure
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError
@@ -40,8 +41,10 @@ class ClassBooster(HandlesMissing, FederatedEstimator):
         Fewest patients of a leaf. Under a policy with a minimum at least 15, and at least the minimum.
     learning_rate : float, default 1.0
         Factor of the votes, above 0, at most 1.
-    missing : {"mean"}, default "mean"
-        Missing entries are filled with the sites' mean; ``missing_`` counts them.
+    missing : {"mean", "complete", "indicator"}, default "mean"
+        Missing entries are filled with the sites' mean; or incomplete records are left out, and the model predicts for
+        complete ones only; or a column that marks missing entries is added for each column with some at any site.
+        ``missing_`` counts missing entries.
     random_state : int, default 0
         Seed of the sites' trees.
 
@@ -90,7 +93,12 @@ class ClassBooster(HandlesMissing, FederatedEstimator):
         Parameters
         ----------
         X : array of shape (n, d), pandas frame or TableData
-            Columns as at the sites; gaps (NaN) are filled with the sites' mean.
+            Columns as at the sites. Missing entries (NaN) are filled with the sites' mean, as in the fit.
+
+        Raises
+        ------
+        DataError
+            An entry is missing, and the fit left incomplete records out.
         """
         return np.asarray(self.classes_[first_largest(self._votes(X), axis=1)])
 
@@ -101,6 +109,7 @@ class ClassBooster(HandlesMissing, FederatedEstimator):
 
     def score(self, data: TableData, y: None = None) -> float:
         """Return the share of the patients whose class is named."""
+        data = self.leave_out_incomplete(data)
         return float(accuracy_score(data.y, first_largest(self._votes(data), axis=1)))
 
     def assess(
@@ -112,6 +121,7 @@ class ClassBooster(HandlesMissing, FederatedEstimator):
         training_labels: Sequence[str] | None = None,
     ) -> dict[str, float]:
         """Return ``accuracy`` and ``balanced`` accuracy on a TableData that the caller holds."""
+        data = self.leave_out_incomplete(data)
         named = first_largest(self._votes(data), axis=1)
         return {
             "accuracy": float(accuracy_score(data.y, named)),
@@ -170,8 +180,12 @@ class ClassBooster(HandlesMissing, FederatedEstimator):
 
     def _rows(self, X: Any) -> Floats:
         check_is_fitted(self, "known_")
-        values = rows_for(X, self.columns_, self.known_.levels)
-        return np.where(np.isnan(values), self.known_.centre, values)
+        gaps, levels = self.missing_values_, self.known_.levels
+        own = self.columns_[: len(self.columns_) - len(gaps.indicators)]
+        values = rows_for(X, own, levels)
+        self.require_complete(values)
+        marked = add_indicators(values, own, levels, gaps.incomplete_columns if gaps.indicators else ())
+        return np.where(np.isnan(marked), self.known_.centre, marked)
 
     def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         messages = {"ensemble": self._ensemble, "known": self.known_}

@@ -51,7 +51,7 @@ def agree(federation: Federation, missing: Missing) -> tuple[sent.Known, Missing
     Parameters
     ----------
     federation : Federation
-    missing : {"mean"}
+    missing : {"mean", "complete", "indicator"}
         How missing entries are handled.
 
     Raises
@@ -61,7 +61,8 @@ def agree(federation: Federation, missing: Missing) -> tuple[sent.Known, Missing
     """
     described = federation.once("described", sent.Described, lambda: _describe(federation))
     gaps = handle_missing(federation, ClassSite, described.columns, described.levels, missing)
-    return federation.once("known", sent.Known, lambda: _settle(federation, described)), gaps
+    columns = (*described.columns, *gaps.indicators)
+    return federation.once("known", sent.Known, lambda: _settle(federation, replace(described, columns=columns))), gaps
 
 
 def boost(federation: Federation, plan: Plan, known: sent.Known) -> tuple[sent.Ensemble, History]:

@@ -36,7 +36,7 @@ class ClassSite(TabularPart):
     """The site part of boosting of classes."""
 
     method: ClassVar[str] = "ada-boost-f"
-    handles: ClassVar[tuple[Missing, ...]] = ("mean",)
+    handles: ClassVar[tuple[Missing, ...]] = ("mean", "complete", "indicator")
     holds: ClassVar[type] = TableData
     remembers: ClassVar[type[Message]] = sent.Memory
     lengths: ClassVar[Lengths] = {
