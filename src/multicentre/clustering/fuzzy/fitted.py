@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,10 @@ from multicentre.data.multiview import MultiViewData
 from multicentre.estimator import Arrays, FederatedEstimator, Figure
 from multicentre.exhibits import Bars, Exhibit, HeatMap
 from multicentre.federation.errors import DataError
+from multicentre.missing_views import count_missing
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 N_SHOWN = 12
 DISPERSION = Figure(
@@ -54,6 +58,17 @@ class FuzzyModel(FederatedEstimator):
     _agreed: sent.Agreement
     _centres: Floats
     _alpha: Floats
+
+    @property
+    def missing_(self) -> pd.DataFrame:
+        """Missing entries by view and column over all sites; see :func:`multicentre.missing_views.count_missing`.
+
+        A patient has all columns of a view or none. None are left out or filled: a patient is clustered by the views
+        that are there.
+        """
+        check_is_fitted(self, "_centres")
+        observed = np.repeat(self._agreed.patients_by_view, list(self._agreed.sizes.values()))
+        return count_missing(self._agreed.columns, observed, self._agreed.n_patients)
 
     @property
     def centres_(self) -> dict[str, Floats]:

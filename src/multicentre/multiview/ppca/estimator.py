@@ -117,6 +117,8 @@ class FedMvPPCA(MvPPCAModel):
         Columns over all views.
     n_patients_ : int
         Patients of all sites.
+    missing_ : pandas frame
+        A row per column: view, column, patients of all sites without an entry, and their share.
     n_rounds_ : int
         Rounds over all loops.
     converged_ : bool
@@ -262,6 +264,7 @@ class FedMvPPCA(MvPPCAModel):
         self._set_fitted(parameters, None)
         (only,), law = patterns, self._standard_law()
         self.n_patients_ = only.moments.n
+        self.observed_ = np.full(self.n_features_in_, float(self.n_patients_))
         self._take_explained(sum_moment_variances(only.moments, law, self.layout))
         self.training_ = {"log_likelihood": site_log_likelihood(patterns, law) / self.n_patients_}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from multicentre.data.multiview import MultiViewData
 from multicentre.data.schema import MultiViewSchema
 from multicentre.estimator import Arrays, FederatedEstimator, Figure
 from multicentre.federation.errors import ConfigurationError, DataError
+from multicentre.missing_views import count_missing
 from multicentre.multiview.agreement import Agreement, check_columns
 from multicentre.multiview.assessment import SHARED_FIGURES, accuracy_of_groups, unit_of_errors
 from multicentre.multiview.ppca.maths import gauge, predict
@@ -22,6 +23,9 @@ from multicentre.multiview.ppca.maths.model import Floats, LatentLaw, Layout, Pa
 from multicentre.multiview.ppca.maths.predict import Imputation
 from multicentre.multiview.ppca.maths.prior import Prior
 from multicentre.multiview.ppca.maths.rows import SiteRows
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _PRIOR = tuple(Prior.__dataclass_fields__)
 _TOLD = ("n_features_in_", "n_patients_", "n_rounds_", "converged_", "training_", "waic_", "noise_angle_")
@@ -90,6 +94,17 @@ class MvPPCAModel(FederatedEstimator):
     _centre: Floats
     _spread: Floats
     deviation_: Floats
+    observed_: Floats
+
+    @property
+    def missing_(self) -> pd.DataFrame:
+        """Missing entries by view and column over all sites; see :func:`multicentre.missing_views.count_missing`.
+
+        None are left out or filled: the likelihood is that of the entries that are there. A differentially private fit
+        takes complete rows alone.
+        """
+        check_is_fitted(self, "observed_")
+        return count_missing(self.schema_.columns, self.observed_, self.n_patients_)
 
     @property
     def n_components_(self) -> int:
@@ -281,6 +296,7 @@ class MvPPCAModel(FederatedEstimator):
         self.schema_ = agreement.schema
         self._centre, self._spread = agreement.units(self.get_params()["scale"])
         self.deviation_ = agreement.deviation
+        self.observed_ = agreement.observed
 
     def _set_fitted(self, parameters: Parameters, prior: Prior | None) -> None:
         """Take the fitted law, in the units of the fit, to canonical axes and the columns' own units."""
@@ -324,6 +340,7 @@ class MvPPCAModel(FederatedEstimator):
             "centre": self._centre,
             "spread": self._spread,
             "deviation": self.deviation_,
+            "observed": self.observed_,
             "explained_variance_ratio": np.stack([self.explained_variance_ratio_[view] for view in names]),
             "explained_variance": np.array([self.explained_variance_[view] for view in names]),
         }
@@ -337,6 +354,7 @@ class MvPPCAModel(FederatedEstimator):
         self.schema_ = MultiViewSchema.from_dict(facts["schema"])
         self._law = Parameters(arrays["loadings"], arrays["mean"], arrays["noise_variance"])
         self._centre, self._spread, self.deviation_ = arrays["centre"], arrays["spread"], arrays["deviation"]
+        self.observed_ = arrays["observed"]
         self._prior = None
         if "global_loadings" in arrays:
             self._prior = Prior(**{name: arrays[f"global_{name}"] for name in _PRIOR})
