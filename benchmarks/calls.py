@@ -36,7 +36,7 @@ class Counted:
     Parameters
     ----------
     formula : str
-        What decides the number of calls in clear.
+        What decides the number of calls without masks.
     sites : callable
         Makes the data, by site.
     params : mapping
@@ -58,7 +58,7 @@ class Found:
     Parameters
     ----------
     clear, masked, tolerant : int
-        Calls of a fit in clear; with masked sums of which every site is needed; and with masked sums that outlive the
+        Calls of an unmasked fit; with masked sums of which every site is needed; and with masked sums that outlive the
         loss of a site.
     beside : int, optional
         Masked calls of a five-fold cross-validation beside those of its five fits.
@@ -159,8 +159,8 @@ def as_markdown(found: Mapping[str, Found], fast_s: float, standard_s: float) ->
     """Return the table; minutes are those of the masked fit."""
     headings = [
         "method",
-        "calls of a fit in clear: what decides",
-        "in clear",
+        "calls of an unmasked fit: what decides",
+        "unmasked",
         "masked",
         "masked, losses tolerated",
         f"minutes at {fast_s:g} s a call",

@@ -1,6 +1,6 @@
 """Seconds and memory of FedMSGL: 2,000 patients in six views beside dense solves, and 100,000 on landmarks.
 
-`fit` times a whole fit in clear and masked, a site's step for each view and the coordinator, and in the same run what
+`fit` times a whole fit unmasked and masked, a site's step for each view and the coordinator, and in the same run what
 the printed algorithm asks for when its systems are solved as they stand: two dense systems of n unknowns and n right
 sides for every view and local iteration, and a full eigendecomposition and all distances between rows of the affinity
 for every central one. One iteration of each is timed and multiplied by the 5 rounds of 10 local and 10 central
@@ -179,7 +179,7 @@ def fit_many(n: int) -> Seconds:
 def time_landmarks(n: int) -> Seconds:
     found = alone("landmarks", 1, n)
     rows = [[what, f"{value:,.3g}" if value < 100 else f"{value:,.0f}"] for what, value in found.items()]
-    show(f"FedMSGL on {n:,} patients in 4 views, 500 landmarks, in clear", ["what", "value"], rows)
+    show(f"FedMSGL on {n:,} patients in 4 views, 500 landmarks, unmasked", ["what", "value"], rows)
     return found
 
 

@@ -56,7 +56,7 @@ def compare(n_records: int, n_rounds: int, repetitions: int) -> list[dict[str, A
     lists = [own.tolist() for own in cuts]
     ways: dict[str, Callable[[], Any]] = {
         "pooled": pooled,
-        "federated, in clear": lambda: fit(X, y, n_rounds, lists, secure=False),
+        "federated, unmasked": lambda: fit(X, y, n_rounds, lists, secure=False),
         "federated, masked": lambda: fit(X, y, n_rounds, lists, secure=True),
         "federated, masked, cuts found": lambda: fit(X, y, n_rounds, None, secure=True),
     }
@@ -75,7 +75,7 @@ def compare(n_records: int, n_rounds: int, repetitions: int) -> list[dict[str, A
         if name != "pooled":
             row["kB a tree and site"] = found.traffic_["bytes_per_tree"] / 1000
             row["sums a tree"] = found.federation.traffic.calls["sum_gradients"] / n_rounds
-        if name in ("federated, in clear", "federated, masked"):
+        if name in ("federated, unmasked", "federated, masked"):
             row["largest |dp|"] = float(np.abs(found.predict_proba(X)[:, 1] - results["pooled"]).max())
         rows.append(row)
     return rows
