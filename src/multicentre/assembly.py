@@ -17,6 +17,7 @@ from multicentre.engines.remote.carrier import Carrier
 from multicentre.engines.remote.engine import PATIENCE_S, RemoteEngine
 from multicentre.engines.remote.packing import Opening
 from multicentre.engines.remote.requests import Sign
+from multicentre.engines.witnessing import Witnessing
 from multicentre.federation import coordinator
 from multicentre.federation.coordinator import PlainSummation, Summation
 from multicentre.federation.engine import Engine
