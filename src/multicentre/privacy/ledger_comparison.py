@@ -130,9 +130,10 @@ def _places(runs: Sequence[Run], others: Sequence[Run]) -> list[tuple[Run, int]]
 
 def _likeness(run: Run, other: Run) -> float:
     """Return the number of calls that two runs share, and less than one for how close in time they began."""
-    shared = sum(call in other and other[call].get("ask") == entry.get("ask") for call, entry in run.items())
+    shared: int = sum(call in other and other[call].get("ask") == entry.get("ask") for call, entry in run.items())
     began, other_began = (datetime.fromisoformat(str(next(iter(one.values()))["time"])) for one in (run, other))
-    return shared + 0.5 / (1.0 + abs((began - other_began).total_seconds()))
+    seconds: float = abs((began - other_began).total_seconds())
+    return shared + 0.5 / (1.0 + seconds)
 
 
 def _compared(key: Key, runs: Mapping[str, Run], calls: Sequence[int]) -> Iterator[Difference]:
