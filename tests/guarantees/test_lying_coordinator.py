@@ -17,7 +17,13 @@ from multicentre.analytics.tables.messages import Table
 from multicentre.engines.faults import Faults
 from multicentre.engines.remote import engine as remote
 from multicentre.federation.engine import Call, Selection, Upkeep
-from multicentre.federation.errors import ConfigurationError, IntegrityError, MulticentreError, ProtocolRefused
+from multicentre.federation.errors import (
+    ConfigurationError,
+    IntegrityError,
+    MulticentreError,
+    ProtocolRefused,
+    QuorumLost,
+)
 from multicentre.federation.messages import Message, Nothing, count, number
 from multicentre.federation.steps import Acknowledgement, Release, SitePart, step
 from multicentre.federation.transcript import Place, digest_of
@@ -394,3 +400,27 @@ def test_a_refused_call_stands_in_the_ledger():
         (entry,) = [one for one in federation.ledgers[VICTIM].entries if one["event"] == "refusal"]
     assert entry["reason"] == "the site was not asked all that came before in this fit"
     assert (entry["step"], entry["peers"], len(entry["ask"])) == ("count_records", SITES, 64)
+
+
+def test_a_resume_that_some_sites_cannot_follow_begins_alike_at_all(tmp_path, monkeypatch):
+    """One site did not hear that it was to keep its state; the others have restored theirs, and drop it again."""
+    monkeypatch.setattr(remote, "_PAUSES_S", (0.0,))
+    monkeypatch.setattr(remote, "_CLOSING_S", 0.0)
+    desks = Desks(rows(), tmp_path / "sites", policy=EXACT)
+
+    def fit(mishap=lambda site, number: None):
+        carrier = ByHand(desks.handles, mishap)
+        with mc.Federation.over(carrier, secure_sum=True, folder=tmp_path, patience_s=0.0) as federation:
+            session = federation.begin(CountingSite)
+
+            def prepare():
+                session.ask(CountingSite.prepare, Times(2))
+                return Times(2)
+
+            session.once("prepared", Times, prepare)
+            return session.sum(CountingSite.count_records, Nothing()).n
+
+    # The first letter opens the run, the second prepares, the third carries the errand.
+    with pytest.raises(QuorumLost):
+        fit(lambda site, number: "unsent" if site == VICTIM and number > 2 else None)
+    assert fit() == 480
