@@ -19,8 +19,8 @@ from multicentre.privacy.secure_sum.identity import Identity, verify
 
 GENESIS = "0" * 64
 _ENTRY, _STATEMENT = "multicentre ledger entry v1", "multicentre ledger heads v1"
-_MOST_ENTRIES = 2**53
-_LARGEST = 2**24
+# Bounds of what is read from another party: numbers that JSON keeps exactly, a name, and a list of all sites' ends.
+_MOST_ENTRIES, _LONGEST_NAME, _LARGEST = 2**53, 1000, 2**24
 _DIGITS = frozenset("0123456789abcdef")
 
 
@@ -72,7 +72,7 @@ class Head:
         head = cls(**content)
         lengths = {head.hash: 64, head.key: 64, head.signature: 128}
         fits = all(len(text) == length and set(text) <= _DIGITS for text, length in lengths.items())
-        if not fits or not 0 <= head.entries < _MOST_ENTRIES or not head.study.isprintable():
+        if not fits or not 0 <= head.entries < _MOST_ENTRIES or len(head.study) > _LONGEST_NAME:
             raise IntegrityError("the end of a ledger must be a number, a hash, a key and a signature", where="head")
         return head
 

@@ -235,7 +235,8 @@ def mend_ledger(path: Path, *, signer: Identity | None = None, study: str = "", 
     write_atomically(path, raw[: len(raw) - len(torn)], mode=OWNER_ONLY)
     if signer is None and b'"key":"' in raw:
         return head_of(entries)
-    ledger = Ledger(path, signer=signer, study=study, keys=keys)
+    of = study or str(entries[-1].get("study", "")) if entries else study
+    ledger = Ledger(path, signer=signer, study=of, keys=keys)
     ledger.append("mended", {"bytes": len(torn), "sha256": hashlib.sha256(torn).hexdigest()})
     return ledger.head
 

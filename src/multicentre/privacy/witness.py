@@ -280,13 +280,20 @@ def check_against(
     Raises
     ------
     IntegrityError
-        Entries were removed or written anew, or an end that somebody shows was not signed by the site.
+        Entries were removed or written anew, an end that somebody shows was not signed by the site, or it is of
+        another study.
     """
     n_witnesses = 0
     for witness, heads in seen.items():
         head = heads.get(site)
-        if head is None or (entries and head.study != entries[-1].get("study", "")):
+        if head is None:
             continue
+        if entries and head.study != entries[-1].get("study", ""):
+            raise IntegrityError(
+                f"{witness} saw a ledger of the study {head.study!r}; this one is of another",
+                where=str(path),
+                mend="Compare it with what others saw of the same study.",
+            )
         if head.key:
             check_signed_by(head, keys, f"{witness}, {site}")
         check_head(head, entries, str(path), witness)
