@@ -263,6 +263,16 @@ def test_over_letters_heads_come_back_and_are_kept_by_the_peers(fitted):
         assert set(confirmed_in(list(read_ledger(path)))) == set(SITES) - {site}
 
 
+def test_the_coordinator_of_real_sites_can_say_where_their_ledgers_ended(fitted):
+    hospitals, folder = fitted
+    (folder / "run.json").write_text("{}")
+    status, told = verified(folder)
+    assert status == 0
+    heads = {site: verify_ledger(site_ledger(hospitals, site)) for site in SITES}
+    assert told == {site: head.to_dict() for site, head in heads.items()}
+    assert "its ledger is at the site" in call("ledger", "verify", folder).stdout
+
+
 def test_over_letters_a_ledger_that_is_rewritten_or_shortened_is_found(fitted):
     hospitals, folder = fitted
     path, card = site_ledger(hospitals), hospitals.root / "lyon" / "lyon.site.toml"

@@ -63,8 +63,12 @@ def verify(
     evidence = Evidence.of(where, key or (), witness or ())
     _check_present({**known, **evidence.ends}, ledgers, where, site)
     found = verify_all(ledgers, known, evidence)
+    elsewhere = {} if found else evidence.recorded
     if as_json:
-        return show_json({name: one.to_dict() for name, one in found.items()})
+        told = {name: one.to_dict() for name, one in found.items()}
+        return show_json(told | {name: head.to_dict() for name, head in elsewhere.items()})
+    for name, head in elsewhere.items():
+        show(f"{name}: its ledger is at the site; it had {head.entries} entries and ended with {head.hash}")
     for name, one in found.items():
         show(f"{name}: {one}")
     return None

@@ -56,10 +56,15 @@ class Evidence:
         )
 
     @property
-    def ends(self) -> dict[str, Head]:
-        """The last end that anybody saw of the ledger of each site whose key is listed."""
-        heads = [(site, head) for heads in self.seen.values() for site, head in heads.items() if site in self.keys]
+    def recorded(self) -> dict[str, Head]:
+        """The last end that anybody saw of each site's ledger."""
+        heads = [(site, head) for heads in self.seen.values() for site, head in heads.items()]
         return dict(sorted(heads, key=lambda one: one[1].entries))
+
+    @property
+    def ends(self) -> dict[str, Head]:
+        """The same, of sites whose key is listed: their ledgers must be in the folder."""
+        return {site: head for site, head in self.recorded.items() if site in self.keys}
 
     def keys_of(self, site: str) -> Sequence[str] | None:
         """Return a site's keys; None where nothing says which they are."""
