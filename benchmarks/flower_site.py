@@ -58,7 +58,8 @@ class EchoHouse:
 
     def __init__(self, site: Site) -> None:
         self.name = site.name
-        self.guard = new_guard(site.name, PATIENTS, POLICY, Ledger(site.ledger_of(STUDY), durable=True))
+        ledger = Ledger(site.ledger_of(STUDY), durable=True, signer=site.identity, study=STUDY)
+        self.guard = new_guard(site.name, PATIENTS, POLICY, ledger)
 
     def open(self, opening, store):
         return open_site(self.name, PATIENTS, self.guard, store=store, key=None)

@@ -31,14 +31,14 @@ from multicentre.federation.terms import Quorum, RefusingSites, Terms
 from multicentre.privacy.card import DisclosureCard, disclosure_card
 from multicentre.privacy.guard import Guard
 from multicentre.privacy.ledger import Ledger
-from multicentre.privacy.on_record import check_terms, note_terms, terms_of
 from multicentre.privacy.people import Counted, people_of
 from multicentre.privacy.policy import Policy, least_in_total, loosest_of
 from multicentre.privacy.pseudonyms import PseudonymKey
 from multicentre.privacy.secure_sum.identity import Identity
 from multicentre.privacy.secure_sum.seal import MaskingSeal
 from multicentre.privacy.secure_sum.summation import MaskedSummation
-from multicentre.privacy.witness import HEADS, HeadRecord, Witness, ledger_in, open_ledger, record_keys
+from multicentre.privacy.site_ledgers import SiteLedgers
+from multicentre.privacy.witness import HEADS, HeadRecord, Witness
 
 
 class Federation(coordinator.Federation):
@@ -130,46 +130,36 @@ class Federation(coordinator.Federation):
         root = None if folder is None else Path(folder)
         with_policies = _with_policies(sites, policy)
         masked = secure_sum and len(with_policies) > 1
-        identities = {name: Identity.generate() for name in sites}
-        public = {name: identity.public for name, identity in identities.items()}
-        keys = record_keys(root, public)
-        ledgers = {name: open_ledger(ledger_in(root, name), identities[name], study, keys[name]) for name in sites}
+        kept = SiteLedgers(root, sites, study)
         guards = {
-            name: new_guard(name, data, policy_here, ledgers[name], one_row_per_patient)
+            name: new_guard(name, data, policy_here, kept.ledgers[name], one_row_per_patient)
             for name, data, policy_here in with_policies
         }
         _warn_of_short_memory(guards)
-        common = {
-            "agreed": agreed,
-            "secure_sum": masked,
-            "quorum": quorum,
-            "refusing_sites": refusing_sites,
-            "sites_per_patient": sites_per_patient,
-            "one_row_per_patient": one_row_per_patient,
-        }
-        for name, guard in guards.items():
-            terms = terms_of(guard.policy, **common)
-            check_terms(guard.ledger, terms, name)
-            note_terms(guard.ledger, terms)
+        kept.hold_terms(
+            {name: guard.policy for name, guard in guards.items()},
+            agreed=agreed,
+            secure_sum=masked,
+            quorum=quorum,
+            refusing_sites=refusing_sites,
+            sites_per_patient=sites_per_patient,
+            one_row_per_patient=one_row_per_patient,
+        )
         runtimes = {
             name: open_site(
                 name,
                 data,
                 guards[name],
-                identity=identities[name] if masked else None,
-                peers=public,
+                identity=kept.identities[name] if masked else None,
+                peers=kept.public,
                 store=None if root is None else Store(root / "sites" / name / "state"),
                 key=_key_of(name, study, pseudonym_key),
-                witness=Witness(name, ledgers[name], keys),
+                witness=kept.witness(name),
             )
             for name, data in sites.items()
         }
-        here = InProcess(runtimes, strict=strict)
-        engine: Engine = here
-        if root is not None:
-            record = HeadRecord(root / HEADS, Identity.generate(), keys)
-            record.check(ledgers)
-            engine = Witnessing(here, record)
+        here, record = InProcess(runtimes, strict=strict), kept.record()
+        engine: Engine = here if record is None else Witnessing(here, record)
         policies = [guard.policy for guard in guards.values()]
         federation = cls(
             Faulty(engine, faults) if faults else engine,
@@ -233,9 +223,8 @@ class Federation(coordinator.Federation):
             carrier.close()
             raise
         engine = RemoteEngine(carrier, opening, patience_s=patience_s, listener=listener)
-        carrying: Engine = engine
-        if root is not None:
-            carrying = Witnessing(engine, HeadRecord(root / HEADS, Identity.generate()))
+        record = None if root is None else HeadRecord(root / HEADS, Identity.generate())
+        carrying: Engine = engine if record is None else Witnessing(engine, record)
         try:
             away, refusals = engine.open(time_limit_s)
             for site, error in away.items():

@@ -11,7 +11,8 @@ from typing import Any, Self
 from multicentre.federation.errors import ConfigurationError, IntegrityError
 from multicentre.privacy.heads import Head, read_statement
 from multicentre.privacy.ledger import read_ledger, verify_ledger
-from multicentre.privacy.witness import HEADS, KEYS, check_against, confirmed_in, peers_file, read_keys
+from multicentre.privacy.site_ledgers import KEYS, read_keys
+from multicentre.privacy.witness import HEADS, check_against, confirmed_in, peers_file
 
 _KEY = re.compile(r"[0-9a-f]{64}")
 

@@ -9,19 +9,18 @@ where the coordinator helps to hide it.
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from multicentre.federation.errors import IntegrityError, MulticentreError
-from multicentre.federation.files import OWNER_ONLY, check_owner_writes_alone, read_regular
+from multicentre.federation.files import OWNER_ONLY, check_owner_writes_alone
 from multicentre.federation.storage import write_atomically
 from multicentre.privacy.heads import Head, Statement, check_head, read_statement
-from multicentre.privacy.ledger import Entry, Ledger, mend_ledger
+from multicentre.privacy.ledger import Entry, Ledger
 from multicentre.privacy.secure_sum.identity import Identity
 
 Keys = Mapping[str, Collection[str]]
-HEADS, KEYS = "heads.json", "ledger-keys.json"
+HEADS = "heads.json"
 # Each site of a group keeps the ends of all others, some 300 bytes each: few enough that a simulation of a thousand
 # sites does not write hundreds of megabytes, and more than could agree on hiding something unnoticed.
 MOST_IN_GROUP = 32
@@ -160,71 +159,6 @@ class HeadRecord:
             statement = Statement.signed({site: self._heads[site] for site in group}, self._signer)
             stated |= dict.fromkeys(group, statement.packed)
         return stated
-
-
-def ledger_in(root: Path | None, site: str) -> Path | None:
-    """Return where a run's folder holds the ledger of a site in the same process; None without a folder."""
-    return None if root is None else root / "sites" / site / "ledger.jsonl"
-
-
-def open_ledger(path: Path | None, signer: Identity, study: str, keys: Collection[str] = ()) -> Ledger:
-    """Return a site's ledger, continued; an entry that a crash cut off is set aside first.
-
-    Parameters
-    ----------
-    path, signer, study, keys
-        As for :class:`~multicentre.privacy.ledger.Ledger`.
-
-    Raises
-    ------
-    IntegrityError
-        An entry was changed, removed, inserted, or signed by somebody else.
-    """
-    if path is not None and path.exists():
-        mend_ledger(path, signer=signer, study=study, keys=keys)
-    return Ledger(path, signer=signer, study=study, keys=keys)
-
-
-def record_keys(root: Path | None, public: Mapping[str, bytes]) -> dict[str, list[str]]:
-    """Add the public keys of sites in one process to those that a run's folder lists, and return all of them.
-
-    Parameters
-    ----------
-    root : Path, optional
-        The run's folder; without it nothing is written.
-    public : mapping of str to bytes
-        New public key of each site.
-
-    Raises
-    ------
-    IntegrityError
-        The list cannot be read.
-    """
-    known = {} if root is None else read_keys(root)
-    keys = known | {site: [*known.get(site, []), key.hex()] for site, key in public.items()}
-    if root is not None:
-        write_atomically(root / KEYS, json.dumps(keys, indent=1).encode())
-    return keys
-
-
-def read_keys(root: Path) -> dict[str, list[str]]:
-    """Return the public keys that a run's folder lists, by site; nothing where there is no list.
-
-    Raises
-    ------
-    IntegrityError
-        The list cannot be read.
-    """
-    path = root / KEYS
-    if not path.exists():
-        return {}
-    try:
-        keys = json.loads(read_regular(path, "list of the sites' keys"))
-        return {str(site): [str(key) for key in of_site] for site, of_site in keys.items()}
-    except (OSError, ValueError, AttributeError, TypeError):
-        raise IntegrityError(
-            "the list of the sites' keys cannot be read", where=str(path), mend="Bring it back from a copy."
-        ) from None
 
 
 def peers_file(ledger: Path) -> Path:

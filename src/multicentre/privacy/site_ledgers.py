@@ -1,0 +1,117 @@
+"""Ledgers of sites that live in one process: each under a signing key that is never written down."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from multicentre.federation.errors import IntegrityError
+from multicentre.federation.files import read_regular
+from multicentre.federation.storage import write_atomically
+from multicentre.privacy.ledger import Ledger, mend_ledger
+from multicentre.privacy.on_record import check_terms, note_terms, terms_of
+from multicentre.privacy.policy import Policy
+from multicentre.privacy.secure_sum.identity import Identity
+from multicentre.privacy.witness import HEADS, HeadRecord, Witness
+
+KEYS = "ledger-keys.json"
+
+
+class SiteLedgers:
+    """The ledgers of a run, continued where its folder holds some; an entry that a crash cut off is set aside first.
+
+    Every process that works on the run gives its sites new keys. The run's folder lists the public halves; with the
+    process the private ones are gone, so that nobody can add to its entries or write them anew.
+
+    Parameters
+    ----------
+    root : Path, optional
+        The run's folder; without it the ledgers stay in memory.
+    sites : iterable of str
+        Names of the sites.
+    study : str
+
+    Attributes
+    ----------
+    identities : dict of str to Identity
+    public : dict of str to bytes
+        The public halves.
+    ledgers : dict of str to Ledger
+
+    Raises
+    ------
+    IntegrityError
+        A ledger was changed, or the list of keys cannot be read.
+    """
+
+    def __init__(self, root: Path | None, sites: Iterable[str], study: str) -> None:
+        self._root = root
+        self.identities = {site: Identity.generate() for site in sites}
+        self.public = {site: identity.public for site, identity in self.identities.items()}
+        known = {} if root is None else read_keys(root)
+        self._keys = known | {site: [*known.get(site, []), key.hex()] for site, key in self.public.items()}
+        if root is not None:
+            write_atomically(root / KEYS, json.dumps(self._keys, indent=1).encode())
+        self.ledgers = {site: self._opened(site, study) for site in self.identities}
+
+    def hold_terms(self, policies: Mapping[str, Policy], **common: Any) -> None:
+        """Have every ledger record the terms of the run, or hold them against those that it records.
+
+        Raises
+        ------
+        IntegrityError
+            A ledger records other terms.
+        """
+        for site, policy in policies.items():
+            terms = terms_of(policy, **common)
+            check_terms(self.ledgers[site], terms, site)
+            note_terms(self.ledgers[site], terms)
+
+    def witness(self, site: str) -> Witness:
+        """Return what keeps the ends of its peers' ledgers at a site."""
+        return Witness(site, self.ledgers[site], self._keys)
+
+    def record(self) -> HeadRecord | None:
+        """Return the coordinator's record of the ledgers' ends; None without a folder.
+
+        Raises
+        ------
+        IntegrityError
+            A ledger does not go on from where it was last seen.
+        """
+        if self._root is None:
+            return None
+        record = HeadRecord(self._root / HEADS, Identity.generate(), self._keys)
+        record.check(self.ledgers)
+        return record
+
+    def _opened(self, site: str, study: str) -> Ledger:
+        signer, keys = self.identities[site], self._keys[site]
+        if self._root is None:
+            return Ledger(signer=signer, study=study)
+        path = self._root / "sites" / site / "ledger.jsonl"
+        if path.exists():
+            mend_ledger(path, signer=signer, study=study, keys=keys)
+        return Ledger(path, signer=signer, study=study, keys=keys)
+
+
+def read_keys(root: Path) -> dict[str, list[str]]:
+    """Return the public keys that a run's folder lists, by site; nothing where there is no list.
+
+    Raises
+    ------
+    IntegrityError
+        The list cannot be read.
+    """
+    path = root / KEYS
+    if not path.exists():
+        return {}
+    try:
+        keys = json.loads(read_regular(path, "list of the sites' keys"))
+        return {str(site): [str(key) for key in of_site] for site, of_site in keys.items()}
+    except (OSError, ValueError, AttributeError, TypeError):
+        raise IntegrityError(
+            "the list of the sites' keys cannot be read", where=str(path), mend="Bring it back from a copy."
+        ) from None
