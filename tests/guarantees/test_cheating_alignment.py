@@ -13,6 +13,7 @@ from multicentre.federation.errors import ConfigurationError, DataError, Disclos
 from multicentre.federation.messages import Nothing, array
 from multicentre.federation.steps import Release, SitePart, step
 from multicentre.persons import Persons, describe_persons
+from support.lying import put_to
 
 PEOPLE = [f"p{number:02d}" for number in range(40)]
 
@@ -40,10 +41,11 @@ def agreeing(told, order):
 def test_an_order_that_one_site_alone_was_told_is_not_worked_on():
     opened, told = begin()
     order = pseudonyms(opened, told)
-    seals = opened.ask(AlignmentPart.agree, agreeing(told, order[:30]), to=["a"])
-    seals |= opened.ask(AlignmentPart.agree, agreeing(told, order[10:]), to=["b", "c"])
+    seals = put_to(opened, AlignmentPart.agree, agreeing(told, order[:30]), "a", "abc")
+    seals |= put_to(opened, AlignmentPart.agree, agreeing(told, order[10:]), "bc", "abc")
+    forged = sent.Seals({site: answer.seal for site, answer in seals.items()})
     with pytest.raises(RefusedByPolicy, match="sealed another order"):
-        opened.ask(AlignmentPart.confirm, sent.Seals({site: answer.seal for site, answer in seals.items()}))
+        put_to(opened, AlignmentPart.confirm, forged, "abc")
     chosen = opened.select((0,), ["a", "b", "c"])
     with pytest.raises(DataError, match="no record here is in the folds"):
         chosen.begin(Shower).ask(Shower.show, Nothing())
@@ -125,7 +127,7 @@ class Shower(SitePart):
 
     method = "shower"
 
-    @step(releases=Rows)
+    @step(releases=Rows, addressed="each")
     def show(self, ask: Nothing) -> Rows:
         """Show."""
         return Rows(np.argmax(self.data.array("x"), axis=1).astype(float), patients=len(self.data))
@@ -153,9 +155,9 @@ def test_an_order_is_taken_in_after_the_site_told_its_own_patients_alone():
 
 def test_a_site_that_lets_nothing_out_seals_nothing_either():
     opened, told = begin(policy={"a": mc.Policy(), "b": mc.Policy(), "c": mc.Policy(relations="none")})
-    order = opened.ask(AlignmentPart.tell_pseudonyms, told, to=["a"])["a"].pseudonyms
+    order = put_to(opened, AlignmentPart.tell_pseudonyms, told, "a")["a"].pseudonyms
     with pytest.raises(RefusedByPolicy, match="relations"):
-        opened.ask(AlignmentPart.agree, agreeing(told, order), to=["c"])
+        put_to(opened, AlignmentPart.agree, agreeing(told, order), "c")
 
 
 def test_two_alignments_that_differ_by_one_patient_are_not_both_worked_on():
@@ -179,8 +181,8 @@ def test_all_records_and_all_but_one_are_not_both_worked_on():
 def test_a_site_answers_for_aligned_records_among_those_that_sealed_their_order_alone():
     opened, told = begin()
     order = pseudonyms(opened, told)
-    seals = opened.ask(AlignmentPart.agree, agreeing(told, order[:30]), to=["a", "b"])
-    opened.ask(AlignmentPart.confirm, sent.Seals({s: answer.seal for s, answer in seals.items()}), to=["a", "b"])
+    seals = put_to(opened, AlignmentPart.agree, agreeing(told, order[:30]), "ab")
+    put_to(opened, AlignmentPart.confirm, sent.Seals({s: answer.seal for s, answer in seals.items()}), "ab")
     chosen = opened.select((0,), ["a", "b", "c"])
     with pytest.raises(RefusedByPolicy, match="did not seal"):
         show(chosen)

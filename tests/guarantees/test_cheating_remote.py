@@ -139,6 +139,23 @@ def test_errands_choose_no_records_past_the_guard_and_give_no_state_to_other_rec
     site.upkeep(Upkeep("restore", "0.5", Halves, "half", 1, Selection("0.1", (1,))))
 
 
+def test_calls_that_the_policy_refuses_do_not_tell_which_folds_hold_records():
+    class Unlisted(Halves):
+        method = "toy-unlisted"
+
+    site = SiteRuntime("lyon", np.zeros((20, 2)), Guard(Policy(methods=("toy-halves",)), Ledger()))
+    call = Call("study", "0.1", 0, Halves.divide, Nothing(), ("lyon",))
+    site.answer(call)
+    errors = [
+        site.answer(
+            dataclasses.replace(call, session=f"0.2{fold}", step=Unlisted.divide, selection=Selection("0.1", (fold,)))
+        ).error
+        for fold in (0, 2)
+    ]
+    assert isinstance(errors[0], RefusedByPolicy)
+    assert str(errors[0]) == str(errors[1])
+
+
 def test_errands_reach_no_replies_that_are_kept(cheat):
     first = cheat.call()
     n_entries, number = len(cheat.entries), cheat.number

@@ -6,7 +6,7 @@ from itertools import islice
 
 import numpy as np
 
-from multicentre.federation.engine import Call, Lost
+from multicentre.federation.engine import Call, Lost, Refused
 from multicentre.federation.errors import QuorumLost
 from multicentre.federation.messages import Message, Nothing
 from multicentre.federation.transcript import digest_of
@@ -198,3 +198,14 @@ def mask_by_the_last_ask(monkeypatch) -> None:
         return agreement.masks(mask.number, call.step.name, call.mark.ask)
 
     monkeypatch.setattr(MaskingKeys, "masks", masks)
+
+
+def put_to(opened, offered, ask, sites, peers=None):
+    """Put a step to some sites, past the coordinator's own checks; return their answers or raise the first refusal."""
+    number, peers = next(opened._sequence), tuple(peers or sites)
+    told = Call(opened.terms.study, opened.session, number, offered, ask, peers, selection=opened.selection)
+    outcomes = opened._engine.exchange(dict.fromkeys(sites, told), None)
+    for outcome in outcomes.values():
+        if isinstance(outcome, Refused):
+            raise outcome.error
+    return outcomes

@@ -423,7 +423,7 @@ class Federation:
         ask : Message
             What the step is told.
         to : sequence of str, optional
-            Sites to ask; all by default.
+            Sites to ask, of a step that is addressed to each site; all by default.
         willing : bool, default False
             A site whose policy or guard refuses is left out of the answers, which hold its reason (``refused``), and
             stays in the federation.
@@ -431,7 +431,8 @@ class Federation:
         Raises
         ------
         ConfigurationError
-            The step is declared as summed: only :meth:`sum` may call it.
+            The step is declared as summed: only :meth:`sum` may call it. Or it is addressed to all sites, and `to` names
+            some of them.
         QuorumLost
             Fewer sites answered than the study's quorum.
         DataError, RefusedByPolicy, DisclosureRefused

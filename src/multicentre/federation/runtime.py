@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import logging
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -189,6 +189,7 @@ class SiteRuntime:
         self._parts: dict[tuple[str, type[SitePart]], SitePart] = {}
         self._chosen: dict[str, _Chosen] = {}
         self._transcripts: dict[str, SiteTranscript] = {}
+        self._restored: defaultdict[str, list[tuple[Any, ...]]] = defaultdict(list)
         self._worked_on = worked_on or WorkedOn()
         self._witness = witness
         self._log = logging.getLogger(f"multicentre.site.{name}")
@@ -254,6 +255,7 @@ class SiteRuntime:
             self._parts.pop(key, None)
         self._chosen.pop(session, None)
         self._transcripts.pop(session, None)
+        self._restored.pop(session, None)
 
     def _keep(self, store: Store, errand: Upkeep) -> None:
         """Keep what a part remembers; one that was never asked is not made for it: only calls choose records."""
@@ -263,24 +265,34 @@ class SiteRuntime:
         store.keep(errand.name, errand.number, digest + state)
 
     def _restore(self, store: Store, errand: Upkeep) -> None:
-        """Give a part the state that was kept, or none, and enter that in the transcript of the session."""
+        """Give a part the state that was kept, or none, and enter that in the transcript of the session.
+
+        Where there is no state to give back, no records are chosen: whether that works would tell of the records.
+        """
         kept = store.read(errand.name, errand.number) if errand.action == "restore" else b""
         digest, kept = kept[:DIGEST_BYTES], kept[DIGEST_BYTES:]
         part = self._parts.get((errand.session, errand.part))
         try:
-            transcript = self._begun(errand.session, errand.selection)
             if part is None and kept:
                 part = self._part(errand.session, errand.part, errand.selection)
             if part is not None and kept and kept[:_ABOUT_BYTES] != _about(part):
                 raise MessageError("other records")
             if part is not None:
                 part.state = decode(errand.part.remembers, kept[_ABOUT_BYTES:]) if kept else None
-            transcript.restore(errand.part, errand.action, errand.name, errand.number, digest.hex())
         except (Exception, SystemExit):  # which of them would tell of the records, past the guard
             self._log.exception("what a part remembers could not be restored")
             raise IntegrityError(
                 "what was kept is not about these records", where=errand.part.method, mend="Start the run anew."
             ) from None
+        self._enter_restored(errand, digest)
+
+    def _enter_restored(self, errand: Upkeep, digest: bytes) -> None:
+        """Enter a restored state in the transcript of its session, or have it entered when the session begins."""
+        content = (errand.part, errand.action, errand.name, errand.number, digest.hex())
+        if errand.session in self._transcripts:
+            self._transcripts[errand.session].restore(*content)
+        else:
+            self._restored[errand.session].append(content)
 
     def _entered(self, call: Call) -> Call:
         """Enter a call in the transcript of its session, and return it with its mark.
@@ -293,6 +305,7 @@ class SiteRuntime:
         try:
             transcript = self._begun(call.session, call.selection)
         except (Exception, SystemExit) as error:
+            self._gate.admit(call)  # a call that the policy refuses must not tell which folds hold records
             raise self._gate.note_failure(call, error) from None
         if not call.step.part.in_transcript:
             return dataclasses.replace(call, mark=transcript.mark(call))
@@ -328,6 +341,8 @@ class SiteRuntime:
             chosen, plan = self._choose(selection), selection and self._transcripts.get(selection.plan)
             records = [self._terms, selection and encode_selection(selection), chosen.within, plan and plan.value]
             self._chosen[session], self._transcripts[session] = chosen, SiteTranscript(session, records)
+            for content in self._restored.pop(session, []):
+                self._transcripts[session].restore(*content)
         if self._chosen[session].selection != selection:
             raise ConfigurationError("a session is about one selection of records", where=session)
         return self._transcripts[session]
