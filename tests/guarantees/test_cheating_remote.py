@@ -25,9 +25,9 @@ from multicentre.federation.errors import (
     QuorumLost,
     RefusedByPolicy,
 )
-from multicentre.federation.messages import Nothing
+from multicentre.federation.messages import Nothing, count
 from multicentre.federation.runtime import SiteRuntime
-from multicentre.federation.steps import Acknowledgement, SitePart, step
+from multicentre.federation.steps import Acknowledgement, Release, SitePart, step
 from multicentre.privacy.guard import Guard
 from multicentre.privacy.ledger import Ledger, read_ledger
 from multicentre.privacy.policy import Policy
@@ -140,15 +140,24 @@ def test_errands_choose_no_records_past_the_guard_and_give_no_state_to_other_rec
 
 
 def test_calls_that_the_policy_refuses_do_not_tell_which_folds_hold_records():
-    class Unlisted(Halves):
+    @dataclasses.dataclass(frozen=True)
+    class Size(Release):
+        n: int = count("records")
+
+    class Unlisted(SitePart):
         method = "toy-unlisted"
+
+        @step(releases=Size)
+        def size(self, ask: Nothing) -> Size:
+            """Count the records."""
+            return Size(len(self.data), patients=len(self.data))
 
     site = SiteRuntime("lyon", np.zeros((20, 2)), Guard(Policy(methods=("toy-halves",)), Ledger()))
     call = Call("study", "0.1", 0, Halves.divide, Nothing(), ("lyon",))
     site.answer(call)
     errors = [
         site.answer(
-            dataclasses.replace(call, session=f"0.2{fold}", step=Unlisted.divide, selection=Selection("0.1", (fold,)))
+            dataclasses.replace(call, session=f"0.2{fold}", step=Unlisted.size, selection=Selection("0.1", (fold,)))
         ).error
         for fold in (0, 2)
     ]
