@@ -130,14 +130,15 @@ class Federation(coordinator.Federation):
         root = None if folder is None else Path(folder)
         with_policies = _with_policies(sites, policy)
         masked = secure_sum and len(with_policies) > 1
-        kept = SiteLedgers(root, sites, study)
+        site_ledgers = SiteLedgers(root, sites, study)
         guards = {
-            name: new_guard(name, data, policy_here, kept.ledgers[name], one_row_per_patient)
+            name: new_guard(name, data, policy_here, site_ledgers.ledgers[name], one_row_per_patient)
             for name, data, policy_here in with_policies
         }
         _warn_of_short_memory(guards)
-        kept.hold_terms(
+        site_ledgers.hold_terms(
             {name: guard.policy for name, guard in guards.items()},
+            study=study,
             agreed=agreed,
             secure_sum=masked,
             quorum=quorum,
@@ -150,15 +151,15 @@ class Federation(coordinator.Federation):
                 name,
                 data,
                 guards[name],
-                identity=kept.identities[name] if masked else None,
-                peers=kept.public,
+                identity=site_ledgers.identities[name] if masked else None,
+                peers=site_ledgers.public,
                 store=None if root is None else Store(root / "sites" / name / "state"),
                 key=_key_of(name, study, pseudonym_key),
-                witness=kept.witness(name),
+                witness=site_ledgers.witness(name),
             )
             for name, data in sites.items()
         }
-        here, record = InProcess(runtimes, strict=strict), kept.record()
+        here, record = InProcess(runtimes, strict=strict), site_ledgers.record()
         engine: Engine = here if record is None else Witnessing(here, record)
         policies = [guard.policy for guard in guards.values()]
         federation = cls(

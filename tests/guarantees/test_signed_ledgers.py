@@ -4,6 +4,7 @@ import dataclasses
 import json
 import shutil
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -18,7 +19,7 @@ from multicentre.studies import read_study, resume_run, run_study
 from multicentre.studies.methods import METHODS
 from support.ledger_forgery import cut_off, lines_of, write_anew
 from support.real_sites import Hospitals
-from support.studies_toy import TOY, FedViewMeans, Interrupts, write_study
+from support.studies_toy import TOY, FedViewMeans, Guess, Interrupts, ViewMeansSite, write_study
 
 SITES = ("lyon", "oslo", "porto")
 
@@ -181,8 +182,8 @@ def test_a_site_neither_keeps_nor_confirms_ends_that_its_peer_did_not_sign(tmp_p
         peer.append("release", {})
     witness = Witness("lyon", own, {"oslo": [oslo.public.hex()]})
 
-    def hear(head):
-        witness.hear(Statement.signed({"oslo": head}, coordinator).packed)
+    def send(head):
+        witness.receive(Statement.signed({"oslo": head}, coordinator).packed)
 
     stranger = Ledger(signer=Identity.generate(), study="s")
     stranger.append("release", {})
@@ -191,18 +192,18 @@ def test_a_site_neither_keeps_nor_confirms_ends_that_its_peer_did_not_sign(tmp_p
         stranger.head,
         dataclasses.replace(peer.head, study="t"),
     ):
-        hear(forged)
+        send(forged)
         assert witness.heads == {}
         assert "witnessed" not in own.append("release", {})
     real = peer.head
-    hear(real)
-    hear(Head(1, peer.entries[0]["hash"], "s", real.key, peer.entries[0]["signature"]))  # an older end
+    send(real)
+    send(Head(1, peer.entries[0]["hash"], "s", real.key, peer.entries[0]["signature"]))  # an older end
     assert witness.heads == {"oslo": real}
     own.append("release", {})
     assert confirmed_in(own.entries) == {"oslo": Head(3, real.hash, "s")}
     assert Witness("lyon", own).heads == {"oslo": real}
     with pytest.raises(IntegrityError, match="coordinator's signature"):
-        witness.hear(Statement({"oslo": real}, coordinator.public.hex(), "00" * 64).packed)
+        witness.receive(Statement({"oslo": real}, coordinator.public.hex(), "00" * 64).packed)
 
 
 def interrupted(folder):
@@ -261,6 +262,16 @@ def test_over_letters_heads_come_back_and_are_kept_by_the_peers(fitted):
         peers = read_statement(path.with_name(f"{path.stem}.peers.json")).heads
         assert peers == heads
         assert set(confirmed_in(list(read_ledger(path)))) == set(SITES) - {site}
+
+
+def test_each_fit_confirms_where_ledgers_ended_before_it(hospitals, tmp_path):
+    with hospitals.federation(folder=tmp_path / "coordinator") as federation:
+        for _ in range(2):
+            handle = federation.begin(ViewMeansSite)
+            ask = Guess({view: np.zeros(2) for view in ("a", "b")})
+            handle.sum(ViewMeansSite.residuals, ask)  # no checkpoint
+        path = site_ledger(hospitals)
+        assert set(confirmed_in(list(read_ledger(path)))) == {"oslo", "porto"}
 
 
 def test_the_coordinator_of_real_sites_can_say_where_their_ledgers_ended(fitted):

@@ -5,8 +5,10 @@ import dataclasses
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from multicentre.deployment.cards import SiteCard
+from multicentre.deployment.proposals import recognise
 from multicentre.federation.errors import ConfigurationError, IntegrityError
 from multicentre.privacy.heads import Head, Statement
 from multicentre.privacy.ledger import Ledger
@@ -92,7 +94,7 @@ def test_no_such_key_enters_as_a_sites_identity(key):
         head = Head(3, "ab" * 32, "s", key.hex(), signature.hex())
         assert not head.is_signed
         witness = Witness("oslo", Ledger(study="s"))
-        witness.hear(Statement.signed({"lyon": head}, Identity.generate()).packed)
+        witness.receive(Statement.signed({"lyon": head}, Identity.generate()).packed)
         assert witness.heads == {}
 
 
@@ -100,6 +102,14 @@ def test_no_such_key_enters_as_a_sites_identity(key):
 def test_no_key_in_another_form_than_the_canonical_one_enters(key):
     with pytest.raises(ConfigurationError):
         check_public(key, "site lyon")
+
+
+@pytest.mark.parametrize("key", KEYS, ids=bytes.hex)
+def test_no_such_key_is_approved_as_the_key_of_releases(key, tmp_path):
+    file = tmp_path / "release.pub"
+    file.write_bytes(Ed25519PublicKey.from_public_bytes(key).public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH))
+    with pytest.raises(ConfigurationError, match="Ed25519 public key is needed"):
+        recognise(str(file))
 
 
 def test_no_secret_is_shared_with_a_point_of_small_order():

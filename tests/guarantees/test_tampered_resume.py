@@ -113,7 +113,13 @@ def test_ledgers_taken_away_with_both_changed_do_not_help(run):
 
 @pytest.mark.parametrize(
     "changed",
-    [{"secure_sum": False}, {"quorum": 2}, {"sites_per_patient": 2}, {"policy": mc.Policy(min_patients=0)}],
+    [
+        {"study": "another"},
+        {"secure_sum": False},
+        {"quorum": 2},
+        {"sites_per_patient": 2},
+        {"policy": mc.Policy(min_patients=0)},
+    ],
     ids=str,
 )
 def test_a_federation_over_the_same_folder_keeps_its_terms(tmp_path, changed):

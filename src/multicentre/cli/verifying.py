@@ -27,13 +27,13 @@ class Evidence:
         Public keys by site; those under the empty name hold for every site.
     seen : mapping of str to mapping of str to Head
         Ends of ledgers by who saw them.
-    asked : bool
+    named : bool
         Whether the user named a witness.
     """
 
     keys: Mapping[str, Sequence[str]] = field(default_factory=dict)
     seen: Mapping[str, Mapping[str, Head]] = field(default_factory=dict)
-    asked: bool = False
+    named: bool = False
 
     @classmethod
     def of(cls, where: Path, keys: Sequence[str], witnesses: Sequence[Path]) -> Self:
@@ -127,12 +127,12 @@ def verify_all(ledgers: Mapping[str, Path], known: Mapping[str, Head], evidence:
         others = {who: heads for who, heads in evidence.seen.items() if who != site}
         entries = list(read_ledger(path))
         n_witnesses = check_against(site, path, entries, others, [head.key] if keys is None else keys)
-        if evidence.asked and not n_witnesses:
-            named = sorted({name for heads in evidence.seen.values() for name in heads})
+        if evidence.named and not n_witnesses:
+            names = sorted({name for heads in evidence.seen.values() for name in heads})
             raise ConfigurationError(
                 f"no witness saw a ledger of {site!r} in this study",
                 where=str(path),
-                mend=f"Name the site with --site; the witnesses name {', '.join(named) or 'none'}.",
+                mend=f"Name the site with --site; the witnesses name {', '.join(names) or 'none'}.",
             )
         verify_ledger(path, known.get(site), keys=keys)
         found[site] = Verified(head, keys is not None, n_witnesses, site in known)
@@ -170,6 +170,6 @@ def _seen_in(where: Path) -> dict[str, Mapping[str, Head]]:
     seen = {"the coordinator": where / HEADS} if (where / HEADS).exists() else {}
     for site in sorted(one for one in where.glob("sites/*") if one.is_dir()):
         ledger = site / "ledger.jsonl"
-        kept = {site.name: peers_file(ledger), f"the ledger of {site.name}": ledger}
-        seen |= {who: path for who, path in kept.items() if path.exists()}
+        paths = {site.name: peers_file(ledger), f"the ledger of {site.name}": ledger}
+        seen |= {who: path for who, path in paths.items() if path.exists()}
     return {who: _heads_in(path) for who, path in seen.items()}

@@ -18,6 +18,7 @@ from multicentre.deployment.analysts import AnalystCard
 from multicentre.deployment.cards import SiteCard
 from multicentre.deployment.roster import Roster
 from multicentre.federation.errors import ConfigurationError
+from multicentre.privacy.secure_sum.identity import has_small_order
 from multicentre.studies.study import Study
 
 _HASH = re.compile(r"[0-9a-f]{64}")
@@ -139,7 +140,8 @@ def _tables(content: bytes, path: Path) -> dict[str, Any]:
 def _ed25519_line(content: bytes, path: Path) -> str:
     try:
         words = content.decode("ascii").split("\n")[0].split()[:2]
-        if isinstance(load_ssh_public_key(" ".join(words).encode()), Ed25519PublicKey):
+        key = load_ssh_public_key(" ".join(words).encode())
+        if isinstance(key, Ed25519PublicKey) and not has_small_order(key.public_bytes_raw()):
             return " ".join(words)
     except (ValueError, UnsupportedAlgorithm):
         pass

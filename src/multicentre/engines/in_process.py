@@ -81,7 +81,7 @@ class InProcess:
     def witness(self, heads: Mapping[str, bytes]) -> None:
         """Hand each site the ends of its peers' ledgers."""
         for site, stated in heads.items():
-            self._runtimes[site].hear(stated)
+            self._runtimes[site].receive_heads(stated)
 
     def close(self) -> None:
         """Let go of the threads; a step that still runs is not waited for."""

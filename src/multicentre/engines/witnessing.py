@@ -22,7 +22,7 @@ class ReportsHeads(Engine, Protocol):
 
 
 class Witnessing:
-    """Wraps an engine: records where ledgers end, and passes that on with every checkpoint and at the end.
+    """Wraps an engine: records where ledgers end, and passes that on with every fit, every checkpoint and at the end.
 
     Parameters
     ----------
@@ -34,6 +34,7 @@ class Witnessing:
     def __init__(self, engine: ReportsHeads, record: HeadRecord) -> None:
         self._engine = engine
         self._record = record
+        self._sessions: set[str] = set()
 
     @property
     def sites(self) -> tuple[str, ...]:
@@ -42,6 +43,10 @@ class Witnessing:
 
     def exchange(self, calls: Mapping[str, Call], time_limit_s: float | None) -> dict[str, Outcome]:
         """Carry the calls; a site whose ledger went back counts as refusing."""
+        sessions = {call.session for call in calls.values()}
+        if not sessions <= self._sessions:
+            self._sessions |= sessions
+            self._pass_on()
         outcomes = self._engine.exchange(calls, time_limit_s)
         shortened = self._record.note(self._engine.heads)
         return {**outcomes, **{site: Refused(error) for site, error in shortened.items() if site in outcomes}}

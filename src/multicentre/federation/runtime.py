@@ -108,7 +108,7 @@ class Witness(Protocol):
     def head(self) -> Any:
         """The signed end of the site's own ledger; None where nothing was signed."""
 
-    def hear(self, packed: bytes) -> None:
+    def receive(self, packed: bytes) -> None:
         """Take in the ends of ledgers that the coordinator passes on."""
 
 
@@ -229,10 +229,10 @@ class SiteRuntime:
         """The signed end of the site's ledger; None where nothing was signed."""
         return None if self._witness is None else self._witness.head
 
-    def hear(self, statement: bytes) -> None:
+    def receive_heads(self, statement: bytes) -> None:
         """Take in where the peers' ledgers end."""
         if self._witness is not None:
-            self._witness.hear(statement)
+            self._witness.receive(statement)
 
     def upkeep(self, errand: Upkeep) -> None:
         """Keep, restore, reset or forget what the part of a session remembers.

@@ -26,9 +26,10 @@ def terms_of(policy: Policy, **others: Any) -> dict[str, Any]:
     >>> terms_of(Policy(min_patients=20), secure_sum=True)["policy"]["min_patients"]
     20
     """
-    told = dataclasses.asdict(policy)
-    told |= {name: hashlib.sha256(told[name].encode()).hexdigest() for name in _PLACES if told[name] is not None}
-    plain: dict[str, Any] = json.loads(json.dumps({**others, "policy": told}))
+    values = dataclasses.asdict(policy)
+    places = {name: values[name] for name in _PLACES if values[name] is not None}
+    values |= {name: hashlib.sha256(place.encode()).hexdigest() for name, place in places.items()}
+    plain: dict[str, Any] = json.loads(json.dumps({**others, "policy": values}))
     return plain
 
 

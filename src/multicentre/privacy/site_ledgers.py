@@ -50,8 +50,8 @@ class SiteLedgers:
         self._root = root
         self.identities = {site: Identity.generate() for site in sites}
         self.public = {site: identity.public for site, identity in self.identities.items()}
-        known = {} if root is None else read_keys(root)
-        self._keys = known | {site: [*known.get(site, []), key.hex()] for site, key in self.public.items()}
+        earlier = {} if root is None else read_keys(root)
+        self._keys = earlier | {site: [*earlier.get(site, []), key.hex()] for site, key in self.public.items()}
         if root is not None:
             write_atomically(root / KEYS, json.dumps(self._keys, indent=1).encode())
         self.ledgers = {site: self._opened(site, study) for site in self.identities}

@@ -46,10 +46,10 @@ class Witness:
         self._ledger = ledger
         self._keys = keys or {}
         self._path = None if ledger.path is None else peers_file(ledger.path)
-        self._known: dict[str, Head] = {}
+        self._peers: dict[str, Head] = {}
         if self._path is not None and self._path.exists():
             check_owner_writes_alone(self._path, "list of ledgers' ends")
-            self._known = dict(read_statement(self._path).heads)
+            self._peers = dict(read_statement(self._path).heads)
 
     @property
     def head(self) -> Head | None:
@@ -60,9 +60,9 @@ class Witness:
     @property
     def heads(self) -> dict[str, Head]:
         """The ends of the peers' ledgers."""
-        return dict(self._known)
+        return dict(self._peers)
 
-    def hear(self, packed: bytes) -> None:
+    def receive(self, packed: bytes) -> None:
         """Take in the ends of ledgers that the coordinator passes on; the site's next entry confirms them.
 
         An end replaces the one that is kept only where its site signed it and it is further on.
@@ -76,17 +76,17 @@ class Witness:
         peers = {site: head for site, head in statement.heads.items() if site != self._site}
         news = {site: head for site, head in peers.items() if self._is_news(site, head)}
         if news:
-            self._known |= news
+            self._peers |= news
             self._ledger.note(witnessed={site: [head.entries, head.hash] for site, head in news.items()})
         if self._path is not None and self._path.parent.is_dir():
             # As it came, with the coordinator's signature, unless this site knows better.
-            kept = packed if self._known == peers else Statement(self._known).packed
-            write_atomically(self._path, kept, mode=OWNER_ONLY, durable=False)
+            content = packed if self._peers == peers else Statement(self._peers).packed
+            write_atomically(self._path, content, mode=OWNER_ONLY, durable=False)
 
     def _is_news(self, site: str, head: Head) -> bool:
-        known = self._known.get(site)
-        keys = self._keys.get(site) or {head.key if known is None else known.key}
-        if known is not None and known.key in keys and known.entries >= head.entries:
+        before = self._peers.get(site)
+        keys = self._keys.get(site) or {head.key if before is None else before.key}
+        if before is not None and before.key in keys and before.entries >= head.entries:
             return False
         return head.key in keys and head.study == self._ledger.study and head.is_signed
 
@@ -126,16 +126,16 @@ class HeadRecord:
         """Note where the sites' ledgers end now; return an error for each that went back."""
         errors: dict[str, MulticentreError] = {}
         for site, head in heads.items():
-            known = self._heads.get(site)
-            if head is None or head == known:
+            before = self._heads.get(site)
+            if head is None or head == before:
                 continue
-            if head.key not in (self._keys.get(site) or {head.key if known is None else known.key}):
+            if head.key not in (self._keys.get(site) or {head.key if before is None else before.key}):
                 errors[site] = IntegrityError(
                     "the site's ledger is signed under another key than the site's", where=site, mend=_SHORTENED
                 )
-            elif known is not None and known.entries >= head.entries:
+            elif before is not None and before.entries >= head.entries:
                 errors[site] = IntegrityError(
-                    f"the site's ledger ended at entry {known.entries} before, and now at entry {head.entries}",
+                    f"the site's ledger ended at entry {before.entries} before, and now at entry {head.entries}",
                     where=site,
                     mend=_SHORTENED,
                 )

@@ -160,7 +160,7 @@ class Desk:
             return self._house.offers(run.opening.study, method)
 
         if letter.heads:
-            run.runtime.hear(letter.heads.encode())
+            run.runtime.receive_heads(letter.heads.encode())
         for errand in letter.errands:
             run.runtime.upkeep(unpack_errand(errand, offers))
         if letter.kind == "close":
