@@ -224,7 +224,7 @@ class Federation(coordinator.Federation):
             carrier.close()
             raise
         engine = RemoteEngine(carrier, opening, patience_s=patience_s, listener=listener)
-        record = None if root is None else HeadRecord(root / HEADS, Identity.generate())
+        record = None if root is None else HeadRecord(root / HEADS, Identity.generate(), study=study)
         carrying: Engine = engine if record is None else Witnessing(engine, record)
         try:
             away, refusals = engine.open(time_limit_s)

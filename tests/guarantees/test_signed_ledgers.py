@@ -323,6 +323,25 @@ def test_the_coordinator_notices_a_ledger_that_went_back(fitted):
             FedViewMeans(n_rounds=1).fit(federation)
 
 
+@pytest.mark.parametrize("signs", [True, False])
+def test_a_torn_ledger_is_mended_under_the_sites_own_signature_or_without_an_entry(fitted, signs):
+    hospitals, _ = fitted
+    path, site = site_ledger(hospitals), read_site(hospitals.root / "lyon")
+    before = len(lines_of(path))
+    with path.open("a") as file:
+        file.write('{"entry":')
+    options = ["--identity", site.keys.identity] if signs else []
+    assert call("ledger", "mend", path, *options).exit_code == 0
+    head = verify_ledger(path, keys=[site.identity.public.hex()])
+    assert head == Head(before + signs, head.hash, "Ward 7", site.identity.public.hex(), head.signature)
+    with path.open("a") as file:
+        file.write('{"entry":')
+    hospitals.desks.clear()
+    hospitals.federation().close()  # the site's own process sets the piece aside as well
+    assert lines_of(path)[-1]["event"] == "mended"
+    verify_ledger(path, keys=[site.identity.public.hex()])
+
+
 def test_a_site_that_signs_under_another_key_than_before_is_noticed(tmp_path):
     record = HeadRecord(tmp_path / "heads.json", Identity.generate())
     ledgers = [Ledger(signer=Identity.generate(), study="s") for _ in range(2)]
@@ -331,6 +350,10 @@ def test_a_site_that_signs_under_another_key_than_before_is_noticed(tmp_path):
             ledger.append("release", {})
     assert record.note({"lyon": ledgers[0].head, "oslo": None}) == {}
     assert list(record.note({"lyon": ledgers[1].head})) == ["lyon"]
+    other = Ledger(signer=Identity.generate(), study="t")
+    other.append("release", {})
+    strict = HeadRecord(tmp_path / "other.json", Identity.generate(), study="s")
+    assert "must be of the study 's'" in strict.note({"lyon": other.head})["lyon"].what
     record.state()
     with pytest.raises(IntegrityError, match="ends at entry 0; the coordinator saw 1"):
         HeadRecord(tmp_path / "heads.json", Identity.generate()).check({"lyon": Ledger()})

@@ -47,14 +47,14 @@ class SiteLedgers:
     """
 
     def __init__(self, root: Path | None, sites: Iterable[str], study: str) -> None:
-        self._root = root
+        self._root, self._study = root, study
         self.identities = {site: Identity.generate() for site in sites}
         self.public = {site: identity.public for site, identity in self.identities.items()}
         earlier = {} if root is None else read_keys(root)
         self._keys = earlier | {site: [*earlier.get(site, []), key.hex()] for site, key in self.public.items()}
         if root is not None:
             write_atomically(root / KEYS, json.dumps(self._keys, indent=1).encode())
-        self.ledgers = {site: self._opened(site, study) for site in self.identities}
+        self.ledgers = {site: self._opened(site) for site in self.identities}
 
     def hold_terms(self, policies: Mapping[str, Policy], **common: Any) -> None:
         """Have every ledger record the terms of the run, or hold them against those that it records.
@@ -83,12 +83,12 @@ class SiteLedgers:
         """
         if self._root is None:
             return None
-        record = HeadRecord(self._root / HEADS, Identity.generate(), self._keys)
+        record = HeadRecord(self._root / HEADS, Identity.generate(), self._keys, study=self._study)
         record.check(self.ledgers)
         return record
 
-    def _opened(self, site: str, study: str) -> Ledger:
-        signer, keys = self.identities[site], self._keys[site]
+    def _opened(self, site: str) -> Ledger:
+        signer, keys, study = self.identities[site], self._keys[site], self._study
         if self._root is None:
             return Ledger(signer=signer, study=study)
         path = self._root / "sites" / site / "ledger.jsonl"

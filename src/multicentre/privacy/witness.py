@@ -102,6 +102,8 @@ class HeadRecord:
         The coordinator's signing key.
     keys : mapping of str to collection of str
         Public keys of the sites, in hexadecimal digits. A site that is not named keeps the key that it came with.
+    study : str
+        Study whose ledgers they are; those of another are refused.
 
     Raises
     ------
@@ -109,8 +111,9 @@ class HeadRecord:
         The file cannot be read or was changed.
     """
 
-    def __init__(self, path: Path, signer: Identity, keys: Keys | None = None) -> None:
+    def __init__(self, path: Path, signer: Identity, keys: Keys | None = None, *, study: str = "") -> None:
         self._path = path
+        self._study = study
         self._signer = signer
         self._keys = keys or {}
         self._heads: dict[str, Head] = dict(read_statement(path).heads) if path.exists() else {}
@@ -123,25 +126,27 @@ class HeadRecord:
                 check_head(head, ledgers[site].entries, str(ledgers[site].path or site), "the coordinator")
 
     def note(self, heads: Mapping[str, Head | None]) -> dict[str, MulticentreError]:
-        """Note where the sites' ledgers end now; return an error for each that went back."""
+        """Note where the sites' ledgers end now; return an error for each that does not go on from before."""
         errors: dict[str, MulticentreError] = {}
         for site, head in heads.items():
-            before = self._heads.get(site)
-            if head is None or head == before:
+            if head is None or head == self._heads.get(site):
                 continue
-            if head.key not in (self._keys.get(site) or {head.key if before is None else before.key}):
-                errors[site] = IntegrityError(
-                    "the site's ledger is signed under another key than the site's", where=site, mend=_SHORTENED
-                )
-            elif before is not None and before.entries >= head.entries:
-                errors[site] = IntegrityError(
-                    f"the site's ledger ended at entry {before.entries} before, and now at entry {head.entries}",
-                    where=site,
-                    mend=_SHORTENED,
-                )
+            if objection := self._objection(site, head):
+                errors[site] = IntegrityError(objection, where=site, mend=_SHORTENED)
             else:
                 self._heads[site] = head
         return errors
+
+    def _objection(self, site: str, head: Head) -> str:
+        """Return what is wrong with a new end of a site's ledger; empty where it can follow the one before."""
+        before = self._heads.get(site)
+        if head.study != (self._study or head.study):
+            return f"the site's ledger must be of the study {self._study!r}; got one of {head.study!r}"
+        if head.key not in (self._keys.get(site) or {head.key if before is None else before.key}):
+            return "the site's ledger is signed under another key than the site's"
+        if before is not None and before.entries >= head.entries:
+            return f"the site's ledger ended at entry {before.entries} before, and now at entry {head.entries}"
+        return ""
 
     def state(self) -> dict[str, bytes]:
         """Write the ends down and return, for each site, those that it is to keep; nothing where nothing is new.
