@@ -180,6 +180,8 @@ def test_a_site_neither_keeps_nor_confirms_ends_that_its_peer_did_not_sign(tmp_p
     peer, own = Ledger(signer=oslo, study="s"), Ledger(tmp_path / "ledger.jsonl", signer=lyon, study="s")
     for _ in range(3):
         peer.append("release", {})
+    porto = Ledger(signer=Identity.generate(), study="s")
+    porto.append("release", {})
     witness = Witness("lyon", own, {"oslo": [oslo.public.hex()]})
 
     def send(head):
@@ -201,7 +203,17 @@ def test_a_site_neither_keeps_nor_confirms_ends_that_its_peer_did_not_sign(tmp_p
     assert witness.heads == {"oslo": real}
     own.append("release", {})
     assert confirmed_in(own.entries) == {"oslo": Head(3, real.hash, "s")}
-    assert Witness("lyon", own).heads == {"oslo": real}
+    again = Witness("lyon", own, {"oslo": [oslo.public.hex()]})
+    assert again.heads == {"oslo": real}
+    for _ in range(2):  # two arrive before the next entry: it confirms both
+        for ledger in (peer, porto):
+            ledger.append("release", {})
+            again.receive(Statement.signed({"oslo": peer.head, "porto": porto.head}, coordinator).packed)
+    own.append("release", {})
+    assert confirmed_in(own.entries[-1:]) == {
+        "oslo": Head(5, peer.head.hash, "s"),
+        "porto": Head(3, porto.head.hash, "s"),
+    }
     with pytest.raises(IntegrityError, match="coordinator's signature"):
         witness.receive(Statement({"oslo": real}, coordinator.public.hex(), "00" * 64).packed)
 

@@ -65,6 +65,7 @@ class Held:
     guard: AgreedGuard
     data: PatientData
     key: PseudonymKey | None
+    witness: Witness
     worked_on: WorkedOn = field(default_factory=WorkedOn)
 
 
@@ -106,6 +107,7 @@ class SiteHouse:
         self._check_sites(opening, held)
         masked, roster = held.agreed.masked, approvals.roster()
         peers = self._peers(roster, opening) if masked else {} if roster is None else roster.identities
+        held.witness.trust({name: [key.hex()] for name, key in peers.items()})
         self._rosters[opening.study] = approvals.roster_sha256
         runtime = open_site(
             self.site.name,
@@ -116,7 +118,7 @@ class SiteHouse:
             store=store,
             key=held.key,
             worked_on=held.worked_on,
-            witness=Witness(self.site.name, held.guard.ledger, {name: [key.hex()] for name, key in peers.items()}),
+            witness=held.witness,
         )
         runtime.asked_by = asked_by
         return runtime
@@ -207,7 +209,8 @@ class SiteHouse:
         )
         allowed = open_site(site.name, data, guard).data
         hashes = None if key is None else PseudonymKey.read(key)
-        return Held(approved, rules, files, study, agreed, guard, allowed, hashes)
+        witness = Witness(site.name, ledger) if before is None else before.witness
+        return Held(approved, rules, files, study, agreed, guard, allowed, hashes, witness)
 
     def _stands(self, name: str, approved: ApprovedStudy) -> bool:
         approvals, asker = self._approvals.now(), current_asker()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from multicentre.federation.errors import IntegrityError, MulticentreError
 from multicentre.federation.files import OWNER_ONLY, check_owner_writes_alone
@@ -21,8 +22,8 @@ from multicentre.privacy.secure_sum.identity import Identity
 
 Keys = Mapping[str, Collection[str]]
 HEADS = "heads.json"
-# Each site of a group keeps the ends of all others, some 300 bytes each: few enough that a simulation of a thousand
-# sites does not write hundreds of megabytes, and more than could agree on hiding something unnoticed.
+# Each site of a group keeps the ends of all others, some 300 bytes each. A simulation of a thousand sites would write
+# hundreds of megabytes at each checkpoint if all of them were one group.
 MOST_IN_GROUP = 32
 _SHORTENED = "Bring the newest copy of the site's ledger back, and ask its steward who changed it."
 
@@ -49,7 +50,14 @@ class Witness:
         self._peers: dict[str, Head] = {}
         if self._path is not None and self._path.exists():
             check_owner_writes_alone(self._path, "list of ledgers' ends")
-            self._peers = dict(read_statement(self._path).heads)
+            heads = read_statement(self._path).heads
+            self._peers = {peer: head for peer, head in heads.items() if peer != site and head.is_signed}
+        self._unconfirmed: dict[str, list[Any]] = {}
+        self._n_entries = ledger.head.entries
+
+    def trust(self, keys: Keys) -> None:
+        """Replace the public keys of the peers that this site knows."""
+        self._keys = keys
 
     @property
     def head(self) -> Head | None:
@@ -77,11 +85,18 @@ class Witness:
         news = {site: head for site, head in peers.items() if self._is_news(site, head)}
         if news:
             self._peers |= news
-            self._ledger.note(witnessed={site: [head.entries, head.hash] for site, head in news.items()})
+            self._confirm(news)
         if self._path is not None and self._path.parent.is_dir():
             # As it came, with the coordinator's signature, unless this site knows better.
             content = packed if self._peers == peers else Statement(self._peers).packed
             write_atomically(self._path, content, mode=OWNER_ONLY, durable=False)
+
+    def _confirm(self, news: Mapping[str, Head]) -> None:
+        """Have the next entry name new ends, with those that arrived since the last entry."""
+        if self._ledger.head.entries != self._n_entries:
+            self._unconfirmed, self._n_entries = {}, self._ledger.head.entries
+        self._unconfirmed |= {site: [head.entries, head.hash] for site, head in news.items()}
+        self._ledger.note(witnessed=dict(self._unconfirmed))
 
     def _is_news(self, site: str, head: Head) -> bool:
         before = self._peers.get(site)
