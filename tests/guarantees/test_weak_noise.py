@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 from scipy.stats import norm
-from tests.support.toy_private import ClippedSite, ClippedSum, federate_privately, plan_of
+from support.toy_private import ClippedSite, ClippedSum, federate_privately, plan_of
 
 import multicentre as mc
 from multicentre.federation.engine import Call

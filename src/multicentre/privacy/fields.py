@@ -117,7 +117,7 @@ def sites_behind(held: Mapping[str, HeldFields], peers: Sequence[str], threshold
 
     Notes
     -----
-    A field that no site has is left out: its sum is 0.
+    A field that no site has is left out, and one whose sites are all lost does not count: its sum is 0.
 
     Examples
     --------
@@ -127,7 +127,7 @@ def sites_behind(held: Mapping[str, HeldFields], peers: Sequence[str], threshold
     """
     here = {site: held.get(site, HeldFields()) for site in dict.fromkeys(peers)}
     n_lost = max(len(here) - threshold, 0)
-    return {place: max(len(sites) - n_lost, 0) for place, sites in holders_of_fields(here).items() if sites}
+    return {place: max(len(sites) - n_lost, 1) for place, sites in holders_of_fields(here).items() if sites}
 
 
 def _has_column(own: HeldFields, column: Field) -> bool:

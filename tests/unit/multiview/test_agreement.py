@@ -110,9 +110,9 @@ def test_units_of_a_view_of_a_feature_and_none():
 
 
 def test_views_that_sites_lack_are_counted():
-    agreed = settle(small_sites(lacking={1: "image", 2: "image"}))
+    agreed = settle(small_sites(lacking={1: "image"}))
     assert agreed.views == tuple(SIZES)
-    assert agreed.sites.tolist() == [3.0, 1.0, 3.0]
+    assert agreed.sites.tolist() == [3.0, 2.0, 3.0]
     assert not agreed.incomplete
     assert settle(small_sites(hidden=0.1)).incomplete
 

@@ -303,7 +303,7 @@ def test_what_carries_noise_is_not_counted(tmp_path):
 
 def test_noise_that_hides_nobody_is_refused(tmp_path):
     fit = in_process([[20], [10]], tmp_path).begin(CellSite, plan=planned(0.4))
-    with pytest.raises(RefusedByPolicy, match="noise takes the place of a minimum only where it hides each patient"):
+    with pytest.raises(RefusedByPolicy, match="noise takes the place of a minimum only while all noised answers"):
         fit.sum(CellSite.add_noised, Nothing())
 
 

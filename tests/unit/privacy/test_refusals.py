@@ -262,17 +262,22 @@ def test_an_answer_that_cannot_be_checked_is_refused_with_one_remedy():
 
 
 @pytest.mark.parametrize(
-    ("ids", "reason"),
+    ("ids", "reason", "mend"),
     [
-        ((), "without patient ids nobody can tell by how many patients two cohorts differ"),
-        (range(99), "the cohort differs from one already answered for by fewer than 5 patients"),
+        ((), "without patient ids nobody can tell by how many patients two cohorts differ", STEWARD),
+        (
+            range(99),
+            "the cohort differs from one already answered for by fewer than 5 patients",
+            'Ask about the same patients again: missing="mean" or "indicator" keeps those with a missing entry. '
+            f"{STEWARD}",
+        ),
     ],
 )
-def test_a_refused_cohort_names_the_rule(ids, reason):
+def test_a_refused_cohort_names_the_rule(ids, reason, mend):
     gate = guard(ids, min_difference=5)
     gate.memory.remember(["step add"], gate.memory.fingerprints(range(100)))
     error, entry = refusal(gate, lambda gate: gate.release(call(), sums()), DisclosureRefused)
-    assert (error.where, error.mend) == ("add, min_difference", STEWARD)
+    assert (error.where, error.mend) == ("add, min_difference", mend)
     assert entry["reason"] == f"min_difference: {reason}"
 
 

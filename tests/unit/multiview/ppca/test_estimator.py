@@ -489,7 +489,7 @@ def test_fit_takes_a_federation_only(held_out):
 
 def test_a_view_of_one_site_is_warned_of():
     with pytest.warns(DisclosureWarning, match="only one site has the view image"):
-        fit(small_sites(lacking={1: "image", 2: "image"}))
+        fit(small_sites(lacking={1: "image", 2: "image"}), options={"policy": mc.Policy(min_sites_in_sum=1)})
 
 
 def test_too_few_rounds_are_warned_of(sites):

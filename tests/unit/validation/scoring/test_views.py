@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import multicentre as mc
-from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused, MessageError
+from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused, MessageError, RefusedByPolicy
 from multicentre.validation.scoring.scores import score
 from multicentre.validation.scoring.views.predictors import row_encoder, row_law
 
@@ -92,7 +92,10 @@ def test_a_view_that_few_records_have_is_refused_unmasked(law):
 def test_a_site_may_lack_a_view(law):
     held = rows(90, seed=1)
     sites = {"lyon": held, "oslo": mc.data.MultiViewData({"b": held.array("b")})}
-    found = score(law, mc.Federation.in_process(sites, policy=EXACT)).values
+    with pytest.raises(RefusedByPolicy, match=r"at least 2 sites must stand behind .*got view 'a' \(1\)"):
+        score(law, mc.Federation.in_process(sites, policy=EXACT))
+    policy = dataclasses.replace(EXACT, min_sites_in_sum=1)
+    found = score(law, mc.Federation.in_process(sites, policy=policy)).values
     assert found["log_likelihood/a"] == pytest.approx(
         law.score_samples(mc.data.MultiViewData({"a": held.array("a")})).mean(), abs=1e-6
     )
