@@ -5,7 +5,6 @@ import math
 import numpy as np
 import pytest
 from scipy.stats import norm
-from support.toy_private import ClippedSite, ClippedSum, federate_privately, plan_of
 
 import multicentre as mc
 from multicentre.federation.engine import Call
@@ -17,6 +16,7 @@ from multicentre.privacy.guard import Guard
 from multicentre.privacy.hiding import DELTA, EPSILON
 from multicentre.privacy.ledger import Ledger
 from multicentre.privacy.people import People
+from support.toy_private import ClippedSite, ClippedSum, federate_privately, plan_of
 
 FEW = 3
 # Two fields under a multiplier z cost a rho of 1 / z**2; (3, 1e-5) is a rho of 0.2586, or z = 1.967.

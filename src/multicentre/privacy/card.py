@@ -15,9 +15,7 @@ from multicentre.federation.lengths import Length, lengths_of
 from multicentre.federation.messages import Declaration
 from multicentre.federation.noise import Noise, Plan
 from multicentre.federation.steps import SitePart, Step
-from multicentre.privacy.card_sentences import find_caveats, say_how_many, say_what, say_who
-from multicentre.privacy.card_terms import Kind, Letter, Line
-from multicentre.privacy.guarantee import Guarantee
+from multicentre.privacy.hiding import EPSILON
 from multicentre.privacy.people import HOW_TO_NAME, Counted
 from multicentre.privacy.policy import Policy
 from multicentre.privacy.secure_sum.ring import sum_terms
@@ -149,27 +147,21 @@ class DisclosureCard:
 
     def __str__(self) -> str:
         columns = {head: [getattr(line, name) for line in self.lines] for name, head in _COLUMNS.items()}
-        letters = self.shown_letters
-        explained = {
-            "letter": [one.letter for one in letters],
-            "meaning": [one.meaning for one in letters],
-            "number": [one.number for one in letters],
-        }
-        parts = [
-            [f"Disclosure card of {self.method}"],
-            [f"Caveat: {caveat}" for caveat in self.caveats[:1]],
-            list(self.sentences),
-            _table(explained),
-            _table(columns),
-            [f"  {line.step}.{line.field}: {line.what}" for line in self.lines],
-            [f"Remembered at the site between rounds: {self.remembers}.", *(f"Note: {note}" for note in self.notes)],
-        ]
-        return "\n\n".join("\n".join(part) for part in parts if part)
-
-    def _remembered(self, name: str, what: str) -> str:
-        same = [line for line in self.lines if name == line.name or what == line.what]
-        released = dict.fromkeys(f"{line.step}.{line.name}" for line in same)
-        return f"{what} (also released: {', '.join(released)})" if released else what
+        shown = [[head, *cells] for head, cells in columns.items() if any(cells)]
+        padded = [[cell.ljust(max(map(len, column))) for cell in column] for column in shown]
+        table = ["  ".join(row).rstrip() for row in zip(*padded, strict=True)]
+        meanings = [f"  {line.step}.{line.field}: {line.what}" for line in self.lines]
+        notes = [f"Note: {warning}" for warning in self.warnings]
+        crowd = f"each value rests on at least {self.min_patients} {self.counted}"
+        if self.noised:
+            crowd = (
+                f"what carries no noise rests on at least {self.min_patients} {self.counted}, "
+                f"noise hides each in the rest while all noised answers are within epsilon {EPSILON:g}"
+            )
+        if self.individual:
+            crowd += f", but for those of {', '.join(self.individual)}, which tell of single patients"
+        head = f"What {self.method} lets out of a site ({crowd})"
+        return "\n".join([head, "", *table, "", *meanings, "", f"Stays at the site: {self.remembers}", *notes])
 
 
 def disclosure_card(
@@ -225,8 +217,12 @@ def disclosure_card(
     offered = [step for name, step in part.steps().items() if asked is None or name in asked]
     steps = [step for step in offered if step.releases.concerns_patients and _is_planned(step, plan)]
     policy = policy or Policy()
-    terms = _Terms(protection, n_sites, policy, plan, counted)
-    promise = None if plan is None else guarantee_of_plan(plan, protection, sites_per_patient, counted)
+    least = 0 if plan else policy.min_patients_in_total  # noise takes its place
+    lines = [line for step in steps for line in _lines(step, protection, n_sites, plan, least, counted)]
+    notes = [*_warnings(protection, n_sites, least, counted), *([_RECORDS] if counted == "records" else [])]
+    if protection == "masked" and part.sums_fields:
+        notes.append(_of_fields(policy))
+    remembered = [declaration.what for declaration in part.remembers.declarations().values()]
     return DisclosureCard(
         method=part.method,
         lines=tuple(line for step in steps for line in _lines(step, terms)),
@@ -360,12 +356,15 @@ def _guaranteed(promise: Guarantee) -> str:
     return f"one {promise.unit} (epsilon {promise.epsilon:.3g}, delta {promise.delta:.3g})"
 
 
-def _each_once(groups: Iterable[tuple[Any, ...]]) -> tuple[Any, ...]:
-    return tuple(dict.fromkeys(one for group in groups for one in group))
+def _of_fields(policy: Policy) -> str:
+    return (
+        "with its keys of masked sums a site tells coordinator and sites which views it has, and in which columns "
+        f"fewer than {max(policy.min_patients, 1)} records have an entry. A view or column of fewer than "
+        f"{policy.min_sites_in_sum} sites is refused (min_sites_in_sum); a level, code, group or bin may be one site's."
+    )
 
 
-def _table(columns: Mapping[str, list[str]]) -> list[str]:
-    """Return the lines of a table; a column without any entry is left out."""
-    shown = [[head, *cells] for head, cells in columns.items() if any(cells)]
-    padded = [[cell.ljust(max(map(len, column))) for cell in column] for column in shown]
-    return ["  ".join(row).rstrip() for row in zip(*padded, strict=True)]
+def _promise(plan: Plan | None, protection: Protection, sites_per_patient: int, counted: Counted) -> str:
+    if plan is None:
+        return "no differential privacy: sums of many patients are exact."
+    return str(guarantee_of_plan(plan, protection, sites_per_patient, counted))

@@ -20,6 +20,11 @@ from typing import Any, NamedTuple, Self
 
 from multicentre.federation.errors import MessageError
 
+MEND = (
+    "Leave the view or column out at every site, or bring in more sites that have it. With a quorum of all sites "
+    "none of them can be missing from the sum."
+)
+_MOST_NAMED = 5
 _LONGEST = 2**24  # of a list as text: 100,000 columns with names of 100 letters are far below
 
 
@@ -128,6 +133,22 @@ def sites_behind(held: Mapping[str, HeldFields], peers: Sequence[str], threshold
     here = {site: held.get(site, HeldFields()) for site in dict.fromkeys(peers)}
     n_lost = max(len(here) - threshold, 0)
     return {place: max(len(sites) - n_lost, 1) for place, sites in holders_of_fields(here).items() if sites}
+
+
+def objection(n_sites: Mapping[Field, int], least: int) -> str:
+    """Return what stands against a masked sum of fields behind which so many sites stand; empty where nothing does.
+
+    Examples
+    --------
+    >>> objection({Field("scan"): 1, Field("", "crp"): 2}, 2)
+    "at least 2 sites must stand behind each view and column of a masked sum; got view 'scan' (1)"
+    """
+    thin = [f"{place} ({n})" for place, n in n_sites.items() if n < least]
+    if not thin:
+        return ""
+    more = f" and {len(thin) - _MOST_NAMED} more" if len(thin) > _MOST_NAMED else ""
+    got = ", ".join(thin[:_MOST_NAMED])
+    return f"at least {least} sites must stand behind each view and column of a masked sum; got {got}{more}"
 
 
 def _has_column(own: HeldFields, column: Field) -> bool:

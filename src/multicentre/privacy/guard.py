@@ -28,12 +28,12 @@ from multicentre.federation.noise import PlanReview, PlanShown
 from multicentre.federation.ranges import check_ranges
 from multicentre.federation.steps import R, Release
 from multicentre.federation.totals import is_held
+from multicentre.privacy import fields, parameters
 from multicentre.privacy.cohorts import Cohort, CohortMemory, quantities_of
 from multicentre.privacy.fields import Field, HeldFields
 from multicentre.privacy.hiding import DELTA, EPSILON, NoisedAnswers
 from multicentre.privacy.ledger import Ledger
 from multicentre.privacy.mechanisms import require_sampler
-from multicentre.privacy.parameters import most_parameters
 from multicentre.privacy.payment import Payment
 from multicentre.privacy.people import HOW_TO_NAME, ONE_RECORD, Crowd, People
 from multicentre.privacy.policy import Policy
@@ -48,12 +48,6 @@ _MORE_NOISE = (
     "Take a smaller epsilon: noise takes the place of a minimum while all noised answers of the site together are "
     f"within epsilon {EPSILON:g} at delta {DELTA:g}."
 )
-_FEWER_COLUMNS = "Leave columns out, or bring in more patients."
-_MORE_SITES = (
-    'Leave the view or column out at every site, or bring in more sites that have it. With quorum = "all" no site that '
-    "has it can be missing from the sum."
-)
-_MOST_NAMED = 5  # of fields in an error
 _MASK = "Mask the sums (secure_sum=True), which hides small cells in the total."
 _POOL = "Pool small sites under one agent (docs/small-sites.md; in a simulation, mc.data.merge_sites)."
 
@@ -180,15 +174,11 @@ class Guard:
             It has more coefficients than the policy's share of the patients; see
             :func:`~multicentre.privacy.parameters.most_parameters`.
         """
-        share = self.policy.max_parameters_per_patient
-        if not share or not n_parameters or self._n_records is None or not call.step.releases.tells_of_patients():
-            return
-        n_patients = self.people.among(rows).fewest(self._n_records if rows is None else len(rows))
-        if n_parameters > most_parameters(call, n_patients, share):
-            of_whom = "this site" if call.mask is None else "all sites"
-            reason = f"{n_parameters} coefficients are more than {share:.3g} per patient of {of_whom}"
-            where = "max_parameters_per_patient"
-            self._refuse(facts_of_call(call), RefusedByPolicy, reason, where, mend=f"{_FEWER_COLUMNS} {_MEND}")
+        if n_parameters and self._n_records is not None and call.step.releases.tells_of_patients():
+            n_patients = self.people.among(rows).fewest(self._n_records if rows is None else len(rows))
+            share = self.policy.max_parameters_per_patient
+            reason = parameters.objection(call, n_parameters, n_patients, share)
+            self._refuse_for(call, "max_parameters_per_patient", reason, parameters.MEND)
 
     def fields_of(self, data: Any) -> HeldFields:
         """Return which views and columns the data have; with a budget, whose answers are noised, views alone."""
@@ -209,15 +199,9 @@ class Guard:
         RefusedByPolicy
             There are fewer than the policy's ``min_sites_in_sum``.
         """
-        least = self.policy.min_sites_in_sum
-        thin = {field: n for field, n in n_sites.items() if n < least}
-        if thin and call.step.releases.tells_of_patients():
-            counts = ", ".join(f"{field} ({n})" for field, n in list(thin.items())[:_MOST_NAMED])
-            more = f" and {len(thin) - _MOST_NAMED} more" if len(thin) > _MOST_NAMED else ""
-            reason = (
-                f"at least {least} sites must stand behind each view and column of a masked sum; got {counts}{more}"
-            )
-            self._refuse(facts_of_call(call), RefusedByPolicy, reason, "min_sites_in_sum", mend=_MORE_SITES)
+        if call.step.releases.tells_of_patients():
+            reason = fields.objection(n_sites, self.policy.min_sites_in_sum)
+            self._refuse_for(call, "min_sites_in_sum", reason, fields.MEND)
 
     def patients_among(self, rows: NDArray[np.int64]) -> int:
         """Return how many patients the records at `rows` belong to; how many records where nobody knows."""
@@ -434,6 +418,11 @@ class Guard:
     def _remember(self, call: Call, cohort: Cohort) -> None:
         if self.policy.min_difference:
             self.memory.remember(quantities_of(call.step), cohort)
+
+    def _refuse_for(self, call: Call, term: str, reason: str, mend: str) -> None:
+        """Refuse a call where a reason is given."""
+        if reason:
+            self._refuse(facts_of_call(call), RefusedByPolicy, reason, term, mend=f"{mend} {_MEND}")
 
     def _refuse(
         self,

@@ -22,6 +22,20 @@ from multicentre.federation.engine import Call
 _ROUNDING = 1e-9  # a third of 60 patients is 20, whatever the last digit of one third
 
 
+MEND = "Leave columns out, or bring in more patients."
+
+
+def objection(call: Call, n_parameters: int, n_patients: int, share: float) -> str:
+    """Return what stands against a fit of so many coefficients; empty where nothing does, or `share` is 0.
+
+    See :func:`most_parameters`.
+    """
+    if not share or n_parameters <= most_parameters(call, n_patients, share):
+        return ""
+    of_whom = "this site" if call.mask is None else "all sites"
+    return f"{n_parameters} coefficients are more than {share:.3g} per patient of {of_whom}"
+
+
 def most_parameters(call: Call, n_patients: int, share: float) -> int:
     """Return how many coefficients a site lets a call fit.
 

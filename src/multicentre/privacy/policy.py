@@ -27,7 +27,8 @@ class Policy:
     ----------
     min_patients : int, default 10
         A value leaves only when at least this many patients stand behind it (or none at all: a view that the site
-        does not have).
+        does not have). Noise takes its place while all noised answers of the site are together within epsilon 3 at a
+        delta of 1e-5.
     min_patients_in_total : int, default 0
         The coordinator's process reveals a sum over sites only if at least this many patients of all sites stand behind
         it, and a table of patients only if each of its cells is 0 or as large. 0 switches the check off. An unmasked
@@ -51,7 +52,8 @@ class Policy:
         the same patients: nothing; masked sums over sites; a site's own lists of each patient's nearest others; whole
         tables of one site, from which its rows can be found up to a rotation. Each allows what stands before it.
     min_sites_in_sum : int, default 2
-        A masked sum needs at least this many sites. A sum of two shows each the other's share.
+        A masked sum needs at least this many sites, and each view and column in it as many that have it. A sum of two
+        shows each the other's share.
     colluding_sites : int, default 0
         So many of the other sites may work together with the coordinator: masks hold against them, and this site's
         share of a common noise is as large as if theirs were known.

@@ -19,6 +19,7 @@ from multicentre.privacy.ledger import Ledger
 from multicentre.privacy.people import People
 from multicentre.privacy.policy import Policy
 
+SAME = 'Ask about the same patients again: missing="mean" or "indicator" keeps those with a missing entry.'
 STEWARD = "Ask the site's steward whether its policy can be changed, or leave the site out."
 LOCKED = "Look at the site's log, mend the data or the study there, and begin a new federation."
 MASK = f"Mask the sums (secure_sum=True). {STEWARD}"
@@ -268,8 +269,7 @@ def test_an_answer_that_cannot_be_checked_is_refused_with_one_remedy():
         (
             range(99),
             "the cohort differs from one already answered for by fewer than 5 patients",
-            'Ask about the same patients again: missing="mean" or "indicator" keeps those with a missing entry. '
-            f"{STEWARD}",
+            f"{SAME} {STEWARD}",
         ),
     ],
 )

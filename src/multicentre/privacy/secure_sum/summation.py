@@ -189,9 +189,15 @@ def _stacked(terms: Invitation, answers: Mapping[str, Advertisement]) -> Adverti
     for site, answer in answers.items():
         if answer.keys.shape[0] != terms.n_keys:
             raise MessageError("there is not one key for each sum", where=site)
-    columns = [[getattr(a, name) for a in answers.values()] for name in ("channel", "keys", "checks", "signature")]
-    held = tuple(answer.held for answer in answers.values())
-    return Advertisements(terms.agreement, *(np.stack(column) for column in columns), held=held)
+    told = list(answers.values())
+    return Advertisements(
+        terms.agreement,
+        np.stack([answer.channel for answer in told]),
+        np.stack([answer.keys for answer in told]),
+        np.stack([answer.checks for answer in told]),
+        np.stack([answer.signature for answer in told]),
+        tuple(answer.held for answer in told),
+    )
 
 
 def _delivered(terms: Invitation, boxes: Mapping[str, Boxes]) -> dict[str, BoxesFor]:

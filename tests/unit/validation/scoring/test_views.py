@@ -7,7 +7,13 @@ import numpy as np
 import pytest
 
 import multicentre as mc
-from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused, MessageError, RefusedByPolicy
+from multicentre.federation.errors import (
+    ConfigurationError,
+    DataError,
+    DisclosureRefused,
+    MessageError,
+    RefusedByPolicy,
+)
 from multicentre.validation.scoring.scores import score
 from multicentre.validation.scoring.views.predictors import row_encoder, row_law
 
