@@ -94,6 +94,19 @@ def test_a_boosted_cox_learner_is_a_model_of_one_site():
         session.ask(BoostSite.fit_cox, ask)
 
 
+def test_proportional_hazards_of_all_sites_count_too():
+    session = federate(secure=False).begin(BoostSite)
+    ask = boosting.Coefficients(
+        **{name: np.zeros(D) if field.kind == "array" else _value(field) for name, field in _fields_of_coefficients()}
+    )
+    with pytest.raises(RefusedByPolicy, match=REASON):
+        session.sum(BoostSite.sum_hazards, ask)
+
+
+def _fields_of_coefficients():
+    return boosting.Coefficients.declarations().items()
+
+
 def _value(field):
     return {"count": 1, "number": 1.0, "text": "breslow", "flag": False}[field.kind]
 

@@ -72,7 +72,9 @@ class BoostSite(SurvivalPart):
     _opinions: Opinions | None = None
 
     def n_parameters(self, ask: Message) -> int:
-        """Return the number of coefficients of a Cox model of the site's own, each learner by itself."""
+        """Return the number of coefficients of a Cox model, of all sites or of this one; each learner by itself."""
+        if isinstance(ask, sent.Coefficients):
+            return len(ask.coefficients)
         return len(self.data.columns) if isinstance(ask, sent.FitCox) else 0
 
     @step(releases=Acknowledgement, when="once")
