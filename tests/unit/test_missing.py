@@ -180,7 +180,7 @@ def test_a_site_without_a_complete_record_is_named_with_its_empty_column():
     with pytest.warns(UserWarning, match="no patient of this site has an entry"):
         empty = mc.data.SurvivalData(rows, np.arange(1.0, 61), np.arange(60) % 2)
     with pytest.raises(DataError, match=r"oslo.*no record is complete; empty here: x1"):
-        fitted(mc.survival.FedCox(), {"lyon": whole, "oslo": empty})
+        fitted(mc.survival.FedCox(), {"lyon": whole, "nice": whole, "oslo": empty})
 
 
 @pytest.mark.parametrize(

@@ -141,9 +141,9 @@ def objection(n_sites: Mapping[Field, int], least: int) -> str:
     Examples
     --------
     >>> objection({Field("scan"): 1, Field("", "crp"): 2}, 2)
-    "at least 2 sites must stand behind each view and column of a masked sum; got view 'scan' (1)"
+    "at least 2 sites must stand behind each view and column of a masked sum; got 1 for view 'scan'"
     """
-    thin = [f"{place} ({n})" for place, n in n_sites.items() if n < least]
+    thin = [f"{n} for {place}" for place, n in n_sites.items() if n < least]
     if not thin:
         return ""
     more = f" and {len(thin) - _MOST_NAMED} more" if len(thin) > _MOST_NAMED else ""

@@ -98,7 +98,7 @@ def test_a_view_that_few_records_have_is_refused_unmasked(law):
 def test_a_site_may_lack_a_view(law):
     held = rows(90, seed=1)
     sites = {"lyon": held, "oslo": mc.data.MultiViewData({"b": held.array("b")})}
-    with pytest.raises(RefusedByPolicy, match=r"at least 2 sites must stand behind .*got view 'a' \(1\)"):
+    with pytest.raises(RefusedByPolicy, match=r"at least 2 sites must stand behind .*got 1 for view 'a'"):
         score(law, mc.Federation.in_process(sites, policy=EXACT))
     policy = dataclasses.replace(EXACT, min_sites_in_sum=1)
     found = score(law, mc.Federation.in_process(sites, policy=policy)).values
