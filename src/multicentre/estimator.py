@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import importlib
-import io
+import inspect
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
-from zipfile import BadZipFile
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,18 +18,19 @@ from sklearn.exceptions import NotFittedError
 
 from multicentre.exhibits import Exhibit
 from multicentre.federation.coordinator import Federation
-from multicentre.federation.errors import ConfigurationError, IntegrityError, MessageError
+from multicentre.federation.errors import ConfigurationError, IntegrityError, MulticentreError
+from multicentre.federation.modelfiles import check_finite, read_model, write_model
 from multicentre.federation.noise import Plan
 from multicentre.federation.rounds import History
 from multicentre.federation.steps import SitePart
-from multicentre.federation.storage import write_atomically
 from multicentre.missing import HandlesMissing, MissingValues
 from multicentre.privacy.card import DisclosureCard, disclosure_card
 from multicentre.privacy.guarantee import Guarantee
-from multicentre.privacy.statement import guarantee_of
+from multicentre.privacy.statement import guarantee_of, guarantee_of_plan
 
 Arrays = Mapping[str, NDArray[Any]]
-_UNREADABLE = (OSError, ValueError, LookupError, TypeError, EOFError, BadZipFile, ImportError, RecursionError)
+M = TypeVar("M", bound="FederatedEstimator")
+_ROUNDING = 1e-9  # relative, of an epsilon that is computed again
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,8 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-le
     aligned_by: ClassVar[type[SitePart] | None] = None
     """What aligns the sites' records before a fit, of methods whose sites hold different views of the same patients."""
     figures: ClassVar[Mapping[str, Figure]] = {}
+    may_be_missing: ClassVar[frozenset[str]] = frozenset()
+    """Arrays of :meth:`_state` that may hold NaN or infinity: errors that could not be estimated, open intervals."""
     history_: History
     left_out_: Mapping[str, str]
     privacy_: Guarantee | None
@@ -175,58 +177,52 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-le
         return card if cls.aligned_by is None else disclosure_card(cls.aligned_by).joined(card)
 
     def save(self, folder: str | Path) -> None:
-        """Write the fitted model as ``model.npz`` and ``model.json``, readable without this package."""
+        """Write the fitted model as ``model.npz`` and ``model.json``, readable without this package.
+
+        Raises
+        ------
+        IntegrityError
+            An array of the model is not finite.
+        """
         arrays, facts = self._state()
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
         description = {
             "estimator": f"{type(self).__module__}:{type(self).__qualname__}",
             "parameters": self.get_params(deep=False),
             "facts": facts,
             "history": self.history_,
             "left_out": dict(getattr(self, "left_out_", {})),
-            "privacy": self.privacy_ and asdict(self.privacy_),
+            "privacy": self.privacy_ and self.privacy_.to_dict(),
         }
         if isinstance(self, HandlesMissing):
             description["missing"] = self.missing_values_.to_dict()
-        packed = io.BytesIO()
-        np.savez(packed, **arrays)
-        write_atomically(folder / "model.npz", packed.getvalue())
-        write_atomically(
-            folder / "model.json", json.dumps(description, indent=2, ensure_ascii=False, default=_plain).encode()
-        )
+        values = {name: np.asarray(value) for name, value in arrays.items()}
+        check_finite(values, self.may_be_missing, type(self).__name__)
+        write_model(Path(folder), description, values, _version())
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
         """Read a model that :meth:`save` wrote.
 
+        The files are held against their digest and their declarations first; damage is found. A digest is no signature:
+        load models of senders whom you trust, and see `privacy_` of a loaded model as a statement of its file.
+
         Raises
         ------
         IntegrityError
-            A file is missing or cannot be read, or holds a model of another kind.
+            A file is missing, cannot be read, was changed, is of a newer version, or holds a model of another kind.
         """
         folder = Path(folder)
-        try:
-            description = json.loads((folder / "model.json").read_text(encoding="utf-8"))
-            with (folder / "model.npz").open("rb") as file, np.load(file, allow_pickle=False) as members:
-                arrays = dict(members.items())
-            kind = _named(str(description["estimator"]), folder)
-        except _UNREADABLE as error:
-            raise IntegrityError(f"the model cannot be read ({type(error).__name__})", where=str(folder)) from None
+        description, arrays = read_model(folder, _version())
+        kind = _named(description["estimator"], folder)
         if not issubclass(kind, cls):
             raise IntegrityError(f"the model is a {kind.__name__}, not a {cls.__name__}", where=str(folder))
-        model = kind(**description["parameters"])
-        model.history_ = description["history"]
-        model.left_out_ = description.get("left_out", {})
-        model.privacy_ = description.get("privacy") and Guarantee(**description["privacy"])
+        _check_parameters(kind, description, folder)
+        check_finite(arrays, kind.may_be_missing, str(folder))
         try:
-            if isinstance(model, HandlesMissing):
-                model.missing_values_ = MissingValues.from_dict(description["missing"])
-            model._restore(arrays, description["facts"])
-        except (*_UNREADABLE, MessageError) as error:
-            what = f"the model is not what it says ({type(error).__name__})"
-            raise IntegrityError(what, where=str(folder)) from None
-        return model
+            return _restored(kind, description, arrays)
+        except Exception as error:  # a model whose parts do not fit each other breaks wherever its class reads them
+            reason = error.what if isinstance(error, MulticentreError) else type(error).__name__
+            raise IntegrityError(f"the model is not what it says ({reason})", where=str(folder)) from None
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in super().__getstate__().items() if name != "_federation"}
@@ -240,18 +236,58 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-le
         return handle
 
 
-def _plain(value: Any) -> Any:
-    """Return a number or an array of numpy's as JSON knows it."""
-    if isinstance(value, np.generic | np.ndarray):
-        return value.tolist()
-    raise TypeError(f"{type(value).__name__} is no plain value")
+def _restored(kind: type[M], description: Mapping[str, Any], arrays: Arrays) -> M:
+    """Return the model that checked files describe."""
+    model = kind(**description["parameters"])
+    model.history_ = [dict(entry) for entry in description["history"]]
+    model.left_out_ = {str(site): str(reason) for site, reason in description["left_out"].items()}
+    stated = description["privacy"]
+    model.privacy_ = None if stated is None else Guarantee.stated_in_file(stated)
+    if isinstance(model, HandlesMissing):
+        model.missing_values_ = MissingValues.from_dict(description["missing"])
+    _check_promise(model)
+    model._restore(arrays, description["facts"])
+    return model
 
 
-def _named(path: str, folder: Path) -> type[Any]:
+def _check_promise(model: FederatedEstimator) -> None:
+    """Refuse a promise of privacy that no fit with the model's parameters makes."""
+    if model.privacy_ is None:
+        return
+    plan = model.privacy_plan()
+    if plan is None:
+        raise IntegrityError("a promise of privacy needs parameters with noise; the model's have none", where="privacy")
+    planned = guarantee_of_plan(plan)
+    # A patient at several sites pays more than the plan says; nobody pays less.
+    if model.privacy_.delta != planned.delta or model.privacy_.epsilon < planned.epsilon * (1 - _ROUNDING):
+        raise IntegrityError("the promise of privacy must be that of the parameters; it is stronger", where="privacy")
+
+
+def _check_parameters(kind: type[FederatedEstimator], description: Mapping[str, Any], folder: Path) -> None:
+    known = inspect.signature(kind.__init__).parameters
+    if unknown := [name for name in description["parameters"] if name not in known]:
+        raise IntegrityError(
+            f"the parameters of {kind.__name__} must be known to multicentre {_version()}; got {unknown[0][:40]!r}, "
+            f"written by multicentre {description['version']!r}",
+            where=str(folder),
+            mend="Install the version that wrote the model, or save it again with this one.",
+        )
+
+
+def _version() -> str:
+    from multicentre import __version__
+
+    return __version__
+
+
+def _named(path: str, folder: Path) -> type[FederatedEstimator]:
     module, _, name = path.partition(":")
-    if module.partition(".")[0] != "multicentre":
+    if module.partition(".")[0] != "multicentre" or not all(part.isidentifier() for part in module.split(".")):
         raise IntegrityError("the model is not one of this package", where=str(folder))
-    kind = getattr(importlib.import_module(module), name, None)
-    if not (isinstance(kind, type) and issubclass(kind, FederatedEstimator)):
+    try:
+        kind = getattr(importlib.import_module(module), name, None)
+    except ImportError as error:
+        raise IntegrityError(f"the model cannot be read ({type(error).__name__})", where=str(folder)) from None
+    if not (isinstance(kind, type) and issubclass(kind, FederatedEstimator)) or kind.__module__ != module:
         raise IntegrityError("the model names no estimator", where=str(folder))
     return kind

@@ -18,6 +18,7 @@ from multicentre.survival.models.packing import join, pack
 from multicentre.survival.stack import FedStack
 from multicentre.survival.stack import messages as stacked
 from multicentre.survival.stack.site import StackSite
+from support.saved_models import store
 
 LEAST = 10
 TIMES = np.linspace(100.0, 2000.0, 20)
@@ -125,7 +126,7 @@ def check_refused(kind, model, change, folder):
     model.save(folder)
     with np.load(folder / "model.npz") as file:
         arrays = {**file, **change}
-    np.savez(folder / "model.npz", **{name: array for name, array in arrays.items() if array is not None})
+    store(folder, {name: array for name, array in arrays.items() if array is not None})
     with pytest.raises(IntegrityError):
         kind.load(folder)
 

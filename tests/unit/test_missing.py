@@ -1,6 +1,6 @@
 """Missing values: counted as pandas counts them, handled alike at every site, and never silently."""
 
-import pickle
+import json
 
 import numpy as np
 import pandas as pd
@@ -11,6 +11,7 @@ from multicentre.engines.faults import Faults
 from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused, IntegrityError
 from multicentre.missing import Handling, MissingValues
 from multicentre.survival.cox.site import CoxSite
+from support.saved_models import description_of, sign
 
 LEVELS = {"stage": ["I", "II", "III"]}
 ENCODED = ("age", "marker", "stage=II", "stage=III")
@@ -228,7 +229,10 @@ def test_a_saved_model_knows_what_was_missing(tmp_path):
     again = mc.survival.FedCox.load(tmp_path)
     assert again.missing_values_ == model.missing_values_
     np.testing.assert_array_equal(again.predict(FRAME), model.predict(FRAME))
-    (tmp_path / "model.json").write_text((tmp_path / "model.json").read_text().replace('"missing": {', '"mising": {'))
+    described = description_of(tmp_path)
+    described["mising"] = described.pop("missing")
+    (tmp_path / "model.json").write_text(json.dumps(described))
+    sign(tmp_path)
     with pytest.raises(IntegrityError):
         mc.survival.FedCox.load(tmp_path)
 

@@ -177,10 +177,10 @@ def _is_keyed(outline: object) -> bool:
     return isinstance(outline, tuple) and bool(outline) and isinstance(outline[0], tuple)
 
 
-def _worded(outline: object) -> str:
+def _worded(outline: Any) -> str:
     if outline is None:
         return "empty"
-    if isinstance(outline, tuple) and _is_keyed(outline):
+    if _is_keyed(outline):
         return ", ".join(f"{key} {_sides(shape)}" for key, shape in outline)
     return _sides(outline)
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
-from typing import Literal, get_args
+from typing import Any, Literal, Self, get_args
 
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.noise import Unit
@@ -16,6 +17,7 @@ Adjacency = Literal["add-remove", "replace-one"]
 UNIT: Unit = "patient"
 
 _DIGITS = 3
+_STATED = " As stated in the model's file, which nobody has verified."
 _UNITS = {"patient": "one patient", "record": "one record", "entry": "one entry (one value of one patient's record)"}
 _REACH = {
     "record": "; a patient with several records is less well hidden",
@@ -46,6 +48,8 @@ class Guarantee:
         How neighbouring data sets differ in one unit.
     sites_per_patient : int, >= 1, default 1
         The number of sites at which one patient may have records.
+    from_file : bool, default False
+        It was read from a file, which anybody can have written; the sentence says so.
 
     Examples
     --------
@@ -59,6 +63,7 @@ class Guarantee:
     unit: Unit = UNIT
     adjacency: Adjacency = "add-remove"
     sites_per_patient: int = 1
+    from_file: bool = field(default=False, compare=False, kw_only=True)
 
     def __post_init__(self) -> None:
         require_not_negative(self.epsilon, "epsilon")
@@ -75,7 +80,26 @@ class Guarantee:
         return (
             f"{promise} for {_UNITS[self.unit]}: data sets are neighbours when "
             f"{_NEIGHBOURS[self.unit, self.adjacency]}; each patient is at {sites}{_REACH.get(self.unit, '')}."
+            f"{_STATED if self.from_file else ''}"
         )
+
+    def to_dict(self) -> dict[str, float | str]:
+        """Return the numbers and terms as a file holds them."""
+        return {name: value for name, value in asdict(self).items() if name != "from_file"}
+
+    @classmethod
+    def stated_in_file(cls, terms: Mapping[str, Any]) -> Self:
+        """Return the promise that a file states.
+
+        Raises
+        ------
+        ConfigurationError, TypeError
+            The terms are not those of a promise.
+        """
+        for name in ("epsilon", "delta"):
+            if type(terms.get(name)) not in (int, float):
+                raise ConfigurationError(f"{name} must be a number; got {type(terms.get(name)).__name__}", where=name)
+        return cls(**{name: value for name, value in terms.items() if name != "from_file"}, from_file=True)
 
 
 def rounded_up(value: float) -> str:

@@ -22,6 +22,7 @@ from multicentre.federation.errors import (
     SchemaMismatch,
 )
 from multicentre.federation.progress import Silence
+from support.saved_models import store
 
 EXACT = mc.Policy(min_patients=0)
 SMALL = {"max_depth": 3, "max_bin": 16}
@@ -110,7 +111,7 @@ def test_a_saved_model_is_the_same(tmp_path):
     assert set(again.ensemble_.threshold[again.ensemble_.column >= 0].tolist()) <= {0.0, -1.0, 1.0, *_LIMITS}
     with np.load(tmp_path / "model.npz") as members:
         arrays = dict(members)
-    np.savez(tmp_path / "model.npz", **{**arrays, "column": arrays["column"] + 9})
+    store(tmp_path, {**arrays, "column": arrays["column"] + 9})
     with pytest.raises(IntegrityError):
         FedXGBClassifier.load(tmp_path)
 

@@ -162,9 +162,7 @@ class Benefits(Release):
 class OwnScores(Release):
     """How the model does at one site."""
 
-    concordance: float | None = number(
-        "concordance; absent where few patients have an event", optional=True, bound=1.0
-    )
+    concordance: float | None = number("concordance; absent where few patients have an event", optional=True, bound=1.0)
     standard_error: float | None = number("its standard error", optional=True)
     predicted: Floats | None = array("mean predicted risk at each time", ("H",), optional=True)
     observed: Floats | None = array("observed risk and its interval at each time", ("H", 3), optional=True)

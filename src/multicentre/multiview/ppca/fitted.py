@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _PRIOR = tuple(Prior.__dataclass_fields__)
+# Infinite where sites tell nothing of a spread; a share of no variance is missing.
+_DIAGNOSTICS = frozenset(
+    {"global_loadings_variance", "global_mean_variance", "explained_variance_ratio", "explained_variance"}
+)
 _TOLD = ("n_features_in_", "n_patients_", "n_rounds_", "converged_", "training_", "waic_", "noise_angle_")
 
 
@@ -63,6 +67,7 @@ class MvPPCAModel(FederatedEstimator):
         ``method="invariant"``.
     """
 
+    may_be_missing: ClassVar[frozenset[str]] = _DIAGNOSTICS
     figures: ClassVar[Mapping[str, Figure]] = {
         **SHARED_FIGURES,
         "log_likelihood": Figure(

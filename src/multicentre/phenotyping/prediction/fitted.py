@@ -64,6 +64,7 @@ class OutcomeModel(FederatedEstimator):
     converged_ : bool
     """
 
+    may_be_missing: ClassVar[frozenset[str]] = frozenset({"standard_errors_", "p_values_", "odds_ratios_"})
     figures: ClassVar[Mapping[str, Figure]] = {
         "auc": Figure(
             "area under the curve",

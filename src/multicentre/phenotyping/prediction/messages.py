@@ -102,4 +102,6 @@ class ScoreCounts(Release):
 class OwnArea(Release):
     """How well the model ranks the held-out patients of one site."""
 
-    area: float | None = number("area under the curve; absent where nobody has either outcome", optional=True, bound=1.0)
+    area: float | None = number(
+        "area under the curve; absent where nobody has either outcome", optional=True, bound=1.0
+    )

@@ -141,6 +141,7 @@ class FedSurvBoost(SurvivalEstimator):
     (4, True)
     """
 
+    may_be_missing: ClassVar[frozenset[str]] = frozenset({"errors"})
     site_part: ClassVar[type[SitePart]] = BoostSite
 
     def __init__(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 _ARRAYS = ("coefficients_", "standard_errors_", "model_errors_", "p_values_", "hazard_ratios_", "covariance_")
+_DIAGNOSTICS = frozenset(_ARRAYS) - {"coefficients_"}
 _FACTS = ("log_likelihood_", "n_patients_", "n_events_", "n_rounds_", "converged_", "level_", "lead_")
 MOST_ROWS = 40
 LONGEST_FOREST = 60
@@ -85,6 +86,7 @@ class CoxResults(SurvivalEstimator):
         Site that led a fit in one round; empty otherwise.
     """
 
+    may_be_missing: ClassVar[frozenset[str]] = _DIAGNOSTICS
     coefficients_: Floats
     standard_errors_: Floats
     hazard_ratios_: Floats

@@ -32,6 +32,7 @@ from multicentre.survival.scores.censoring import Censoring
 from multicentre.survival.scores.concordance import concordance_with_error, sum_pairs
 from multicentre.survival.scores.net_benefit import net_benefit
 from multicentre.survival.times.curves import at_times
+from support.saved_models import store
 from support.toy_method import federate
 
 UNASKED = GAP_STEPS - {"count_gaps"}
@@ -320,7 +321,7 @@ def test_a_file_that_was_tampered_with_is_refused(evaluated, tmp_path, name):
             arrays[name] = changed
         elif name == "brier":
             arrays["luck"] = np.zeros(3, dtype=np.uint8)
-        np.savez(tmp_path / "model.npz", **arrays)
+        store(tmp_path, arrays)
         with pytest.raises(IntegrityError):
             SurvivalEvaluation.load(tmp_path)
 

@@ -28,9 +28,7 @@ class Order(Release):
     """How widely true numbers spread, to the nearest power of two."""
 
     sites: int = count("1 where they spread", bound=1.0)
-    exponent: int = count(
-        "exponent of the power of two nearest to the standard deviation", bound=2.0**10, signed=True
-    )
+    exponent: int = count("exponent of the power of two nearest to the standard deviation", bound=2.0**10, signed=True)
 
 
 @dataclass(frozen=True)
