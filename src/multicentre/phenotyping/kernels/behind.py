@@ -180,10 +180,10 @@ def _contributions(
     matrices = checked_factors(tensor, factors, mode)
     counts = tensor.counts if values is None else np.asarray(values, dtype=np.float64)
     places = tensor.coordinates
-    keys = places[:, mode].astype(np.int64) * tensor.shape[0] + places[:, 0]
-    order = np.argsort(keys, kind="stable")
-    starts = np.flatnonzero(np.diff(keys[order], prepend=-1))
-    codes, patients = np.divmod(keys[order][starts], max(tensor.shape[0], 1))
+    order = tensor.order(mode)[0]  # by code, and by patient within a code, since entries come by patient
+    keys = (places[:, mode].astype(np.int64) * tensor.shape[0] + places[:, 0])[order]
+    starts = np.flatnonzero(np.diff(keys, prepend=-1))
+    codes, patients = np.divmod(keys[starts], max(tensor.shape[0], 1))
     for column in range(matrices[0].shape[1] if len(starts) else 0):
         added = counts.copy()
         for m, matrix in enumerate(matrices):
