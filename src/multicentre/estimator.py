@@ -8,6 +8,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, TypeVar
 
@@ -197,7 +198,7 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-le
             description["missing"] = self.missing_values_.to_dict()
         values = {name: np.asarray(value) for name, value in arrays.items()}
         check_finite(values, self.may_be_missing, type(self).__name__)
-        write_model(Path(folder), description, values, _version())
+        write_model(Path(folder), description, values, version("multicentre"))
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
@@ -212,7 +213,7 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-le
             A file is missing, cannot be read, was changed, is of a newer version, or holds a model of another kind.
         """
         folder = Path(folder)
-        description, arrays = read_model(folder, _version())
+        description, arrays = read_model(folder, version("multicentre"))
         kind = _named(description["estimator"], folder)
         if not issubclass(kind, cls):
             raise IntegrityError(f"the model is a {kind.__name__}, not a {cls.__name__}", where=str(folder))
@@ -221,7 +222,8 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-le
         try:
             return _restored(kind, description, arrays)
         except Exception as error:  # a model whose parts do not fit each other breaks wherever its class reads them
-            reason = error.what if isinstance(error, MulticentreError) else type(error).__name__
+            told = error.what if isinstance(error, MulticentreError) else type(error).__name__
+            reason = "".join(letter if letter.isprintable() else " " for letter in told)
             raise IntegrityError(f"the model is not what it says ({reason})", where=str(folder)) from None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -266,18 +268,13 @@ def _check_promise(model: FederatedEstimator) -> None:
 def _check_parameters(kind: type[FederatedEstimator], description: Mapping[str, Any], folder: Path) -> None:
     known = inspect.signature(kind.__init__).parameters
     if unknown := [name for name in description["parameters"] if name not in known]:
+        here, there = version("multicentre"), description["version"]
         raise IntegrityError(
-            f"the parameters of {kind.__name__} must be known to multicentre {_version()}; got {unknown[0][:40]!r}, "
-            f"written by multicentre {description['version']!r}",
+            f"the parameters of {kind.__name__} must be known to multicentre {here}; got {unknown[0][:40]!r}, "
+            f"written by multicentre {there!r}",
             where=str(folder),
             mend="Install the version that wrote the model, or save it again with this one.",
         )
-
-
-def _version() -> str:
-    from multicentre import __version__
-
-    return __version__
 
 
 def _named(path: str, folder: Path) -> type[FederatedEstimator]:

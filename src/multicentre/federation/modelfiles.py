@@ -91,7 +91,7 @@ def write_model(folder: Path, description: Mapping[str, Any], arrays: Mapping[st
         if value.dtype.kind not in _ANYTHING:
             raise IntegrityError(f"the array must hold numbers; got {value.dtype}", where=name)
     buffer = io.BytesIO()
-    np.savez(buffer, **values)
+    np.savez(buffer, **dict[str, Any](values))
     packed = buffer.getvalue()
     declared = {name: {"dtype": value.dtype.str, "shape": list(value.shape)} for name, value in values.items()}
     whole = {"format": FORMAT, "version": version, **description, "arrays": declared}

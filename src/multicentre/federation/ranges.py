@@ -166,7 +166,7 @@ def _outline(answer: Message) -> dict[str, object]:
     return outline
 
 
-def _differing(groups: Mapping[object, list[str]]) -> str:
+def _differing(groups: Mapping[Any, list[str]]) -> str:
     if None in groups:
         return "and without a value: some left the field empty"
     names = {tuple(key for key, _ in one) for one in groups if _is_keyed(one)}
