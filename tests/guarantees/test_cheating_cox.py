@@ -110,7 +110,7 @@ def test_differences_of_answers_on_a_grid_rest_on_ten_patients(n_each):
             site.ask(step, ask)
 
 
-@pytest.mark.parametrize("steep", [50.0, 8.0, -8.0])
+@pytest.mark.parametrize("steep", [50.0, 8.0, 5.0, -5.0])
 @pytest.mark.parametrize(
     "step",
     [CoxSite.sum_risk, CoxSite.sum_baseline, CoxSite.sum_products, CoxSite.sum_scores, CoxSite.sum_own_residuals],
@@ -126,7 +126,8 @@ def test_coefficients_that_single_a_patient_out_are_refused(step, steep):
 
     site = Site(grouped(20), COARSE)
     site.ask(step, ask(NOWHERE))
-    with pytest.raises(DisclosureRefused, match="fewer than 10"):
+    # The steepest lead beyond the range of the answer, which is looked at first.
+    with pytest.raises(DisclosureRefused, match=r"fewer than 10|beyond the declared range"):
         site.ask(step, ask(np.array([steep, 0.0, 0.0])))
 
 
