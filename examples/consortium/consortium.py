@@ -29,6 +29,7 @@ from sklearn.datasets import load_breast_cancer
 HERE = Path(__file__).resolve().parent
 FOLDER = Path("build/consortium")
 SITES = ("lyon", "porto", "turin")
+ANALYST = "ada"
 MULTICENTRE = str(Path(sys.executable).parent / "multicentre")
 MARKER = "processes.json"
 # Both limits only stop what hangs: a process starts within seconds on an idle machine, within minutes on a busy one.
@@ -53,15 +54,20 @@ def up(folder: Path, mode: str) -> None:
         shutil.copy(folder / "coordinator/public/ca.crt", folder / site)
         run(folder, "coordinator", "add-site", f"{site}/{site}.site.toml", "--folder", "coordinator")
     run(folder, "coordinator", "sign-app", "--folder", "coordinator")
-    print("\n== Each hospital's steward approves the bundle, the other sites and the study, and starts the site")
+    print("\n== The analyst makes a key, with which she signs what she asks for")
+    run(folder, "analyst", "keygen", ANALYST)
+    print("\n== Each hospital's steward approves the bundle, the other sites, the study and its analyst, and starts it")
     public = [f"coordinator/public/{name}" for name in ("bundle.toml", "release.pub", "roster.toml")]
+    card = f"{ANALYST}/{ANALYST}.analyst.toml"
     for site in SITES:
-        run(folder, "site", "approve", *public, "study.toml", "--folder", site, "--yes", shown=site == SITES[0])
+        approved = (*public, "study.toml", "--for", card)
+        run(folder, "site", "approve", *approved, "--folder", site, "--yes", shown=site == SITES[0])
         start(folder, site, "site", "up", "--folder", site, "--mode", mode)
     for site in SITES:
         wait_for(folder, site, "Connected")
     print("\n== The analyst runs the study over the hospitals, and the same file in one process")
-    run(folder, "run", "study.toml", "--coordinator", "coordinator", "--output", "runs/hospitals")
+    asked = ("--coordinator", "coordinator", "--analyst", ANALYST)  # an account of her own would name a socket
+    run(folder, "run", "study.toml", *asked, "--output", "runs/hospitals")
     run(folder, "run", "study.toml", "--output", "runs/one-process", shown=False)
     print("\n== What left the first hospital, from its own ledger")
     run(folder, "site", "log", "--folder", SITES[0])

@@ -276,7 +276,7 @@ def answered(consortium, hospitals, ada, short):
 
     def answer(connection):
         link = analyst_run.Link(connection, lambda: None)
-        carry_out(consortium, orders[-1], link, lambda folder, study, tell: carrier())
+        carry_out(consortium, orders[-1], link, lambda folder, study: carrier())
 
     def carrier():
         return ByHand({name: lambda letter, name=name: hospitals.answer(name, letter) for name in NAMES})
@@ -386,6 +386,40 @@ def test_an_analyst_signs_her_own_study_alone(hospitals, ada, short, changed):
     assert got == [None]
 
 
+@pytest.mark.parametrize("again", [{"run": "b2"}, {"attempt": 1}, {}], ids=["run", "attempt", "same"])
+def test_an_order_is_good_for_one_signature(hospitals, ada, short, again):
+    """A coordinator that has an analyst sign run after run would have orders to spare."""
+    study = read_study(hospitals.study_path).sent_to(short / "runs")
+    opening = Opening("a1", 0, study.name, digest_of(study), NAMES, False)
+    got = []
+
+    def ask(connection):
+        receive_order(connection, 1, print)
+        for one in (opening, dataclasses.replace(opening, **again)):
+            send_frame(connection, {"kind": "sign", "folder": "x"}, analyst_link.pack_opening(one))
+            got.append(receive_frame(connection))
+
+    with serving(short / "socket", ask), pytest.raises(IntegrityError, match="one signature per order"):
+        run_at_service(short / "socket", ada, study, print)
+    assert [frame is None for frame in got] == [False, True]
+
+
+@pytest.mark.parametrize("changed", [{"run": "b2"}, {"attempt": 0}], ids=["run", "attempt"])
+def test_a_run_that_is_taken_up_is_the_one_that_was_signed(answered, ada, short, changed):
+    folder = answered()
+    study, kept = folder.study, json.loads((folder.path / ORDER).read_text())
+    opening = Opening(kept["run"], kept["attempt"] + 1, study.name, digest_of(study), NAMES, False)
+
+    def ask(connection):
+        receive_order(connection, 1, print)
+        packed = analyst_link.pack_opening(dataclasses.replace(opening, **changed))
+        send_frame(connection, {"kind": "sign", "folder": "x"}, packed)
+        receive_frame(connection)
+
+    with serving(short / "socket", ask), pytest.raises(IntegrityError, match="later attempt of the same run"):
+        resume_at_service(short / "socket", ada, folder.path, print)
+
+
 @pytest.mark.parametrize("place", ["../x", "/tmp/x", "a/../../x", "", "."])
 def test_no_file_of_the_services_lands_outside_the_runs_folder(hospitals, ada, short, place):
     study = read_study(hospitals.study_path).sent_to(short / "runs")
@@ -441,6 +475,16 @@ def test_a_database_that_others_have_rights_to_is_refused(consortium, end):
 def test_a_folder_of_keys_that_others_may_enter_is_refused(consortium, name):
     (consortium.folder / name).chmod(0o710)
     with pytest.raises(ConfigurationError, match="must have mode 700"):
+        check_secrets(consortium)
+
+
+@pytest.mark.parametrize("name", [".", "coordinator.toml", "register.json", "analysts.json"])
+def test_what_decides_about_keys_and_analysts_is_written_by_nobody_else(consortium, ada, name):
+    Admitted(consortium.analysts).add(ada.card)
+    check_secrets(consortium)
+    path = consortium.folder / name
+    path.chmod(mode_of(path) | 0o020)
+    with pytest.raises(ConfigurationError, match="writable for its owner alone"):
         check_secrets(consortium)
 
 

@@ -227,6 +227,14 @@ def test_an_analyst_whose_approval_is_taken_back_ends_her_run(hospitals, ada):
             FedViewMeans(n_rounds=1).fit(federation)
 
 
+def test_an_approval_that_is_taken_back_opens_no_site_to_unsigned_runs(hospitals, door, ada):
+    lyon = read_site(hospitals.root / "lyon")
+    revoke(lyon.approved, ada.card.fingerprint)
+    assert "nobody signed it" in refusal(door.open(door.opening))
+    revoke(lyon.approved, "signatures")
+    assert door.open(door.opening).kind == "opened"
+
+
 def test_two_runs_at_once_are_each_under_their_own_name(hospitals, ada, bea):
     """One guard and one ledger serve all runs of a study."""
     for name in NAMES:

@@ -81,7 +81,8 @@ def approve(
         typer.Option("--for", metavar="NAME.analyst.toml", help="Studies for these analysts alone; repeatable."),
     ] = None,
     revoke: Annotated[
-        bool, typer.Option("--revoke", help="Take back: a SHA-256, a fingerprint, a study's name, or roster.")
+        bool,
+        typer.Option("--revoke", help="Take back: a SHA-256, a fingerprint, a study's name, roster or signatures."),
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask before approving; needed without a terminal.")] = False,
     as_json: AsJson = False,
@@ -250,6 +251,8 @@ def _who_runs(known: Approvals, chosen: dict[str, str]) -> str:
     if known.analysts:
         names = ", ".join(f"{name} ({fingerprint})" for fingerprint, name in known.analysts.items())
         return f"run by every analyst who is approved here: {names}"
+    if known.signed_only:
+        return "run by nobody: runs need a signature, and no analyst is approved here any more"
     return "run by whoever the coordinator lets: no analyst is approved here, and requests need no signature"
 
 

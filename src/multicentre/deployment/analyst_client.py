@@ -28,6 +28,7 @@ ORDER = "order.json"
 _INTERRUPTED = 130
 _RESUMABLE = (6, _INTERRUPTED)
 _FOR_THE_OWNER = 0o600
+_ASK = "Nothing was signed. Ask the coordinator's administrator."
 _OWN = ("study.toml", ORDER)
 Tell = Callable[[str], None]
 
@@ -67,23 +68,30 @@ def resume_at_service(path: Path, analyst: Analyst, folder: Path, tell: Tell) ->
         As for :func:`run_at_service`.
     """
     try:
-        token = str(json.loads((folder / ORDER).read_bytes())["token"])
+        kept = json.loads((folder / ORDER).read_bytes())
+        token, signed = str(kept["token"]), (str(kept["run"]), int(kept["attempt"]))
     except (OSError, ValueError, KeyError, TypeError):
         raise ConfigurationError(
             "the folder must be of a run that a coordinator's service carried out", where=str(folder)
         ) from None
     study = read_study(folder / "study.toml").sent_to(folder.absolute().parent)
-    return _Client(path, analyst, Order(analyst.card, token), study, tell, folder.absolute()).carried_out()
+    client = _Client(path, analyst, Order(analyst.card, token), study, tell)
+    client.resume(folder.absolute(), signed)
+    return client.carried_out()
 
 
 class _Client:
     """One connection to the service, from the order to the end of the run."""
 
-    def __init__(
-        self, path: Path, analyst: Analyst, order: Order, study: Study, tell: Tell, folder: Path | None = None
-    ) -> None:
+    def __init__(self, path: Path, analyst: Analyst, order: Order, study: Study, tell: Tell) -> None:
         self._path, self._analyst, self._order, self._study, self._tell = path, analyst, order, study, tell
-        self._folder, self._resumed = folder, folder is not None
+        self._folder: Path | None = None
+        self._before: tuple[str, int] | None = None
+        self._signed = False
+
+    def resume(self, folder: Path, before: tuple[str, int]) -> None:
+        """Take up the run of a folder, of which this run and attempt were signed before."""
+        self._folder, self._before = folder, before
 
     def carried_out(self) -> RunFolder:
         """Send the order and do what the service asks for, until the run has ended."""
@@ -118,7 +126,8 @@ class _Client:
         elif kind == "sign":
             opening = unpack_opening(body)
             self._check(opening)
-            self._begin(str(header.get("folder")))
+            self._signed = True
+            self._begin(str(header.get("folder")), opening)
             request = sign_opening(opening, self._analyst.identity, self._analyst.card.name)
             send_frame(connection, {"kind": "signed", **request.to_dict()})
         elif kind == "file":
@@ -134,18 +143,26 @@ class _Client:
             raise IntegrityError(
                 "the coordinator must ask for a signature of the analyst's own study; it asked for another one's",
                 where="coordinator",
-                mend="Nothing was signed. Ask the coordinator's administrator.",
+                mend=_ASK,
+            )
+        again = self._before is not None and (opening.run != self._before[0] or opening.attempt <= self._before[1])
+        if self._signed or again:
+            raise IntegrityError(
+                "the coordinator must ask for one signature per order, and for a later attempt of the same run where a "
+                "run is taken up again; it asked for more",
+                where="coordinator",
+                mend=_ASK,
             )
 
-    def _begin(self, name: str) -> None:
-        """Make the run's folder, with the study as the analyst wrote it and what is needed to take the run up again."""
-        if self._folder is not None:
-            return
-        check_site_name(name)
-        self._folder = self._study.about.output.absolute() / name
-        self._folder.mkdir(mode=0o700, parents=True)
-        write_atomically(self._folder / "study.toml", self._study.to_toml().encode(), mode=_FOR_THE_OWNER)
-        content = json.dumps({"token": self._order.token})
+    def _begin(self, name: str, opening: Opening) -> None:
+        """Make the run's folder, with the study as the analyst wrote it; note what taking the run up again needs."""
+        if self._folder is None:
+            check_site_name(name)
+            folder = self._study.about.output.absolute() / name
+            folder.mkdir(mode=0o700, parents=True)
+            write_atomically(folder / "study.toml", self._study.to_toml().encode(), mode=_FOR_THE_OWNER)
+            self._folder = folder
+        content = json.dumps({"token": self._order.token, "run": opening.run, "attempt": opening.attempt})
         write_atomically(self._folder / ORDER, content.encode(), mode=_FOR_THE_OWNER)
 
     def _keep(self, name: str, content: bytes) -> None:
@@ -160,7 +177,7 @@ class _Client:
 
     def _drop_unbegun(self) -> None:
         """Remove the folder of a run of which nothing came back: nothing had left any site."""
-        if self._folder is not None and not self._resumed and not (self._folder / "run.json").exists():
+        if self._folder is not None and self._before is None and not (self._folder / "run.json").exists():
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
 

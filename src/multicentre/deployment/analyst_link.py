@@ -21,7 +21,7 @@ from typing import Any, Self
 from multicentre import __version__
 from multicentre.deployment.analysts import Analyst, AnalystCard
 from multicentre.engines.remote.packing import Opening, Reply, pack_error, unpack_error
-from multicentre.engines.remote.socket import receive_frame, send_frame
+from multicentre.engines.remote.socket import LETTER_BYTES, receive_frame, send_frame
 from multicentre.federation.errors import ConfigurationError, MessageError, MulticentreError, RefusedByPolicy
 from multicentre.privacy.secure_sum.identity import verify
 
@@ -157,7 +157,7 @@ def receive_order(connection: socket.socket, superlink: int, warn: Callable[[str
     """
     nonce = secrets.token_hex(_NONCE_BYTES)
     send_frame(connection, {"kind": "hello", "nonce": nonce, "version": __version__, "superlink": superlink})
-    header, packed = expect_frame(connection, "order")
+    header, packed = expect_frame(connection, "order", _LARGEST_ORDER)
     order = Order.unpack(packed)
     try:
         signature = bytes.fromhex(str(header.get("signature")))
@@ -206,15 +206,15 @@ def read_error(body: bytes) -> MulticentreError:
     return unpack_error(Reply(0, "refused", body))
 
 
-def expect_frame(connection: socket.socket, kind: str) -> tuple[Mapping[str, Any], bytes]:
-    """Return the next frame, which must be of a kind.
+def expect_frame(connection: socket.socket, kind: str, largest: int = LETTER_BYTES) -> tuple[Mapping[str, Any], bytes]:
+    """Return the next frame, which must be of a kind and hold at most `largest` bytes.
 
     Raises
     ------
     MessageError
         The other end has closed, or sends another kind.
     """
-    frame = receive_frame(connection)
+    frame = receive_frame(connection, largest)
     if frame is not None and frame[0].get("kind") == "end" and frame[1]:
         raise read_error(frame[1])
     if frame is None or frame[0].get("kind") != kind:

@@ -33,7 +33,7 @@ from multicentre.studies import RunFolder, Study, resume_run, run_study
 BUG, INTERRUPTED = 70, 130
 _SIGNING_S = 120.0
 _KEPT_HERE = ("checkpoints", "run.lock")
-Connect = Callable[[Path, Study, Callable[[str], None]], Carrier]
+Connect = Callable[[Path, Study], Carrier]
 
 
 class Link:
@@ -117,7 +117,9 @@ def carry_out(consortium: Consortium, order: Order, link: Link, connect: Connect
         status = INTERRUPTED
     except MulticentreError as error:
         status, problem = error.exit_code, error
-        link.tell("\n".join(line for line in getattr(error, "__notes__", []) if str(consortium.folder) not in line))
+        for note in getattr(error, "__notes__", []):
+            if str(consortium.folder) not in note:  # where a run is kept here is of no use to her
+                link.tell(note)
     except Exception:
         link.over = True
         link.end(BUG, ConfigurationError("the coordinator's process broke; its log analysts.log holds the details"))
@@ -166,16 +168,11 @@ def _run(consortium: Consortium, order: Order, output: Path, link: Link, connect
             raise ConfigurationError("an order must be new; this one was carried out already", where="analyst")
         output.mkdir(mode=0o700, parents=True)
         study = read_order(order, output)
-        run_study(study, listener=Relay(link), connect=lambda: connect(consortium.folder, study, link.tell), sign=sign)
+        run_study(study, listener=Relay(link), connect=lambda: connect(consortium.folder, study), sign=sign)
         return
     folder = _only_run(output)
     study = folder.study
-    resume_run(
-        folder.path,
-        listener=Relay(link),
-        connect=lambda: connect(consortium.folder, study, link.tell),
-        sign=sign,
-    )
+    resume_run(folder.path, listener=Relay(link), connect=lambda: connect(consortium.folder, study), sign=sign)
 
 
 def _only_run(output: Path) -> RunFolder:
@@ -194,8 +191,8 @@ def _warnings_to(link: Link) -> Iterator[None]:
         yield
 
 
-def _connect(folder: Path, study: Study, tell: Callable[[str], None]) -> Carrier:
-    return connect_sites(folder, study.sites, tell)
+def _connect(folder: Path, study: Study) -> Carrier:
+    return connect_sites(folder, study.sites, print)  # Flower's commands go to the log
 
 
 def _interrupt(*_: object) -> None:

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from multicentre.deployment.analyst_link import Order, listen_for_analysts, receive_order, send_end
@@ -81,9 +81,9 @@ class AnalystService:
         process = None
         with contextlib.closing(connection):
             try:
-                connection.settimeout(_GREETING_S)
-                superlink = self._consortium.settings.loopback.superlink
-                process = self._started(connection, receive_order(connection, superlink, self._tell))
+                with _within(connection, _GREETING_S):
+                    order = receive_order(connection, self._consortium.settings.loopback.superlink, self._tell)
+                process = self._started(connection, order)
             except MulticentreError as error:
                 self._tell(f"An analyst was refused: {error}")
                 with contextlib.suppress(OSError):
@@ -106,7 +106,6 @@ class AnalystService:
                 where="analyst",
                 mend="Its administrator compares the fingerprint: multicentre coordinator admit-analyst CARD.",
             )
-        connection.settimeout(None)
         with self._alone:
             if self._stop.is_set() or len(self._running) >= MOST_RUNS:
                 raise ConfigurationError(
@@ -134,3 +133,20 @@ class AnalystService:
                 pass_fds=(handle,),
                 start_new_session=True,
             )
+
+
+@contextlib.contextmanager
+def _within(connection: socket.socket, seconds: float) -> Iterator[None]:
+    """Cut a connection off on which the block takes longer, however slowly something still comes."""
+
+    def cut() -> None:
+        with contextlib.suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(seconds, cut)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

@@ -71,6 +71,9 @@ class Approvals:
         By name.
     analysts : mapping of str to str
         Name of an approved analyst by fingerprint.
+    signed_only : bool
+        Whether runs need the signature of an approved analyst: from the first that was approved on, also when the last
+        is taken back.
     """
 
     folder: Path
@@ -79,6 +82,7 @@ class Approvals:
     roster_sha256: str = ""
     studies: Mapping[str, ApprovedStudy] = field(default_factory=dict)
     analysts: Mapping[str, str] = field(default_factory=dict)
+    signed_only: bool = False
 
     def objection_to(self, study: str, fingerprint: str | None) -> str:
         """Return what stands against a run of a study by an analyst; empty where nothing does.
@@ -92,7 +96,7 @@ class Approvals:
         chosen = self.studies[study].analysts if study in self.studies else ()
         if fingerprint is None:
             unsigned = "the request must be signed by an approved analyst; nobody signed it"
-            return unsigned if self.analysts or chosen else ""
+            return unsigned if self.signed_only or chosen else ""
         if fingerprint not in self.analysts:
             return "the analyst must be approved here; this one is not"
         return "the study is approved here for other analysts only" if chosen and fingerprint not in chosen else ""
@@ -186,6 +190,8 @@ def approve(folder: Path, proposal: Proposal, card: SiteCard, *, analysts: Colle
 def revoke(folder: Path, what: str) -> Approvals:
     """Take an approval back: a bundle's hash, the fingerprint of a key or an analyst, ``roster``, or a study's name.
 
+    ``signatures``, once no analyst is approved, takes back that runs need one.
+
     Raises
     ------
     ConfigurationError
@@ -195,6 +201,8 @@ def revoke(folder: Path, what: str) -> Approvals:
     def without(known: Approvals) -> Approvals:
         if what == "roster" and known.roster_sha256:
             return replace(known, roster_sha256="")
+        if what == "signatures" and known.signed_only and not known.analysts:
+            return replace(known, signed_only=False)
         kept: dict[str, Any] = {
             name: {key: value for key, value in getattr(known, name).items() if key != what}
             for name in ("apps", "release_keys", "studies", "analysts")
@@ -300,7 +308,7 @@ def _with(known: Approvals, proposal: Proposal, analysts: Collection[str]) -> Ap
     if proposal.kind == "roster":
         return replace(known, roster_sha256=proposal.fingerprint)
     if proposal.kind == "analyst":
-        return replace(known, analysts=_with_analyst(known.analysts, proposal))
+        return replace(known, analysts=_with_analyst(known.analysts, proposal), signed_only=True)
     terms = digest_of(proposal.study())
     entry = ApprovedStudy(proposal.fingerprint, terms, str(proposal.folder), now, tuple(sorted(analysts)))
     return replace(known, studies={**known.studies, proposal.name: entry})
@@ -328,6 +336,7 @@ def _replaced(folder: Path, change: Callable[[Approvals], Approvals]) -> Approva
             "roster_sha256": changed.roster_sha256,
             "studies": {name: asdict(study) for name, study in changed.studies.items()},
             "analysts": dict(changed.analysts),
+            "signed_only": changed.signed_only,
         }
         write_atomically(folder / LIST, json.dumps(told, indent=1).encode(), mode=_FOR_THE_OWNER)
     return changed

@@ -13,6 +13,7 @@ _README = """\
 | `pki/`, `secrets/` | keys: of the authority, of TLS, of releases, of the SuperExec | nobody else, ever |
 | `public/` | `ca.crt`, `release.pub`, `trusted-entities.yaml`, `roster.toml`, `bundle.toml` | every site |
 | `register.json` | the sites: names, public keys, numbers in Flower | administrator |
+| `analysts.json` | the analysts who are admitted: names and public keys | administrator |
 | `bundles/` | the signed bundle; it contains no code | anybody |
 | `proxy/` | configurations of nginx, written anew at every start | administrator |
 | `flower/`, `state/` | Flower's private home, its database, logs | administrator |
@@ -26,6 +27,7 @@ _README = """\
     multicentre coordinator add-site lyon.site.toml --folder .
     multicentre coordinator sites --folder .
     multicentre coordinator remove-site lyon --folder .    # its keys are never taken again
+    multicentre coordinator admit-analyst ada.analyst.toml --folder .   # and remove-analyst ada, analysts
 
 Send `public/` to the sites by any way, and compare by another, such as the telephone:
 
@@ -43,7 +45,10 @@ After each `add-site` and `remove-site`, send the new `public/roster.toml`, and 
 
 - Sites reach {host}:{port}, by TLS, outbound from the site. Nothing else of this machine needs to be reachable.
 - The SuperLink listens on 127.0.0.1 alone. Never publish its port: only the routes in `proxy/site.conf` ask a caller
-  who it is. Whoever has an account on this machine reaches the others, so give accounts to administrators alone.
+  who it is. Whoever has an account on this machine reaches the others: give accounts to administrators alone, or reject
+  the others' packets to the ports of [loopback] (docs/deployment.md, Analysts, has the rule).
+- `pki/`, `secrets/`, `state/` and `flower/` belong to the account of the service, mode 700, keys and database 600; the
+  service does not start otherwise. Analysts have accounts of their own and ask at the socket of [analysts].
 - `multicentre coordinator up` asks the public address, at the start and every five minutes, for routes that must not
   answer, and stops everything when one does.
 - With the authority of its own the certificate is renewed at the start when fewer than 60 days are left. One that you
@@ -63,6 +68,8 @@ After each `add-site` and `remove-site`, send the new `public/roster.toml`, and 
     Restart=on-failure
     RestartSec=15
     TimeoutStopSec=20
+    RuntimeDirectory=multicentre
+    RuntimeDirectoryMode=0755
     UMask=0077
     NoNewPrivileges=yes
 {rights}    ProtectSystem=strict
@@ -70,6 +77,12 @@ After each `add-site` and `remove-site`, send the new `public/roster.toml`, and 
 
     [Install]
     WantedBy=multi-user.target
+
+The account `multicentre` owns this folder and nobody logs in to it. For analysts, `coordinator.toml` names a socket in
+the runtime directory:
+
+    [analysts]
+    socket = "/run/multicentre/analysts"
 """
 
 _LOW_PORT_RIGHTS = """\

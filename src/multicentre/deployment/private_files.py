@@ -9,10 +9,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from multicentre.deployment.consortium import Consortium
+from multicentre.deployment.consortium import SETTINGS, Consortium
 from multicentre.federation.errors import ConfigurationError
 
 _OTHERS = 0o077
+_OTHERS_WRITE = 0o022
 _UMASK = 0o077
 _DATABASE = "superlink.db"
 
@@ -23,12 +24,13 @@ def database(consortium: Consortium) -> Path:
 
 
 def check_secrets(consortium: Consortium) -> None:
-    """Check that no other account has rights to the keys, to the database or to the folders that hold them.
+    """Check that no other account has rights to keys, database and their folders, or may write to settings and lists.
 
     Raises
     ------
     ConfigurationError
-        A key is missing, belongs to another account, or others have rights to it.
+        A key is missing, belongs to another account, or others have rights to it; or others may write to the
+        coordinator's folder, its settings, the register or the list of analysts.
     """
     for folder in (consortium.pki, consortium.release_key.parent, consortium.state, consortium.home):
         _check_private(folder, "700")
@@ -38,6 +40,8 @@ def check_secrets(consortium: Consortium) -> None:
     keys += [tls_key] if tls_key.is_relative_to(consortium.folder) else []
     for secret in [*keys, *sorted(consortium.state.glob(f"{_DATABASE}*"))]:
         _check_private(secret, "600")
+    for path in (consortium.folder, consortium.folder / SETTINGS, consortium.register, consortium.analysts):
+        _check_unwritable(path)
 
 
 @contextmanager
@@ -72,4 +76,13 @@ def _check_private(path: Path, mode: str) -> None:
             f"belongs to number {about.st_uid}",
             where=str(path),
             mend="Start the service under the account that the folder belongs to.",
+        )
+
+
+def _check_unwritable(path: Path) -> None:
+    if os.name == "posix" and path.exists() and stat.S_IMODE(path.stat().st_mode) & _OTHERS_WRITE:
+        raise ConfigurationError(
+            "what decides about keys and analysts must be writable for its owner alone; others may write to this",
+            where=str(path),
+            mend=f"Run: chmod go-w {shlex.quote(str(path))}, and look whether it was changed.",
         )

@@ -212,7 +212,8 @@ def _counted(approvals: Approvals) -> str | Finding:
         f"{len(approvals.analysts)} analysts"
     )
     if approvals.studies and not approvals.analysts:
-        return Finding("approvals", "note", f"{said}: requests for runs need no signature, and nobody is known to ask")
+        who = "no run can be signed" if approvals.signed_only else "runs need no signature, and nobody is known to ask"
+        return Finding("approvals", "note", f"{said}: {who}")
     return said if approvals.studies else Finding("approvals", "note", f"{said}: no study can run yet")
 
 

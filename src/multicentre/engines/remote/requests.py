@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Self
 
-from multicentre.federation.errors import MessageError, RefusedByPolicy
+from multicentre.federation.errors import ConfigurationError, MessageError, RefusedByPolicy
 from multicentre.federation.storage import check_site_name
 from multicentre.privacy.secure_sum.identity import Identity, verify
 
@@ -92,7 +92,7 @@ def is_analyst_name(name: object) -> bool:
     """Return whether an analyst can have this name: printable, and short enough for every entry of a ledger."""
     try:
         check_site_name(name)
-    except Exception:
+    except ConfigurationError:
         return False
     return isinstance(name, str) and len(name) <= LONGEST_NAME
 

@@ -37,8 +37,8 @@ def send_frame(connection: socket.socket, header: Mapping[str, object], body: by
         connection.sendall(memoryview(body)[start : start + _PIECE_BYTES])
 
 
-def receive_frame(connection: socket.socket) -> tuple[dict[str, object], bytes] | None:
-    """Return the next frame's header and body; None where the other end has closed.
+def receive_frame(connection: socket.socket, largest: int = LETTER_BYTES) -> tuple[dict[str, object], bytes] | None:
+    """Return the next frame's header and body, of at most `largest` bytes; None where the other end has closed.
 
     Raises
     ------
@@ -55,7 +55,7 @@ def receive_frame(connection: socket.socket) -> tuple[dict[str, object], bytes] 
         raise _malformed("with a header longer than what may be sent")
     header = _read_header(_receive(connection, length))
     size = header.pop("size", None)
-    if not isinstance(size, int) or not 0 <= size <= LETTER_BYTES:
+    if not isinstance(size, int) or not 0 <= size <= largest:
         raise _malformed("of no permitted size")
     return header, _receive(connection, size)
 
