@@ -10,13 +10,14 @@ import multicentre as mc
 from multicentre.deployment.analysts import make_analyst
 from multicentre.deployment.approvals import approve, revoke
 from multicentre.deployment.house import card_of
-from multicentre.deployment.proposals import recognise
+from multicentre.deployment.proposals import fingerprint_of, recognise
+from multicentre.deployment.release import ReleaseKey, openssh_line
 from multicentre.deployment.site import read_site
 from multicentre.engines.remote import engine
 from multicentre.engines.remote.packing import Letter, Opening, Reply, unpack_error
 from multicentre.engines.remote.requests import LIFETIME_S, Request, sign_opening
 from multicentre.federation.coordinator import PlainSummation
-from multicentre.federation.errors import MessageError, ProtocolRefused, RefusedByPolicy
+from multicentre.federation.errors import ConfigurationError, MessageError, ProtocolRefused, RefusedByPolicy
 from multicentre.privacy.ledger import read_ledger
 from multicentre.studies.methods import METHODS, make_estimator
 from multicentre.studies.sites import read_sites
@@ -122,6 +123,30 @@ def test_without_approved_analysts_a_ledger_says_that_nobody_signed(tmp_path):
     asked = [entry["asked_by"] for entry in entries_at(hospitals, "lyon")]
     assert asked
     assert all(one == {"name": "coordinator", "fingerprint": None} for one in asked)
+
+
+def test_the_coordinators_own_runs_are_known_by_its_release_key(tmp_path, ada):
+    hospitals = Hospitals(tmp_path / "sites", write_study(tmp_path, UNMASKED))
+    key, false = ReleaseKey.generate(), ReleaseKey.generate()
+    (tmp_path / "release.pub").write_text(openssh_line(key.public))
+    for name in ("lyon", "oslo"):  # porto approved a bundle alone
+        approve_at(hospitals.root / name, tmp_path / "release.pub")
+
+    def sign(opening):
+        return sign_opening(opening, key.identity, "coordinator")
+
+    with hospitals.federation(sign=sign) as federation:
+        FedViewMeans(n_rounds=1).fit(federation)
+    fingerprints = [{entry["asked_by"]["fingerprint"] for entry in entries_at(hospitals, name)} for name in NAMES]
+    expected = fingerprint_of(openssh_line(key.public))
+    assert fingerprints == [{expected}, {expected}, {None}]
+    with pytest.raises(RefusedByPolicy, match="it signed by another"):
+        hospitals.federation(sign=lambda opening: sign_opening(opening, false.identity, "coordinator"))
+    approve_at(hospitals.root / "oslo", card_file(ada))
+    with pytest.raises(RefusedByPolicy, match=r"^oslo, .* the coordinator signed it"):
+        hospitals.federation(sign=sign)
+    with pytest.raises(ConfigurationError, match="not 'coordinator'"):
+        make_analyst("Coordinator", tmp_path / "impostor")
 
 
 def test_in_one_process_nobody_asks_from_elsewhere(hospitals):

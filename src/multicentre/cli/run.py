@@ -91,7 +91,7 @@ def _run(
     from multicentre.studies import RunFolder, read_study, resume_run, run_study
 
     named = coordinator or "FOLDER"
-    sign = None if analyst is None or coordinator is None else _signing(analyst)
+    sign = None if coordinator is None else _signing(coordinator, analyst)
     if resume is not None:
         connect = _connection(coordinator, RunFolder.open(resume).study)
         return resume_run(resume, listener=listener, connect=connect, coordinator=named, sign=sign)
@@ -102,12 +102,16 @@ def _run(
     return run_study(chosen, listener=listener, connect=connect, coordinator=named, sign=sign)
 
 
-def _signing(folder: Path) -> Sign:
+def _signing(coordinator: Path, analyst: Path | None) -> Sign:
+    """Return what signs a run: the analyst's key, or the coordinator's own where no analyst is named."""
     from multicentre.deployment.analysts import read_analyst
+    from multicentre.deployment.running import sign_as_coordinator
     from multicentre.engines.remote.requests import sign_opening
 
-    analyst = read_analyst(folder)
-    return lambda opening: sign_opening(opening, analyst.identity, analyst.card.name)
+    if analyst is None:
+        return sign_as_coordinator(coordinator)
+    signing = read_analyst(analyst)
+    return lambda opening: sign_opening(opening, signing.identity, signing.card.name)
 
 
 def _connection(coordinator: Path | None, study: Study) -> Connect | None:

@@ -11,6 +11,7 @@ from typing import Any, Self
 
 from multicentre.deployment.settings import read_toml
 from multicentre.engines.remote.requests import LONGEST_NAME, analyst_fingerprint, is_analyst_name
+from multicentre.federation.asker import COORDINATOR
 from multicentre.federation.errors import ConfigurationError, IntegrityError
 from multicentre.federation.storage import held, write_atomically
 from multicentre.privacy.secure_sum.identity import Identity
@@ -42,10 +43,10 @@ class AnalystCard:
     public_key: str
 
     def __post_init__(self) -> None:
-        if not is_analyst_name(self.name):
+        if not is_analyst_name(self.name) or self.name.casefold() == COORDINATOR:
             raise ConfigurationError(
-                f"an analyst's name must be printable, free of / \\ | < > : \" ? * and at most {LONGEST_NAME} letters "
-                f"long; got {self.name[:LONGEST_NAME]!r}",
+                f"an analyst's name must be printable, free of / \\ | < > : \" ? *, at most {LONGEST_NAME} letters "
+                f"long and not {COORDINATOR!r}; got {self.name[:LONGEST_NAME]!r}",
                 where="name",
             )
         if len(self.public_key) != _HEX_DIGITS or set(self.public_key) - set("0123456789abcdef"):

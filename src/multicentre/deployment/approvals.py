@@ -15,6 +15,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import load_ssh_public_key
+
 from multicentre.deployment.cards import SiteCard
 from multicentre.deployment.proposals import Proposal
 from multicentre.deployment.roster import Roster
@@ -91,15 +94,24 @@ class Approvals:
         ----------
         study : str
         fingerprint : str or None
-            Of the analyst; None where nobody signed the request.
+            Of the analyst, or of a release key where the coordinator asks by itself; None where nobody signed.
         """
         chosen = self.studies[study].analysts if study in self.studies else ()
-        if fingerprint is None:
-            unsigned = "the request must be signed by an approved analyst; nobody signed it"
+        if fingerprint is None or fingerprint in self.release_keys:
+            who = "nobody" if fingerprint is None else "the coordinator"
+            unsigned = f"the request must be signed by an approved analyst; {who} signed it"
             return unsigned if self.signed_only or chosen else ""
         if fingerprint not in self.analysts:
             return "the analyst must be approved here; this one is not"
         return "the study is approved here for other analysts only" if chosen and fingerprint not in chosen else ""
+
+    def release_key(self, public_key: str) -> str | None:
+        """Return the fingerprint of the approved release key with these hexadecimal digits; None for another key."""
+        for fingerprint, line in self.release_keys.items():
+            key = load_ssh_public_key(line.encode())
+            if isinstance(key, Ed25519PublicKey) and key.public_bytes_raw().hex() == public_key:
+                return fingerprint
+        return None
 
     def roster(self) -> Roster | None:
         """Return the pinned roster, None where there is none.

@@ -21,7 +21,7 @@ from multicentre.deployment.seen import Seen
 from multicentre.deployment.site import Site, read_again
 from multicentre.engines.remote.packing import Opening
 from multicentre.engines.remote.requests import check_request
-from multicentre.federation.asker import UNSIGNED, Asker, current_asker
+from multicentre.federation.asker import COORDINATOR, UNSIGNED, Asker, current_asker
 from multicentre.federation.errors import (
     ConfigurationError,
     DataError,
@@ -219,15 +219,14 @@ class SiteHouse:
         return asker is None or not approvals.objection_to(name, asker.fingerprint)
 
     def _checked_asker(self, opening: Opening, approvals: Approvals) -> Asker:
-        """Return who asks for the run: the analyst whose signature holds here, or nobody known by a key."""
+        """Return who asks for the run: the analyst or the coordinator whose signature holds here, or nobody known."""
         check_request(opening)
-        request = opening.request
-        objection = approvals.objection_to(opening.study, None if request is None else request.fingerprint)
-        if objection:
-            by = "" if request is None else f" ({request.analyst}, fingerprint {request.fingerprint})"
+        asker = _asker(opening, approvals)
+        if objection := approvals.objection_to(opening.study, asker.fingerprint):
+            by = "" if asker.fingerprint is None else f" ({asker.name}, fingerprint {asker.fingerprint})"
             raise RefusedByPolicy(f"{objection}{by}", where="analyst", mend=_APPROVE_ANALYST)
         OpenedRuns(self.site.opened).note(opening)
-        return UNSIGNED if request is None else Asker(request.analyst, request.fingerprint)
+        return asker
 
     def _check_sites(self, opening: Opening, held: Held) -> None:
         if self.site.name not in opening.sites or len(set(opening.sites)) < len(opening.sites):
@@ -264,6 +263,23 @@ class SiteHouse:
                 mend=f"The steward of {self.site.name} approves the new roster: multicentre site approve roster.toml.",
             )
         return roster.identities
+
+
+def _asker(opening: Opening, approvals: Approvals) -> Asker:
+    """Return the party that an opening names; the coordinator is known by the release key that was approved."""
+    request = opening.request
+    if request is None:
+        return UNSIGNED
+    if request.analyst != COORDINATOR:
+        return Asker(request.analyst, request.fingerprint)
+    known = approvals.release_key(request.public_key)
+    if known is None and approvals.release_keys:
+        raise RefusedByPolicy(
+            "the coordinator must sign by the release key that is approved here; it signed by another",
+            where="analyst",
+            mend="Its steward compares fingerprints and approves the key: multicentre site approve release.pub.",
+        )
+    return Asker(COORDINATOR, known)
 
 
 def as_held(site: Site, study: Study) -> Study:

@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from multicentre.deployment.authority import write_private
 from multicentre.federation.errors import ConfigurationError
+from multicentre.privacy.secure_sum.identity import Identity
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,11 @@ class ReleaseKey:
     def public(self) -> Ed25519PublicKey:
         """The public half."""
         return self._private.public_key()
+
+    @property
+    def identity(self) -> Identity:
+        """The same key, for the runs that the coordinator's administrator asks for."""
+        return Identity(self._private)
 
     @property
     def key_id(self) -> str:

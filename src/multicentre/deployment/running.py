@@ -9,7 +9,10 @@ from multicentre import __version__
 from multicentre.deployment.bundle import plain_version, read_bundles
 from multicentre.deployment.consortium import Consortium
 from multicentre.deployment.register import Register
+from multicentre.deployment.release import ReleaseKey
 from multicentre.engines.remote.carrier import Carrier
+from multicentre.engines.remote.requests import Sign, sign_opening
+from multicentre.federation.asker import COORDINATOR
 from multicentre.federation.errors import ConfigurationError, MissingExtra
 
 CONNECTION = "consortium"
@@ -55,6 +58,12 @@ def connect_sites(folder: Path, sites: Iterable[str], tell: Callable[[str], None
         return (*command.arguments, "stop", str(run), CONNECTION, "--format", "json")
 
     return Bridge(_keys(consortium, sites), submit, stop=stop, environment=own, told=tell)
+
+
+def sign_as_coordinator(folder: Path) -> Sign:
+    """Return what signs the opening of a run with the coordinator's release key, for its administrator."""
+    identity = ReleaseKey.read(Consortium.read(folder).release_key).identity
+    return lambda opening: sign_opening(opening, identity, COORDINATOR)
 
 
 def _keys(consortium: Consortium, sites: Iterable[str]) -> dict[str, str]:

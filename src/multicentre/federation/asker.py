@@ -17,14 +17,15 @@ class Asker:
     ----------
     name : str
     fingerprint : str, optional
-        Of its public key; None where the request was not signed.
+        Of its public key; None where nobody signed the request, or by a key that the site does not know.
     """
 
     name: str
     fingerprint: str | None
 
 
-UNSIGNED = Asker("coordinator", None)
+COORDINATOR = "coordinator"
+UNSIGNED = Asker(COORDINATOR, None)
 _CURRENT: ContextVar[Asker | None] = ContextVar("asker", default=None)
 
 

@@ -95,11 +95,13 @@ def test_a_run_that_she_interrupts_is_taken_up_again(consortium, door, ada, tmp_
     assert numbers_of(folder) == numbers_of(in_one_process(study, tmp_path / "here").path)
 
 
-def test_a_site_that_no_longer_approves_her_refuses_and_so_do_all_without_a_signature(consortium, door, ada, tmp_path):
+def test_a_site_that_no_longer_approves_her_refuses_and_so_do_all_without_her_signature(
+    consortium, door, ada, tmp_path
+):
     study = consortium.short_study("refused")
     unsigned = consortium.run(study)
     assert unsigned.wait() == RefusedByPolicy.exit_code, unsigned.printed
-    assert "nobody signed it" in unsigned.printed
+    assert "the coordinator signed it" in unsigned.printed
     site = consortium.sites["oslo"]
     revoke(read_site(site.folder).approved, ada.card.fingerprint)
     try:
