@@ -437,6 +437,26 @@ def test_no_file_of_the_services_lands_outside_the_runs_folder(hospitals, ada, s
     assert not (short / "x").exists()
 
 
+@pytest.mark.parametrize("name", ["study.toml", "./study.toml", "order.json", ".//order.json"])
+def test_the_service_does_not_replace_the_study_that_she_signs_for(hospitals, ada, short, name):
+    """When the run is taken up again, its terms are compared with those of the study in the run's folder."""
+    study = read_study(hospitals.study_path).sent_to(short / "runs")
+    opening = Opening("a1", 0, study.name, digest_of(study), NAMES, False)
+
+    def send(connection):
+        receive_order(connection, 1, print)
+        send_frame(connection, {"kind": "sign", "folder": "x"}, analyst_link.pack_opening(opening))
+        receive_frame(connection)
+        send_frame(connection, {"kind": "file", "path": name}, b"mine")
+
+    with serving(short / "socket", send), pytest.raises(MessageError, match="broke off") as raised:
+        run_at_service(short / "socket", ada, study, print)
+    folder = short / "runs" / "x"  # the run may go on at the service: it can be taken up
+    assert str(folder) in raised.value.mend
+    assert (folder / "study.toml").read_text() == study.to_toml()
+    assert json.loads((folder / "order.json").read_text())["run"] == "a1"
+
+
 def test_an_error_keeps_its_kind_on_the_way_back():
     ours, theirs = socket.socketpair()
     with ours, theirs:

@@ -95,21 +95,18 @@ class _Client:
 
     def carried_out(self) -> RunFolder:
         """Send the order and do what the service asks for, until the run has ended."""
-        with contextlib.closing(connect_to_service(self._path)) as connection:
+        with contextlib.closing(connect_to_service(self._path)) as connection, _stopping(connection):
             try:
-                with _stopping(connection):
-                    send_order(connection, self._analyst, self._order)
-                    status, error = self._until_the_end(connection)
-            finally:
-                self._drop_unbegun()
+                send_order(connection, self._analyst, self._order)
+                status, error = self._until_the_end(connection)
+            except OSError as broken:
+                raise self._broken_off(broken.strerror or str(broken)) from None
+            except KeyboardInterrupt as interrupted:
+                raise self._noted(interrupted, _INTERRUPTED) from None
+        self._drop_unbegun()
         if status == 0 and self._folder is not None:
             return RunFolder.open(self._folder)
-        problem: BaseException = KeyboardInterrupt() if status == _INTERRUPTED else error or _unnamed(status)
-        if self._folder is not None:
-            problem.add_note(f"The run is kept in {self._folder}")
-            if status in _RESUMABLE:
-                problem.add_note(self._how_to_resume())
-        raise problem
+        raise self._noted(KeyboardInterrupt() if status == _INTERRUPTED else error or _unnamed(status), status)
 
     def _until_the_end(self, connection: socket.socket) -> tuple[int, MulticentreError | None]:
         while (frame := receive_frame(connection)) is not None:
@@ -117,7 +114,19 @@ class _Client:
             if header.get("kind") == "end":
                 return int(str(header.get("status"))), read_error(body) if body else None
             self._take(connection, header, body)
-        raise MessageError("the coordinator's service broke off", mend=self._how_to_resume())
+        raise self._broken_off("it closed the connection")
+
+    def _broken_off(self, how: str) -> MulticentreError:
+        """Return the error of a service that is gone; its run may go on, or be taken up, so the folder stays."""
+        return MessageError(f"the coordinator's service broke off ({how})", mend=self._how_to_resume())
+
+    def _noted(self, problem: BaseException, status: int) -> BaseException:
+        """Return what a run ended with, with a note on where it is kept and how it is taken up again."""
+        if self._folder is not None:
+            problem.add_note(f"The run is kept in {self._folder}")
+            if status in _RESUMABLE:
+                problem.add_note(self._how_to_resume())
+        return problem
 
     def _take(self, connection: socket.socket, header: Mapping[str, Any], body: bytes) -> None:
         kind = header.get("kind")
@@ -170,13 +179,13 @@ class _Client:
         place = PurePosixPath(name)
         if self._folder is None or place.is_absolute() or not place.parts or ".." in place.parts:
             raise MessageError("the coordinator's service sent a file with a place outside the run's folder")
-        if name not in _OWN:
+        if place.as_posix() not in _OWN:
             path = self._folder.joinpath(*place.parts)
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_atomically(path, content, mode=_FOR_THE_OWNER)
 
     def _drop_unbegun(self) -> None:
-        """Remove the folder of a run of which nothing came back: nothing had left any site."""
+        """Remove the folder of a run that ended without a file: the service keeps none of which nothing left a site."""
         if self._folder is not None and self._before is None and not (self._folder / "run.json").exists():
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
