@@ -19,10 +19,12 @@ from multicentre.engines.remote import engine as remote
 from multicentre.federation.engine import Call, Selection, Upkeep
 from multicentre.federation.errors import (
     ConfigurationError,
+    DataError,
     IntegrityError,
     MulticentreError,
     ProtocolRefused,
     QuorumLost,
+    RefusedByPolicy,
 )
 from multicentre.federation.messages import Message, Nothing, count, number
 from multicentre.federation.steps import Acknowledgement, Release, SitePart, step
@@ -250,6 +252,69 @@ def test_the_order_of_calls_is_held_too(federate, bound):
         assert_unreadable(engine, "count_records", error)
     else:
         assert read(engine, "count_records", Counted).n == 3 * 180 + 120
+
+
+class PickySite(CountingSite):
+    """Refuses large factors where its first record is negative, as a site may that lacks what a step asks for."""
+
+    method = "toy-picky"
+
+    @step(releases=Acknowledgement)
+    def prepare(self, ask: Times) -> Acknowledgement:
+        """Remember how often each record counts; nothing leaves."""
+        if ask.n == 13:
+            self.state = Times(5)
+        if ask.n > 9 and self.data.X[0, 0] < 0:
+            raise DataError("no record here counts so often")
+        self.state = ask
+        return Acknowledgement()
+
+
+class ReportingSite(PickySite):
+    """Has a report that the same site refuses."""
+
+    method = "toy-reporting"
+
+    @step(releases=Counted)
+    def report(self, ask: Times) -> Counted:
+        """Count the records of this site."""
+        if self.data.X[0, 0] < 0:
+            raise RefusedByPolicy("no report leaves this site")
+        return Counted(len(self.data), 0.0, patients=len(self.data))
+
+
+def rows_with_one_odd_site():
+    columns = {site: np.array(table.X) for site, table in rows().items()}
+    for site, X in columns.items():
+        X[0, 0] = -1.0 if site == VICTIM else 1.0
+    return {site: mc.data.TableData(X, np.arange(60) % 2, classes=["0", "1"]) for site, X in columns.items()}
+
+
+@pytest.mark.parametrize("refused", [100, 13], ids=["before anything is remembered", "in between"])
+def test_a_step_that_one_site_alone_refuses_leaves_no_sum_that_shows_it(federate, bound, refused):
+    """All sites are asked the same; the victim refuses the last step, so that its state is the one before."""
+
+    def run(federation):
+        session = federation.begin(PickySite)
+        for n in (1, refused):
+            with contextlib.suppress(DataError):
+                session.ask(PickySite.prepare, Times(n))
+        session.sum(PickySite.count_records, Nothing())
+
+    engine, error = attacked(federate(rows_with_one_odd_site()), {}, run)
+    if bound:
+        assert_unreadable(engine, "count_records", error)
+    else:
+        assert read(engine, "count_records", Counted).n == 3 * 60 * refused + 60 * (5 if refused == 13 else 1)
+
+
+def test_a_report_that_one_site_refuses_spoils_no_sum(federate):
+    """Nothing that a sum depends on differs afterwards."""
+    with federate(rows_with_one_odd_site()) as federation:
+        session = federation.begin(ReportingSite)
+        session.ask(ReportingSite.prepare, Times(2))
+        assert set(session.ask(ReportingSite.report, Times(1), willing=True).refused) == {VICTIM}
+        assert session.sum(ReportingSite.count_records, Nothing()).n == 480
 
 
 def test_a_call_that_one_site_did_not_get_is_missed_at_the_next(federate):

@@ -431,8 +431,8 @@ class Federation:
         Raises
         ------
         ConfigurationError
-            The step is declared as summed: only :meth:`sum` may call it. Or it is addressed to all sites, and `to` names
-            some of them.
+            The step is declared as summed: only :meth:`sum` may call it. Or it is addressed to all sites, and `to`
+            names some of them.
         QuorumLost
             Fewer sites answered than the study's quorum.
         DataError, RefusedByPolicy, DisclosureRefused

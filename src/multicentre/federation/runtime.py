@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import logging
-from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -30,7 +30,7 @@ from multicentre.federation.messages import Message, Nothing
 from multicentre.federation.noise import PlanReview, PlanShown
 from multicentre.federation.steps import Common, Release, SitePart
 from multicentre.federation.storage import Store
-from multicentre.federation.transcript import DIGEST_BYTES, SiteTranscript
+from multicentre.federation.transcript import DIGEST_BYTES, SiteTranscript, SiteTranscripts
 from multicentre.federation.wire import decode, encode
 
 Rows = NDArray[np.int64]
@@ -188,8 +188,7 @@ class SiteRuntime:
         self._terms = terms
         self._parts: dict[tuple[str, type[SitePart]], SitePart] = {}
         self._chosen: dict[str, _Chosen] = {}
-        self._transcripts: dict[str, SiteTranscript] = {}
-        self._restored: defaultdict[str, list[tuple[Any, ...]]] = defaultdict(list)
+        self._transcripts = SiteTranscripts()
         self._worked_on = worked_on or WorkedOn()
         self._witness = witness
         self._log = logging.getLogger(f"multicentre.site.{name}")
@@ -254,15 +253,13 @@ class SiteRuntime:
         for key in [key for key in list(self._parts) if key[0] == session and is_forgotten(key[1])]:
             self._parts.pop(key, None)
         self._chosen.pop(session, None)
-        self._transcripts.pop(session, None)
-        self._restored.pop(session, None)
+        self._transcripts.forget(session)
 
     def _keep(self, store: Store, errand: Upkeep) -> None:
         """Keep what a part remembers; one that was never asked is not made for it: only calls choose records."""
-        part, transcript = self._parts.get((errand.session, errand.part)), self._transcripts.get(errand.session)
-        digest = bytes(DIGEST_BYTES) if transcript is None else transcript.kept
+        part = self._parts.get((errand.session, errand.part))
         state = b"" if part is None or part.state is None else _about(part) + encode(part.state)
-        store.keep(errand.name, errand.number, digest + state)
+        store.keep(errand.name, errand.number, self._transcripts.kept(errand.session) + state)
 
     def _restore(self, store: Store, errand: Upkeep) -> None:
         """Give a part the state that was kept, or none, and enter that in the transcript of the session.
@@ -284,23 +281,15 @@ class SiteRuntime:
             raise IntegrityError(
                 "what was kept is not about these records", where=errand.part.method, mend="Start the run anew."
             ) from None
-        self._enter_restored(errand, digest)
-
-    def _enter_restored(self, errand: Upkeep, digest: bytes) -> None:
-        """Enter a restored state in the transcript of its session, or have it entered when the session begins."""
-        content = (errand.part, errand.action, errand.name, errand.number, digest.hex())
-        if errand.session in self._transcripts:
-            self._transcripts[errand.session].restore(*content)
-        else:
-            self._restored[errand.session].append(content)
+        content = (errand.action, errand.name, errand.number, digest.hex())
+        self._transcripts.restore(errand.session, errand.part, content)
 
     def _entered(self, call: Call) -> Call:
         """Enter a call in the transcript of its session, and return it with its mark.
 
         A session that begins again forgets what its parts remember: state must not outlive its transcript.
         """
-        known = self._transcripts.get(call.session)
-        if known is not None and known.length and call.place is not None and call.place.number == 0:
+        if self._transcripts.begins_again(call):
             self._forget(call.session, lambda part: part.in_transcript)
         try:
             transcript = self._begun(call.session, call.selection)
@@ -322,27 +311,33 @@ class SiteRuntime:
             part.masked, part.least_behind = call.mask is not None, self._gate.least_behind
             part.n_peers = len(set(call.peers))
             _check_peers(part, call)
-            n_parameters = part.n_parameters(call.ask)
-        self._gate.check_fit(call, 0 if part.noised else n_parameters, self._rows_behind(call))
-        with self._noting_failure(call):
-            release: Release = call.step.run(part, call.ask)
-        return release
-
-    @contextmanager
-    def _noting_failure(self, call: Call) -> Iterator[None]:
-        try:
-            yield
+            with self._noting_change(part, call):
+                release: Release = call.step.run(part, call.ask)
         except (Exception, SystemExit) as error:
             raise self._gate.note_failure(call, error) from None
+
+    @contextmanager
+    def _noting_change(self, part: SitePart, call: Call) -> Iterator[None]:
+        """Enter in the transcript that a step changed the state, or that it failed after it had done so.
+
+        Sites may refuse what others accept. A site whose state is another one for that must have another transcript.
+        """
+        state, completed = part.state, False
+        try:
+            yield
+            completed = True
+        finally:
+            if part.state is not state and call.step.addressed == "all":
+                self._transcripts[call.session].note_change(completed=completed)
+        _check_unchanged(part, state, call)
 
     def _begun(self, session: str, selection: Selection | None) -> SiteTranscript:
         """Return the transcript of a session; its records are chosen when it begins."""
         if session not in self._chosen:
-            chosen, plan = self._choose(selection), selection and self._transcripts.get(selection.plan)
-            records = [self._terms, selection and encode_selection(selection), chosen.within, plan and plan.value]
-            self._chosen[session], self._transcripts[session] = chosen, SiteTranscript(session, records)
-            for content in self._restored.pop(session, []):
-                self._transcripts[session].restore(*content)
+            chosen = self._chosen[session] = self._choose(selection)
+            plan = None if selection is None else self._transcripts[selection.plan].value
+            records = [self._terms, selection and encode_selection(selection), chosen.within, plan]
+            self._transcripts.begin(session, records)
         if self._chosen[session].selection != selection:
             raise ConfigurationError("a session is about one selection of records", where=session)
         return self._transcripts[session]

@@ -10,6 +10,10 @@ different transcripts do not cancel.
    holds a commitment to the whole list of asks. Sites that are not asked get the entry with the next call. Such a step
    leaves the state of a site part as it is, so that it cannot decide what a later sum is about.
 
+A step that changes the state of a site part is entered a second time once it has done so. If one site refuses such a
+step and the others do not, its state differs from theirs, and so does its transcript. Some sites may refuse a report,
+which changes no state.
+
 A transcript begins with the records that the session is about and with the transcript of the plan that divided them. A
 restored state is entered with the hash that was kept together with it.
 
@@ -23,6 +27,7 @@ import hashlib
 import json
 import threading
 import weakref
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -37,6 +42,7 @@ if TYPE_CHECKING:
     from multicentre.federation.engine import Call
 
 DIGEST_BYTES = 32
+Content = tuple[str | int, ...]  # of an entry about a restored state
 _MEND = "Begin the fit again; if the message comes back, ask whoever runs the coordinator."
 _DIGEST_LETTERS = frozenset("0123456789abcdef")
 
@@ -123,7 +129,7 @@ class SiteTranscript:
     def __init__(self, session: str, records: Sequence[Any]) -> None:
         self.length = 0
         self._value = self._settled = _hash(["multicentre transcript", session, list(records)])
-        self._restored: dict[str, list[Any]] = {}
+        self._restored: dict[str, Content] = {}
         self._roster: tuple[str, ...] | None = None
 
     @property
@@ -158,14 +164,18 @@ class SiteTranscript:
             self._add(one)
         return Mark(digest_of(call.ask), self._value)
 
-    def restore(self, part: type[SitePart], *content: str | int) -> None:
+    def restore(self, part: type[SitePart], content: Content) -> None:
         """Enter that the state of a part was replaced.
 
         Notes
         -----
         The last replacement before a call counts, for each part: it overwrites the ones before.
         """
-        self._restored[part.method] = list(content)
+        self._restored[part.method] = content
+
+    def note_change(self, *, completed: bool) -> None:
+        """Enter that the latest step changed the state of its part, to its end or before it failed."""
+        self._value = self._settled = _hash([self._value, "state changed", completed])
 
     def _check_order(self, entries: Sequence[Entry]) -> None:
         roster = self._roster
@@ -191,6 +201,44 @@ class SiteTranscript:
 
     def _with_restored(self, value: str) -> str:
         return _hash([value, "restored", sorted(self._restored.items())]) if self._restored else value
+
+
+class SiteTranscripts:
+    """The transcripts of a site's sessions."""
+
+    def __init__(self) -> None:
+        self._begun: dict[str, SiteTranscript] = {}
+        self._restored: defaultdict[str, list[tuple[type[SitePart], Content]]] = defaultdict(list)
+
+    def __getitem__(self, session: str) -> SiteTranscript:
+        return self._begun[session]
+
+    def begin(self, session: str, records: Sequence[Any]) -> None:
+        """Begin the transcript of a session with the states that were restored before; see :class:`SiteTranscript`."""
+        self._begun[session] = SiteTranscript(session, records)
+        for part, content in self._restored.pop(session, []):
+            self._begun[session].restore(part, content)
+
+    def begins_again(self, call: Call) -> bool:
+        """Tell whether a call is the first one of a session that has entries already."""
+        known = self._begun.get(call.session)
+        return known is not None and known.length > 0 and call.place is not None and call.place.number == 0
+
+    def restore(self, session: str, part: type[SitePart], content: Content) -> None:
+        """Enter a restored state in the transcript of its session, or have it entered when the session begins."""
+        if session in self._begun:
+            self._begun[session].restore(part, content)
+        else:
+            self._restored[session].append((part, content))
+
+    def kept(self, session: str) -> bytes:
+        """Return the hash to be kept with a state; zeros for a session without entries."""
+        return self._begun[session].kept if session in self._begun else bytes(DIGEST_BYTES)
+
+    def forget(self, session: str) -> None:
+        """Forget the transcript of a session."""
+        self._begun.pop(session, None)
+        self._restored.pop(session, None)
 
 
 class SessionOutline:

@@ -183,7 +183,7 @@ def test_sites_that_are_not_asked_get_the_entries_with_the_next_call():
 def test_what_is_kept_with_a_state_is_the_same_whoever_was_asked_last():
     kept = {site: SiteTranscript("0.1", []) for site in SITES}
     for one in kept.values():
-        one.restore(ToldSite, "restore", "rounds", 3)
+        one.restore(ToldSite, ("restore", "rounds", 3))
     for calls in placed_calls(*EXCHANGES[:4]):
         for site, one in calls.items():
             kept[site].enter(one, site)
@@ -236,18 +236,18 @@ def test_a_step_that_is_addressed_to_all_has_no_list():
 def test_the_last_state_that_a_part_restores_before_a_call_counts():
     kept = after(call())
     before = kept.value
-    kept.restore(ToldSite, "restore", "rounds", 3)
+    kept.restore(ToldSite, ("restore", "rounds", 3))
     three = kept.value
-    kept.restore(ToldSite, "restore", "rounds", 2)
+    kept.restore(ToldSite, ("restore", "rounds", 2))
     two = kept.value
     assert len({before, three, two}) == 3
-    kept.restore(ToldSite, "restore", "rounds", 3)
+    kept.restore(ToldSite, ("restore", "rounds", 3))
     assert kept.value == three
-    kept.restore(OtherSite, "restore", "rounds", 3)
+    kept.restore(OtherSite, ("restore", "rounds", 3))
     assert kept.value != three
     kept.enter(call(), "lyon")
     with_both = kept.value
-    kept.restore(ToldSite, "restore", "rounds", 3)
+    kept.restore(ToldSite, ("restore", "rounds", 3))
     assert kept.value != with_both
     assert with_both != after(call(), call()).value
 
