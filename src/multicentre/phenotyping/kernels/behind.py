@@ -15,11 +15,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
 from multicentre.phenotyping.kernels.inner import hadamard_gram, predict_entries
 from multicentre.phenotyping.kernels.mttkrp import mttkrp
-from multicentre.phenotyping.kernels.sparse import Floats, SparseTensor, checked_factors
+from multicentre.phenotyping.kernels.sparse import (
+    Floats,
+    Integers,
+    Pointers,
+    SparseTensor,
+    checked_factors,
+    stack_features,
+)
 
 _ROUNDING = 1e-9
 """Relative rounding error of sums over patients; 10 equal patients must not count as 9."""
@@ -101,11 +109,13 @@ def fewest_in_products(
     >>> fewest_in_products(tensor, [np.ones((3, 1)), None, [[0.0], [1.0]]], 1)
     1
     """
-    numbers = [
-        _effective_by_code(codes, added, tensor.shape[mode])
-        for _, codes, added in _contributions(tensor, factors, mode, values)
-    ]
-    return fewest_behind(np.concatenate(numbers) if numbers else [], tensor.shape[0])
+    matrices = checked_factors(tensor, factors, mode)
+    counts = tensor.counts if values is None else np.ascontiguousarray(values, dtype=np.float64)
+    codes = np.ascontiguousarray(tensor.coordinates[:, mode])
+    sums, squares = (np.zeros((tensor.shape[mode], matrices[0].shape[1])) for _ in range(2))
+    order = tensor.order(mode)[0]  # by code, and by patient within a code, since entries come by patient
+    _add_shares(order, tensor.places, counts, matrices[0], stack_features(matrices), mode, codes, sums, squares)
+    return fewest_behind(_effective(sums, squares), tensor.shape[0])
 
 
 def product_lengths(tensor: SparseTensor, factors: Sequence[ArrayLike | None], mode: int) -> Floats:
@@ -118,7 +128,7 @@ def product_lengths(tensor: SparseTensor, factors: Sequence[ArrayLike | None], m
     [5.0]
     """
     squares = np.zeros(tensor.shape[0])
-    for patients, _, added in _contributions(tensor, factors, mode, None):
+    for patients, _, added in _contributions(tensor, factors, mode):
         squares += np.bincount(patients, np.square(added), minlength=len(squares))
     return np.sqrt(squares)
 
@@ -174,30 +184,71 @@ def fewest_in_place(tensor: SparseTensor) -> int:
 
 
 def _contributions(
-    tensor: SparseTensor, factors: Sequence[ArrayLike | None], mode: int, values: ArrayLike | None
+    tensor: SparseTensor, factors: Sequence[ArrayLike | None], mode: int
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], Floats]]:
     """Yield, column by column, patients, codes of `mode`, and what each pair of them adds to its cell."""
     matrices = checked_factors(tensor, factors, mode)
-    counts = tensor.counts if values is None else np.asarray(values, dtype=np.float64)
     places = tensor.coordinates
     order = tensor.order(mode)[0]  # by code, and by patient within a code, since entries come by patient
     keys = (places[:, mode].astype(np.int64) * tensor.shape[0] + places[:, 0])[order]
     starts = np.flatnonzero(np.diff(keys, prepend=-1))
     codes, patients = np.divmod(keys[starts], max(tensor.shape[0], 1))
     for column in range(matrices[0].shape[1] if len(starts) else 0):
-        added = counts.copy()
+        added = tensor.counts.copy()
         for m, matrix in enumerate(matrices):
             if m != mode:
                 added *= matrix[places[:, m], column]
         yield patients, codes, np.add.reduceat(added[order], starts)
 
 
-def _effective_by_code(codes: NDArray[np.int64], added: Floats, n_codes: int) -> NDArray[np.int64]:
-    sizes, largest = np.abs(added), np.zeros(n_codes)
-    np.maximum.at(largest, codes, sizes)
-    shares = sizes / np.where(largest > 0, largest, 1.0)[codes]
-    sums = np.bincount(codes, shares, minlength=n_codes)
-    return _effective(sums, np.bincount(codes, np.square(shares), minlength=n_codes))
+@njit(cache=True)
+def _add_patient(added: Floats, largest: Floats, sums: Floats, squares: Floats) -> None:
+    """Add one patient to the cells of a code; units grow with the largest, so that no square under- or overflows."""
+    for r in range(len(added)):
+        size = abs(added[r])
+        if size > largest[r]:
+            shrunk = largest[r] / size
+            sums[r] = sums[r] * shrunk + 1.0
+            squares[r] = squares[r] * shrunk * shrunk + 1.0
+            largest[r] = size
+        elif size > 0.0:
+            share = size / largest[r]
+            sums[r] += share
+            squares[r] += share * share
+        added[r] = 0.0
+
+
+@njit(cache=True)
+def _add_shares(
+    order: Pointers,
+    places: Integers,
+    counts: Floats,
+    memberships: Floats,
+    features: Floats,
+    mode: int,
+    codes: Integers,
+    sums: Floats,
+    squares: Floats,
+) -> None:
+    """Add up what each patient adds to a cell, and its square, in units of the most that one patient adds to it."""
+    rank = memberships.shape[1]
+    product, added, largest = np.empty(rank), np.zeros(rank), np.zeros(rank)
+    for place in range(len(order)):
+        e = order[place]
+        product[:] = counts[e]
+        for m in range(places.shape[1]):
+            if m != mode:
+                row = memberships[places[e, 0]] if m == 0 else features[places[e, m]]
+                for r in range(rank):
+                    product[r] *= row[r]
+        for r in range(rank):
+            added[r] += product[r]
+        following = order[place + 1] if place + 1 < len(order) else -1
+        same_code = following >= 0 and codes[following] == codes[e]
+        if not same_code or places[following, 0] != places[e, 0]:  # the last entry of the patient and the code
+            _add_patient(added, largest, sums[codes[e]], squares[codes[e]])
+            if not same_code:
+                largest[:] = 0.0
 
 
 def _effective(sums: ArrayLike, squares: ArrayLike) -> NDArray[np.int64]:
