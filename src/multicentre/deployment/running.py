@@ -11,7 +11,8 @@ from multicentre.deployment.consortium import Consortium
 from multicentre.deployment.register import Register
 from multicentre.deployment.release import ReleaseKey
 from multicentre.engines.remote.carrier import Carrier
-from multicentre.engines.remote.requests import Sign, sign_opening
+from multicentre.engines.remote.packing import Opening
+from multicentre.engines.remote.requests import Request, Sign, sign_opening
 from multicentre.federation.asker import COORDINATOR
 from multicentre.federation.errors import ConfigurationError, MissingExtra
 
@@ -62,8 +63,11 @@ def connect_sites(folder: Path, sites: Iterable[str], tell: Callable[[str], None
 
 def sign_as_coordinator(folder: Path) -> Sign:
     """Return what signs the opening of a run with the coordinator's release key, for its administrator."""
-    identity = ReleaseKey.read(Consortium.read(folder).release_key).identity
-    return lambda opening: sign_opening(opening, identity, COORDINATOR)
+
+    def sign(opening: Opening) -> Request:
+        return sign_opening(opening, ReleaseKey.read(Consortium.read(folder).release_key).identity, COORDINATOR)
+
+    return sign
 
 
 def _keys(consortium: Consortium, sites: Iterable[str]) -> dict[str, str]:
