@@ -9,7 +9,7 @@ from sklearn.impute import SimpleImputer
 
 import multicentre as mc
 from multicentre.engines.faults import Faults
-from multicentre.federation.errors import DataError
+from multicentre.federation.errors import ConfigurationError, DataError
 
 
 def fitted(model, sites, **options):
@@ -174,3 +174,44 @@ def test_a_missing_category_has_one_indicator_and_the_mean_of_each_level():
         model.predict_margin(frame.drop(columns="y")), expected.predict_margin(handled.to_numpy())
     )
     assert model.missing_.set_index("column")["missing"]["stage"] == frame["stage"].isna().sum()
+
+
+SURVIVAL = {
+    "boost": functools.partial(mc.survival.FedSurvBoost, n_rounds=2, n_times=8, n_folds=2),
+    "forest": functools.partial(mc.survival.FedRSF, n_trees=3, n_times=8, n_bins=8),
+    "local forests": functools.partial(mc.survival.FedSurF, n_trees=6, n_local_trees=4, n_times=8, n_bins=8),
+    "hazard": functools.partial(mc.survival.FedHazardBoost, n_trees=4, n_times=4, n_bins=8),
+}
+
+
+def survival_sites(X, time, event):
+    return {f"site-{i}": mc.data.SurvivalData(X[i::3], time[i::3], event[i::3]) for i in range(3)}
+
+
+@pytest.mark.parametrize("missing", ["complete", "mean", "indicator"])
+@pytest.mark.parametrize("name", SURVIVAL)
+def test_survival_trees_handle_missing_values_alike(name, missing):
+    X, y = drawn_table(outcome="number")
+    time, event = np.exp(1 - np.clip(y, -2, 2)), np.arange(len(X)) % 4 > 0
+    model = fitted(SURVIVAL[name](missing=missing), survival_sites(X, time, event))
+    rows, handled = as_scikit_learn_has_it(missing, X)
+    assert model.missing_["missing"].tolist() == pd.DataFrame(X).isna().sum().tolist()
+    assert model.missing_values_.n_incomplete == int(np.isnan(X).any(axis=1).sum())
+    if missing != "complete":
+        # The means of the fit are rounded to five digits of the columns' spread.
+        np.testing.assert_allclose(model.filled(X), handled, rtol=0, atol=1e-4)
+        return
+    sites = survival_sites(X, time, event)
+    whole = {site: data.take(np.flatnonzero(np.isfinite(data.X).all(axis=1))) for site, data in sites.items()}
+    expected = fitted(SURVIVAL[name](), whole)
+    np.testing.assert_array_equal(model.predict(X[rows]), expected.predict(X[rows]))
+
+
+@pytest.mark.parametrize("name", SURVIVAL)
+def test_survival_trees_do_not_split_on_what_is_missing_by_themselves(name):
+    X, y = drawn_table(outcome="number")
+    sites = survival_sites(X, np.exp(1 - np.clip(y, -2, 2)), np.arange(len(X)) % 4 > 0)
+    with pytest.raises(
+        ConfigurationError, match="missing must be one of 'complete', 'indicator', 'mean'; got 'native'"
+    ):
+        fitted(SURVIVAL[name](missing="native"), sites)
