@@ -10,6 +10,8 @@ from multicentre.boosting import Ensemble
 from multicentre.boosting import messages as sent
 from multicentre.boosting.site import BoostingSite
 from multicentre.federation.errors import ConfigurationError, DisclosureRefused, MessageError
+from multicentre.filling import Means
+from multicentre.missing import Handling
 
 LEAST, N = 10, 200
 
@@ -181,3 +183,45 @@ def test_no_admissible_margin_makes_a_site_refuse(objective, masked):
 def test_sums_of_outcomes_in_any_unit_are_answered():
     for unit in (-260, -30, 0):
         assert BoostingSite("lyon", COUNTS).sum_outcomes(sent.InUnits(unit)).total[0] <= sent.LARGEST_SUM
+
+
+def with_gaps(every=5):
+    rows = X.copy()
+    rows[::every, 0] = np.nan
+    return mc.data.TableData(rows, CLASSES.y)
+
+
+def test_missing_entries_are_filled_once_and_only_as_the_fit_agreed():
+    """Filled a second time with other means, sums over the same records would differ by those who miss an entry."""
+    means = Means(np.array([60.0, 60.0, 60.0]))
+    columns = CLASSES.columns
+    for missing in ("native", "complete", None):
+        part = BoostingSite("lyon", with_gaps())
+        part.masked = True
+        if missing:
+            part.count_gaps(Handling(missing, columns))
+        with pytest.raises(ConfigurationError):
+            part.fill_gaps(means)
+    part = BoostingSite("lyon", with_gaps())
+    part.masked = True
+    part.count_gaps(Handling("mean", columns))
+    with pytest.raises(ConfigurationError, match="do not fit"):
+        part.fill_gaps(Means(np.array([60.0, 60.0])))
+    part.fill_gaps(means)
+    part.fill_gaps(means)
+    with pytest.raises(ConfigurationError, match="filled otherwise"):
+        part.fill_gaps(Means(np.array([61.0, 60.0, 60.0])))
+    assert part.data.X[0].tolist() == [60.0, *X[0, 1:].tolist()]
+    assert np.array_equal(part.data.X[1:5], X[1:5])
+
+
+def test_unmasked_sums_of_columns_that_few_records_know_are_refused():
+    few = X.copy()
+    few[:, 0] = np.where(np.arange(N) < LEAST - 1, X[:, 0], np.nan)
+    part = BoostingSite("lyon", mc.data.TableData(few, CLASSES.y))
+    part.least_behind = LEAST
+    assert part.count_gaps(Handling("mean", CLASSES.columns)).patients < LEAST
+    sites = {"lyon": mc.data.TableData(few, CLASSES.y), "oslo": CLASSES}
+    federation = mc.Federation.in_process(sites, secure_sum=False, one_row_per_patient=True)
+    with federation, pytest.raises(DisclosureRefused, match="count_gaps"):
+        mc.boosting.FedXGBClassifier(1, missing="mean").fit(federation)

@@ -6,6 +6,7 @@ import importlib
 import itertools
 import pkgutil
 import re
+from pathlib import Path
 
 import pytest
 
@@ -185,3 +186,10 @@ def test_the_card_of_a_method_needs_no_study(name):
         pytest.skip(str(missing))
     assert str(card).startswith(f"Disclosure card of {card.method}\n\nCaveat: ")
     assert not any(letter.what == "not explained by the method" for letter in card.shown_letters)
+
+
+def test_the_page_of_commands_shows_how_a_card_begins():
+    page = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text(encoding="utf-8")
+    shown = page.partition("```text\nDisclosure card")[2].partition("```")[0]
+    card = str(describe_method(find_estimator("kaplan-meier"))).partition("\n\nstep ")[0]
+    assert f"Disclosure card {shown}".split() == card.split()
