@@ -103,7 +103,7 @@ def _notes(study: Study, wanted: ValidationTable, splitter: FoldSplitter) -> lis
     if wanted.strategy == "site" and not wanted.allow_leakage:
         notes.append("each site learns which of its people are at another site too: their records are in no fold.")
     if wanted.by_site:
-        notes.append("each site tells its own scores in clear, unless by_site = false.")
+        notes.append("each site releases its own scores unmasked, unless by_site = false.")
     return notes
 
 
