@@ -318,16 +318,16 @@ class SiteRuntime:
 
     @contextmanager
     def _noting_change(self, part: SitePart, call: Call) -> Iterator[None]:
-        """Enter in the transcript that a step changed the state, or that it failed after it had done so.
+        """Enter in the transcript that a step changed state or records, or that it failed after it had done so.
 
         Sites may refuse what others accept. A site whose state is another one for that must have another transcript.
         """
-        state, completed = part.state, False
+        state, within, completed = part.state, part.within, False
         try:
             yield
             completed = True
         finally:
-            if part.state is not state and call.step.addressed == "all":
+            if call.step.addressed == "all" and (part.state is not state or part.within != within):
                 self._transcripts[call.session].note_change(completed=completed)
         _check_unchanged(part, state, call)
 

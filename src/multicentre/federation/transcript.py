@@ -174,7 +174,7 @@ class SiteTranscript:
         self._restored[part.method] = content
 
     def note_change(self, *, completed: bool) -> None:
-        """Enter that the latest step changed the state of its part, to its end or before it failed."""
+        """Enter that the latest step changed the state or the records of its part, whether or not it then failed."""
         self._value = self._settled = _hash([self._value, "state changed", completed])
 
     def _check_order(self, entries: Sequence[Entry]) -> None:
