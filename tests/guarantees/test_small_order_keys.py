@@ -7,6 +7,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from multicentre.deployment.analysts import AnalystCard
 from multicentre.deployment.cards import SiteCard
 from multicentre.deployment.proposals import recognise
 from multicentre.federation.errors import ConfigurationError, IntegrityError
@@ -89,6 +90,8 @@ def test_no_such_key_enters_as_a_sites_identity(key):
         SiteCard.from_mapping({**dataclasses.asdict(card), "identity": key.hex(), "fingerprint": ""}, "roster")
     with pytest.raises(ConfigurationError, match="must be the public half of an Ed25519 key"):
         MaskingSeal(Identity.generate(), {"lyon": key})
+    with pytest.raises(ConfigurationError, match="must be the public half of an Ed25519 key"):
+        AnalystCard("ada", key.hex())
     for signature in ((1).to_bytes(32, "little") + bytes(32), bytes(64), key + bytes(32)):
         assert not verify(key, signature, b"a message")
         head = Head(3, "ab" * 32, "s", key.hex(), signature.hex())

@@ -14,7 +14,7 @@ from multicentre.engines.remote.requests import LONGEST_NAME, analyst_fingerprin
 from multicentre.federation.asker import COORDINATOR
 from multicentre.federation.errors import ConfigurationError, IntegrityError
 from multicentre.federation.storage import held, write_atomically
-from multicentre.privacy.secure_sum.identity import Identity
+from multicentre.privacy.secure_sum.identity import Identity, check_public
 
 SUFFIX = ".analyst.toml"
 KEY = "key"
@@ -55,6 +55,7 @@ class AnalystCard:
                 where=f"analyst {self.name}",
                 mend="multicentre analyst keygen writes a fitting card.",
             )
+        check_public(bytes.fromhex(self.public_key), f"analyst {self.name}")
 
     @property
     def fingerprint(self) -> str:
