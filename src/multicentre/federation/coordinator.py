@@ -658,9 +658,9 @@ class Federation:
                 Upkeep("restore", self._session, self._part, label, number, self._selection), self._sites
             )
 
-    def _reset_sites(self) -> None:
+    def _reset_sites(self, label: str) -> None:
         if self._part is not None:
-            self._engine.upkeep(Upkeep("reset", self._session, self._part, selection=self._selection), self._sites)
+            self._engine.upkeep(Upkeep("reset", self._session, self._part, label, 0, self._selection), self._sites)
 
     def _known(self, names: Sequence[str]) -> tuple[str, ...]:
         strangers = [name for name in names if name not in self._sites]

@@ -137,7 +137,7 @@ Outcome = Message | Lost | Refused
 
 @dataclass(frozen=True)
 class Upkeep:
-    """Have a site keep, restore, reset or forget what a session's part remembers. Nothing is released.
+    """Have a site keep, restore, reset (undo a restore) or forget what a part remembers. Nothing is released.
 
     Parameters
     ----------

@@ -37,7 +37,7 @@ class Rounds(Generic[M]):
         store: Store | None,
         keep_sites: Callable[[str, int], Sequence[str]],
         restore_sites: Callable[[str, int, Sequence[str]], None],
-        reset_sites: Callable[[], None],
+        reset_sites: Callable[[str], None],
         listener: Listener,
     ) -> None:
         self._n_rounds = n_rounds
@@ -89,7 +89,7 @@ class Rounds(Generic[M]):
 
         A site on another machine hears that it is to keep a round with the first question of the next, so a run that
         broke off in between is taken up one round before. Where no round can be restored at all sites, those that have
-        restored one forget it.
+        restored one take it back.
         """
         kept = self._store.numbers(self._name) if self._store else []
         for number in reversed(kept):
@@ -104,7 +104,7 @@ class Rounds(Generic[M]):
             self.number, self.state = number, state
             return True
         if kept:
-            self._reset_sites()
+            self._reset_sites(self._name)
         self.history, self._stopped = [], False
         return False
 

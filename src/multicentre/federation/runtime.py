@@ -30,7 +30,7 @@ from multicentre.federation.messages import Message, Nothing
 from multicentre.federation.noise import PlanReview, PlanShown
 from multicentre.federation.steps import Common, Release, SitePart
 from multicentre.federation.storage import Store
-from multicentre.federation.transcript import DIGEST_BYTES, SiteTranscript, SiteTranscripts
+from multicentre.federation.transcript import DIGEST_BYTES, Content, SiteTranscript, SiteTranscripts
 from multicentre.federation.wire import decode, encode
 
 Rows = NDArray[np.int64]
@@ -138,6 +138,15 @@ class _Chosen:
     common: Common | None
 
 
+@dataclass(frozen=True, eq=False)
+class _Replaced:
+    """State that a restored one took the place of: for which name, and the entry that stood for it."""
+
+    name: str
+    state: Message | None
+    content: Content | None
+
+
 class SiteRuntime:
     """The site's side of a federation.
 
@@ -189,6 +198,7 @@ class SiteRuntime:
         self._parts: dict[tuple[str, type[SitePart]], SitePart] = {}
         self._chosen: dict[str, _Chosen] = {}
         self._transcripts = SiteTranscripts()
+        self._replaced: dict[tuple[str, type[SitePart]], _Replaced] = {}
         self._worked_on = worked_on or WorkedOn()
         self._witness = witness
         self._log = logging.getLogger(f"multicentre.site.{name}")
@@ -244,10 +254,8 @@ class SiteRuntime:
         if errand.action == "forget":
             self._forget(errand.session, lambda part: True)
         elif self._store is not None and errand.part.remembers is not Nothing:
-            if errand.action == "keep":
-                self._keep(self._store, errand)
-            else:
-                self._restore(self._store, errand)
+            actions = {"keep": self._keep, "restore": self._restore, "reset": self._take_back}
+            actions[errand.action](self._store, errand)
 
     def _forget(self, session: str, is_forgotten: Callable[[type[SitePart]], bool]) -> None:
         for key in [key for key in list(self._parts) if key[0] == session and is_forgotten(key[1])]:
@@ -262,13 +270,16 @@ class SiteRuntime:
         store.keep(errand.name, errand.number, self._transcripts.kept(errand.session) + state)
 
     def _restore(self, store: Store, errand: Upkeep) -> None:
-        """Give a part the state that was kept, or none, and enter that in the transcript of the session.
+        """Give a part the state that was kept, if any, and enter that in the transcript of the session.
 
         Where there is no state to give back, no records are chosen: whether that works would tell of the records.
         """
-        kept = store.read(errand.name, errand.number) if errand.action == "restore" else b""
+        kept = store.read(errand.name, errand.number)
         digest, kept = kept[:DIGEST_BYTES], kept[DIGEST_BYTES:]
-        part = self._parts.get((errand.session, errand.part))
+        key = (errand.session, errand.part)
+        part = self._parts.get(key)
+        entered = self._transcripts.restored(*key)
+        replaced = _Replaced(errand.name, None if part is None else part.state, entered)
         try:
             if part is None and kept:
                 part = self._part(errand.session, errand.part, errand.selection)
@@ -281,14 +292,26 @@ class SiteRuntime:
             raise IntegrityError(
                 "what was kept is not about these records", where=errand.part.method, mend="Start the run anew."
             ) from None
-        content = (errand.action, errand.name, errand.number, digest.hex())
-        self._transcripts.restore(errand.session, errand.part, content)
+        self._transcripts.restore(*key, (errand.name, errand.number, digest.hex()))
+        if key not in self._replaced or self._replaced[key].name != errand.name:
+            self._replaced[key] = replaced
+
+    def _take_back(self, store: Store, errand: Upkeep) -> None:
+        """Undo what was restored under a name since the last call: other sites could not restore it."""
+        key = (errand.session, errand.part)
+        if key in self._replaced and self._replaced[key].name == errand.name:
+            replaced = self._replaced.pop(key)
+            if key in self._parts:
+                self._parts[key].state = replaced.state
+            self._transcripts.restore(*key, replaced.content)
 
     def _entered(self, call: Call) -> Call:
         """Enter a call in the transcript of its session, and return it with its mark.
 
         A session that begins again forgets what its parts remember: state must not outlive its transcript.
         """
+        for key in [key for key in self._replaced if key[0] == call.session]:
+            del self._replaced[key]
         if self._transcripts.begins_again(call):
             self._forget(call.session, lambda part: part.in_transcript)
         try:

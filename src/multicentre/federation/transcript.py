@@ -164,14 +164,20 @@ class SiteTranscript:
             self._add(one)
         return Mark(digest_of(call.ask), self._value)
 
-    def restore(self, part: type[SitePart], content: Content) -> None:
-        """Enter that the state of a part was replaced.
+    def restored(self, part: type[SitePart]) -> Content | None:
+        """Return what was entered of a part's state since the last call."""
+        return self._restored.get(part.method)
+
+    def restore(self, part: type[SitePart], content: Content | None) -> None:
+        """Enter that the state of a part was replaced; None where that was undone.
 
         Notes
         -----
         The last replacement before a call counts, for each part: it overwrites the ones before.
         """
-        self._restored[part.method] = content
+        self._restored.pop(part.method, None)
+        if content is not None:
+            self._restored[part.method] = content
 
     def note_change(self, *, completed: bool) -> None:
         """Enter that the latest step changed the state or the records of its part, whether or not it then failed."""
@@ -208,7 +214,7 @@ class SiteTranscripts:
 
     def __init__(self) -> None:
         self._begun: dict[str, SiteTranscript] = {}
-        self._restored: defaultdict[str, list[tuple[type[SitePart], Content]]] = defaultdict(list)
+        self._restored: defaultdict[str, dict[type[SitePart], Content | None]] = defaultdict(dict)
 
     def __getitem__(self, session: str) -> SiteTranscript:
         return self._begun[session]
@@ -216,7 +222,7 @@ class SiteTranscripts:
     def begin(self, session: str, records: Sequence[Any]) -> None:
         """Begin the transcript of a session with the states that were restored before; see :class:`SiteTranscript`."""
         self._begun[session] = SiteTranscript(session, records)
-        for part, content in self._restored.pop(session, []):
+        for part, content in self._restored.pop(session, {}).items():
             self._begun[session].restore(part, content)
 
     def begins_again(self, call: Call) -> bool:
@@ -224,12 +230,17 @@ class SiteTranscripts:
         known = self._begun.get(call.session)
         return known is not None and known.length > 0 and call.place is not None and call.place.number == 0
 
-    def restore(self, session: str, part: type[SitePart], content: Content) -> None:
+    def restored(self, session: str, part: type[SitePart]) -> Content | None:
+        """Return what was entered of a part's state since the last call."""
+        known = self._begun.get(session)
+        return self._restored[session].get(part) if known is None else known.restored(part)
+
+    def restore(self, session: str, part: type[SitePart], content: Content | None) -> None:
         """Enter a restored state in the transcript of its session, or have it entered when the session begins."""
         if session in self._begun:
             self._begun[session].restore(part, content)
         else:
-            self._restored[session].append((part, content))
+            self._restored[session][part] = content
 
     def kept(self, session: str) -> bytes:
         """Return the hash to be kept with a state; zeros for a session without entries."""
