@@ -262,6 +262,12 @@ class SiteRuntime:
             self._parts.pop(key, None)
         self._chosen.pop(session, None)
         self._transcripts.forget(session)
+        self._drop_replaced(session)
+
+    def _drop_replaced(self, session: str) -> None:
+        """Make what was restored in a session final."""
+        for key in [key for key in self._replaced if key[0] == session]:
+            del self._replaced[key]
 
     def _keep(self, store: Store, errand: Upkeep) -> None:
         """Keep what a part remembers; one that was never asked is not made for it: only calls choose records."""
@@ -310,8 +316,7 @@ class SiteRuntime:
 
         A session that begins again forgets what its parts remember: state must not outlive its transcript.
         """
-        for key in [key for key in self._replaced if key[0] == call.session]:
-            del self._replaced[key]
+        self._drop_replaced(call.session)
         if self._transcripts.begins_again(call):
             self._forget(call.session, lambda part: part.in_transcript)
         try:

@@ -335,6 +335,7 @@ def test_a_run_whose_sites_are_behind_its_very_beginning_starts_over(tmp_path):
     engine.unheard = {0}
     rounds = fit(engine, tmp_path, n_rounds=2)
     assert (rounds.number, len(rounds.history)) == (2, 2)
+    assert [errand.name for errand, _ in engine.errands if errand.action == "reset"] == ["0.1-rounds"]
 
 
 def test_sites_lost_before_a_break_stay_out_and_missing_ones_are_named(tmp_path):

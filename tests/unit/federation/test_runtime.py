@@ -401,6 +401,44 @@ def test_a_state_is_kept_and_restored_in_the_same_part_or_a_new_one(seen, tmp_pa
     assert part.state.rows.tolist() == [3, 4]
 
 
+def test_a_restored_state_is_taken_back_to_the_one_before_its_name(seen, tmp_path):
+    site = runtime(store=Store(tmp_path))
+    for place, name in enumerate("ab"):
+        site.answer(call(ask=wish(place, place + 1)))
+        for number_ in (0, 1):
+            site.upkeep(Upkeep("keep", "0.1", Working, name, number_))
+    later = runtime(store=Store(tmp_path))
+    transcripts = []
+    for action, name, number_ in (("restore", "a", 1), ("restore", "b", 1), ("restore", "b", 0), ("reset", "b", 0)):
+        later.upkeep(Upkeep(action, "0.1", Working, name, number_))
+        transcripts.append(later._transcripts["0.1"].value)
+    part = later._parts["0.1", Working]
+    assert part.state.rows.tolist() == [0, 1]
+    assert transcripts[3] == transcripts[0]
+    assert len(set(transcripts)) == 3
+    later.upkeep(Upkeep("reset", "0.1", Working, "b"))
+    assert part.state.rows.tolist() == [0, 1]
+    later.answer(call(ask=wish(7, 8)))
+    later.upkeep(Upkeep("reset", "0.1", Working, "a"))
+    assert part.state.rows.tolist() == [7, 8]
+
+
+def test_what_was_restored_is_not_taken_back_after_the_session_was_forgotten(seen, tmp_path):
+    """The site would else hold the transcript of a state that it does not remember."""
+    site = runtime(store=Store(tmp_path))
+    site.answer(call(ask=wish(3, 4)))
+    for name in "ab":
+        site.upkeep(Upkeep("keep", "0.1", Working, name, 1))
+    later, new = runtime(store=Store(tmp_path)), runtime(store=Store(tmp_path))
+    for name in "ab":
+        later.upkeep(Upkeep("restore", "0.1", Working, name, 1))
+    later.upkeep(Upkeep("forget", "0.1", Working))
+    later.upkeep(Upkeep("reset", "0.1", Working, "b"))
+    for one in (later, new):
+        one.answer(call())
+    assert later._transcripts["0.1"].value == new._transcripts["0.1"].value
+
+
 def test_a_part_without_a_state_is_kept_as_such(tmp_path):
     site = runtime(store=Store(tmp_path))
     site.answer(call())
