@@ -174,24 +174,25 @@ def test_entries_that_are_not_a_number_are_missing_and_fitted(tmp_path):
 
 @pytest.mark.parametrize("value", [SECRET, np.nan], ids=["constant", "all missing"])
 def test_a_column_of_no_use_at_one_site_is_fitted_and_at_all_sites_named(value, tmp_path):
-    spoilt = with_column("depth", value)(tmp_path)
-    assert np.isfinite(fit(spoilt, tmp_path / "one").training_["mae"])
+    spoilt, alone = with_column("depth", value)(tmp_path), mc.Policy(min_sites_in_sum=1)
+    assert np.isfinite(fit(spoilt, tmp_path / "one", policy=alone).training_["mae"])
     with pytest.raises(DataError, match=r"view 'image', column 'depth'.*Leave the column out at every site") as caught:
-        fit(spoilt, tmp_path / "all", lyon=spoilt)
+        fit(spoilt, tmp_path / "all", lyon=spoilt, policy=alone)
     assert_no_value(caught.value)
 
 
 @pytest.mark.parametrize("value", [SECRET, np.nan], ids=["constant", "all missing"])
 def test_a_site_whose_own_parameters_would_be_undecided_is_named(value, tmp_path):
     with pytest.raises(DataError, match=r"oslo, view 'image', column 'depth'.*leave the column out") as caught:
-        fit(with_column("depth", value)(tmp_path), tmp_path, method="paper", noise="diagonal")
+        spoilt, alone = with_column("depth", value)(tmp_path), mc.Policy(min_sites_in_sum=1)
+        fit(spoilt, tmp_path, policy=alone, method="paper", noise="diagonal")
     assert_no_value(caught.value)
 
 
-def fit(oslo, folder, n_components=2, lyon=None, **parameters):
+def fit(oslo, folder, n_components=2, lyon=None, policy=None, **parameters):
     """Fit over a good site, unless it is given, and this one."""
     sites = {"lyon": lyon or MultiViewData(frames(seed=1)), "oslo": oslo}
-    federation = mc.Federation.in_process(sites, folder=folder)
+    federation = mc.Federation.in_process(sites, folder=folder, policy=policy)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         return mc.multiview.FedMvPPCA(n_components, max_rounds=5, **parameters).fit(federation)

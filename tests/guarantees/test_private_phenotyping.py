@@ -125,7 +125,7 @@ def test_the_same_seed_never_gives_the_same_noise(events, mechanism):
     assert not np.array_equal(fits[0].factors_["diagnosis"], fits[1].factors_["diagnosis"])
     federations = [mc.Federation.in_process(events.sites(1)) for _ in range(2)]
     for federation in federations:
-        fit(events, federation, random_state=7, **mechanism)
+        fit(events, federation, epsilon=3.0, random_state=7, **mechanism)
     hashes = [
         [
             field["sha256"]
@@ -145,11 +145,11 @@ def test_the_same_seed_never_gives_the_same_noise(events, mechanism):
 @by_mechanism
 @secure_or_not
 def test_a_fit_is_paid_for_in_full(events, mechanism, secure, tmp_path):
-    federation = mc.Federation.in_process(events.sites(3), policy=budget(4.0, tmp_path), secure_sum=secure)
-    model = fit(events, federation, n_codes={"diagnosis": 6}, n_private_rounds=2, **mechanism)
+    federation = mc.Federation.in_process(events.sites(3), policy=budget(3.0, tmp_path), secure_sum=secure)
+    model = fit(events, federation, epsilon=3.0, n_codes={"diagnosis": 6}, n_private_rounds=2, **mechanism)
     for site in federation.sites:
-        assert spent_at(tmp_path, site) == pytest.approx(rho_of_epsilon(4.0, DELTA), rel=1e-8)
-    assert model.privacy_.epsilon == pytest.approx(4.0)
+        assert spent_at(tmp_path, site) == pytest.approx(rho_of_epsilon(3.0, DELTA), rel=1e-8)
+    assert model.privacy_.epsilon == pytest.approx(3.0)
 
 
 @by_mechanism

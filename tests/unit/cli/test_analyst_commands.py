@@ -109,7 +109,7 @@ def test_a_service_is_asked_by_an_analyst(tmp_path):
 
 
 def test_a_ledger_shows_who_asked(site, fingerprint):
-    ledger = Ledger(read_site(site).ledger_of("hips"))
+    ledger = Ledger(read_site(site).ledger_of("hips"), signer=read_site(site).identity, study="hips")
     for asker in (Asker("ada", fingerprint), Asker("coordinator", None)):
         with answering(asker):
             ledger.append("refusal", {"step": "fit", "reason": "too few", "study": "hips", **asker_facts()})

@@ -526,7 +526,7 @@ class TestHostileCoordinator:
         ):
             DPFact(1, epsilon=1e6, vocabulary=listed).fit(federation)
         with mc.Federation.in_process(sites, **terms) as federation, pytest.warns(NoiseWarning):
-            DPFact(1, epsilon=4.0, vocabulary=listed).fit(federation)
+            DPFact(1, epsilon=3.0, vocabulary=listed).fit(federation)
 
 
 @unsettled
