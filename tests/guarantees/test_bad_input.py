@@ -183,8 +183,8 @@ def test_a_column_of_no_use_at_one_site_is_fitted_and_at_all_sites_named(value, 
 
 @pytest.mark.parametrize("value", [SECRET, np.nan], ids=["constant", "all missing"])
 def test_a_site_whose_own_parameters_would_be_undecided_is_named(value, tmp_path):
+    spoilt, alone = with_column("depth", value)(tmp_path), mc.Policy(min_sites_in_sum=1)
     with pytest.raises(DataError, match=r"oslo, view 'image', column 'depth'.*leave the column out") as caught:
-        spoilt, alone = with_column("depth", value)(tmp_path), mc.Policy(min_sites_in_sum=1)
         fit(spoilt, tmp_path, policy=alone, method="paper", noise="diagonal")
     assert_no_value(caught.value)
 

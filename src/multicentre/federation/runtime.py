@@ -140,9 +140,10 @@ class _Chosen:
 
 @dataclass(frozen=True, eq=False)
 class _Replaced:
-    """State that a restored one took the place of: for which name, and the entry that stood for it."""
+    """Part that was replaced when its state was restored: under which name, and the entry that stood for it."""
 
     name: str
+    part: SitePart | None
     state: Message | None
     content: Content | None
 
@@ -283,16 +284,18 @@ class SiteRuntime:
         kept = store.read(errand.name, errand.number)
         digest, kept = kept[:DIGEST_BYTES], kept[DIGEST_BYTES:]
         key = (errand.session, errand.part)
-        part = self._parts.get(key)
-        entered = self._transcripts.restored(*key)
-        replaced = _Replaced(errand.name, None if part is None else part.state, entered)
+        before = self._parts.get(key)
+        replaced = _Replaced(
+            errand.name, before, None if before is None else before.state, self._transcripts.restored(*key)
+        )
         try:
-            if part is None and kept:
-                part = self._part(errand.session, errand.part, errand.selection)
-            if part is not None and kept and kept[:_ABOUT_BYTES] != _about(part):
-                raise MessageError("other records")
-            if part is not None:
-                part.state = decode(errand.part.remembers, kept[_ABOUT_BYTES:]) if kept else None
+            if kept:
+                part = before or self._part(errand.session, errand.part, errand.selection)
+                if kept[:_ABOUT_BYTES] != _about(part):
+                    raise MessageError("other records")
+                part.state = decode(errand.part.remembers, kept[_ABOUT_BYTES:])
+            else:
+                self._parts.pop(key, None)  # with all that it derived from the state that it had
         except (Exception, SystemExit):  # which of them would tell of the records, past the guard
             self._log.exception("what a part remembers could not be restored")
             raise IntegrityError(
@@ -307,8 +310,10 @@ class SiteRuntime:
         key = (errand.session, errand.part)
         if key in self._replaced and self._replaced[key].name == errand.name:
             replaced = self._replaced.pop(key)
-            if key in self._parts:
-                self._parts[key].state = replaced.state
+            self._parts.pop(key, None)
+            if replaced.part is not None:
+                replaced.part.state = replaced.state
+                self._parts[key] = replaced.part
             self._transcripts.restore(*key, replaced.content)
 
     def _entered(self, call: Call) -> Call:

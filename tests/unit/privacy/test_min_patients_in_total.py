@@ -15,7 +15,7 @@ import pytest
 import multicentre as mc
 from multicentre.engines.remote import engine
 from multicentre.federation.engine import Mask
-from multicentre.federation.errors import ConfigurationError, DisclosureRefused, IntegrityError, RefusedByPolicy
+from multicentre.federation.errors import DisclosureRefused, IntegrityError, RefusedByPolicy
 from multicentre.federation.messages import Nothing, array, arrays, count
 from multicentre.federation.noise import Noise, Plan, Planned
 from multicentre.federation.steps import Release, SitePart, step
