@@ -71,8 +71,11 @@ class Gate(Protocol):
     def patients_among(self, rows: Rows) -> int:
         """Return how many patients the records at `rows` belong to; how many records where nobody knows."""
 
-    def persons(self, rows: Rows | None) -> Rows | None:
-        """Return a number for the person of each record at `rows`; None where nobody has two records."""
+    def persons(self, rows: Rows | None, *, all_named: bool = True) -> Rows | None:
+        """Return a number for the person of each record at `rows`; None where nobody has two records.
+
+        Where a record's person has no name, return None, or, without `all_named`, -1 for that record.
+        """
 
     def note_failure(self, call: Call, error: BaseException) -> BaseException:
         """Write down that a step broke, and return what the coordinator may be told of it."""
@@ -451,8 +454,8 @@ class SiteRuntime:
         part = kind(self.name, _taken(self.data if kind.sees_identifiers else self._bare, rows))
         if kind.sees_identifiers:
             part.key = self._key
-        if kind.clips_persons:
-            part.persons = self._gate.persons(rows)
+        if kind.clips_persons or kind.counts_persons:
+            part.persons = self._gate.persons(rows, all_named=kind.clips_persons)
         return part
 
     def _sealed(self, call: Call, release: Release) -> Message:

@@ -269,7 +269,8 @@ class SitePart:
     used : array of int64, optional
         Rows of the records that the part works on, where it left some of those it was given out; None for all.
     persons : array of int64, shape (n,), optional
-        Number of the person of each record, of a part that ``clips_persons``; None where nobody has two records.
+        Number of the person of each record, of a part that ``clips_persons`` or ``counts_persons``; None where nobody
+        has two records. Where a record has no name: None for a part that clips, -1 for that record for one that counts.
 
     lengths : mapping of str to str or Length
         Meaning of each letter in the shapes of the part's releases; a subclass adds to those of its bases.
@@ -278,7 +279,8 @@ class SitePart:
     -----
     The sensitivity that a release declares is that of one record. A part that says ``clips_persons = True`` bounds all
     records of a person together, by `persons`; the guard refuses noised answers of any other part at a site where a
-    person has several records.
+    person has several records. A part that says ``counts_persons = True`` gets the same numbers to compare patients,
+    not records, with `least_behind`: in a group of records that it makes, such as a fold.
     """
 
     noised: bool = False
@@ -291,6 +293,8 @@ class SitePart:
     holds_patients: ClassVar[bool] = True
     sees_identifiers: ClassVar[bool] = False
     clips_persons: ClassVar[bool] = False
+    counts_persons: ClassVar[bool] = False
+    in_transcript: ClassVar[bool] = True
     sums_fields: ClassVar[bool] = False
     remembers: ClassVar[type[Message]] = Nothing
     lengths: ClassVar[Lengths] = {}

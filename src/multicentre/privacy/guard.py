@@ -207,9 +207,12 @@ class Guard:
         """Return how many patients the records at `rows` belong to; how many records where nobody knows."""
         return self.people.among(rows).fewest(len(rows))
 
-    def persons(self, rows: NDArray[np.int64] | None) -> NDArray[np.int64] | None:
-        """Return a number for the person of each record at `rows`; None where nobody has two records."""
-        return self.people.owners(rows)
+    def persons(self, rows: NDArray[np.int64] | None, *, all_named: bool = True) -> NDArray[np.int64] | None:
+        """Return a number for the person of each record at `rows`; None where nobody has two records.
+
+        Where a record's person has no name, return None, or, without `all_named`, -1 for that record.
+        """
+        return self.people.owners(rows, all_named=all_named)
 
     def hides(self, call: Call) -> bool:
         """Tell whether the noise that the call asks for takes the place of a minimum number, and count the answer.

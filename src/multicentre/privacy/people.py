@@ -124,12 +124,27 @@ class People:
             return self._everyone
         return _crowd_of(self._owner[rows])
 
-    def owners(self, rows: Rows | None = None) -> Rows | None:
-        """Return a number for the person of each record, from 0; None where nobody has two or someone has no name."""
-        if self._owner is None or self.most_records == 1 or not self.names_all:
+    def owners(self, rows: Rows | None = None, *, all_named: bool = True) -> Rows | None:
+        """Return a number for the person of each record, from 0; None where nobody has two records.
+
+        Parameters
+        ----------
+        rows : array of int, optional
+            The records; all without it.
+        all_named : bool, default True
+            Return None where the person of some record of the site has no name; else -1 for such a record.
+
+        Examples
+        --------
+        >>> people = People(["b", None, "a", "b"])
+        >>> people.owners(), people.owners(all_named=False).tolist()
+        (None, [0, -1, 1, 0])
+        """
+        if self._owner is None or self.most_records == 1 or (all_named and not self.names_all):
             return None
         owner = self._owner if rows is None else self._owner[rows]
-        return np.unique(owner, return_inverse=True)[1].astype(np.int64)
+        numbers = np.unique(owner, return_inverse=True)[1].astype(np.int64)
+        return numbers - int(np.any(owner == _NOBODY))
 
     def tokens(self, rows: Rows | None = None) -> tuple[list[str], Rows]:
         """Return each record's person and its place among that person's records; nothing where a person has no name."""

@@ -22,7 +22,8 @@ from multicentre.quantiles.maths import coarsen, encode_doubles
 from multicentre.quantiles.site import CountingPart
 from multicentre.validation.folds import messages as sent
 from multicentre.validation.folds.binned import deal_bins, order_bins, parts_of
-from multicentre.validation.folds.keyed import HashedFolds, hash_people, inside
+from multicentre.validation.folds.crowds import fewest_patients
+from multicentre.validation.folds.keyed import MEND_MISSING, HashedFolds, hash_people, inside
 from multicentre.validation.folds.splitter import checked_splits
 
 Floats = NDArray[np.float64]
@@ -67,21 +68,21 @@ class CutFolds(HashedFolds, CountingPart):
     def survey(self, ask: sent.Hashing) -> sent.Survey:
         """Count records, and those that lack the covariate; refuse one that differs between a patient's records."""
         values = self._values(ask)
-        n_missing = int(np.isnan(values).sum())
+        missing = np.isnan(values)
         self._check_one_covariate(ask)
-        if self.masked and len(values) - n_missing < self.least_behind:
+        if self.masked and self.n_patients(~missing) < self.least_behind:
             raise DisclosureRefused(
-                f"fewer than {self.least_behind} records have the covariate, so its cuts would be those of other sites",
+                f"fewer than {self.least_behind} patients have the covariate, so other sites' values would make its cuts",
                 where=f"{self.site}, {ask.person_key}",
                 mend="Take a covariate that all sites have, or leave the site out.",
             )
-        if not self.masked and 0 < n_missing < self.least_behind:
+        if not self.masked and 0 < self.n_patients(missing) < self.least_behind:
             raise DisclosureRefused(
-                f"fewer than {self.least_behind} records lack the covariate, and leaving them out would tell of them",
+                f"fewer than {self.least_behind} patients lack the covariate, and leaving them out would tell of them",
                 where=f"{self.site}, {ask.person_key}",
-                mend="Mask the sums (secure_sum=True), or leave these records out at the site beforehand.",
+                mend=MEND_MISSING,
             )
-        return sent.Survey(float(len(values)), float(n_missing), 0.0, patients=len(values))
+        return sent.Survey(float(len(values)), float(missing.sum()), 0.0, patients=len(values))
 
     def quantile_values(self) -> Floats:
         """Return the first value of each record's cell of the covariate, one row a record, once it was asked after."""
@@ -111,7 +112,7 @@ class CutFolds(HashedFolds, CountingPart):
         if len(ask.sizes) != n_parts or (ask.sizes < 0).any() or (n_parts != n_splits and not ask.permuted):
             raise MessageError("parts do not fit the folds", where="Dealing.sizes")
         fold = deal_bins(ask.sizes, self._order(ask, n_parts), n_splits) if ask.permuted else np.arange(n_splits)
-        self.settle(np.where(part < 0, -1, fold[part]), n_splits, ask, movable=_rarest(values))
+        self.settle(np.where(part < 0, -1, fold[part]), n_splits, ask, movable=self._rarest(values))
         return Acknowledgement()
 
     def _new_pseudonyms(self, told: sent.Hashing) -> Pseudonyms:
@@ -185,12 +186,21 @@ class CutFolds(HashedFolds, CountingPart):
         return order_bins(self.key, purpose_of_bins(told, self.within), n_bins)
 
     def _check_clear(self, values: Floats) -> None:
-        if not self.masked and _rarest(values) < self.least_behind:
+        if not self.masked and self._rarest(values) < self.least_behind:
             raise DisclosureRefused(
-                "thresholds in clear would tell of values that few records have",
+                "thresholds in clear would tell of values that few patients have",
                 where=self.site,
                 mend='Mask the sums (secure_sum=True), or divide by a hash (scheme="hash", HashGroupKFold).',
             )
+
+    def _rarest(self, values: Floats) -> int:
+        """Return how many patients share the value that fewest have; all of the site where no record has one."""
+        missing = np.isnan(values)
+        if missing.all():
+            return self.n_patients(missing)
+        place = np.full(len(values), -1)
+        place[~missing] = np.unique(values[~missing], return_inverse=True)[1]
+        return fewest_patients(place, len(values), self.persons)
 
 
 def purpose_of_bins(told: sent.Hashing, within: str = "") -> str:
@@ -275,9 +285,3 @@ def texts_of(values: Floats) -> list[str | None]:
     return [
         None if lacks else f"VALUE{code:016X}" for code, lacks in zip(codes, np.isnan(values).tolist(), strict=True)
     ]
-
-
-def _rarest(values: Floats) -> int:
-    """Return how many records share the value that fewest have."""
-    known = values[~np.isnan(values)]
-    return int(np.unique(known, return_counts=True)[1].min(initial=len(values)))

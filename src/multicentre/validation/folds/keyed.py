@@ -21,6 +21,7 @@ from multicentre.persons import Persons, check_rules
 from multicentre.privacy.normalisation import normalise
 from multicentre.privacy.pseudonyms import PseudonymKey, Pseudonyms, pseudonymise
 from multicentre.validation.folds import messages as sent
+from multicentre.validation.folds.crowds import fewest_patients
 from multicentre.validation.folds.packing import BUCKETS_A_FOLD, MOST_BUCKETS
 from multicentre.validation.folds.site import FoldPart, count_table
 from multicentre.validation.folds.splitter import checked_splits
@@ -30,7 +31,12 @@ Integers = NDArray[np.int64]
 Texts = Sequence[str | None]
 MANY_RECORDS = 20
 MANY_TIMES = 10
-RECORDS_BEHIND = 10
+# As many patients as a policy's default minimum in each bucket, were all sites of the same size.
+PATIENTS_BEHIND = 10
+MEND_MISSING = (
+    "Mask the sums (secure_sum=True), leave these records out at the site beforehand, or name the patient of each by "
+    "id_column: records without a name may all be of one patient."
+)
 
 
 class HashedFolds(FoldPart):
@@ -50,11 +56,11 @@ class HashedFolds(FoldPart):
     def count_missing(self, ask: sent.Hashing) -> sent.Survey:
         """Count records, and those without an identifier."""
         known = self._pseudonyms(ask)
-        if not self.masked and 0 < known.n_missing < self.least_behind:
+        if not self.masked and 0 < self.n_patients(~known.present) < self.least_behind:
             raise DisclosureRefused(
-                f"fewer than {self.least_behind} records have no identifier, and leaving them out would tell of them",
+                f"fewer than {self.least_behind} patients have no identifier, and leaving them out would tell of them",
                 where=f"{self.site}, {ask.person_key}",
-                mend="Mask the sums (secure_sum=True), or leave these records out at the site beforehand.",
+                mend=MEND_MISSING,
             )
         n_records = float(len(known))
         return sent.Survey(n_records, float(known.n_missing), float(self._is_crowded(ask)), patients=len(known))
@@ -69,7 +75,7 @@ class HashedFolds(FoldPart):
         """Tell into how many buckets the site may count its records in clear."""
         n_splits, fine = checked_splits(ask.n_splits), 0
         n_buckets = n_splits
-        while n_buckets <= MOST_BUCKETS and self._fewest(self._table(ask, n_buckets)) >= self.least_behind:
+        while n_buckets <= MOST_BUCKETS and self._fewest_in_cells(ask, n_buckets) >= self.least_behind:
             fine, n_buckets = n_buckets, 2 * n_buckets
         return sent.Fineness(fine, patients=len(self.data))
 
@@ -95,8 +101,7 @@ class HashedFolds(FoldPart):
         if packed.min() < 0 or packed.max() >= n_splits:
             raise ConfigurationError(f"buckets go to folds 0 to {n_splits - 1}", where="fold_of_bucket")
         bucket = self._pseudonyms(ask).buckets(n_buckets)
-        sizes = np.bincount(bucket[bucket >= 0], minlength=n_buckets)
-        smallest = self._fewest(sizes) if is_halving(n_buckets, n_splits) else 1
+        smallest = fewest_patients(bucket, n_buckets, self.persons) if is_halving(n_buckets, n_splits) else 1
         self.settle(np.where(bucket < 0, -1, packed[bucket]), n_splits, ask, movable=smallest, keyed=True)
         return Acknowledgement()
 
@@ -113,14 +118,14 @@ class HashedFolds(FoldPart):
     def _checked_buckets(self, told: sent.Hashing, n_buckets: int) -> int:
         """Return the number of buckets, if it is no larger than federations of such sites need.
 
-        The site's size is told by its power of two alone, for a refusal says something of it.
+        The site's size, in patients, shows by its power of two alone, for a refusal says something of it.
         """
         n_splits = checked_splits(told.n_splits)
-        size = 1 << len(self.data).bit_length()
-        most = max(BUCKETS_A_FOLD * n_splits, size * self.n_peers // RECORDS_BEHIND)
+        size = 1 << self.n_patients(np.ones(len(self.data), dtype=np.bool_)).bit_length()
+        most = max(BUCKETS_A_FOLD * n_splits, size * self.n_peers // PATIENTS_BEHIND)
         if self.least_behind > 1 and checked_buckets(n_buckets, n_splits) > most:
             raise RefusedByPolicy(
-                "so many buckets would be of few records each, were all sites like this one",
+                "so many buckets would be of few patients each, were all sites like this one",
                 where=self.site,
                 mend=f"Take {BUCKETS_A_FOLD} buckets a fold.",
             )
@@ -133,9 +138,18 @@ class HashedFolds(FoldPart):
             known = Pseudonyms(known.tokens[first], known.present[first])
         return is_crowded(known)
 
+    def _strata(self, told: sent.Hashing) -> tuple[Integers, int]:
+        return outcome_strata(self.data) if told.stratify else (np.zeros(len(self.data), dtype=np.int64), 1)
+
     def _table(self, told: sent.Hashing, n_buckets: int) -> Integers:
-        strata, n_strata = outcome_strata(self.data) if told.stratify else (np.zeros(len(self.data), dtype=np.int64), 1)
+        strata, n_strata = self._strata(told)
         return count_table(self._pseudonyms(told).buckets(n_buckets), strata, n_buckets, n_strata)
+
+    def _fewest_in_cells(self, told: sent.Hashing, n_buckets: int) -> int:
+        """Return the fewest patients in a bucket and class that is not empty."""
+        (strata, n_strata), bucket = self._strata(told), self._pseudonyms(told).buckets(n_buckets)
+        cell = np.where(bucket < 0, -1, bucket * n_strata + strata)
+        return fewest_patients(cell, n_buckets * n_strata, self.persons)
 
     @staticmethod
     def _fewest(table: Integers) -> int:

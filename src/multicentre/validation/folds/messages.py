@@ -24,9 +24,9 @@ class Folds(Message):
     fold: Integers = array("fold of each record, -1 for none", ("n",), dtype="i8")
     n_splits: int = count("number of folds")
     digest: str = text("what the site was told to divide by, as a hash")
-    movable: int = count("records in the smallest part that another plan could put elsewhere")
+    movable: int = count("patients in the smallest part that another plan could put elsewhere")
     keyed: bool = flag("whether a key that the coordinator lacks decides who is in a part")
-    left_out: int = count("records that are in no fold for too few were in theirs")
+    left_out: int = count("records that are in no fold for too few patients were in theirs")
     counted: bool = flag("whether the folds were found large enough")
 
 
@@ -150,8 +150,8 @@ class FoldCounts(Release):
         "records, by fold and class", ("K", "C"), dtype="i8", unit="records", bound=MOST_RECORDS, counts=True
     )
     excluded: float = number("records in no fold", unit="records", bound=MOST_RECORDS)
-    sites: Integers = array("sites with enough records in and outside a fold", ("K",), dtype="i8", bound=1.0)
-    left_out: float = number("those of them that were in folds of few", unit="records", bound=MOST_RECORDS)
+    sites: Integers = array("sites with enough patients in and outside a fold", ("K",), dtype="i8", bound=1.0)
+    left_out: float = number("those of them that were in folds of few patients", unit="records", bound=MOST_RECORDS)
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ class DigestTold(Release):
 
 @dataclass(frozen=True)
 class Presence(Release):
-    """For which folds a site has as many records as its policy asks for."""
+    """For which folds a site has as many patients as its policy asks for."""
 
     inside: NDArray[np.bool_] = array("whether there are enough in the fold", ("K",), dtype="b1")
     outside: NDArray[np.bool_] = array("whether there are enough in the other folds", ("K",), dtype="b1")

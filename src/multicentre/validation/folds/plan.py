@@ -39,14 +39,14 @@ class FoldPlan:
         Records in no fold.
     present, tested : dict of str to tuple of int
         Folds k for which a site takes part in ``train(k)``, and in ``test(k)``: those outside of which, and in which,
-        it has as many records as its policy asks for.
+        it has as many patients as its policy asks for.
     digest : str
         Hash of what every site divided its records by; the same at all of them.
     facts : dict
         What the strategy tells of its folds (thresholds, number of buckets).
     n_left_out : int
-        Records in no fold because their site has fewer of them in a fold than its policy asks for, so that no two
-        selections of folds differ by few of a site's records. They are among `n_excluded`.
+        Records in no fold because their site has fewer patients in a fold than its policy asks for, so that no two
+        selections of folds differ by few of a site's patients. They are among `n_excluded`.
     """
 
     strategy: str
@@ -96,7 +96,7 @@ class FoldPlan:
         if not self.n_left_out:
             return f"{said}: they lack what the strategy divides by, or it sets them aside."
         others = "" if self.n_left_out == self.n_excluded else f"{self.n_left_out} of them "
-        return f"{said}, {others}because their sites have fewer records in a fold than their policies ask for."
+        return f"{said}, {others}because their sites have fewer patients in a fold than their policies ask for."
 
     def summary(self) -> str:
         """Return the number of folds, their sizes and the records in no fold, in words."""
@@ -125,7 +125,7 @@ class FoldPlan:
     def _select(self, folds: list[int], fold: int, taking_part: Mapping[str, tuple[int, ...]]) -> Federation:
         sites = [site for site, own in taking_part.items() if fold in own]
         if not sites:
-            raise DataError("no site has enough records", where=f"fold {fold}", mend="Take fewer folds.")
+            raise DataError("no site has enough patients", where=f"fold {fold}", mend="Take fewer folds.")
         chosen = self.federation.select(folds, sites)
         return chosen.in_clear() if len(sites) == 1 else chosen
 

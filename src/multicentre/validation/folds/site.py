@@ -16,6 +16,7 @@ from multicentre.federation.messages import Message, Nothing
 from multicentre.federation.steps import step
 from multicentre.federation.wire import encode
 from multicentre.validation.folds import messages as sent
+from multicentre.validation.folds.crowds import count_patients, count_patients_outside, spare_few
 from multicentre.validation.folds.strata import outcome_strata
 from multicentre.validation.keys.audited import AuditedPart
 
@@ -29,6 +30,7 @@ class FoldPart(AuditedPart):
     A strategy adds a step that works out the fold of every record and hands it to :meth:`settle`.
     """
 
+    counts_persons: ClassVar[bool] = True
     remembers: ClassVar[type[Message]] = sent.Folds
     lengths: ClassVar[Lengths] = {
         "K": Length("folds", "n_splits"),
@@ -55,15 +57,14 @@ class FoldPart(AuditedPart):
 
     @step(releases=sent.FoldCounts, when="once", summed=True)
     def count_folds(self, ask: Nothing) -> sent.FoldCounts:
-        """Count records by fold and class of the outcome; folds of few of them are refused unmasked, else emptied."""
+        """Count records by fold and class of the outcome; folds of few patients are refused unmasked, else emptied."""
         settled = self._spared(self._settled) if self.masked else self._settled
         strata, n_strata = outcome_strata(self.data)
         table = count_table(settled.fold, strata, settled.n_splits, n_strata)
-        sizes = table.sum(axis=1)
         if not self.masked:
-            self._check_sizes(settled, sizes)
+            self._check_sizes(settled)
         self.state = replace(settled, counted=True)
-        inside, outside = self._enough(sizes)
+        inside, outside = self._enough(settled)
         return sent.FoldCounts(
             table,
             float((settled.fold < 0).sum()),
@@ -74,18 +75,17 @@ class FoldPart(AuditedPart):
 
     @step(releases=sent.Presence, when="on request")
     def tell_presence(self, ask: Nothing) -> sent.Presence:
-        """Tell for which counted folds the site has as many records as its policy asks for, in them and outside."""
+        """Tell for which counted folds the site has as many patients as its policy asks for, in them and outside."""
         settled = self._settled
         if not settled.counted:
             raise ConfigurationError("the folds are not counted yet", where=self.method, mend="Make a plan anew.")
         if settled.movable < self.least_behind and not settled.keyed:
             raise DisclosureRefused(
-                "for which folds this site has enough records would tell of values that few of them have",
+                "for which folds this site has enough patients would tell of values that few of them have",
                 where=self.site,
                 mend='Take fewer folds, so that it has enough in each, or a hash (HashGroupKFold, scheme="hash").',
             )
-        sizes = np.bincount(settled.fold[settled.fold >= 0], minlength=settled.n_splits)
-        return sent.Presence(*self._enough(sizes), patients=len(self.data))
+        return sent.Presence(*self._enough(settled), patients=len(self.data))
 
     def settle(
         self, fold: Integers, n_splits: int, told: Message, *, movable: int | None = None, keyed: bool = False
@@ -100,15 +100,15 @@ class FoldPart(AuditedPart):
         told : Message
             What the coordinator told all sites to divide by.
         movable : int, optional
-            Records in the smallest part that another plan could put into another fold. In clear it must not be of few
-            patients: two plans would tell of them. By default nothing less than a fold can be moved.
+            Patients in the smallest part that another plan could put into another fold. In clear it must not be of
+            few: two plans would tell of them. By default nothing less than a fold can be moved.
         keyed : bool, default False
             Whether a key that the coordinator lacks decides who is in a part.
         """
         if self.state is not None:
             raise ConfigurationError("the records are divided already", where=self.method, mend="Make a plan anew.")
         digest = hashlib.sha256(encode(told)).hexdigest()
-        least = len(self.data) if movable is None else movable
+        least = self.n_patients(np.ones(len(self.data), dtype=np.bool_)) if movable is None else movable
         self.state = sent.Folds(np.asarray(fold, dtype=np.int64), n_splits, digest, least, keyed, 0, counted=False)
 
     def patients_by(self, name: str) -> Integers:
@@ -117,65 +117,46 @@ class FoldPart(AuditedPart):
             return np.arange(len(self.data))
         return number_patients(self.identifiers(name))
 
+    def n_patients(self, chosen: Flags) -> int:
+        """Return how many patients have a record among those chosen, as far as the site knows.
+
+        Parameters
+        ----------
+        chosen : array of bool, shape (n,)
+        """
+        return int(count_patients(chosen.astype(np.int64) - 1, 1, self.persons)[0])
+
     @property
     def _settled(self) -> sent.Folds:
         if self.state is None:
             raise ConfigurationError("the records are not divided yet", where=self.method, mend="Make a plan anew.")
         return self.state
 
-    def _enough(self, sizes: Integers) -> tuple[Flags, Flags]:
+    def _enough(self, settled: sent.Folds) -> tuple[Flags, Flags]:
+        """Return whether enough patients have a record in each fold, and whether enough have one in another."""
+        known = settled.fold, settled.n_splits, self.persons
         least = max(self.least_behind, 1)
-        return sizes >= least, sizes.sum() - sizes >= least
+        return count_patients(*known) >= least, count_patients_outside(*known) >= least
 
     def _spared(self, settled: sent.Folds) -> sent.Folds:
-        sizes = np.bincount(settled.fold[settled.fold >= 0], minlength=settled.n_splits)
+        sizes = count_patients(settled.fold, settled.n_splits, self.persons)
         if not ((sizes > 0) & (sizes < self.least_behind)).any():
             return settled
         order = self.generator(0, int(self.data.digest()[:16], 16)).permutation(len(settled.fold))
-        fold = spare_few(settled.fold, settled.n_splits, self.least_behind, order)
+        fold = spare_few(settled.fold, settled.n_splits, self.least_behind, order, self.persons)
         n_left = int((fold < 0).sum() - (settled.fold < 0).sum())
         return replace(settled, fold=fold, left_out=settled.left_out + n_left)
 
-    def _check_sizes(self, settled: sent.Folds, sizes: Integers) -> None:
-        n_excluded = len(settled.fold) - int(sizes.sum())
+    def _check_sizes(self, settled: sent.Folds) -> None:
+        sizes = count_patients(settled.fold, settled.n_splits, self.persons)
+        n_excluded = self.n_patients(settled.fold < 0)
         smallest = min([int(size) for size in (*sizes, n_excluded, settled.movable) if size], default=0)
         if smallest < self.least_behind:
             raise DisclosureRefused(
-                f"a fold, or what is in none, has fewer than {self.least_behind} of this site's records",
+                f"a fold, or what is in none, has fewer than {self.least_behind} of this site's patients",
                 where=self.site,
                 mend="Take fewer folds, mask the sums (secure_sum=True), or leave the site out.",
             )
-
-
-def spare_few(fold: Integers, n_splits: int, least: int, order: Integers) -> Integers:
-    """Return the folds of a site with those of few records emptied, -1 for their records.
-
-    What is left out so is of none or of `least` records at least: to fewer, records of the largest fold are added. So
-    any two selections of folds differ by none of the site's records or by `least`, and so do all folds and all records,
-    but for those that were in no fold before.
-
-    Parameters
-    ----------
-    fold : array of int, shape (n,)
-    n_splits, least : int
-    order : array of int, shape (n,)
-        The order in which records are added, which nobody else knows.
-
-    Examples
-    --------
-    >>> np.bincount(1 + spare_few(np.repeat([0, 1, 2, 3], [12, 11, 2, 30]), 4, 10, np.arange(55))).tolist()
-    [10, 12, 11, 0, 22]
-    """
-    sizes = np.bincount(fold[fold >= 0], minlength=n_splits)
-    few, largest = sizes < least, int(sizes.argmax())
-    n_left = int(sizes[few].sum())
-    spared = np.where((fold >= 0) & few[fold], -1, fold)
-    if 0 < n_left < least:
-        added = order[spared[order] == largest][: least - n_left]
-        spared[added] = -1
-        if sizes[largest] - len(added) < least:
-            spared[spared == largest] = -1
-    return spared
 
 
 def number_patients(known: Sequence[str | None]) -> Integers:

@@ -81,7 +81,7 @@ class FoldSplitter(BaseCrossValidator):  # type: ignore[misc]  # scikit-learn sh
         )
         self._warn(plan)
         if not plan.counts.any():
-            raise DataError("no site has enough records in a fold", where=plan.strategy, mend="Take fewer folds.")
+            raise DataError("no site has enough patients in a fold", where=plan.strategy, mend="Take fewer folds.")
         check_outcomes(plan, needed=self.needs_all_classes)
         return plan
 
@@ -102,11 +102,11 @@ class FoldSplitter(BaseCrossValidator):  # type: ignore[misc]  # scikit-learn sh
         return _Counted(counts.records, excluded, sites, inside, outside, left_out, digest)
 
     def _presence(self, federation: Federation, sizes: Integers) -> Mapping[str, Presence]:
-        """Return for which folds each site has enough records."""
+        """Return for which folds each site has enough patients."""
         try:
             return federation.ask(self.site_part.tell_presence, Nothing())
         except RefusedByPolicy as refused:
-            mend = "Take fewer folds, so that every site has enough records in each and need not say where it has few."
+            mend = "Take fewer folds, so that every site has enough patients in each and need not say where it has few."
             raise RefusedByPolicy(refused.what, where=refused.where, mend=mend) from None
 
     def _warn(self, plan: FoldPlan) -> None:
@@ -168,9 +168,9 @@ class _Counted(Message):
     records: Integers = array("records, by fold and class", ("K", "C"), dtype="i8")
     excluded: int = count("records in no fold")
     sites: tuple[str, ...] = texts("names of the sites")
-    inside: NDArray[np.bool_] = array("whether a site has enough records in a fold", ("S", "K"), dtype="b1")
+    inside: NDArray[np.bool_] = array("whether a site has enough patients in a fold", ("S", "K"), dtype="b1")
     outside: NDArray[np.bool_] = array("whether it has enough in the other folds", ("S", "K"), dtype="b1")
-    left_out: int = count("records in no fold, for there were few of their sites' in theirs")
+    left_out: int = count("records in no fold, for their sites have few patients in theirs")
     digest: str = text("hash of what every site divided by")
 
     def by_site(self, having: NDArray[np.bool_]) -> dict[str, tuple[int, ...]]:

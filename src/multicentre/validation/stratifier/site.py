@@ -25,6 +25,7 @@ from multicentre.federation.steps import Acknowledgement, step
 from multicentre.federation.wire import encode
 from multicentre.quantiles import CountingPart
 from multicentre.quantiles.maths import coarsen
+from multicentre.validation.folds.crowds import fewest_patients
 from multicentre.validation.folds.drawn import draw_folds
 from multicentre.validation.folds.site import number_patients
 from multicentre.validation.stratifier import messages as sent
@@ -49,6 +50,7 @@ class StratifierSite(CountingPart):
 
     method: ClassVar[str] = "stratifier"
     sees_identifiers: ClassVar[bool] = True
+    counts_persons: ClassVar[bool] = True
     remembers: ClassVar[type[Message]] = sent.Asked
     lengths: ClassVar[Lengths] = {
         "d": "columns that folds could be cut by",
@@ -117,8 +119,8 @@ class StratifierSite(CountingPart):
     def pilot(self, ask: sent.Trial) -> sent.Piloted:
         """Cross-validate a small model with random folds and with folds cut by each column; add the scores' ratios.
 
-        A site leaves out a column that cannot cut it into folds of at least 20 records, or the
-        policy's minimum, and of similar sizes.
+        A site leaves out a column that cannot cut it into folds of at least 20 records, of as
+        many patients as the policy's minimum, and of similar sizes.
         """
         self._check_trial(ask)
         self._answer_once("piloted", ask)
@@ -227,7 +229,8 @@ class StratifierSite(CountingPart):
         folds = contiguous_folds(data.X[:, data.columns.index(name)], patients, ask.n_splits)
         sizes = np.bincount(folds[folds >= 0], minlength=1)
         if (
-            sizes.min() < max(LEAST_IN_FOLD, self.least_behind)
+            sizes.min() < LEAST_IN_FOLD
+            or fewest_patients(folds, len(sizes), self.persons) < self.least_behind
             or fold_imbalance(sizes, ask.n_splits) > LARGEST_IMBALANCE
         ):
             return float("nan")

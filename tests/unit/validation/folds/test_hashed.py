@@ -170,7 +170,7 @@ def test_many_missing_identifiers_are_refused_with_their_number_alone():
 
 def test_unmasked_few_missing_identifiers_are_not_counted_but_refused():
     sites, _ = with_missing(6)
-    with pytest.raises(DisclosureRefused, match="fewer than 10 records have no identifier") as refused:
+    with pytest.raises(DisclosureRefused, match="fewer than 10 patients have no identifier") as refused:
         HashGroupKFold(4).plan(federate(sites, policy=None, secure_sum=False))
     assert "secure_sum=True" in str(refused.value)
     assert "site-1" in str(refused.value)
@@ -329,7 +329,7 @@ def test_a_fold_without_an_event_is_refused_and_one_with_few_warned_of():
 
 def test_small_sites_are_told_what_to_do_unmasked():
     sites, _ = people_sites(50, shared=5)
-    with pytest.raises(DisclosureRefused, match="fewer than 10 of this site's records") as refused:
+    with pytest.raises(DisclosureRefused, match="fewer than 10 of this site's patients") as refused:
         HashGroupKFold(5).plan(federate(sites, policy=None, secure_sum=False))
     assert "secure_sum=True" in str(refused.value)
 

@@ -13,10 +13,10 @@ import multicentre as mc
 from multicentre.engines.faults import Faults
 from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused, DisclosureWarning
 from multicentre.validation.folds.by_site import LeaveOneSiteOut
+from multicentre.validation.folds.crowds import spare_few
 from multicentre.validation.folds.drawn import FederatedKFold, draw_folds
 from multicentre.validation.folds.hashed import HashGroupKFold
 from multicentre.validation.folds.plan import FoldPlan, check_outcomes
-from multicentre.validation.folds.site import spare_few
 from multicentre.validation.folds.strata import array_strata, outcome_strata
 from support.fold_sites import federate, folds_of, people_sites, table, violations
 
@@ -83,7 +83,7 @@ def test_under_masks_records_in_folds_of_few_at_their_site_are_in_no_fold():
     small = {**sites, "small": table(np.random.default_rng(1), range(1000, 1030))}
     said = (
         "30 of 330 records are in no fold, "
-        "because their sites have fewer records in a fold than their policies ask for."
+        "because their sites have fewer patients in a fold than their policies ask for."
     )
     with pytest.warns(UserWarning, match=f"{said} Take fewer folds"):
         plan = FederatedKFold(5).plan(federate(small, policy=None))
@@ -106,7 +106,7 @@ def test_a_plan_says_how_many_records_are_in_no_fold_and_why():
     some = dataclasses.replace(made, n_left_out=12, facts={"balanced": False})
     assert some.summary() == (
         "folds: 2 folds of 40 to 44 records. They are as equal as chance makes them. 16 of 100 records are in no fold, "
-        "12 of them because their sites have fewer records in a fold than their policies ask for."
+        "12 of them because their sites have fewer patients in a fold than their policies ask for."
     )
 
 
@@ -126,7 +126,7 @@ def test_folds_that_no_site_has_enough_records_for_are_refused():
     sites, _ = people_sites(30, 3, shared=0)
     with (
         pytest.warns(UserWarning, match="90 of 90 records are in no fold"),
-        pytest.raises(DataError, match=r"no site has enough records in a fold\. Take fewer folds"),
+        pytest.raises(DataError, match=r"no site has enough patients in a fold\. Take fewer folds"),
     ):
         FederatedKFold(5).plan(federate(sites, policy=None))
 

@@ -1,0 +1,122 @@
+"""Patients in groups of a site's records: in a fold, a bucket of a hash, or a value of a covariate.
+
+A policy's minimum is about patients, and one patient may have many records. Where the site knows whose its records are,
+a group counts as many patients as have a record in it. A record without a name may be anybody's, so it adds no patient
+to a group that has one. Where the site does not know, each record counts as one patient.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Integers = NDArray[np.int64]
+Owners = NDArray[np.int64] | None
+
+
+def count_patients(group: Integers, n_groups: int, owners: Owners = None) -> Integers:
+    """Return how many patients have a record in each group, shape (n_groups,).
+
+    Parameters
+    ----------
+    group : array of int, shape (n,)
+        Group of each record, 0 to n_groups - 1, or -1 for none.
+    n_groups : int
+    owners : array of int, shape (n,), optional
+        Number of the patient of each record, -1 where it has no name. Without it each record is of another patient.
+
+    Examples
+    --------
+    >>> group, owners = np.array([0, 0, 0, 1, 1, 2]), np.array([5, 5, 6, 5, -1, -1])
+    >>> count_patients(group, 3, owners).tolist(), count_patients(group, 3).tolist()
+    ([2, 1, 1], [3, 2, 1])
+    """
+    n_records = np.bincount(group[group >= 0], minlength=n_groups)
+    if owners is None:
+        return n_records
+    return np.maximum(np.bincount(_pairs(group, owners)[0], minlength=n_groups), n_records > 0)
+
+
+def count_patients_outside(group: Integers, n_groups: int, owners: Owners = None) -> Integers:
+    """Return how many patients have a record in any other group, for each group, shape (n_groups,).
+
+    A patient with records in two groups counts outside of both. Parameters are those of :func:`count_patients`.
+
+    Examples
+    --------
+    >>> group, owners = np.array([0, 0, 1, 1, 2]), np.array([5, 6, 5, 7, 7])
+    >>> count_patients_outside(group, 3, owners).tolist(), count_patients_outside(group, 3).tolist()
+    ([2, 3, 3], [3, 3, 4])
+    """
+    n_records = np.bincount(group[group >= 0], minlength=n_groups)
+    n_outside = n_records.sum() - n_records
+    if owners is None:
+        return n_outside
+    groups, patients = _pairs(group, owners)
+    n_groups_of = np.bincount(patients)
+    n_only_here = np.bincount(groups[n_groups_of[patients] == 1], minlength=n_groups)
+    return np.maximum(np.count_nonzero(n_groups_of) - n_only_here, n_outside > 0)
+
+
+def fewest_patients(group: Integers, n_groups: int, owners: Owners = None) -> int:
+    """Return the smallest number of patients in a group that is not empty; 0 where all groups are empty.
+
+    Parameters are those of :func:`count_patients`.
+
+    Examples
+    --------
+    >>> fewest_patients(np.array([0, 0, 2, 2, 2]), 3, np.array([1, 2, 3, 3, 3]))
+    1
+    """
+    counts = count_patients(group, n_groups, owners)
+    return int(counts[counts > 0].min(initial=counts.sum()))
+
+
+def spare_few(fold: Integers, n_splits: int, least: int, order: Integers, owners: Owners = None) -> Integers:
+    """Return the folds of a site with those of few patients emptied, -1 for their records.
+
+    The records left out so are of no patient or of `least` patients at least. Where they are of fewer, patients of the
+    largest fold are added, each with all records there. So each fold is empty or of `least` patients, and any two
+    selections of folds differ by no record or by records of `least` patients. So do all folds and all records, but for
+    records that were in no fold before.
+
+    Parameters
+    ----------
+    fold : array of int, shape (n,)
+    n_splits, least : int
+    order : array of int, shape (n,)
+        The order in which patients are added, by their first record; nobody else knows it.
+    owners : array of int, shape (n,), optional
+        As in :func:`count_patients`.
+
+    Examples
+    --------
+    >>> np.bincount(1 + spare_few(np.repeat([0, 1, 2, 3], [12, 11, 2, 30]), 4, 10, np.arange(55))).tolist()
+    [10, 12, 11, 0, 22]
+    >>> owners = np.repeat(np.arange(5), [1, 1, 1, 1, 9])
+    >>> spare_few(np.repeat([0, 1], [4, 9]), 2, 2, np.arange(13), owners).tolist()
+    [-1, 0, 0, 0, -1, -1, -1, -1, -1, -1, -1, -1, -1]
+    """
+    sizes = count_patients(fold, n_splits, owners)
+    few, largest = sizes < least, int(sizes.argmax())
+    spared = np.where((fold >= 0) & few[fold], -1, fold)
+    left_out = (fold >= 0) & (spared < 0)
+    names = np.arange(len(fold)) if owners is None else owners
+    n_left_out = len(np.unique(names[left_out & (names >= 0)]))
+    if not left_out.any() or n_left_out >= least:
+        return spared
+    candidates = names[order[spared[order] == largest]]
+    candidates = candidates[(candidates >= 0) & ~np.isin(candidates, names[left_out])]
+    first = np.sort(np.unique(candidates, return_index=True)[1])
+    added = candidates[first][: least - n_left_out]
+    spared[(spared == largest) & np.isin(names, added)] = -1
+    if count_patients(spared, n_splits, owners)[largest] < least:
+        spared[spared == largest] = -1
+    return spared
+
+
+def _pairs(group: Integers, owners: Integers) -> tuple[Integers, Integers]:
+    """Return each group and named patient that have a record in common, once."""
+    known = (group >= 0) & (owners >= 0)
+    groups, patients = np.unique(np.stack([group[known], owners[known]]), axis=1)
+    return groups, patients
