@@ -72,7 +72,7 @@ class CutFolds(HashedFolds, CountingPart):
         self._check_one_covariate(ask)
         if self.masked and self.n_patients(~missing) < self.least_behind:
             raise DisclosureRefused(
-                f"fewer than {self.least_behind} patients have the covariate, so other sites' values would make its cuts",
+                f"fewer than {self.least_behind} patients have the covariate, so its cuts would be other sites'",
                 where=f"{self.site}, {ask.person_key}",
                 mend="Take a covariate that all sites have, or leave the site out.",
             )
