@@ -61,6 +61,7 @@ class Gaps(Release):
     """Missing entries and incomplete records."""
 
     of_all_records: ClassVar[bool] = True
+    without_values: ClassVar[bool] = True
     n_records: int = count("records")
     n_incomplete: int = count("records with a missing entry")
     entries: NDArray[np.int64] = array(

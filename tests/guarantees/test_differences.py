@@ -1,25 +1,29 @@
-"""Two answers about cohorts that differ by few patients are refused, whichever method or session asks for them."""
+"""Two answers about cohorts that differ by few patients are refused, whatever the quantity, method or session."""
 
+import contextlib
+import importlib
+import pkgutil
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
 import multicentre as mc
+from multicentre.alignment import messages as alignment
 from multicentre.assembly import new_guard
 from multicentre.clustering.fuzzy import messages as fuzzy
 from multicentre.clustering.fuzzy.site import MVFCMSite, MVFPCSite
 from multicentre.federation.engine import Call, Refused
-from multicentre.federation.errors import DisclosureRefused
-from multicentre.federation.messages import Nothing, array, number
+from multicentre.federation.errors import DisclosureRefused, MissingExtra
+from multicentre.federation.messages import Nothing, array, count
 from multicentre.federation.runtime import SiteRuntime
 from multicentre.federation.steps import Release, SitePart, step
+from multicentre.missing import Gaps, Handling
 from multicentre.multiview import agreement as views
 from multicentre.multiview.ppca.site import MvPPCASite
 from multicentre.multiview.vae.site import LocalTraining
 from multicentre.privacy.ledger import Ledger
 from multicentre.survival.agreement.messages import About
-from multicentre.survival.boost.classes.site import ClassSite
 from multicentre.survival.boost.site import BoostSite
 from multicentre.survival.cox.site import CoxSite
 from multicentre.survival.rsf.site import ForestSite
@@ -83,42 +87,90 @@ def test_two_packages_that_sum_the_same_columns_share_the_memory(tmp_path):
         fewer.ask(MVFCMSite.column_totals, fuzzy.Measured(NAMES, COLUMNS, ONES))
 
 
-@dataclass(frozen=True)
-class Renamed(Release):
-    """The same array as of the survival methods, under names of its own."""
+def test_column_sums_do_not_follow_from_squares_about_two_centres(tmp_path):
+    """The squares about 0 less those about 1 are twice the column sums less the number of patients."""
+    Site(tmp_path, VIEWS).ask(MvPPCASite.column_totals, views.Measured(NAMES, SIZES, ONES))
+    fewer = Site(tmp_path, VIEWS.take(np.arange(N - 1)))
+    for centre in (0.0, 1.0):
+        squares = views.CentredMeasured(NAMES, SIZES, np.full(2, centre), ONES)
+        with pytest.raises(DisclosureRefused, match="differs from one already answered for"):
+            fewer.ask(MvPPCASite.column_squares, squares, session=f"centre {centre}")
+    enough = Site(tmp_path, VIEWS.take(np.arange(N - LEAST)))
+    enough.ask(MvPPCASite.column_squares, views.CentredMeasured(NAMES, SIZES, np.zeros(2), ONES))
 
-    n_here: float = number("how many", bound=1e6)
-    squares_here: np.ndarray = array("sum of squared differences from the mean", ("d",), bound=1e9)
+
+@dataclass(frozen=True)
+class FixedPoint(Release):
+    """A sum of values under the name and the kind of a count."""
+
+    total: int = count("patients", signed=True)
+
+
+@dataclass(frozen=True)
+class Table(Release):
+    """Patients by the sign of the first column."""
+
+    patients_by_sign: np.ndarray = array("patients", ("d",), dtype="i8", bound=1e6, counts=True)
 
 
 class Installed(SitePart):
-    """A method of another package."""
+    """A method of another package, whose releases look like counts."""
 
     method = "another-package"
 
-    @step(releases=Renamed, summed=True)
-    def add_squares(self, ask: Nothing) -> Renamed:
-        """Add squares."""
-        return Renamed(float(len(self.data)), np.square(self.data.X).sum(axis=0), patients=len(self.data))
+    @step(releases=FixedPoint, summed=True)
+    def count_patients(self, ask: Nothing) -> FixedPoint:
+        """Add up a column."""
+        return FixedPoint(round(float(self.data.X[:, 0].sum()) * 2**24), patients=len(self.data))
+
+    @step(releases=Table, summed=True)
+    def count_signs(self, ask: Nothing) -> Table:
+        """Count the signs of a column."""
+        positive = int((self.data.X[:, 0] > 0).sum())
+        return Table(np.array([positive, len(self.data) - positive]), patients=len(self.data))
 
 
-def test_an_array_declared_in_the_same_words_is_the_same_quantity(tmp_path):
+@pytest.mark.parametrize("asked", [Installed.count_patients, Installed.count_signs], ids=["fixed point", "table"])
+def test_answers_that_look_like_counts_are_held_against_all_others(asked, tmp_path):
     Site(tmp_path, SURVIVAL).ask(CoxSite.sum_squares, About(np.zeros(2)))
+    fewer = SURVIVAL.take(np.arange(1, N))
     with pytest.raises(DisclosureRefused, match="differs from one already answered for"):
-        Site(tmp_path, SURVIVAL.take(np.arange(1, N))).ask(Installed.add_squares, Nothing())
+        Site(tmp_path, fewer).ask(asked, Nothing())
+    Site(tmp_path / "reversed", fewer).ask(asked, Nothing())
+    with pytest.raises(DisclosureRefused, match="differs from one already answered for"):
+        Site(tmp_path / "reversed", SURVIVAL).ask(CoxSite.sum_squares, About(np.zeros(2)))
 
 
-def test_tables_of_classes_and_of_times_share_the_sums_of_their_columns():
-    shared = {"sum of squared differences from the mean", "sum of the known values"}
-    declared = [
-        {found.what for name in ("sum_sizes", "sum_squares") for found in fields_of(part, name)}
-        for part in (CoxSite, ClassSite)
-    ]
-    assert all(shared <= words for words in declared)
+def kinds_of(base):
+    for kind in base.__subclasses__():
+        yield kind
+        yield from kinds_of(kind)
 
 
-def fields_of(part, name):
-    return part.steps()[name].releases.declarations().values()
+def test_only_counts_of_missing_entries_and_keyed_hashes_are_exempt():
+    """A release joins this list only if its difference from any other answer tells no value of a patient."""
+    for module in pkgutil.walk_packages(mc.__path__, "multicentre."):
+        with contextlib.suppress(ImportError, MissingExtra):
+            importlib.import_module(module.name)
+    shipped = {kind for kind in kinds_of(Release) if kind.__module__.startswith("multicentre.")}
+    hashes = {alignment.Pseudonyms, alignment.Sealed, alignment.SealedIncomplete}
+    assert {kind for kind in shipped if kind.without_values} == {Gaps, alignment.Counted, *hashes}
+
+
+def test_counts_of_missing_entries_are_held_against_each_other_and_not_against_sums(tmp_path):
+    """Their difference tells which entries a patient lacks; that with a sum of the complete records tells no value."""
+    n_incomplete = 20
+    with_gaps = np.array(X)
+    with_gaps[:n_incomplete, 0] = np.nan
+    data = mc.data.SurvivalData(with_gaps, np.arange(1.0, N + 1), np.ones(N, dtype=int), ids=IDS)
+    handling = Handling("mean", tuple(data.columns))
+    Site(tmp_path, data).ask(CoxSite.sum_squares, About(np.zeros(2)))
+    fewer = data.take(np.arange(N - 1))
+    Site(tmp_path, fewer).ask(ForestSite.count_gaps, handling)
+    with pytest.raises(DisclosureRefused, match="differs from one already answered for"):
+        Site(tmp_path, data).ask(CoxSite.count_gaps, handling)
+    with pytest.raises(DisclosureRefused, match="differs from one already answered for"):
+        Site(tmp_path, fewer).ask(ForestSite.sum_squares, About(np.zeros(2)))
 
 
 def sites_of_three(n_incomplete):

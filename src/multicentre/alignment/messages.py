@@ -21,6 +21,7 @@ Rows = NDArray[np.int64]
 class Counted(Release):
     """How many of a site's records can be aligned."""
 
+    without_values: ClassVar[bool] = True
     n_missing: int = count("records without an identifier; from 1 to the policy's minimum told as that minimum")
     n_repeated: int = count("records of a patient with an earlier one; few are told as the policy's minimum too")
 
@@ -30,6 +31,7 @@ class Pseudonyms(Release):
     """A pseudonym of every patient, in ascending order: the order of the site's rows does not show."""
 
     individual: ClassVar[bool] = True
+    without_values: ClassVar[bool] = True
     pseudonyms: Bytes = array(
         "keyed hash of each patient's identifier, made for this study alone",
         ("n", PSEUDONYM_BYTES),
@@ -50,6 +52,7 @@ class Sealed(Release):
     """A seal on the order, which only a site with the study's key can make, and only if it has all the patients."""
 
     individual: ClassVar[bool] = True
+    without_values: ClassVar[bool] = True
     seal: Bytes = array(
         "keyed hash of the site's name and the order", (SEAL_BYTES,), dtype="u1", permission="relations=summed"
     )
@@ -60,6 +63,7 @@ class SealedIncomplete(Release):
     """A seal on an order of which the site may lack patients: sums then show pairs that one site alone has."""
 
     individual: ClassVar[bool] = True
+    without_values: ClassVar[bool] = True
     seal: Bytes = array(
         "keyed hash of the site's name and the order", (SEAL_BYTES,), dtype="u1", permission="relations=listed"
     )

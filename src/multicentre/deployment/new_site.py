@@ -43,7 +43,7 @@ vault = "keys/vault"
 [policy]
 min_patients = 10            # a value leaves only with at least so many patients behind it
 min_patients_in_total = 0    # a sum over sites is revealed only if it rests on so many patients, in tables cell by cell
-min_difference = 5           # two releases of one quantity must differ by at least so many patients, or by none
+min_difference = 5           # any two answers must be about patients that differ by at least this many, or by none
 secure_sums_only = false     # true: nothing computed from patients leaves except as a masked summand
 exact_times = false          # true: times of events may leave as they were recorded
 relations = "summed"         # of single patients, under pseudonyms: none, summed, listed, dense

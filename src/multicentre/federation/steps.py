@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.lengths import Lengths
 from multicentre.federation.messages import Message, Nothing, check_permitted, check_ranged, check_summable
+from multicentre.federation.without_values import check_without_values
 
 When = Literal["once", "every round", "at the end", "on request"]
 Addressed = Literal["all", "each"]
@@ -37,12 +38,16 @@ class Release(Message):
     A release whose class says ``concerns_patients = False`` holds nothing computed from patients (a public key, an
     acknowledgement). One that says ``individual = True`` holds values about single patients: no minimum number of
     patients can let it pass, so every field names the permission that a policy must give. One that says
-    ``of_all_records = True`` is about all records of the session, also those that the part leaves out afterwards.
+    ``of_all_records = True`` is about all records of the session, also those that the part leaves out afterwards. One
+    that says ``without_values = True`` holds counts of records or keyed hashes of identifiers and no patient's values:
+    a policy's ``min_difference`` compares it with releases of its own class, and every other release with all answers
+    (:mod:`multicentre.federation.without_values`).
     """
 
     concerns_patients: ClassVar[bool] = True
     individual: ClassVar[bool] = False
     of_all_records: ClassVar[bool] = False
+    without_values: ClassVar[bool] = False
     patients: Patients = dataclasses.field(default_factory=dict, kw_only=True, compare=False)
 
     @classmethod
@@ -175,7 +180,7 @@ def step(
         The step is summed and addressed to each site.
     MessageError
         The step is summed and its release holds a field that cannot be added or declares no range; or it tells of
-        single patients and a field names no permission.
+        single patients and a field names no permission; or it says that it is without values and a field may hold one.
 
     Examples
     --------
@@ -202,6 +207,8 @@ def step(
         check_ranged(releases)
     if getattr(releases, "individual", False):
         check_permitted(releases)
+    if getattr(releases, "without_values", False):
+        check_without_values(releases, individual=releases.individual)
 
     def declare(run: Callable[[P, A], R]) -> Step[P, A, R]:
         return Step(run, releases, when, summed, addressed)

@@ -1,8 +1,8 @@
 """A site's memory of the cohorts that it answered for, so that two answers cannot be taken from each other.
 
-It goes by the data and by the released quantity, not by the method that asks: the same sum under another method's name
-is held against the same cohorts. Two steps release the same quantity where they have one name, or where both release an
-array that is declared in the same words.
+Every answer that depends on patients' values is compared with all cohorts that were answered for, whichever quantity,
+step or method they were answered with. Counts of records and keyed hashes (``Release.without_values``) are compared
+with releases of their own kind only.
 
 A record is remembered by eight bytes of a hash under a key that never leaves the site's folder. The upper six bytes are
 the same for all records of one patient, so that two cohorts differ by patients and not by records.
@@ -28,33 +28,32 @@ from multicentre.federation.storage import held, write_atomically
 
 Cohort = NDArray[np.uint64]
 _KEY, _INDEX, _LOCK = "key", "answered.json", "lock"
-_STEP, _ARRAY = "step ", "array "
+ANSWERS, _RELEASE = "answers", "release "
 _PATIENCE_S, _KEY_BYTES = 10.0, 32
 _PLACE_BITS = 16
 _LAST_PLACE = 2**_PLACE_BITS - 1
 
 
-def quantities_of(step: Step[Any, Any, Any]) -> tuple[str, ...]:
-    """Return the names of what a step releases, the same for every method that has it.
+def group_of(step: Step[Any, Any, Any]) -> str:
+    """Return the group of answers whose cohorts are compared with one another.
 
-    Fields other than arrays (counts of patients, say) tell little by themselves and stand under the step's name alone.
+    All answers are one group, whatever the quantity, step or method, since almost any sum determines others: the column
+    sums follow from the sums of squares about two centres. Releases that declare ``without_values``, and those whose
+    fields are all public (names of columns), are compared with releases of their own kind only.
 
     Examples
     --------
     >>> from multicentre.survival.cox.site import CoxSite
     >>> from multicentre.survival.rsf.site import ForestSite
-    >>> quantities_of(CoxSite.sum_squares)
-    ('step sum_squares', 'array sum of squared differences from the mean')
-    >>> quantities_of(CoxSite.sum_squares) == quantities_of(ForestSite.sum_squares)
-    True
+    >>> group_of(CoxSite.sum_squares), group_of(ForestSite.sum_squares), group_of(CoxSite.count_gaps)
+    ('answers', 'answers', 'release Gaps')
     """
-    declared = step.releases.declarations().values()
-    arrays = [field.what for field in declared if field.kind == "array" and not field.public]
-    return (f"{_STEP}{step.name}", *(f"{_ARRAY}{what}" for what in arrays))
+    holds_values = step.releases.tells_of_patients() and not step.releases.without_values
+    return ANSWERS if holds_values else f"{_RELEASE}{step.releases.__name__}"
 
 
 class CohortMemory:
-    """Which quantities were released for which patients.
+    """Cohorts that were answered for, by group of answers.
 
     Parameters
     ----------
@@ -65,15 +64,15 @@ class CohortMemory:
     --------
     >>> memory = CohortMemory()
     >>> first, second = memory.fingerprints(["a", "b", "c"]), memory.fingerprints(["a", "b"])
-    >>> memory.remember(["sums"], first)
-    >>> memory.closest(["sums"], second), memory.closest(["sums", "means"], first), memory.closest(["means"], second)
+    >>> memory.remember(ANSWERS, first)
+    >>> memory.closest(ANSWERS, second), memory.closest(ANSWERS, first), memory.closest("release Gaps", second)
     (1, 0, None)
     """
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder
         self._cohorts: dict[str, Cohort] = {}
-        self._answered: dict[str, list[str]] = {}
+        self._answered: dict[str, list[str]] = {ANSWERS: []}
         self._secret = os.urandom(_KEY_BYTES)
         if folder is not None:
             with self.alone():
@@ -97,27 +96,25 @@ class CohortMemory:
         later = (patients >> np.uint64(_PLACE_BITS) << np.uint64(_PLACE_BITS)) | place
         return np.unique(np.where(place > 0, later, patients))
 
-    def closest(self, quantities: Iterable[str], cohort: Cohort) -> int | None:
-        """Return by how many patients a cohort differs from the nearest one of which a quantity was released.
+    def closest(self, group: str, cohort: Cohort) -> int | None:
+        """Return by how many patients a cohort differs from the nearest other one of a group.
 
-        A quantity that was released of this very cohort tells nothing new. 0 where that holds for all that were
-        released, None where none was.
+        0 if the group has no other cohort than this one, None if it has none.
         """
-        found = [self._closest(self._answered[name], cohort) for name in quantities if name in self._answered]
-        return min(filter(None, found), default=0 if found else None)
+        names = self._answered.get(group)
+        if not names:
+            return None
+        differences = (_n_differing(cohort, self._cohort(name)) for name in names)
+        return min(filter(None, differences), default=0)
 
-    def _closest(self, names: Iterable[str], cohort: Cohort) -> int:
-        return min(_n_differing(cohort, self._cohort(name)) for name in names)
-
-    def remember(self, quantities: Iterable[str], cohort: Cohort) -> None:
-        """Note that quantities were released for a cohort; it is on the disk before this returns."""
+    def remember(self, group: str, cohort: Cohort) -> None:
+        """Note that a cohort was answered for; it is on the disk before this returns."""
         name = hashlib.sha256(cohort.tobytes()).hexdigest()[:32]
-        new = [quantity for quantity in quantities if name not in self._answered.get(quantity, [])]
-        if not new:
+        names = self._answered.setdefault(group, [])
+        if name in names:
             return
         self._cohorts[name] = cohort
-        for quantity in new:
-            self._answered.setdefault(quantity, []).append(name)
+        names.append(name)
         if self._folder is not None:
             write_atomically(self._folder / f"{name}.cohort", cohort.tobytes(), mode=0o600)
             write_atomically(self._folder / _INDEX, json.dumps(self._answered).encode(), mode=0o600)
@@ -143,7 +140,7 @@ class CohortMemory:
                 write_atomically(folder / _KEY, self._secret, mode=0o600)
             self._secret = read_regular(folder / _KEY, "key of cohorts")
             if kept or (folder / _INDEX).exists():
-                self._answered = _by_quantity(json.loads((folder / _INDEX).read_bytes()))
+                self._answered = _by_group(json.loads(read_regular(folder / _INDEX, "memory of cohorts")))
             known = {name for names in self._answered.values() for name in names}
         except (OSError, ValueError, AttributeError, TypeError):
             raise _unreadable(folder) from None
@@ -162,14 +159,11 @@ class CohortMemory:
         return self._cohorts[name]
 
 
-def _by_quantity(answered: dict[str, list[str]]) -> dict[str, list[str]]:
-    """Return an index by quantity; earlier versions wrote one by method and step."""
-    found: dict[str, list[str]] = {}
-    for name, cohorts in answered.items():
-        quantity = name if name.startswith((_STEP, _ARRAY)) else f"{_STEP}{name.rpartition('.')[2]}"
-        known = found.setdefault(quantity, [])
-        known += [cohort for cohort in cohorts if cohort not in known]
-    return found
+def _by_group(index: dict[str, list[str]]) -> dict[str, list[str]]:
+    """Return an index by group; one of an earlier version, by step and quantity, becomes one list of answers."""
+    if ANSWERS in index:
+        return {group: list(names) for group, names in index.items()}
+    return {ANSWERS: list(dict.fromkeys(name for names in index.values() for name in names))}
 
 
 def _n_differing(one: Cohort, other: Cohort) -> int:

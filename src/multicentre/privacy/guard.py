@@ -29,7 +29,7 @@ from multicentre.federation.ranges import check_ranges
 from multicentre.federation.steps import R, Release
 from multicentre.federation.totals import is_held
 from multicentre.privacy import fields, parameters
-from multicentre.privacy.cohorts import Cohort, CohortMemory, quantities_of
+from multicentre.privacy.cohorts import Cohort, CohortMemory, group_of
 from multicentre.privacy.fields import Field, HeldFields
 from multicentre.privacy.hiding import DELTA, EPSILON, NoisedAnswers
 from multicentre.privacy.ledger import Ledger
@@ -413,14 +413,14 @@ class Guard:
         if not len(cohort):
             reason = "without patient ids nobody can tell by how many patients two cohorts differ"
             self._refuse(facts_of_call(call), DisclosureRefused, reason, "min_difference")
-        closest = self.memory.closest(quantities_of(call.step), cohort)
+        closest = self.memory.closest(group_of(call.step), cohort)
         if closest is not None and 0 < closest < least:
             reason = f"the cohort differs from one already answered for by fewer than {least} patients"
             self._refuse(facts_of_call(call), DisclosureRefused, reason, "min_difference", mend=f"{_SAME} {_MEND}")
 
     def _remember(self, call: Call, cohort: Cohort) -> None:
         if self.policy.min_difference:
-            self.memory.remember(quantities_of(call.step), cohort)
+            self.memory.remember(group_of(call.step), cohort)
 
     def _refuse_for(self, call: Call, term: str, reason: str, mend: str) -> None:
         """Refuse a call where a reason is given."""

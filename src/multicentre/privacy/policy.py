@@ -34,8 +34,9 @@ class Policy:
         it, and a table of patients only if each of its cells is 0 or as large. 0 switches the check off. An unmasked
         sum needs as many patients at this site alone.
     min_difference : int, default 0
-        Two releases of the same quantity, by whichever method, must be about cohorts that differ by at least this many
-        patients, or about the same ones. 0 switches the memory off.
+        Any two answers about patients, whatever the quantity or method, must be about cohorts that differ by at least
+        this many patients, or about the same cohort. Counts of missing entries and pseudonyms are compared among
+        themselves. 0 switches the memory off.
     max_parameters_per_patient : float, default 1/3
         Most coefficients of a regression (Cox, logistic), as a share of the patients that it rests on: the site's own
         where an answer leaves unmasked, those of all sites under a mask. 0 switches the limit off.

@@ -20,6 +20,8 @@ from multicentre.federation.messages import (
     text,
     texts,
 )
+from multicentre.federation.steps import Release, step
+from multicentre.federation.without_values import check_without_values
 
 
 def message_of(**fields):
@@ -122,6 +124,47 @@ def test_every_summed_field_needs_a_bound_and_every_individual_one_a_permission(
     with pytest.raises(MessageError, match=r"^Probe\.two: .*needs a policy's permission"):
         check_permitted(permitted)
     check_permitted(message_of(one=number("x", permission="exact_times")))
+
+
+PER_COLUMN = {"dtype": "i8", "counts": True}
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        array("x", ("k",), **PER_COLUMN),
+        array("x", ("d", "k"), **PER_COLUMN),
+        array("x", ("d",), counts=True),
+        array("x", ("d",), dtype="i8"),
+        array("x", ("n",), dtype="u1"),
+        count("x", signed=True),
+        count("x", keyed=True),
+        number("x"),
+        flag("x"),
+        text("x"),
+        texts("x"),
+    ],
+)
+def test_a_release_without_values_holds_counts_or_counts_per_column(field):
+    with pytest.raises(MessageError, match=r"^Probe\.field: .*must be a count or a count per column.*without_values"):
+        check_without_values(message_of(one=count("x"), field=field))
+
+
+def test_counts_counts_per_column_names_of_columns_and_hashes_of_single_patients_are_without_values():
+    check_without_values(
+        message_of(one=count("x"), two=array("x", ("d",), **PER_COLUMN), three=texts("x", public=True))
+    )
+    hashes = message_of(one=array("x", ("n", 16), dtype="u1"))
+    check_without_values(hashes, individual=True)
+    with pytest.raises(MessageError, match="must be a count"):
+        check_without_values(message_of(one=array("x", ("n",))), individual=True)
+
+
+def test_a_step_does_not_take_a_release_without_values_that_holds_some():
+    fields = [("total", float, number("x", bound=1.0))]
+    kind = dataclasses.make_dataclass("Sums", fields, bases=(Release,), frozen=True, namespace={"without_values": True})
+    with pytest.raises(MessageError, match=r"^Sums\.total: .*must be a count"):
+        step(releases=kind)
 
 
 def test_places_name_the_message_the_field_and_the_key():

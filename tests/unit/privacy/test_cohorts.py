@@ -10,7 +10,11 @@ import numpy as np
 import pytest
 
 from multicentre.federation.errors import IntegrityError
-from multicentre.privacy.cohorts import CohortMemory
+from multicentre.multiview.ppca.site import MvPPCASite
+from multicentre.privacy.cohorts import ANSWERS, CohortMemory, group_of
+from multicentre.survival.cox.site import CoxSite
+from multicentre.survival.rsf.site import ForestSite
+from multicentre.validation.scoring.numbers.site import NumberPart
 
 LOST = r"the memory of cohorts that were answered for cannot be read. Bring the folder back from a copy"
 
@@ -38,59 +42,79 @@ def test_a_cohort_is_a_set_of_patients_in_no_order():
 
 def test_cohorts_differ_by_patients_who_joined_and_who_left():
     memory = CohortMemory()
-    memory.remember(["step sums"], memory.fingerprints(range(10)))
-    assert memory.closest(["step sums"], memory.fingerprints(range(2, 13))) == 5
-    memory.remember(["step sums"], memory.fingerprints(range(2, 12)))
-    assert memory.closest(["step sums"], memory.fingerprints(range(2, 13))) == 1
+    memory.remember(ANSWERS, memory.fingerprints(range(10)))
+    assert memory.closest(ANSWERS, memory.fingerprints(range(2, 13))) == 5
+    memory.remember(ANSWERS, memory.fingerprints(range(2, 12)))
+    assert memory.closest(ANSWERS, memory.fingerprints(range(2, 13))) == 1
 
 
-def test_steps_are_remembered_apart():
+def test_groups_are_remembered_apart():
     memory = CohortMemory()
-    memory.remember(["step sums"], memory.fingerprints(range(10)))
-    memory.remember(["step means"], memory.fingerprints(range(5)))
-    assert memory.closest(["step sums"], memory.fingerprints(range(5))) == 5
-    assert memory.closest(["step means"], memory.fingerprints(range(5))) == 0
-    assert memory.closest(["other"], memory.fingerprints(range(5))) is None
+    memory.remember(ANSWERS, memory.fingerprints(range(10)))
+    memory.remember("release Gaps", memory.fingerprints(range(5)))
+    assert memory.closest(ANSWERS, memory.fingerprints(range(5))) == 5
+    assert memory.closest("release Gaps", memory.fingerprints(range(5))) == 0
+    assert memory.closest("other", memory.fingerprints(range(5))) is None
+    assert CohortMemory().closest(ANSWERS, memory.fingerprints(range(5))) is None
 
 
-def test_an_index_of_an_earlier_version_counts_for_the_step_whichever_method_asks(tmp_path):
+@pytest.mark.parametrize(
+    ("asked", "group"),
+    [
+        (CoxSite.sum_squares, ANSWERS),
+        (ForestSite.sum_squares, ANSWERS),
+        (MvPPCASite.column_totals, ANSWERS),
+        (NumberPart.sum_numbers, ANSWERS),
+        (CoxSite.count_gaps, "release Gaps"),
+        (ForestSite.report_gaps, "release Gaps"),
+        (CoxSite.describe, "release Columns"),
+    ],
+    ids=["sums", "sums of another method", "sums of another kind", "fixed point", "gaps", "own gaps", "names"],
+)
+def test_all_answers_are_one_group_except_those_without_values(asked, group):
+    assert group_of(asked) == group
+
+
+@pytest.mark.parametrize("names", [("fed-cox.sums", "fed-rsf.means"), ("step sums", "array sum")])
+def test_an_index_of_an_earlier_version_is_one_list_of_answers(names, tmp_path):
     memory = CohortMemory(tmp_path)
-    memory.remember(["step sums"], memory.fingerprints(range(10)))
-    (path,) = tmp_path.glob("*.cohort")
-    (tmp_path / "answered.json").write_text(json.dumps({"fed-cox.sums": [path.stem], "fed-rsf.sums": [path.stem]}))
+    for n in (10, 20):
+        memory.remember(ANSWERS, memory.fingerprints(range(n)))
+    first, second = json.loads((tmp_path / "answered.json").read_bytes())[ANSWERS]
+    (tmp_path / "answered.json").write_text(json.dumps({names[0]: [first], names[1]: [first, second]}))
     again = CohortMemory(tmp_path)
-    assert again.closest(["step sums"], again.fingerprints(range(9))) == 1
-    again.remember(["array sum"], again.fingerprints(range(10)))
-    assert json.loads((tmp_path / "answered.json").read_bytes()) == {"step sums": [path.stem], "array sum": [path.stem]}
+    assert again.closest(ANSWERS, again.fingerprints(range(9))) == 1
+    assert again.closest(ANSWERS, again.fingerprints(range(19))) == 1
+    again.remember(ANSWERS, again.fingerprints(range(30)))
+    index = json.loads((tmp_path / "answered.json").read_bytes())
+    assert list(index) == [ANSWERS]
+    assert index[ANSWERS][:2] == [first, second]
+    assert len(index[ANSWERS]) == 3
 
 
-def test_what_was_released_of_a_cohort_before_is_no_news_whatever_else_lies_near():
+def test_a_cohort_near_another_one_is_near_even_if_it_was_answered_for_before():
     memory = CohortMemory()
-    sixty, fewer, far = (memory.fingerprints(range(n)) for n in (60, 59, 30))
-    memory.remember(["step sums"], sixty)
-    memory.remember(["step means"], fewer)
-    assert memory.closest(["step sums"], sixty) == memory.closest(["step means"], fewer) == 0
-    assert memory.closest(["step sums", "step means"], sixty) == 1
-    assert memory.closest(["step sums", "step means"], far) == 29
+    for n in (60, 59):
+        memory.remember(ANSWERS, memory.fingerprints(range(n)))
+    assert memory.closest(ANSWERS, memory.fingerprints(range(60))) == 1
+    assert memory.closest(ANSWERS, memory.fingerprints(range(30))) == 29
 
 
 def test_a_cohort_that_is_answered_again_is_written_once(tmp_path):
     memory = CohortMemory(tmp_path)
     for _ in range(2):
-        memory.remember(["step sums"], memory.fingerprints(range(10)))
-    memory.remember(["step means"], memory.fingerprints(range(10)))
+        memory.remember(ANSWERS, memory.fingerprints(range(10)))
+    memory.remember("release Gaps", memory.fingerprints(range(10)))
     (path,) = tmp_path.glob("*.cohort")
-    assert json.loads((tmp_path / "answered.json").read_bytes()) == {
-        "step sums": [path.stem],
-        "step means": [path.stem],
-    }
+    index = {ANSWERS: [path.stem], "release Gaps": [path.stem]}
+    assert json.loads((tmp_path / "answered.json").read_bytes()) == index
     assert path.stem == hashlib.sha256(path.read_bytes()).hexdigest()[:32]
 
 
 @pytest.mark.skipif(os.name != "posix", reason="files have modes on POSIX systems only")
 def test_nobody_but_the_owner_may_read_the_folder_or_a_file(tmp_path):
     memory = CohortMemory(tmp_path / "site" / "cohorts")
-    memory.remember(["step sums"], memory.fingerprints(range(10)))
+    memory.remember(ANSWERS, memory.fingerprints(range(10)))
     folder = tmp_path / "site" / "cohorts"
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     for name in ("key", "answered.json"):
@@ -99,33 +123,33 @@ def test_nobody_but_the_owner_may_read_the_folder_or_a_file(tmp_path):
 
 def test_no_id_is_written(tmp_path):
     memory = CohortMemory(tmp_path)
-    memory.remember(["step sums"], memory.fingerprints(["patient-of-renown"]))
+    memory.remember(ANSWERS, memory.fingerprints(["patient-of-renown"]))
     assert not any(b"renown" in path.read_bytes() for path in tmp_path.iterdir())
 
 
 def test_a_memory_in_a_folder_is_continued_with_its_key(tmp_path):
     one = CohortMemory(tmp_path)
-    one.remember(["step sums"], one.fingerprints(range(10)))
+    one.remember(ANSWERS, one.fingerprints(range(10)))
     two = CohortMemory(tmp_path)
     assert two.fingerprints(range(10)).tolist() == one.fingerprints(range(10)).tolist()
-    assert two.closest(["step sums"], two.fingerprints(range(9))) == 1
-    assert CohortMemory(tmp_path / "other").closest(["step sums"], two.fingerprints(range(9))) is None
+    assert two.closest(ANSWERS, two.fingerprints(range(9))) == 1
+    assert CohortMemory(tmp_path / "other").closest(ANSWERS, two.fingerprints(range(9))) is None
 
 
 @pytest.mark.parametrize("length", [0, 31, 33])
 def test_a_key_of_another_length_is_refused(tmp_path, length):
     memory = CohortMemory(tmp_path)
-    memory.remember(["step sums"], memory.fingerprints(range(10)))
+    memory.remember(ANSWERS, memory.fingerprints(range(10)))
     (tmp_path / "key").write_bytes(bytes(length))
     with pytest.raises(IntegrityError, match=LOST) as caught:
         CohortMemory(tmp_path)
     assert caught.value.where == str(tmp_path)
 
 
-@pytest.mark.parametrize("content", [b"[]", b"3", b'{"step sums": 3}', b"{"])
+@pytest.mark.parametrize("content", [b"[]", b"3", b'{"step sums": 3}', b'{"answers": 3}', b'{"answers": ["x"]}', b"{"])
 def test_an_index_that_is_none_is_refused_by_folder(tmp_path, content):
     memory = CohortMemory(tmp_path)
-    memory.remember(["step sums"], memory.fingerprints(range(10)))
+    memory.remember(ANSWERS, memory.fingerprints(range(10)))
     (tmp_path / "answered.json").write_bytes(content)
     with pytest.raises(IntegrityError, match=LOST) as caught:
         CohortMemory(tmp_path)
@@ -135,7 +159,7 @@ def test_an_index_that_is_none_is_refused_by_folder(tmp_path, content):
 def test_a_key_alone_is_an_empty_memory_but_an_index_without_its_key_is_refused(tmp_path):
     CohortMemory(tmp_path)
     assert [path.name for path in tmp_path.iterdir() if path.name != "lock"] == ["key"]
-    assert CohortMemory(tmp_path).closest(["step sums"], CohortMemory(tmp_path).fingerprints([1])) is None
+    assert CohortMemory(tmp_path).closest(ANSWERS, CohortMemory(tmp_path).fingerprints([1])) is None
     (tmp_path / "answered.json").write_bytes(b"{}")
     (tmp_path / "key").unlink()
     with pytest.raises(IntegrityError, match=LOST):
@@ -145,7 +169,7 @@ def test_a_key_alone_is_an_empty_memory_but_an_index_without_its_key_is_refused(
 @pytest.mark.parametrize("how", ["changed", "gone"])
 def test_a_cohort_that_is_changed_or_gone_is_found_when_it_is_compared(tmp_path, how):
     first = CohortMemory(tmp_path)
-    first.remember(["step sums"], first.fingerprints(range(10)))
+    first.remember(ANSWERS, first.fingerprints(range(10)))
     memory = CohortMemory(tmp_path)
     (path,) = tmp_path.glob("*.cohort")
     if how == "changed":
@@ -153,25 +177,25 @@ def test_a_cohort_that_is_changed_or_gone_is_found_when_it_is_compared(tmp_path,
     else:
         path.unlink()
     with pytest.raises(IntegrityError, match=LOST) as caught:
-        memory.closest(["step sums"], memory.fingerprints(range(9)))
+        memory.closest(ANSWERS, memory.fingerprints(range(9)))
     assert caught.value.where == str(tmp_path)
 
 
 def test_a_cohort_of_a_crash_before_its_index_was_written_is_let_alone(tmp_path):
     memory = CohortMemory(tmp_path)
-    memory.remember(["step sums"], memory.fingerprints(range(10)))
+    memory.remember(ANSWERS, memory.fingerprints(range(10)))
     orphan = tmp_path / f"{'0' * 32}.cohort"
     orphan.write_bytes(b"")
-    assert CohortMemory(tmp_path).closest(["step sums"], memory.fingerprints(range(9))) == 1
+    assert CohortMemory(tmp_path).closest(ANSWERS, memory.fingerprints(range(9))) == 1
 
 
 def test_cohorts_differ_by_the_patients_whose_records_differ():
     memory = CohortMemory()
-    memory.remember(["step sums"], memory.fingerprints("aaab", [0, 1, 2, 0]))
-    assert memory.closest(["step sums"], memory.fingerprints("baaa", [0, 2, 1, 0])) == 0
-    assert memory.closest(["step sums"], memory.fingerprints("ab", [0, 0])) == 1
-    assert memory.closest(["step sums"], memory.fingerprints("b", [0])) == 1
-    assert memory.closest(["step sums"], memory.fingerprints("abcc", [1, 0, 0, 1])) == 2
+    memory.remember(ANSWERS, memory.fingerprints("aaab", [0, 1, 2, 0]))
+    assert memory.closest(ANSWERS, memory.fingerprints("baaa", [0, 2, 1, 0])) == 0
+    assert memory.closest(ANSWERS, memory.fingerprints("ab", [0, 0])) == 1
+    assert memory.closest(ANSWERS, memory.fingerprints("b", [0])) == 1
+    assert memory.closest(ANSWERS, memory.fingerprints("abcc", [1, 0, 0, 1])) == 2
 
 
 def test_a_patients_only_record_has_the_fingerprint_of_the_patient():
@@ -181,6 +205,6 @@ def test_a_patients_only_record_has_the_fingerprint_of_the_patient():
 
 def test_records_beyond_the_last_place_are_still_their_patients():
     memory = CohortMemory()
-    memory.remember(["step sums"], memory.fingerprints("a", [70_000]))
-    assert memory.closest(["step sums"], memory.fingerprints("a", [65_535])) == 0
-    assert memory.closest(["step sums"], memory.fingerprints("b", [70_000])) == 2
+    memory.remember(ANSWERS, memory.fingerprints("a", [70_000]))
+    assert memory.closest(ANSWERS, memory.fingerprints("a", [65_535])) == 0
+    assert memory.closest(ANSWERS, memory.fingerprints("b", [70_000])) == 2

@@ -350,7 +350,8 @@ def test_cohorts_that_differ_by_few_patients_are_refused():
         gate.cohort = gate.memory.fingerprints(other)
         with pytest.raises(DisclosureRefused, match="fewer than 5 patients"):
             gate.release(call(), sums(30))
-    gate.release(call(Part.word), Word("a", patients=30))
+    with pytest.raises(DisclosureRefused, match="fewer than 5 patients"):
+        gate.release(call(Part.word), Word("a", patients=30))
     gate.cohort = gate.memory.fingerprints(range(95))
     gate.release(call(), sums(30))
     gate.cohort = gate.memory.fingerprints(range(96))

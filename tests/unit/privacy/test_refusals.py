@@ -275,7 +275,7 @@ def test_an_answer_that_cannot_be_checked_is_refused_with_one_remedy():
 )
 def test_a_refused_cohort_names_the_rule(ids, reason, mend):
     gate = guard(ids, min_difference=5)
-    gate.memory.remember(["step add"], gate.memory.fingerprints(range(100)))
+    gate.memory.remember("answers", gate.memory.fingerprints(range(100)))
     error, entry = refusal(gate, lambda gate: gate.release(call(), sums()), DisclosureRefused)
     assert (error.where, error.mend) == ("add, min_difference", mend)
     assert entry["reason"] == f"min_difference: {reason}"
