@@ -24,6 +24,8 @@ Floats = NDArray[np.float64]
 Codes = Mapping[str, Sequence[str]]
 PATIENTS = 2.0**22
 COUNTS = 2.0**40
+# Threshold of named codes under any policy with a minimum: the default of `min_code_patients`.
+LEAST_NAMED = 10
 
 
 @dataclass(frozen=True)
@@ -35,16 +37,16 @@ class ModeNames(Release):
 
 @dataclass(frozen=True)
 class Fewest(Message):
-    """From how many patients on a code may be named."""
+    """Wanted minimum of patients per named code."""
 
-    fewest: int = count("patients that a code must have", unit="patients")
+    fewest: int = count("patients that a code must have; at most the threshold of the site", unit="patients")
 
 
 @dataclass(frozen=True)
 class CodeNames(Release):
     """Codes that enough of a site's patients have."""
 
-    codes: dict[str, tuple[str, ...]] = texts("codes that at least `min_code_patients` patients have", keyed=True)
+    codes: dict[str, tuple[str, ...]] = texts("codes that at least the threshold of patients have", keyed=True)
 
 
 @dataclass(frozen=True)
@@ -113,11 +115,15 @@ class TensorPart(SitePart):
 
     @step(releases=CodeNames, when="once")
     def name_codes(self, ask: Fewest) -> CodeNames:
-        """Name the codes that enough patients have; asked only where no public list is given."""
-        found, fewest = {}, len(self.data)
+        """Name the codes that enough patients have; asked only where no public list is given.
+
+        Under a policy with a minimum there is one threshold, whatever is asked: names at many thresholds would give
+        the number of patients of every code.
+        """
+        found, fewest, least = {}, len(self.data), self._least_named(ask)
         for mode, names in self.data.codes.items():
             behind = self.data.patients_by_code(mode)
-            shown = behind >= max(ask.fewest, 1)
+            shown = behind >= least
             found[mode] = tuple(name for name, is_shown in zip(names, shown, strict=True) if is_shown)
             fewest = min(fewest, int(behind[shown].min(initial=fewest)))
         return CodeNames(found, patients=fewest)
@@ -228,6 +234,19 @@ class TensorPart(SitePart):
         matrices = [memberships, *factors]
         cells = [counting.fewest_in_products(self.tensor, matrices, mode, values) for mode in modes]
         return min(self.behind_places, own, *cells)
+
+    def _least_named(self, ask: Fewest) -> int:
+        if self.least_behind <= 1:
+            return max(ask.fewest, 1)
+        least = max(self.least_behind, LEAST_NAMED)
+        if ask.fewest > least:
+            raise ConfigurationError(
+                f"min_code_patients must be at most {least}, from which on this site names codes; got {ask.fewest}.",
+                where=f"site {self.site}, min_code_patients",
+                mend="Keep the most frequent codes with n_codes, give a public list, or raise min_patients of the "
+                "policy.",
+            )
+        return least
 
     def _patients_by_code(self, ask: Universe) -> Floats:
         counts = []

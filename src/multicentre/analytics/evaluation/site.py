@@ -33,6 +33,7 @@ from multicentre.federation.steps import Acknowledgement, step
 from multicentre.federation.wire import encode
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.agreement.site import SurvivalPart, check_grid_is_coarse
+from multicentre.survival.agreement.sketch import public_times
 from multicentre.survival.models import KINDS
 from multicentre.survival.models.packing import unpack
 from multicentre.survival.scores.brier import squared_errors
@@ -202,8 +203,9 @@ class EvaluationSite(SurvivalPart):
         if fewest < least:
             return sent.OwnScores(patients=0)
         share, error = concordance_with_error(self.data.time, self._of_cause, -self.predictions.restricted_means)
-        between = np.searchsorted(self.memory.at, self.bins, side="left") * 2
-        between += self.happened & (self.bins <= self.memory.at[-1])
+        bins = to_bins(self.data.time, self._own_grid)
+        between = np.searchsorted(self.memory.at, bins, side="left") * 2
+        between += self._of_cause & (bins <= self.memory.at[-1])
         cells = np.bincount(between)
         fewest_between = int(cells[cells > 0].min())
         behind = {"concordance": fewest, "standard_error": fewest}
@@ -260,9 +262,14 @@ class EvaluationSite(SurvivalPart):
         n_events = int(self._of_cause.sum())
         return np.array([n_events, len(self.data) - n_events])
 
+    @property
+    def _own_grid(self) -> Floats:
+        """Times of the site's own scores: public ones where the policy has a minimum of patients."""
+        return public_times(self.memory.grid) if self.least_behind > 1 else self.memory.grid
+
     def _observed(self) -> Floats:
         """Return the observed risk and its interval at each time of calibration, shape (H, 3)."""
-        times, one = self.memory.grid[self.memory.at], np.zeros(0)
+        times, one = self._own_grid[self.memory.at], np.zeros(0)
         found = [
             calibrate_groups(column, self.data.time, self._of_cause, moment, one)
             for column, moment in zip(self.risks.T, times.tolist(), strict=True)

@@ -8,6 +8,7 @@ from multicentre.analytics.tables.messages import ByGroup, ExactTable, Table
 from multicentre.analytics.tables.site import TablePart
 from multicentre.federation.steps import step
 from multicentre.survival.agreement.site import check_grid_is_coarse
+from multicentre.survival.agreement.sketch import public_times
 
 
 class KaplanMeierSite(TablePart):
@@ -20,9 +21,10 @@ class KaplanMeierSite(TablePart):
         """Return the site's own counts by group, outcome and time.
 
         A sum over sites cannot show how one differs from the others. It is asked for when an analyst wants to know.
+        Where the policy has a minimum of patients, times are rounded up to public ones.
         """
         check_grid_is_coarse(self.agreed.times)
-        return self.count(Table, ask)
+        return self.count(Table, ask, public_times(self.agreed.times) if self.least_behind > 1 else None)
 
     @step(releases=ExactTable)
     def tell_exact_table(self, ask: ByGroup) -> ExactTable:

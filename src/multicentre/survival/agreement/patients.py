@@ -22,6 +22,8 @@ class Patients:
     ----------
     data : SurvivalData
     agreed : Agreed
+    times : array of shape (K,), optional
+        Times at which follow-up is cut, in place of the agreed ones.
 
     Examples
     --------
@@ -34,9 +36,10 @@ class Patients:
     ([[-1.0], [0.0]], [0, 2], [True, False])
     """
 
-    def __init__(self, data: SurvivalData, agreed: Agreed) -> None:
+    def __init__(self, data: SurvivalData, agreed: Agreed, times: Floats | None = None) -> None:
         self.agreed = agreed
         self.data = data
+        self.times = agreed.times if times is None else times
 
     def __len__(self) -> int:
         return len(self.data)
@@ -57,36 +60,40 @@ class Patients:
     @cached_property
     def binned(self) -> NDArray[np.uint8]:
         """Bin of every value, shape (n, d): the number of thresholds below it; a column lies together in memory."""
-        binned = np.empty(self.data.X.shape, dtype=np.uint8, order="F")
-        for column in range(len(self.agreed.columns)):
-            values = self._filled_column(column)
-            binned[:, column] = np.searchsorted(self.agreed.edges_of(column), values, side="left")
-        return binned
+        return self.bin_columns(self.data.X)
 
     @cached_property
     def bins(self) -> NDArray[np.int64]:
         """Bin of every time on the grid, shape (n,); K beyond the horizon."""
-        return to_bins(self.data.time, self.agreed.times)
+        return to_bins(self.data.time, self.times)
 
     @cached_property
     def happened(self) -> Flags:
         """Whether the event happened up to the horizon, shape (n,)."""
         of_cause = self.data.event == self.agreed.cause
-        return np.asarray(of_cause & (self.bins < len(self.agreed.times)), dtype=np.bool_)
+        return np.asarray(of_cause & (self.bins < len(self.times)), dtype=np.bool_)
 
     @property
     def time(self) -> Floats:
         """Times, cut at the horizon, shape (n,)."""
-        return np.asarray(np.minimum(self.data.time, self.agreed.times[-1]), dtype=np.float64)
+        return np.asarray(np.minimum(self.data.time, self.times[-1]), dtype=np.float64)
+
+    def bin_columns(self, X: Floats) -> NDArray[np.uint8]:
+        """Return the bin of every value of X, shape (n, d), with gaps filled."""
+        binned = np.empty(X.shape, dtype=np.uint8, order="F")
+        for column in range(len(self.agreed.columns)):
+            values = self._filled_column(X, column)
+            binned[:, column] = np.searchsorted(self.agreed.edges_of(column), values, side="left")
+        return binned
 
     def _filled(self) -> Floats:
         filled = np.empty(self.data.X.shape)
         for column in range(len(self.agreed.columns)):
-            filled[:, column] = self._filled_column(column)
+            filled[:, column] = self._filled_column(self.data.X, column)
         return filled
 
-    def _filled_column(self, column: int) -> Floats:
-        values = np.array(self.data.X[:, column])
+    def _filled_column(self, X: Floats, column: int) -> Floats:
+        values = np.array(X[:, column])
         values[np.isnan(values)] = self.agreed.centre[column]
         return values
 

@@ -11,11 +11,49 @@ N_COLUMN_BINS = 1024
 EARLIEST, LATEST = 1e-4, 1e8
 STEEPNESS = 10.0
 FARTHEST = 100.0
+# A thousandth of a standard deviation: finer than the bins of `column_edges`, coarser than recorded values.
+VALUE_BITS = 10
 
 
 def time_edges() -> Floats:
     """Return the upper edges of the bins of times, 0.34 % apart, shape (8192,); later times share one more bin."""
     return np.geomspace(EARLIEST, LATEST, N_TIME_BINS)
+
+
+def public_times(times: Floats) -> Floats:
+    """Round times up to the edges of the public bins; later times than the last edge become infinite.
+
+    Unmasked answers are cut at rounded times, so that no choice of a time separates patients within one public bin.
+
+    Examples
+    --------
+    >>> edges = time_edges()
+    >>> bool(public_times(np.array([365.0]))[0] in edges), bool((public_times(edges) == edges).all())
+    (True, True)
+    """
+    return np.append(time_edges(), np.inf)[np.searchsorted(time_edges(), times, side="left")]
+
+
+def public_values(X: Floats) -> Floats:
+    """Round each column to a power of two, about a thousandth of its standard deviation, shape (n, d).
+
+    Splits of a tree that leaves unmasked are sought among rounded values: the step depends on the records alone, so
+    that no choice of thresholds separates patients whose values round to the same.
+
+    Examples
+    --------
+    >>> X = np.array([[0.0, 0.12345], [1.0, 1.0], [np.nan, 2.0]])
+    >>> public_values(X)[:, 0].tolist(), bool(abs(public_values(X)[0, 1] - 0.12345) < 0.001)
+    ([0.0, 1.0, nan], True)
+    """
+    rounded_values = X.astype(np.float64)
+    for column in rounded_values.T:
+        present = ~np.isnan(column)
+        spread = float(column[present].std()) if present.any() else 0.0
+        if spread > 0.0:
+            step = 2.0 ** (np.floor(np.log2(spread)) - VALUE_BITS)
+            column[present] = np.round(column[present] / step) * step
+    return rounded_values
 
 
 def column_edges(centre: Floats, spread: Floats) -> Floats:

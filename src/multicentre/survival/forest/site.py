@@ -45,11 +45,14 @@ class ForestSite(SurvivalPart):
 
     @step(releases=sent.Offer, when="once")
     def offer_trees(self, ask: sent.Forest) -> sent.Offer:
-        """Count the patients, and tell how many trees there will be: as many as asked, or none with too few events."""
+        """Count the patients, and offer as many trees as asked, or none where no tree may leave the site at all.
+
+        Neither the agreed times nor the wanted number of events decide: an answer to them would tell event times.
+        """
         self._check(ask)
-        training, _ = self._split(ask)
-        n_events = int(training.happened.sum())
-        can_grow = len(training) >= ask.min_leaf and n_events >= max(ask.min_events, 1)
+        n_events = int((self.data.event == self.agreed.cause).sum())
+        n_training = len(self.data) - self._n_held_out(ask)
+        can_grow = n_training >= ask.min_leaf and n_events >= max(self.least_behind, 1)
         return sent.Offer(float(len(self.data)), ask.n_trees if can_grow else 0, patients=len(self.data))
 
     @step(releases=Trees, when="once", addressed="each")
@@ -73,12 +76,15 @@ class ForestSite(SurvivalPart):
 
     def _split(self, ask: sent.Forest) -> tuple[Patients, Patients | None]:
         """Return training and held-out patients; nobody is held out where trees are drawn uniformly."""
-        n_held_out = 0 if ask.sampling == "uniform" else round(HELD_OUT * len(self.data))
+        n_held_out = self._n_held_out(ask)
         if not n_held_out:
             return group_for_travel(self.data, self.agreed, self.least_behind), None
         order = self._generator(ask, 0).permutation(len(self.data))
         training, held_out = (self.data.take(np.sort(rows)) for rows in (order[n_held_out:], order[:n_held_out]))
         return group_for_travel(training, self.agreed, self.least_behind), Patients(held_out, self.agreed)
+
+    def _n_held_out(self, ask: sent.Forest) -> int:
+        return 0 if ask.sampling == "uniform" else round(HELD_OUT * len(self.data))
 
     def _generator(self, ask: sent.Forest, purpose: int) -> np.random.Generator:
         return self.generator(ask.seed, purpose, int(self.data.digest()[:16], 16))

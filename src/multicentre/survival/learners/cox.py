@@ -64,7 +64,7 @@ def fit_cox(
     sets = RiskSets.at_own_times(patients.standardised, patients.time, happened, scaled)
     with np.errstate(all="ignore"):
         found = maximise(lambda tried: derive(sets, tried, ties), np.zeros(len(agreed.centre)), ridge)
-        baseline = _baseline(sets, np.unique(patients.time[happened]), agreed.times, found.coefficients)
+        baseline = _baseline(sets, np.unique(patients.time[happened]), patients.times, found.coefficients)
     whole = found.converged and np.isfinite(found.coefficients).all() and np.isfinite(baseline).all()
     if not whole or baseline[-1] > LARGEST:
         return CoxModel.empty()

@@ -11,6 +11,7 @@ import warnings
 from multicentre.data.survival import SurvivalData
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.agreement.patients import Patients, flatten_rare
+from multicentre.survival.agreement.sketch import public_times, public_values
 from multicentre.survival.times.joining import joined_bins
 
 
@@ -20,6 +21,9 @@ def group_for_travel(data: SurvivalData, agreed: Agreed, least: int) -> Patients
     Patients of neighbouring times of the grid move to one time, so that at each time at least `least` patients have the
     event, or none, and at least `least` leave, or none. Where fewer have the event in all, nobody has. What only a few
     patients have of a column is left out (:func:`flatten_rare`).
+
+    Follow-up is cut at the agreed times rounded up to public ones, and values are rounded before a tree splits them:
+    an agreement that the coordinator made up finds no recorded time and no recorded value.
 
     Parameters
     ----------
@@ -41,7 +45,9 @@ def group_for_travel(data: SurvivalData, agreed: Agreed, least: int) -> Patients
     if least <= 1:
         return Patients(data, agreed)
     X = flatten_rare(data.X, least)
-    patients = Patients(SurvivalData(X, data.time, data.event, columns=data.columns, unit=data.unit), agreed)
+    flat = SurvivalData(X, data.time, data.event, columns=data.columns, unit=data.unit)
+    patients = Patients(flat, agreed, public_times(agreed.times))
+    patients.binned = patients.bin_columns(public_values(X))
     patients.bins, patients.happened = joined_bins(patients.bins, patients.happened, len(agreed.times), least)
     return patients
 
