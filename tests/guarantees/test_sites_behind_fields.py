@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 
 import multicentre as mc
-from multicentre.federation.errors import IntegrityError, MessageError, MulticentreError, RefusedByPolicy
+from multicentre.federation.errors import IntegrityError, LeftOutWarning, MessageError, MulticentreError, RefusedByPolicy
 from multicentre.federation.messages import Nothing
 from multicentre.missing import Handling
 from multicentre.multiview import agreement as views
 from multicentre.multiview.ppca.site import MvPPCASite
+from multicentre.privacy.fields import HeldFields
 from multicentre.privacy.secure_sum import summation
 from multicentre.survival.cox.site import CoxSite
 
@@ -73,11 +74,10 @@ def test_a_view_of_one_site_alone_is_refused_before_anything_is_summed(model):
     with pytest.raises(RefusedByPolicy, match=VIEW) as caught:
         model.fit(federation)
     assert "Leave the view or column out at every site" in str(caught.value)
-    for ledger in federation.ledgers.values():
-        sums = [entry for entry in ledger.entries if entry["event"] == "release" and entry["protection"] == "masked"]
-        assert sums == []
-        assert ledger.entries[-1]["event"] == "refusal"
-        assert "1 for view 'scan'" in ledger.entries[-1]["reason"]
+    entries = federation.ledgers["lyon"].entries
+    assert [entry for entry in entries if entry["event"] == "release" and entry["protection"] == "masked"] == []
+    assert entries[-1]["event"] == "refusal"
+    assert "1 for view 'scan' (at lyon)" in entries[-1]["reason"]
 
 
 def test_views_of_enough_sites_and_of_all_go_through():
@@ -213,6 +213,59 @@ def test_a_site_that_signs_no_list_is_named(monkeypatch, told):
     with pytest.raises(MulticentreError, match="the fields that a site has cannot be read") as caught:
         session.sum(MvPPCASite.column_orders, STACKING)
     assert isinstance(caught.value, MessageError)
+
+
+# --- a site that lies about its fields -------------------------------------------------------------------------------
+
+
+def with_phantoms(monkeypatch, federation, phantom, *, site="lyon"):
+    """Have one site sign that it has fields which it has not, and check nothing itself."""
+    gate = federation._engine._runtimes[site]._gate
+    monkeypatch.setattr(gate, "fields_of", lambda data: phantom)
+    monkeypatch.setattr(gate, "check_crowds", lambda *args: None)
+    return federation
+
+
+PHANTOMS = {
+    "view": (viewed(0), HeldFields(("blood", "phantom"))),
+    "column that is empty elsewhere": (emptied(0), HeldFields(("blood",))),
+    "column of no view": (viewed(0, n_sites=2), HeldFields(("blood",), {"": ("phantom",)})),
+}
+
+
+@pytest.mark.parametrize("quorum", ["all", 2])
+@pytest.mark.parametrize("name", PHANTOMS)
+def test_a_site_that_claims_a_field_does_not_end_the_sums_of_the_others(monkeypatch, name, quorum):
+    sites, phantom = PHANTOMS[name]
+    federation = with_phantoms(monkeypatch, federate(sites, quorum=quorum), phantom)
+    session = federation.begin(MvPPCASite)
+    assert session.sum(MvPPCASite.column_orders, views.Stacking(("blood",), {"blood": 3})) is not None
+    for ledger in federation.ledgers.values():
+        assert "refusal" not in {entry["event"] for entry in ledger.entries}
+
+
+@pytest.mark.parametrize("quorum", ["all", 2])
+def test_the_site_that_alone_has_a_view_refuses_for_itself_and_is_named(quorum):
+    federation = federate(viewed(1), quorum=quorum, refusing_sites="stop")
+    with pytest.raises(RefusedByPolicy, match=r"got 1 for view 'scan' \(at lyon\)") as caught:
+        federation.begin(MvPPCASite).sum(MvPPCASite.column_orders, STACKING)
+    assert str(caught.value).startswith("lyon")
+    for name in SITES[1:]:
+        assert "refusal" not in {entry["event"] for entry in federation.ledgers[name].entries}
+
+
+def test_the_others_go_on_without_the_site_that_alone_has_a_view():
+    federation = federate(viewed(1), quorum=2, refusing_sites="leave_out")
+    with pytest.warns(LeftOutWarning, match=r"lyon: .* got 1 for view 'scan'"):
+        model = mc.multiview.FedMvPPCA(1, max_rounds=2).fit(federation)
+    assert list(model.left_out_) == ["lyon"]
+
+
+def test_a_site_with_a_few_entries_of_a_column_refuses_and_one_with_none_does_not():
+    sites = table(1, n_left=9)
+    sites["turin"] = table(1)["turin"]
+    with pytest.raises(RefusedByPolicy, match=r"lyon, oslo"):
+        mc.survival.FedCox(missing="mean").fit(federate(sites))
 
 
 def test_with_a_budget_no_column_is_named():

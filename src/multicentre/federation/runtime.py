@@ -56,7 +56,7 @@ class Gate(Protocol):
     def fields_of(self, data: Any) -> Any:
         """Return which views and columns the data have, as the site says with its keys of masked sums."""
 
-    def check_crowds(self, call: Call, n_sites: Mapping[Any, int]) -> None:
+    def check_crowds(self, call: Call, behind: Mapping[Any, Any]) -> None:
         """Check, before anything is computed, that enough sites stand behind each view and column of a masked sum."""
 
     def hides(self, call: Call) -> bool:
@@ -94,8 +94,8 @@ class Seal(Protocol):
     def new_keys(self, site: str, held: Any) -> SitePart:
         """Return the part that holds one session's keys at `site`, which has the fields `held`."""
 
-    def sites_behind(self, call: Call, keys: SitePart) -> Mapping[Any, int]:
-        """Return the fewest sites behind each view or column of a masked sum that some site lacks."""
+    def sites_behind(self, call: Call, keys: SitePart) -> Mapping[Any, Any]:
+        """Return the sites behind each view or column of a masked sum to which the site adds, and that some lack."""
 
     def check(self, call: Call, keys: SitePart) -> None:
         """Check, before anything is computed, that the answer to a call can be masked."""

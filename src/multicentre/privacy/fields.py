@@ -2,9 +2,12 @@
 
 A view or a column that one site alone has would come out of a masked sum as that site's own. So every site names, with
 its signed keys, the views that it has and the columns in which it has too few entries. The coordinator passes these
-lists on and cannot change them. Before a site computes anything, it counts how many sites stand behind each field, and
-refuses the sum where there are fewer than its policy's ``min_sites_in_sum``. Sites that may be lost, down to the
-threshold of the sum, do not count.
+lists on and cannot change them. Before a site computes anything, it counts how many sites stand behind each field to
+which it adds something, and refuses the sum where there are fewer than its policy's ``min_sites_in_sum``. Sites that
+may be lost, down to the threshold of the sum, do not count.
+
+A site that lacks a field adds zeros there and does not refuse: the site that alone has the field refuses for itself,
+and one that only claims to have it cannot end the sums of the others.
 
 A field is a view, or a column of a view or of a table. A level of a category, a code, a group and a bin are cells of a
 field: in these a masked total may rest on one site, and on one patient.
@@ -12,13 +15,12 @@ field: in these a masked total may rest on one site, and on one patient.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
-from multicentre.federation.errors import MessageError
+from multicentre.federation.errors import MessageError, name_some
 
 MEND = (
     "Leave the view or column out at every site, or bring in more sites that have it. With a quorum of all sites "
@@ -39,9 +41,18 @@ class Field(NamedTuple):
         return ", ".join(parts + ([f"column {self.column!r}"] if self.column else []))
 
 
+class SitesBehind(NamedTuple):
+    """The sites that have a field, and the fewest of them that a sum may rest on."""
+
+    fewest: int
+    sites: tuple[str, ...]
+
+
 @dataclass(frozen=True)
 class HeldFields:
     """The fields that one site has.
+
+    All but `empty` is signed and sent.
 
     Parameters
     ----------
@@ -49,6 +60,8 @@ class HeldFields:
         Views that it has; none for data without views.
     sparse : mapping of str to tuple of str
         By view ("" for a table), the columns in which fewer patients have an entry than its policy asks for.
+    empty : mapping of str to tuple of str
+        Similarly, the columns without any entry.
 
     Examples
     --------
@@ -59,16 +72,23 @@ class HeldFields:
 
     views: tuple[str, ...] = ()
     sparse: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    empty: Mapping[str, tuple[str, ...]] = field(default_factory=dict, compare=False)
 
     @classmethod
     def of(cls, data: Any, least: int) -> Self:
         """Return the fields of a site's data; a column counts where at least `least` records have an entry, and one."""
         below = getattr(data, "columns_below", None)
-        return cls(tuple(getattr(data, "views", ())), {} if below is None else below(max(least, 1)))
+        views = tuple(getattr(data, "views", ()))
+        return cls(views) if below is None else cls(views, below(max(least, 1)), below(1))
+
+    def adds_to(self, place: Field) -> bool:
+        """Return whether the site adds more than zeros to a field of a sum."""
+        is_of_other_data = bool(self.views) and not place.view
+        return not is_of_other_data and _has_column(HeldFields(self.views, self.empty), place)
 
     def to_text(self) -> str:
         """Return the lists as one text, which the site signs."""
-        return json.dumps(dataclasses.asdict(self), ensure_ascii=False)
+        return json.dumps({"views": self.views, "sparse": self.sparse}, ensure_ascii=False)
 
     @classmethod
     def from_text(cls, told: str, site: str) -> Self:
@@ -108,8 +128,8 @@ def holders_of_fields(held: Mapping[str, HeldFields]) -> dict[Field, tuple[str, 
     return {place: sites for place, sites in holders.items() if len(sites) < len(held)}
 
 
-def sites_behind(held: Mapping[str, HeldFields], peers: Sequence[str], threshold: int) -> dict[Field, int]:
-    """Return the fewest sites that stand behind each field of a masked sum that some site lacks.
+def sites_behind(held: Mapping[str, HeldFields], peers: Sequence[str], threshold: int) -> dict[Field, SitesBehind]:
+    """Return the sites that stand behind each field of a masked sum that some site lacks.
 
     Parameters
     ----------
@@ -127,23 +147,24 @@ def sites_behind(held: Mapping[str, HeldFields], peers: Sequence[str], threshold
     Examples
     --------
     >>> held = {site: HeldFields(("blood", "scan") if site == "lyon" else ("blood",)) for site in ("lyon", "oslo")}
-    >>> {str(field): n for field, n in sites_behind(held, ("lyon", "oslo"), 2).items()}
+    >>> {str(field): behind.fewest for field, behind in sites_behind(held, ("lyon", "oslo"), 2).items()}
     {"view 'scan'": 1}
     """
     here = {site: held.get(site, HeldFields()) for site in dict.fromkeys(peers)}
     n_lost = max(len(here) - threshold, 0)
-    return {place: max(len(sites) - n_lost, 1) for place, sites in holders_of_fields(here).items() if sites}
+    holders = holders_of_fields(here)
+    return {place: SitesBehind(max(len(sites) - n_lost, 1), sites) for place, sites in holders.items() if sites}
 
 
-def objection(n_sites: Mapping[Field, int], least: int) -> str:
+def objection(behind: Mapping[Field, SitesBehind], least: int) -> str:
     """Return what stands against a masked sum of fields behind which so many sites stand; empty where nothing does.
 
     Examples
     --------
-    >>> objection({Field("scan"): 1, Field("", "crp"): 2}, 2)
-    "at least 2 sites must stand behind each view and column of a masked sum; got 1 for view 'scan'"
+    >>> objection({Field("scan"): SitesBehind(1, ("lyon",)), Field("", "crp"): SitesBehind(2, ("lyon", "oslo"))}, 2)
+    "at least 2 sites must stand behind each view and column of a masked sum; got 1 for view 'scan' (at lyon)"
     """
-    thin = [f"{n} for {place}" for place, n in n_sites.items() if n < least]
+    thin = [f"{n} for {place} (at {name_some(sites)})" for place, (n, sites) in behind.items() if n < least]
     if not thin:
         return ""
     more = f" and {len(thin) - _MOST_NAMED} more" if len(thin) > _MOST_NAMED else ""

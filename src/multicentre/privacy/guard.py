@@ -29,8 +29,8 @@ from multicentre.federation.ranges import check_ranges
 from multicentre.federation.steps import R, Release
 from multicentre.federation.totals import is_held
 from multicentre.privacy import fields, parameters
-from multicentre.privacy.cohorts import Cohort, CohortMemory, group_of
-from multicentre.privacy.fields import Field, HeldFields
+from multicentre.privacy.cohorts import Cohort, CohortMemory, quantities_of
+from multicentre.privacy.fields import Field, HeldFields, SitesBehind
 from multicentre.privacy.hiding import DELTA, EPSILON, NoisedAnswers
 from multicentre.privacy.ledger import Ledger
 from multicentre.privacy.mechanisms import require_sampler
@@ -185,14 +185,14 @@ class Guard:
         held = HeldFields.of(data, self.policy.min_patients)
         return held if self.payment.account is None else HeldFields(held.views)
 
-    def check_crowds(self, call: Call, n_sites: Mapping[Field, int]) -> None:
+    def check_crowds(self, call: Call, behind: Mapping[Field, SitesBehind]) -> None:
         """Check, before anything is computed, that enough sites stand behind each view and column of a masked sum.
 
         Parameters
         ----------
         call : Call
-        n_sites : mapping of Field to int
-            Fewest sites behind each field that some site lacks; see :mod:`multicentre.privacy.fields`.
+        behind : mapping of Field to SitesBehind
+            Sites behind each field that some site lacks; see :mod:`multicentre.privacy.fields`.
 
         Raises
         ------
@@ -200,7 +200,7 @@ class Guard:
             There are fewer than the policy's ``min_sites_in_sum``.
         """
         if call.step.releases.tells_of_patients():
-            reason = fields.objection(n_sites, self.policy.min_sites_in_sum)
+            reason = fields.objection(behind, self.policy.min_sites_in_sum)
             self._refuse_for(call, "min_sites_in_sum", reason, fields.MEND)
 
     def patients_among(self, rows: NDArray[np.int64]) -> int:

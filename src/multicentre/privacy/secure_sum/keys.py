@@ -22,7 +22,7 @@ from typing import ClassVar, TypeVar
 from multicentre.federation.engine import Call, Mask
 from multicentre.federation.errors import ConfigurationError, RefusedByPolicy
 from multicentre.federation.steps import Acknowledgement, SitePart, step
-from multicentre.privacy.fields import Field, HeldFields, sites_behind
+from multicentre.privacy.fields import Field, HeldFields, SitesBehind, sites_behind
 from multicentre.privacy.secure_sum.agreement import Agreement, ChainedAgreement
 from multicentre.privacy.secure_sum.identity import Identity
 from multicentre.privacy.secure_sum.messages import (
@@ -144,10 +144,11 @@ class MaskingKeys(SitePart):
         agreement, mask = self._fitting(call)
         agreement.check_unused(mask.number, call.step.name)
 
-    def sites_behind(self, call: Call) -> dict[Field, int]:
-        """Return the fewest sites behind each view and column of a sum that some site lacks."""
+    def sites_behind(self, call: Call) -> dict[Field, SitesBehind]:
+        """Return the sites behind each view and column of a sum that some site lacks and to which this one adds."""
         agreement, mask = self._fitting(call)
-        return sites_behind(agreement.held, call.peers, mask.threshold)
+        behind = sites_behind(agreement.held, call.peers, mask.threshold)
+        return {place: sites for place, sites in behind.items() if self.held.adds_to(place)}
 
     def masks(self, call: Call) -> list[tuple[bytes, Sign]]:
         """Return key and sign of every stream that masks the answer to a call; they serve once.

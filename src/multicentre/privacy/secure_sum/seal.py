@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from multicentre.federation.engine import Call
 from multicentre.federation.steps import Release, SitePart
-from multicentre.privacy.fields import Field, HeldFields
-from multicentre.privacy.secure_sum.identity import PUBLIC_BYTES, Identity
+from multicentre.privacy.fields import Field, HeldFields, SitesBehind
+from multicentre.privacy.secure_sum.identity import Identity, check_public
 from multicentre.privacy.secure_sum.keys import MaskingKeys
 from multicentre.privacy.secure_sum.layout import encode_release
 from multicentre.privacy.secure_sum.messages import Masked
@@ -63,8 +63,8 @@ class MaskingSeal:
         assert isinstance(keys, MaskingKeys)
         keys.check(call)
 
-    def sites_behind(self, call: Call, keys: SitePart) -> dict[Field, int]:
-        """Return the fewest sites behind each field of a sum that some site lacks."""
+    def sites_behind(self, call: Call, keys: SitePart) -> dict[Field, SitesBehind]:
+        """Return the sites behind each field of a sum that some site lacks and to which this one adds."""
         assert isinstance(keys, MaskingKeys)
         return keys.sites_behind(call)
 
