@@ -24,6 +24,7 @@ from multicentre.federation.noise import Noise, Plan, Planned
 from multicentre.federation.ranges import ROOM, check_ranges, check_total
 from multicentre.federation.steps import Release, SitePart, step
 from multicentre.federation.wire import decode, encode
+from multicentre.privacy.secure_sum.messages import Boxes
 from support.lying_engine import Lying
 from support.remote_sites import ByHand, Desks
 from support.toy_method import FedMean, Guess, Size, toy_sites
@@ -293,6 +294,29 @@ class TestMasked:
 
         with federate(says) as federation, pytest.raises(MessageError, match=rf"^{LIAR}, add: .*must be masked"):
             federation.begin(SumSite).sum(SumSite.add, Nothing())
+
+
+    def test_of_two_sites_whose_transcripts_differ_both_are_named(self):
+        """The forger is the first of two: there is no majority, and the honest site must not stand there alone."""
+
+        def says(call, honest):
+            return honest if call.mask is None else dataclasses.replace(honest, transcript="f" * 64)
+
+        federation = mc.Federation.in_process(toy_sites(2), secure_sum=True)
+        federation._engine = Lying(federation._engine, "site-0", says)
+        with federation, pytest.raises(IntegrityError, match="no more than half of them were") as raised:
+            federation.begin(SumSite).sum(SumSite.add, Nothing())
+        assert raised.value.where == "site-0, site-1"
+
+    @pytest.mark.parametrize("shape", [(1, 1), (3, 1), (0, 0), (4, 48)])
+    def test_shares_of_another_shape_name_their_sender(self, shape):
+        def says(call, honest):
+            wrong = np.zeros(shape, dtype=np.uint8)
+            return dataclasses.replace(honest, boxes=wrong) if isinstance(honest, Boxes) else honest
+
+        with federate(says, quorum=2) as federation, pytest.raises(MessageError, match="shares must have") as raised:
+            federation.begin(SumSite).sum(SumSite.add, Nothing())
+        assert raised.value.where.startswith(LIAR)
 
 
 class TestNoise:

@@ -51,6 +51,11 @@ from multicentre.privacy.secure_sum.survivors import SurvivorLists
 _TAG_BYTES = 16
 
 
+def shape_of_boxes(terms: Invitation) -> tuple[int, int]:
+    """Return the number of boxes of each site and their bytes: shares of a seed of masks and of one key per sum."""
+    return len(terms.sites), (1 + terms.n_sums) * SEED_BYTES + _TAG_BYTES
+
+
 class RecoverableAgreement(Agreement):
     """An agreement whose sums can be read although sites were lost.
 
@@ -78,7 +83,7 @@ class RecoverableAgreement(Agreement):
         A box holds a share of the seed of the site's own masks and, for each sum, one of its key's seed, 16 bytes each.
         """
         shares = split_seeds([self._mask_seed, *self._key_seeds], self.terms.threshold, len(self.terms.sites))
-        boxes = np.zeros((len(shares), shares[0].size + _TAG_BYTES), dtype=np.uint8)
+        boxes = np.zeros(shape_of_boxes(self.terms), dtype=np.uint8)
         for peer, j in self._peers():
             channel = self._keys_of_all().channels[j].tobytes()
             boxes[j] = to_bytes(seal_box(shares[j], self._channel_key(), channel, self.terms, (self.site, peer)))
@@ -98,7 +103,7 @@ class RecoverableAgreement(Agreement):
         """
         if self._shares is None or self.is_ready:
             raise ConfigurationError("shares are not expected", where=self.terms.agreement)
-        if told.boxes.shape != (len(self._shares), self._shares[0].size + _TAG_BYTES):
+        if told.boxes.shape != shape_of_boxes(self.terms):
             raise MessageError("the shares do not fit the agreement", where=type(told).__name__)
         for peer, j in self._peers():
             channel = self._keys_of_all().channels[j].tobytes()

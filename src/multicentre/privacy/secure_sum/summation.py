@@ -41,6 +41,7 @@ from multicentre.privacy.secure_sum.messages import (
     Recovering,
     Unmasking,
 )
+from multicentre.privacy.secure_sum.recoverable import shape_of_boxes
 from multicentre.privacy.secure_sum.recovery import Told, remove_masks
 from multicentre.privacy.secure_sum.ring import Ring, plan_grids
 
@@ -201,9 +202,10 @@ def _stacked(terms: Invitation, answers: Mapping[str, Advertisement]) -> Adverti
 
 
 def _delivered(terms: Invitation, boxes: Mapping[str, Boxes]) -> dict[str, BoxesFor]:
-    shapes = {answer.boxes.shape for answer in boxes.values()}
-    if len(shapes) != 1 or len(terms.sites) not in {shape[0] for shape in shapes}:
-        raise MessageError("there are not as many shares as sites", where="share")
+    expected = shape_of_boxes(terms)
+    if differing := [site for site, answer in boxes.items() if answer.boxes.shape != expected]:
+        shape = boxes[differing[0]].boxes.shape
+        raise MessageError(f"the shares must have shape {expected}; got {shape}", where=f"{name_some(differing)}, share")
     sent = np.stack([answer.boxes for answer in boxes.values()])
     return {site: BoxesFor(terms.agreement, sent[:, j]) for j, site in enumerate(terms.sites)}
 
@@ -226,12 +228,17 @@ def _added(answers: Mapping[str, Release], step: Step[Any, Any, Any]) -> tuple[R
 
 
 def _check_transcripts(transcripts: Mapping[str, str]) -> None:
-    """Raise IntegrityError where sites were asked different things; it names those that differ from most others."""
-    most_common, _ = Counter(transcripts.values()).most_common(1)[0]
-    if differing := [site for site, transcript in transcripts.items() if transcript != most_common]:
+    """Raise IntegrityError where transcripts differ; it names the sites that differ from most others.
+
+    Where no transcript is that of more than half of the sites, nobody can tell who differs, and all are named.
+    """
+    most_common, n_sites = Counter(transcripts.values()).most_common(1)[0]
+    if n_sites < len(transcripts):
+        has_majority = 2 * n_sites > len(transcripts)
+        differing = [site for site, transcript in transcripts.items() if transcript != most_common or not has_majority]
+        found = "these were asked other things than the rest" if has_majority else "no more than half of them were"
         raise IntegrityError(
-            "the sites must be asked the same things in a session; these were asked other things than the rest, and "
-            "nothing of the sum can be read",
+            f"the sites must be asked the same things in a session; {found}, and nothing of the sum can be read",
             where=name_some(differing),
             mend="Compare the sites' ledgers (multicentre ledger compare), and start the run again.",
         )
