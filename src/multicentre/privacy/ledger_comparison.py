@@ -1,4 +1,4 @@
-"""Comparison of several sites' ledgers: finds calls in which the sites were not asked the same.
+"""Comparison of several sites' ledgers: finds calls in which the sites were not asked the same, or answered otherwise.
 
 Sites name their sessions and number their calls alike, so the entries of one call are found by study, session and call.
 A ledger holds a session once per run; the runs of two ledgers are paired in order, those with most calls in common.
@@ -14,7 +14,9 @@ from datetime import datetime
 from multicentre.privacy.ledger import Entry
 
 # Facts that are the same at sites that were asked the same; but for asks of a step that is addressed to each site.
-_SAME = ("method", "step", "protection", "addressed", "records", "counted", "peers", "ask")
+_SAME = ("method", "step", "protection", "addressed", "records", "counted", "peers", "ask", "event")
+# Sites may be asked different things in these, and may refuse them, where a step is addressed to each site.
+_OF_EACH = ("ask", "event")
 Key = tuple[str, str]
 Run = dict[int, Entry]
 
@@ -31,10 +33,12 @@ class Difference:
     step : str
         Method and step.
     kind : str
-        What differs: "missing" for a call that one site was not asked, or the name of a fact ("ask", "peers", ...).
+        What differs: "missing" for a call that one site was not asked; "session" for a session, at its first call, of
+        which some ledgers hold nothing although the calls name no further sites; "alone" for a call to a single site;
+        or the name of a fact ("ask", "peers", "event", ...).
         "transcript" is the first call after which the sites' transcripts differ though these asks do not.
     values : mapping of str to str
-        What each site's ledger says; "" for a missing call.
+        What each site's ledger says; "" for a missing call or session.
     """
 
     study: str
@@ -138,14 +142,19 @@ def _likeness(run: Run, other: Run) -> float:
 
 def _compared(key: Key, runs: Mapping[str, Run], calls: Sequence[int]) -> Iterator[Difference]:
     has_parted = False
+    lacking = _lacking(runs)
     for call in calls:
         entries = {site: run[call] for site, run in runs.items() if call in run}
         step = " or ".join(dict.fromkeys(f"{e.get('method')}.{e.get('step')}" for e in entries.values()))
         if absent := _absent(call, entries, runs):
             yield Difference(*key, call, step, "missing", dict.fromkeys(absent, ""))
+        if lacking and call == calls[0]:
+            yield Difference(*key, call, step, "session", dict.fromkeys(lacking, ""))
+        if not lacking and not absent and _is_alone(entries, len(runs)):
+            yield Difference(*key, call, step, "alone", dict.fromkeys(entries, "asked alone"))
         kinds = [kind for kind in _SAME if _differs(kind, entries)]
-        if any(entry.get("addressed") == "each" for entry in entries.values()):
-            kinds = [kind for kind in kinds if kind != "ask"]
+        if _is_for_each(entries.values()):
+            kinds = [kind for kind in kinds if kind not in _OF_EACH]
         if not has_parted and _differs("transcript", entries):
             has_parted = True
             kinds = kinds or ["transcript"]
@@ -153,11 +162,33 @@ def _compared(key: Key, runs: Mapping[str, Run], calls: Sequence[int]) -> Iterat
             yield Difference(*key, call, step, kind, {site: _text(entry.get(kind)) for site, entry in entries.items()})
 
 
+def _lacking(runs: Mapping[str, Run]) -> list[str]:
+    """Return the sites whose ledgers hold nothing of a session, although no call of it says that they took part.
+
+    A session whose steps are all addressed to each site may reach some sites only.
+    """
+    entries = [entry for run in runs.values() for entry in run.values()]
+    if all(entry.get("addressed") == "each" for entry in entries):
+        return []
+    peers = {peer for entry in entries for peer in entry.get("peers", ())}
+    return [site for site, run in runs.items() if not run and site not in peers]
+
+
+def _is_alone(entries: Mapping[str, Entry], n_ledgers: int) -> bool:
+    """Return whether a call to all sites of a session reached one site only, of several that are compared."""
+    peers = {peer for entry in entries.values() for peer in entry.get("peers", ())}
+    return n_ledgers > 1 and len(entries) == len(peers) == 1 and not _is_for_each(entries.values())
+
+
+def _is_for_each(entries: Iterable[Entry]) -> bool:
+    return any(entry.get("addressed") == "each" for entry in entries)
+
+
 def _absent(call: int, entries: Mapping[str, Entry], runs: Mapping[str, Run]) -> list[str]:
     """Return the sites that took part in a call, by what the others' ledgers say, and have no entry about it."""
     peers = {peer for entry in entries.values() for peer in entry.get("peers", ())}
     unnamed = {site for site, run in runs.items() if site not in peers and run and min(run) < call < max(run)}
-    each = any(entry.get("addressed") == "each" for entry in entries.values())
+    each = _is_for_each(entries.values())
     return [site for site in runs if site not in entries and (site in peers or (site in unnamed and not each))]
 
 

@@ -38,6 +38,7 @@ def test_equal_ledgers_do_not_differ():
         {"counted": True},
         {"addressed": "each", "ask": f"{1:064x}"},
         {"peers": ["lyon", "oslo"]},
+        {"event": "failure"},
     ],
 )
 def test_a_call_in_which_one_site_was_asked_something_else_is_named(facts):
@@ -71,6 +72,29 @@ def test_a_site_under_another_name_lacks_calls_between_its_first_and_its_last():
 def test_sites_that_take_no_part_any_more_lack_nothing():
     two = [entry(0), *(entry(call, peers=["lyon", "rome"]) for call in (1, 2))]
     assert not compare_ledgers({"lyon": two, "oslo": two[:1], "rome": two}).differences
+
+
+def test_sites_that_are_each_asked_alone_in_sessions_of_their_own_are_named():
+    found = compare_ledgers({site: [entry(0, session=f"0.{i}", peers=[site])] for i, site in enumerate(SITES)})
+    assert [(one.session, one.kind) for one in found.differences] == [(f"0.{i}", "session") for i in range(3)]
+    assert dict(found.differences[0].values) == {"oslo": "", "rome": ""}
+
+
+def test_a_session_of_some_sites_is_named_once():
+    two = [entry(call, session="0.2", peers=["lyon", "oslo"]) for call in range(3)]
+    found = compare_ledgers(ledgers(lyon=ledgers()["lyon"] + two, oslo=ledgers()["oslo"] + two))
+    assert [(one.session, one.call, one.kind) for one in found.differences] == [("0.2", 0, "session")]
+
+
+def test_a_call_to_one_site_at_the_end_of_a_session_is_named():
+    alone = [*ledgers()["oslo"], entry(3, peers=["oslo"])]
+    (one,) = compare_ledgers(ledgers(oslo=alone)).differences
+    assert (one.call, one.kind, dict(one.values)) == (3, "alone", {"oslo": "asked alone"})
+
+
+def test_a_refusal_of_a_step_that_is_addressed_to_each_site_is_none():
+    found = {site: [entry(0, addressed="each", event=event)] for site, event in (("lyon", "release"), ("oslo", "refusal"))}
+    assert not compare_ledgers(found | {"rome": [entry(0, addressed="each")]}).differences
 
 
 def test_asks_of_a_step_that_is_addressed_to_each_site_may_differ_or_reach_some():
