@@ -12,6 +12,7 @@ from multicentre.cli import app
 from multicentre.deployment.site import read_site
 from multicentre.federation.errors import ConfigurationError, IntegrityError
 from multicentre.privacy.heads import Head, Statement, read_statement
+from multicentre.privacy.hiding import NoisedAnswers
 from multicentre.privacy.ledger import Ledger, read_ledger, verify_ledger
 from multicentre.privacy.secure_sum.identity import Identity
 from multicentre.privacy.witness import HeadRecord, Witness, confirmed_in
@@ -85,6 +86,68 @@ def test_a_ledger_that_is_rewritten_and_chained_again_is_refused(run, signer):
     status, message = verified(run)
     assert status == 8
     assert "signature" in message if signer is None else "key that is not this site's" in message
+
+
+FACT_OF_WRONG_KIND = [
+    {"call": "1"},
+    {"call": None},
+    {"call": 1e308},
+    {"call": 10**30},
+    {"time": 5},
+    {"time": "2026-01-01T00:00:00"},
+    {"peers": 5},
+    {"peers": [[1]]},
+    {"fields": 5},
+    {"fields": ["x"]},
+    {"fields": [{"shape": 3}]},
+    {"fields": [{"shape": [[]], "field": "x"}]},
+    {"fields": [{"shape": [], "field": 5}]},
+    {"noise": 5, "rho": 1.0},
+    {"noise": {"mechanism": "gaussian", "sums": 0.0}, "rho": 1.0},
+    {"noise": {"mechanism": ["gaussian"]}, "rho": 1.0},
+    {"epsilon": "1", "rho": 1.0},
+    {"epsilon": 10**400, "rho": 1.0},
+    {"study": ["x"]},
+    {"session": {"a": 1}},
+    {"ask": {"a": [1]}},
+    {"method": [1]},
+    {"event": 3},
+    {"reason": {}},
+    {"asked_by": "ada"},
+    {"asked_by": {"name": 3, "fingerprint": None}},
+    {"witnessed": [1]},
+    {"witnessed": {"a": [10**400, "x"]}},
+]
+
+
+@pytest.mark.parametrize("facts", FACT_OF_WRONG_KIND, ids=str)
+def test_a_fact_of_the_wrong_kind_in_a_ledger_that_its_own_site_chained_is_named(tmp_path, facts):
+    release = {"study": "s", "session": "0.1", "call": 0, "method": "m", "step": "x", "peers": ["a"], "ask": "0" * 64}
+    paths = {name: tmp_path / name / "ledger.jsonl" for name in ("honest", "forged")}
+    Ledger(paths["honest"]).append("release", release)
+    Ledger(paths["forged"]).append("release", {**release, **facts})
+    for words in (("verify",), ("show",), ("export",), ("compare", paths["honest"])):
+        result = call("ledger", *words, paths["forged"])
+        assert result.exit_code == IntegrityError.exit_code
+        assert f"entry 1 cannot be used: {next(iter(facts))} must be" in result.stderr.replace("\n", " ")
+    with pytest.raises(IntegrityError, match="cannot be used"):
+        Ledger(paths["forged"])
+
+
+@pytest.mark.parametrize("event", ["release", "refusal", "failure", "other"])
+def test_entries_without_facts_can_be_read(tmp_path, event):
+    paths = {name: tmp_path / name / "ledger.jsonl" for name in ("lyon", "oslo")}
+    for path in paths.values():
+        Ledger(path).append(event, {"call": 1, "rho": 1.0, "fields": [{}]})
+    for words in (("verify",), ("show",), ("export",), ("compare", paths["oslo"])):
+        assert call("ledger", *words, paths["lyon"]).exit_code == 0
+
+
+def test_noise_that_a_ledger_paid_for_and_does_not_name_is_refused():
+    ledger = Ledger()
+    ledger.append("release", {"rho": 1.0})
+    with pytest.raises(IntegrityError, match="does not say which noise"):
+        NoisedAnswers(None, ledger.entries)
 
 
 def test_a_ledger_without_signatures_is_refused_where_the_key_is_known(run):

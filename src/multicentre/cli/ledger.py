@@ -236,7 +236,7 @@ def _table(entries: list[Entry]) -> str:
         rows.append(
             [
                 str(entry["entry"]),
-                entry["time"],
+                entry.get("time", "-"),
                 entry.get("method", "-"),
                 entry.get("step", "-"),
                 _what(entry),
@@ -259,24 +259,24 @@ def _asked_by(entry: Entry) -> str:
 
 
 def _left_as(entry: Entry) -> str:
-    noised = f", epsilon {entry['epsilon']:.3g}" if entry.get("rho") else ""
+    noised = f", epsilon {entry['epsilon']:.3g}" if entry.get("rho") and entry.get("epsilon") is not None else ""
     return f"{entry.get('protection', '-')}{noised}"
 
 
 def _what(entry: Entry) -> str:
-    if entry["event"] == "refusal":
-        return f"REFUSED: {entry['reason']}"
-    if entry["event"] == "failure":
-        return f"broke: {entry['reason']}"
-    if entry["event"] != "release":
-        return str(entry["event"])
-    names = dict.fromkeys(field["field"].partition("[")[0] for field in entry["fields"])
+    if entry.get("event") == "refusal":
+        return f"REFUSED: {entry.get('reason', '-')}"
+    if entry.get("event") == "failure":
+        return f"broke: {entry.get('reason', '-')}"
+    if entry.get("event") != "release":
+        return str(entry.get("event", "-"))
+    names = dict.fromkeys(str(field.get("field", "-")).partition("[")[0] for field in entry.get("fields", []))
     return ", ".join(names) or "nothing but that it is done"
 
 
 def _size(field: dict[str, Any]) -> int:
     size = 1
-    for side in field["shape"]:
+    for side in field.get("shape", []):
         size *= side
     return size
 

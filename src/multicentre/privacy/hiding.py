@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from multicentre.federation.errors import IntegrityError
 from multicentre.federation.noise import Noise
 from multicentre.privacy.accounting import Spent
 from multicentre.privacy.budget import Account, cost_of, total_spent
@@ -46,7 +47,9 @@ class NoisedAnswers:
         self._account = account
         self._spent = Spent()
         for entry in entries:
-            if entry["event"] == "release" and entry.get("rho") is not None:
+            if entry.get("event") == "release" and entry.get("rho") is not None:
+                if "noise" not in entry:
+                    raise IntegrityError(f"entry {entry['entry']} does not say which noise it paid for", where="ledger")
                 self._spent = self._spent + cost_of(_noise_of(entry))
 
     @property

@@ -27,6 +27,7 @@ from multicentre.federation.files import (
 )
 from multicentre.federation.storage import write_atomically
 from multicentre.privacy.heads import GENESIS, Head, is_signed, signed_text
+from multicentre.privacy.ledger_facts import wrong_fact
 from multicentre.privacy.secure_sum.identity import Identity
 
 Entry = dict[str, Any]
@@ -195,7 +196,8 @@ def read_ledger(path: Path) -> Iterator[Entry]:
     Raises
     ------
     IntegrityError
-        An entry was changed, removed or inserted; the message names it. Or the file is a symbolic link.
+        An entry was changed, removed or inserted, or holds a fact of the wrong kind; the message names it. Or the file
+        is a symbolic link.
     """
     *lines, torn = _raw(path).split(b"\n")
     yield from _chained(lines, path)
@@ -256,6 +258,8 @@ def _chained(lines: list[bytes], path: Path) -> Iterator[Entry]:
             raise _broken(path, number, "does not follow the entry before it")
         if entry.get("hash") != _hash_of(entry) or _line(entry).encode() != line:
             raise _broken(path, number, "was changed after it was written")
+        if wrong := wrong_fact(entry):
+            raise _broken(path, number, f"cannot be used: {wrong}", mend="The site that keeps it has to say how it came.")
         previous = entry["hash"]
         yield entry
 

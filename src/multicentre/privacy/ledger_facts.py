@@ -1,0 +1,106 @@
+"""Kinds of the facts in a ledger's entries.
+
+Whoever writes a ledger can chain and sign any content. So the kinds are checked when a ledger is read, before anything
+computes with the facts. Facts under other names are kept as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any
+
+_LARGEST = 2**53  # integers that every reader of JSON keeps exactly; floats beyond it are fine
+
+Kind = tuple[str, Callable[[Any], bool]]
+
+
+def wrong_fact(entry: Mapping[str, Any]) -> str:
+    """Return which fact of an entry is of the wrong kind, and of which kind it must be; empty where none is.
+
+    Examples
+    --------
+    >>> wrong_fact({"event": "release", "call": 3}), wrong_fact({"call": "3"})
+    ('', 'call must be a count')
+    """
+    wrong = (f"{name} must be {kind}" for name, (kind, fits) in _KINDS.items() if name in entry and not fits(entry[name]))
+    return next(wrong, "")
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < _LARGEST
+
+
+def _is_number(value: Any) -> bool:
+    return _is_count(value) or isinstance(value, float)
+
+
+def _is_time(value: Any) -> bool:
+    """Return whether a value is a time with its zone: times with and without one cannot be compared."""
+    try:
+        return datetime.fromisoformat(value).utcoffset() is not None
+    except (TypeError, ValueError):
+        return False
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_is_text, value))
+
+
+def _are_fields(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_is_field, value))
+
+
+def _is_field(value: Any) -> bool:
+    shape = value.get("shape", []) if isinstance(value, dict) else None
+    if not isinstance(shape, list) or not all(map(_is_count, shape)):
+        return False
+    counts = (value.get(name) for name in ("bytes", "records", "patients"))
+    texts = (value.get("field", ""), value.get("sha256") or "")
+    return all(count is None or _is_count(count) for count in counts) and all(map(_is_text, texts))
+
+
+def _is_noise(value: Any) -> bool:
+    if not isinstance(value, dict) or value.get("mechanism") not in ("gaussian", "laplace"):
+        return False
+    return all(_is_number(scale) and scale > 0 for name, scale in value.items() if name != "mechanism")
+
+
+def _is_asker(value: Any) -> bool:
+    return isinstance(value, dict) and _is_text(value.get("name")) and _is_text(value.get("fingerprint") or "")
+
+
+def _are_ends(value: Any) -> bool:
+    return isinstance(value, dict) and all(map(_is_end, value.values()))
+
+
+def _is_end(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and _is_count(value[0]) and _is_text(value[1])
+
+
+def _or_none(kind: Kind) -> Kind:
+    described, fits = kind
+    return f"{described} or null", lambda value: value is None or fits(value)
+
+
+_TEXT: Kind = ("a text", _is_text)
+_COUNT: Kind = ("a count", _is_count)
+_NUMBER: Kind = ("a number of at least 0", lambda value: _is_number(value) and value >= 0)
+_KINDS: dict[str, Kind] = {
+    **dict.fromkeys(("event", "study", "session", "method", "step", "protection", "addressed", "records"), _TEXT),
+    **dict.fromkeys(("ask", "transcript", "reason", "unit", "neighbours", "previous", "key"), _TEXT),
+    **dict.fromkeys(("hash", "signature"), _TEXT),
+    **dict.fromkeys(("entry", "call", "sites"), _COUNT),
+    **dict.fromkeys(("epsilon", "delta", "rho"), _or_none(_NUMBER)),
+    "time": ("a time with its zone, in ISO 8601", _is_time),
+    "counted": ("true or false", lambda value: isinstance(value, bool)),
+    "peers": ("a list of names", _are_texts),
+    "fields": ("a list of fields with shape and counts", _are_fields),
+    "noise": ("a mechanism and its multipliers above 0", _is_noise),
+    "asked_by": ("a name and a fingerprint", _is_asker),
+    "witnessed": ("ends of ledgers by site", _are_ends),
+}
