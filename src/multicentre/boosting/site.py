@@ -24,6 +24,7 @@ from multicentre.federation.lengths import Lengths
 from multicentre.federation.messages import Message, Nothing
 from multicentre.federation.steps import Acknowledgement, step
 from multicentre.filling import FillingPart
+from multicentre.quantiles.maths import coarsen
 from multicentre.quantiles.site import CountingPart
 
 Sums = NDArray[np.int64]
@@ -149,9 +150,20 @@ class BoostingSite(FillingPart, CountingPart):
         if n_again < len(news.roots):
             self.state = memory = self._with_trees(memory, news.slice(n_again))
         if self._records is None:
-            self._records = Records(single(self.data.X), self.data.y.astype(np.float32), memory)
+            X, start = self._cells_of(single(self.data.X)), replace(memory, cuts=self._cells_of(memory.cuts))
+            self._records = Records(X, self.data.y.astype(np.float32), start)
         self._records.catch_up(memory)
         return self._records
+
+    def _cells_of(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the first value of each value's public cell, where the policy asks for a minimum of patients.
+
+        Values and cuts are compared by cell: cuts that a search found separate the same records as before, and cuts
+        that somebody chose next to one record's value separate it from no other of its cell.
+        """
+        if self.least_behind <= 1:
+            return values
+        return coarsen(values.astype(np.float64), self.finest).astype(np.float32)
 
     def _with_trees(self, memory: sent.Memory, new: sent.Trees) -> sent.Memory:
         """Return the memory with new rounds, whose margins are finite and whose first is what grew last."""

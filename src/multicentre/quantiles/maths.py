@@ -78,6 +78,21 @@ def coarsen(values: Floats, digits: int) -> Floats:
     return np.where(known & np.isfinite(values), coarse, values)
 
 
+def move_to_borders(thresholds: Floats, digits: int) -> Floats:
+    """Move each threshold down to the end of the cell before its own: it separates cells of so many binary digits.
+
+    A value is at or below such a threshold exactly if the first value of its cell (`coarsen`) is.
+
+    Examples
+    --------
+    >>> moved = move_to_borders(np.array([60.001, 0.0]), 24)
+    >>> moved.round(3).tolist(), bool(coarsen(moved[:1], 24) < coarsen(np.array([60.001]), 24))
+    ([59.996, -0.0], True)
+    """
+    first = coarsen(thresholds, digits)
+    return np.where(first == 0.0, -_TINY, np.nextafter(first, -np.inf))
+
+
 def split_cells(prefix: Codes, level: int, bits: int) -> Codes:
     """Return the first code of each sub-cell of some cells, shape (q, 2**bits).
 

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from multicentre.data.survival import SurvivalData
 from multicentre.survival.agreement.messages import Agreed
+from multicentre.survival.agreement.sketch import to_column_bins
 from multicentre.survival.times.grid import to_bins
 
 Floats = NDArray[np.float64]
@@ -60,7 +61,11 @@ class Patients:
     @cached_property
     def binned(self) -> NDArray[np.uint8]:
         """Bin of every value, shape (n, d): the number of thresholds below it; a column lies together in memory."""
-        return self.bin_columns(self.data.X)
+        binned = np.empty(self.data.X.shape, dtype=np.uint8, order="F")
+        for column in range(len(self.agreed.columns)):
+            values = self._filled_column(column)
+            binned[:, column] = to_column_bins(values, self.agreed.edges_of(column))
+        return binned
 
     @cached_property
     def bins(self) -> NDArray[np.int64]:

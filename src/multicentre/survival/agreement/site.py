@@ -24,7 +24,7 @@ from multicentre.federation.wire import encode
 from multicentre.missing import Missing, TabularPart
 from multicentre.survival.agreement import messages as sent
 from multicentre.survival.agreement.patients import Patients
-from multicentre.survival.agreement.sketch import N_COLUMN_BINS, N_TIME_BINS, column_edges, time_edges
+from multicentre.survival.agreement.sketch import N_COLUMN_BINS, N_TIME_BINS, column_edges, time_edges, to_column_bins
 from multicentre.survival.times.grid import to_bins
 
 Floats = NDArray[np.float64]
@@ -86,7 +86,7 @@ class SurvivalPart(TabularPart):
         edges = column_edges(ask.centre, ask.spread)
         counts = np.zeros((len(edges), N_COLUMN_BINS))
         for column, values in enumerate(self._known_values()):
-            counts[column] = np.bincount(np.searchsorted(edges[column], values), minlength=N_COLUMN_BINS)
+            counts[column] = np.bincount(to_column_bins(values, edges[column]), minlength=N_COLUMN_BINS)
         return sent.ColumnCounts(counts, patients=self.behind(counts))
 
     @step(releases=sent.OddUnits, when="once", summed=True)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from multicentre.quantiles import CountingPart
+from multicentre.quantiles.maths import coarsen, move_to_borders
+
 Floats = NDArray[np.float64]
 N_TIME_BINS = 8192
 N_COLUMN_BINS = 1024
 EARLIEST, LATEST = 1e-4, 1e8
 STEEPNESS = 10.0
 FARTHEST = 100.0
-# A thousandth of a standard deviation: finer than the bins of `column_edges`, coarser than recorded values.
-VALUE_BITS = 10
+# Digits of a value that a choice of centre, spread or thresholds can reveal: a 4096th of it, as in searches.
+COLUMN_DIGITS = CountingPart.finest
 
 
 def time_edges() -> Floats:
@@ -59,6 +62,9 @@ def public_values(X: Floats) -> Floats:
 def column_edges(centre: Floats, spread: Floats) -> Floats:
     """Return the upper edges of every column's bins, narrow about its mean, shape (d, 1023).
 
+    They lie on borders of public cells, each about a 4096th of a number wide, whatever the centre and the spread. Where
+    bins would be narrower than cells, some edges are equal and the bins between them are empty.
+
     Examples
     --------
     >>> edges = column_edges(np.array([5.0]), np.array([2.0]))
@@ -67,7 +73,21 @@ def column_edges(centre: Floats, spread: Floats) -> Floats:
     """
     limit = np.arcsinh(STEEPNESS * FARTHEST)
     steps = np.sinh(np.linspace(-limit, limit, N_COLUMN_BINS - 1)) / STEEPNESS
-    return centre[:, None] + spread[:, None] * steps
+    return move_to_borders(centre[:, None] + spread[:, None] * steps, COLUMN_DIGITS)
+
+
+def to_column_bins(values: Floats, edges: Floats) -> NDArray[np.int64]:
+    """Return the bin of every value of one column: the number of edges below the first value of its public cell.
+
+    With edges of :func:`column_edges` that is the number of edges below the value itself. Other edges, which somebody
+    may choose to lie next to one patient's value, separate no values of one cell.
+
+    Examples
+    --------
+    >>> to_column_bins(np.array([-1.0, 60.001, 60.002, 61.0]), np.array([0.0, 60.0015])).tolist()
+    [0, 1, 1, 2]
+    """
+    return np.searchsorted(edges, coarsen(values, COLUMN_DIGITS), side="left").astype(np.int64)
 
 
 def rounded(values: Floats, unit: Floats) -> Floats:
