@@ -26,6 +26,7 @@ from multicentre.deployment.analyst_run import carry_out, read_order
 from multicentre.deployment.analyst_service import AnalystService
 from multicentre.deployment.analysts import Admitted, make_analyst, read_analyst, read_analyst_card
 from multicentre.deployment.private_files import check_secrets, nothing_for_others
+from multicentre.deployment.signed_runs import SignedRuns
 from multicentre.deployment.site import read_site
 from multicentre.engines.remote import engine
 from multicentre.engines.remote.packing import Opening
@@ -94,6 +95,11 @@ def hospitals(tmp_path, ada):
 def card_file(analyst):
     (path,) = analyst.folder.glob("*.analyst.toml")
     return path
+
+
+def signed_in(analyst, folder):
+    """Return what an analyst noted as signed of the run in a folder."""
+    return SignedRuns(analyst.folder).read(json.loads((folder / ORDER).read_text())["token"])
 
 
 def mode_of(path):
@@ -407,8 +413,8 @@ def test_an_order_is_good_for_one_signature(hospitals, ada, short, again):
 @pytest.mark.parametrize("changed", [{"run": "b2"}, {"attempt": 0}], ids=["run", "attempt"])
 def test_a_run_that_is_taken_up_is_the_one_that_was_signed(answered, ada, short, changed):
     folder = answered()
-    study, kept = folder.study, json.loads((folder.path / ORDER).read_text())
-    opening = Opening(kept["run"], kept["attempt"] + 1, study.name, digest_of(study), NAMES, False)
+    study, kept = folder.study, signed_in(ada, folder.path)
+    opening = Opening(kept.run, kept.attempt + 1, study.name, digest_of(study), NAMES, False)
 
     def ask(connection):
         receive_order(connection, 1, print)
@@ -420,7 +426,13 @@ def test_a_run_that_is_taken_up_is_the_one_that_was_signed(answered, ada, short,
         resume_at_service(short / "socket", ada, folder.path, print)
 
 
-@pytest.mark.parametrize("place", ["../x", "/tmp/x", "a/../../x", "", "."])
+@pytest.mark.parametrize(
+    "place",
+    [
+        *("../x", "/tmp/x", "a/../../x", "", ".", "./study.toml", ".//order.json", "a/./x", "a//x", "a/", "nul/x"),
+        *("study.toml.", "a\\..\\study.toml", ".\\study.toml", "C:x", "study.toml::$DATA", "a\0"),
+    ],
+)
 def test_no_file_of_the_services_lands_outside_the_runs_folder(hospitals, ada, short, place):
     study = read_study(hospitals.study_path).sent_to(short / "runs")
     opening = Opening("a1", 0, study.name, digest_of(study), NAMES, False)
@@ -435,9 +447,10 @@ def test_no_file_of_the_services_lands_outside_the_runs_folder(hospitals, ada, s
     with serving(short / "socket", send), pytest.raises(MessageError, match="outside the run's folder"):
         run_at_service(short / "socket", ada, study, print)
     assert not (short / "x").exists()
+    assert {path.name for path in (short / "runs" / "x").iterdir()} == {"study.toml", "order.json"}
 
 
-@pytest.mark.parametrize("name", ["study.toml", "./study.toml", "order.json", ".//order.json"])
+@pytest.mark.parametrize("name", ["study.toml", "STUDY.toml", "order.json", "Order.JSON", "study.toml/x"])
 def test_the_service_does_not_replace_the_study_that_she_signs_for(hospitals, ada, short, name):
     """When the run is taken up again, its terms are compared with those of the study in the run's folder."""
     study = read_study(hospitals.study_path).sent_to(short / "runs")
@@ -454,7 +467,51 @@ def test_the_service_does_not_replace_the_study_that_she_signs_for(hospitals, ad
     folder = short / "runs" / "x"  # the run may go on at the service: it can be taken up
     assert str(folder) in raised.value.mend
     assert (folder / "study.toml").read_text() == study.to_toml()
-    assert json.loads((folder / "order.json").read_text())["run"] == "a1"
+    assert {path.name for path in folder.iterdir()} == {"study.toml", "order.json"}
+    assert signed_in(ada, folder).run == "a1"
+
+
+def test_a_study_that_was_changed_in_the_runs_folder_is_not_signed_for(answered, ada, bea, short):
+    """Whatever way it came there: the digest in the analyst's own folder decides."""
+    run = answered().path
+    study, order = run / "study.toml", run / ORDER
+    text, kept = study.read_text(), order.read_text()
+    record = ada.folder / "signed" / f"{json.loads(kept)['token']}.json"
+    assert mode_of(record) == 0o600
+
+    def refused(kind, said, analyst=ada):
+        with pytest.raises(kind, match=said):  # before the service is asked: nobody listens
+            resume_at_service(short / "socket", analyst, run, print)
+
+    study.write_text(text.replace("secure_sum = false", "secure_sum = true"))
+    assert study.read_text() != text
+    refused(IntegrityError, "must be the one that was signed")
+    study.write_text(text)
+    order.write_text(json.dumps({"token": TOKEN}))
+    refused(ConfigurationError, "there is no record of it")
+    order.write_text(json.dumps({"token": "../" + TOKEN}))
+    refused(ConfigurationError, "must be 32 hexadecimal digits")
+    order.write_text(kept)
+    refused(ConfigurationError, "there is no record of it", bea)
+    record.write_text("{}")
+    refused(IntegrityError, "cannot be read")
+    record.chmod(0o622)
+    refused(ConfigurationError, "writable for its owner alone")
+
+
+def test_the_service_does_not_make_the_folder_of_the_analysts_records(hospitals, ada, short):
+    """The service names the run's folder, and the analyst's results may lie in her own folder."""
+    study = read_study(hospitals.study_path).sent_to(ada.folder)
+    opening = Opening("a1", 0, study.name, digest_of(study), NAMES, False)
+
+    def send(connection):
+        receive_order(connection, 1, print)
+        send_frame(connection, {"kind": "sign", "folder": "signed"}, analyst_link.pack_opening(opening))
+        receive_frame(connection)
+
+    with serving(short / "socket", send), pytest.raises(MessageError, match="File exists"):
+        run_at_service(short / "socket", ada, study, print)
+    assert [path.suffix for path in (ada.folder / "signed").iterdir()] == [".json"]
 
 
 def test_an_error_keeps_its_kind_on_the_way_back():

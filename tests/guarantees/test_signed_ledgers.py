@@ -10,17 +10,19 @@ from typer.testing import CliRunner
 
 from multicentre.cli import app
 from multicentre.deployment.site import read_site
+from multicentre.engines.remote.packing import Letter, Opening, Reply
+from multicentre.federation.engine import Call, encode_call
 from multicentre.federation.errors import ConfigurationError, IntegrityError
-from multicentre.privacy.heads import Head, Statement, read_statement
-from multicentre.privacy.hiding import NoisedAnswers
+from multicentre.privacy.heads import Head, Statement, read_statement, signed_text
 from multicentre.privacy.ledger import Ledger, read_ledger, verify_ledger
 from multicentre.privacy.secure_sum.identity import Identity
 from multicentre.privacy.witness import HeadRecord, Witness, confirmed_in
 from multicentre.studies import read_study, resume_run, run_study
 from multicentre.studies.methods import METHODS
+from multicentre.studies.terms import digest_of
 from support.ledger_forgery import cut_off, lines_of, write_anew
 from support.real_sites import Hospitals
-from support.studies_toy import TOY, FedViewMeans, Guess, Interrupts, ViewMeansSite, write_study
+from support.studies_toy import STUDY, TOY, FedViewMeans, Guess, Interrupts, ViewMeansSite, write_study
 
 SITES = ("lyon", "oslo", "porto")
 
@@ -279,6 +281,59 @@ def test_a_site_neither_keeps_nor_confirms_ends_that_its_peer_did_not_sign(tmp_p
     }
     with pytest.raises(IntegrityError, match="coordinator's signature"):
         witness.receive(Statement({"oslo": real}, coordinator.public.hex(), "00" * 64).packed)
+
+
+def made_up(study, n_sites):
+    """Return well-signed ends of ledgers of sites that do not exist."""
+    forger = Identity.generate()
+    end = Head(5, "ab" * 32, study, forger.public.hex(), forger.sign(signed_text(study, 5, "ab" * 32)).hex())
+    return {f"<img src=x>{number}": end for number in range(n_sites)}
+
+
+def test_ends_of_sites_that_are_not_of_the_study_are_not_taken_in(tmp_path):
+    lyon, oslo, coordinator = (Identity.generate() for _ in range(3))
+    own, peer = Ledger(tmp_path / "ledger.jsonl", signer=lyon, study="s"), Ledger(signer=oslo, study="s")
+    peer.append("release", {})
+    own.append("release", {})
+    witness = Witness("lyon", own, peers=["lyon", "oslo", "porto"])
+    for name in ("lyon", "oslo "):
+        witness.receive(Statement.signed({name: made_up("s", 1).popitem()[1]}, coordinator).packed)
+        assert witness.heads == {}
+        assert dict(read_statement(tmp_path / "ledger.peers.json").heads) == {}
+    witness.receive(Statement.signed({"oslo": peer.head, **made_up("s", 50)}, coordinator).packed)
+    assert dict(read_statement(tmp_path / "ledger.peers.json").heads) == witness.heads == {"oslo": peer.head}
+    assert set(own.append("release", {})["witnessed"]) == {"oslo"}
+    witness.receive(Statement.signed({"oslo": peer.head, "lyon": own.head}, coordinator).packed)
+    assert read_statement(tmp_path / "ledger.peers.json").key == coordinator.public.hex()
+    witness.receive(Statement.signed({"oslo": peer.head, "lyon": made_up("s", 1).popitem()[1]}, coordinator).packed)
+    assert set(read_statement(tmp_path / "ledger.peers.json").heads) == {"oslo"}
+    # What an earlier version took in goes as well.
+    (tmp_path / "ledger.peers.json").write_bytes(Statement(made_up("s", 3)).packed)
+    again = Witness("lyon", own)
+    again.trust({}, peers=["oslo"])
+    assert again.heads == {}
+
+
+@pytest.mark.parametrize("masks", ["", "\n[privacy]\nsecure_sum = false\n"], ids=["masked", "unmasked"])
+def test_a_real_site_confirms_no_ledger_of_a_site_that_does_not_exist(tmp_path, masks):
+    hospitals = Hospitals(tmp_path / "sites", write_study(tmp_path, STUDY + masks))
+    study = read_study(hospitals.study_path)
+    opening = Opening("a1", 0, study.name, digest_of(study), tuple(hospitals.names), study.masked)
+    statement = Statement.signed(made_up(study.name, 200), Identity.generate()).packed.decode()
+    assert reply_to(hospitals, Letter("open", "a1", 0, 1, (), opening.pack())) == "opened"
+    guess = Guess({view: np.zeros(2) for view in ("a", "b")})
+    call = Call(study.name, "0.1", 0, ViewMeansSite.residuals, guess, tuple(hospitals.names))
+    reply_to(hospitals, Letter("call", "a1", 0, 2, (), encode_call(call), statement))  # masked: refused, and recorded
+    ledger = read_site(hospitals.root / "lyon").ledger_of(study.name)
+    entries = list(read_ledger(ledger))
+    assert entries
+    assert all("witnessed" not in entry for entry in entries)
+    assert dict(read_statement(ledger.with_name(f"{ledger.stem}.peers.json")).heads) == {}
+
+
+def reply_to(hospitals, letter):
+    """Return the kind of lyon's reply."""
+    return Reply.unpack(hospitals.answer("lyon", letter.pack())).kind
 
 
 def interrupted(folder):

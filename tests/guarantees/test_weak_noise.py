@@ -7,15 +7,23 @@ import pytest
 from scipy.stats import norm
 
 import multicentre as mc
+from multicentre.deployment.house import SiteHouse
+from multicentre.deployment.site import read_site
+from multicentre.engines.remote.packing import Opening
 from multicentre.federation.engine import Call
-from multicentre.federation.errors import DisclosureRefused, RefusedByPolicy
+from multicentre.federation.errors import DisclosureRefused, IntegrityError, RefusedByPolicy
 from multicentre.federation.messages import Nothing
 from multicentre.federation.noise import Noise
 from multicentre.privacy.accounting import Spent, gdp_delta, zcdp_of_gaussian
 from multicentre.privacy.guard import Guard
-from multicentre.privacy.hiding import DELTA, EPSILON
-from multicentre.privacy.ledger import Ledger
+from multicentre.privacy.hiding import DELTA, EPSILON, NoisedAnswers
+from multicentre.privacy.ledger import Ledger, entries_of_all
 from multicentre.privacy.people import People
+from multicentre.studies import read_study
+from multicentre.studies.methods import METHODS
+from multicentre.studies.terms import digest_of
+from support.real_sites import NAMES, Hospitals, approve_at
+from support.studies_toy import TOY, write_study
 from support.toy_private import ClippedSite, ClippedSum, federate_privately, plan_of
 
 FEW = 3
@@ -106,6 +114,60 @@ def test_what_was_answered_counts_after_a_restart_with_the_same_ledger(tmp_path)
     assert answered > 0
     assert not guard(Ledger(path)).hides(asked(3.0, "after the restart"))
     assert guard().hides(asked(3.0, "another site"))
+
+
+def at_site(folder, study, of_site):
+    """Return the guard of one study at a real site, which counts noise over all ledgers of the site."""
+    return Guard(mc.Policy(), Ledger(folder / f"{study}.jsonl"), People(one_each=True), noised=of_site)
+
+
+def of_all(folder):
+    return NoisedAnswers(lambda: entries_of_all(folder))
+
+
+def test_studies_of_one_site_share_what_noise_can_hide(tmp_path):
+    of_site, release = of_all(tmp_path), ClippedSum(np.zeros(2), 0.0, patients=100)
+    rho = 0.0
+    for study in range(5):
+        gate = at_site(tmp_path, study, of_site)
+        for number in range(60):
+            call = asked(8.0, f"session-{number}")
+            if gate.hides(call):
+                rho += rho_of(call)
+            gate.release(call, release)
+    assert Spent(rho).epsilon(DELTA) > 0.9 * EPSILON
+    assert Spent(rho).epsilon(DELTA) <= EPSILON * (1 + 1e-9)
+    assert not at_site(tmp_path, 9, of_all(tmp_path)).hides(asked(8.0, "after a restart"))
+    assert not at_site(tmp_path, 0, of_all(tmp_path)).hides(asked(8.0, "after a restart"))
+    with (tmp_path / "0.jsonl").open("a") as file:
+        file.write('{"entry"')  # cut off by a crash
+    assert not at_site(tmp_path, 9, of_all(tmp_path)).hides(asked(8.0, "another study"))
+
+
+def test_a_ledger_that_was_changed_at_a_site_ends_what_noise_hides(tmp_path):
+    gate = at_site(tmp_path, "one", of_all(tmp_path))
+    gate.release(asked(8.0, "0"), ClippedSum(np.zeros(2), 0.0, patients=100))
+    path = tmp_path / "one.jsonl"
+    path.write_text(path.read_text().replace("8.0", "800.0"))
+    with pytest.raises(IntegrityError, match="was changed after it was written"):
+        at_site(tmp_path, "two", of_all(tmp_path)).hides(asked(8.0, "1"))
+
+
+def test_guards_of_a_real_site_count_together(tmp_path, monkeypatch):
+    monkeypatch.setitem(METHODS, "toy", TOY)
+    hospitals = Hospitals(tmp_path / "sites", write_study(tmp_path), approved=True)
+    house = SiteHouse(read_site(hospitals.root / "lyon"))
+    study = read_study(hospitals.study_path)
+    other = tmp_path / "other.toml"
+    other.write_text(hospitals.study_path.read_text().replace(study.name, "Ward 8"))
+    approve_at(hospitals.root / "lyon", other)
+    for run, path in (("a1", hospitals.study_path), ("b2", other)):
+        one = read_study(path)
+        house.open(Opening(run, 0, one.name, digest_of(one), NAMES, True), None)
+    first, second = (house._held[name].guard for name in (study.name, "Ward 8"))
+    while first.hides(asked(5.0, "0")):
+        pass
+    assert not second.hides(asked(5.0, "0"))
 
 
 def test_a_minimum_of_totals_is_not_replaced_by_weak_noise():

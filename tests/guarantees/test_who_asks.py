@@ -82,6 +82,11 @@ class Door:
         letter = Letter("open", opening.run, opening.attempt, self.number, (), opening.pack())
         return Reply.unpack(self.hospitals.answer(site, letter.pack()))
 
+    def close(self, opening):
+        self.number += 1
+        letter = Letter("close", opening.run, opening.attempt, self.number, (), b"")
+        return Reply.unpack(self.hospitals.answer("lyon", letter.pack()))
+
     def signed(self, analyst, now=None, **changed):
         opening = dataclasses.replace(self.opening, **changed)
         return dataclasses.replace(opening, request=sign_opening(opening, analyst.identity, analyst.card.name, now))
@@ -214,6 +219,24 @@ def test_an_earlier_attempt_is_not_opened_again_even_after_a_restart(hospitals, 
     assert door.open(second).kind == "opened"  # the site's process began anew in mid-run
     hospitals.desks.clear()
     assert "latest attempt, 1" in refusal(door.open(first), ProtocolRefused)
+
+
+@pytest.mark.parametrize("restarted", ["never", "before", "after"])
+def test_a_run_that_was_closed_is_not_opened_again_by_the_same_signature(hospitals, door, ada, restarted):
+    """Whoever gets hold of a coordinator's letters within a week asks nothing more in the analyst's name."""
+    first = door.signed(ada)
+    assert door.open(first).kind == "opened"
+    if restarted == "before":
+        hospitals.desks.clear()
+    assert door.close(first).kind == ("closed" if restarted == "before" else "done")
+    if restarted == "after":
+        hospitals.desks.clear()
+    assert "attempt 0 was closed" in refusal(door.open(first), ProtocolRefused)
+    assert "attempt 0 was closed" in refusal(door.open(door.signed(ada)), ProtocolRefused)
+    assert door.open(door.signed(ada, attempt=1)).kind == "opened"  # the analyst takes the run up again
+    hospitals.desks.clear()
+    assert door.close(first).kind == "closed"  # the end of the earlier attempt ends no later one
+    assert door.open(door.signed(ada, attempt=1)).kind == "opened"
 
 
 def test_a_run_belongs_to_the_analyst_who_opened_it(hospitals, door, ada, bea):

@@ -28,6 +28,9 @@ class CaseHouse:
         self.houses[opening.study] = self._house(opening)
         return self.houses[opening.study].open(opening, store)
 
+    def close(self, run, attempt):
+        pass
+
     def offers(self, study, method):
         return self.houses[study].offers(study, method)
 

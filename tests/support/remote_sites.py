@@ -43,6 +43,9 @@ class OpenHouse:
         key = self.key or PseudonymKey.simulated(opening.study)
         return open_site(self.name, self.data, self.guard, identity=identity, peers=self.peers, store=store, key=key)
 
+    def close(self, run, attempt):
+        pass
+
     def offers(self, study, method):
         return offered(method)
 

@@ -13,6 +13,7 @@ from multicentre.federation.noise import Noise, Plan, PlanReview, PlanShown
 from multicentre.federation.steps import SitePart
 from multicentre.federation.terms import Terms
 from multicentre.privacy.guard import Guard, facts_of_call
+from multicentre.privacy.hiding import NoisedAnswers
 from multicentre.privacy.ledger import Ledger
 from multicentre.privacy.people import People
 from multicentre.privacy.policy import Policy
@@ -104,7 +105,7 @@ class AgreedGuard(Guard):
     Parameters
     ----------
     agreed : Agreed
-    policy, ledger, people, site, n_records
+    policy, ledger, people, site, n_records, noised
         As for :class:`Guard`.
     stands : callable, optional
         Says whether approval and settings are still those of when this guard was made.
@@ -120,8 +121,9 @@ class AgreedGuard(Guard):
         site: str = "",
         n_records: int | None = None,
         stands: Callable[[], bool] = lambda: True,
+        noised: NoisedAnswers | None = None,
     ) -> None:
-        super().__init__(policy, ledger, people, site=site, n_records=n_records)
+        super().__init__(policy, ledger, people, site=site, n_records=n_records, noised=noised)
         self.agreed = agreed
         self._stands = stands
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import secrets
 import shlex
@@ -11,11 +12,12 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from multicentre.deployment.analyst_link import Order, connect_to_service, read_error, send_order, unpack_opening
 from multicentre.deployment.analysts import Analyst
+from multicentre.deployment.signed_runs import SignedRun, SignedRuns
 from multicentre.engines.remote.packing import Opening
 from multicentre.engines.remote.requests import sign_opening
 from multicentre.engines.remote.socket import receive_frame, send_frame
@@ -29,7 +31,8 @@ _INTERRUPTED = 130
 _RESUMABLE = (6, _INTERRUPTED)
 _FOR_THE_OWNER = 0o600
 _ASK = "Nothing was signed. Ask the coordinator's administrator."
-_OWN = ("study.toml", ORDER)
+_STUDY = "study.toml"
+_OWN = (_STUDY, ORDER)
 Tell = Callable[[str], None]
 
 
@@ -64,17 +67,21 @@ def resume_at_service(path: Path, analyst: Analyst, folder: Path, tell: Tell) ->
     ------
     ConfigurationError
         The folder is not one that this analyst was sent.
+    IntegrityError
+        Its study is another one than she signed.
     MulticentreError, KeyboardInterrupt
         As for :func:`run_at_service`.
     """
     try:
-        kept = json.loads((folder / ORDER).read_bytes())
-        token, signed = str(kept["token"]), (str(kept["run"]), int(kept["attempt"]))
+        token = str(json.loads((folder / ORDER).read_bytes())["token"])
+        text = (folder / _STUDY).read_bytes()
     except (OSError, ValueError, KeyError, TypeError):
         raise ConfigurationError(
             "the folder must be of a run that a coordinator's service carried out", where=str(folder)
         ) from None
-    study = read_study(folder / "study.toml").sent_to(folder.absolute().parent)
+    signed = SignedRuns(analyst.folder).read(token)
+    signed.check_study(text, str(folder / _STUDY))
+    study = read_study(folder / _STUDY).sent_to(folder.absolute().parent)
     client = _Client(path, analyst, Order(analyst.card, token), study, tell)
     client.resume(folder.absolute(), signed)
     return client.carried_out()
@@ -86,11 +93,11 @@ class _Client:
     def __init__(self, path: Path, analyst: Analyst, order: Order, study: Study, tell: Tell) -> None:
         self._path, self._analyst, self._order, self._study, self._tell = path, analyst, order, study, tell
         self._folder: Path | None = None
-        self._before: tuple[str, int] | None = None
+        self._before: SignedRun | None = None
         self._signed = False
 
-    def resume(self, folder: Path, before: tuple[str, int]) -> None:
-        """Take up the run of a folder, of which this run and attempt were signed before."""
+    def resume(self, folder: Path, before: SignedRun) -> None:
+        """Take up the run of a folder, of which an attempt was signed before."""
         self._folder, self._before = folder, before
 
     def carried_out(self) -> RunFolder:
@@ -154,7 +161,8 @@ class _Client:
                 where="coordinator",
                 mend=_ASK,
             )
-        again = self._before is not None and (opening.run != self._before[0] or opening.attempt <= self._before[1])
+        before = self._before
+        again = before is not None and (opening.run != before.run or opening.attempt <= before.attempt)
         if self._signed or again:
             raise IntegrityError(
                 "the coordinator must ask for one signature per order, and for a later attempt of the same run where a "
@@ -165,22 +173,28 @@ class _Client:
 
     def _begin(self, name: str, opening: Opening) -> None:
         """Make the run's folder, with the study as the analyst wrote it; note what taking the run up again needs."""
+        if self._before is None:
+            signed = SignedRun.of(opening.run, opening.attempt, self._study.to_toml().encode())
+        else:
+            signed = dataclasses.replace(self._before, attempt=opening.attempt)
+        # Before the run's folder is made: the service names that folder and must not make the one of the records.
+        SignedRuns(self._analyst.folder).note(self._order.token, signed)
         if self._folder is None:
             check_site_name(name)
             folder = self._study.about.output.absolute() / name
             folder.mkdir(mode=0o700, parents=True)
-            write_atomically(folder / "study.toml", self._study.to_toml().encode(), mode=_FOR_THE_OWNER)
+            write_atomically(folder / _STUDY, self._study.to_toml().encode(), mode=_FOR_THE_OWNER)
+            write_atomically(folder / ORDER, json.dumps({"token": self._order.token}).encode(), mode=_FOR_THE_OWNER)
             self._folder = folder
-        content = json.dumps({"token": self._order.token, "run": opening.run, "attempt": opening.attempt})
-        write_atomically(self._folder / ORDER, content.encode(), mode=_FOR_THE_OWNER)
 
     def _keep(self, name: str, content: bytes) -> None:
         """Write a file of the run; the study stays as the analyst wrote it, and nothing is written elsewhere."""
-        place = PurePosixPath(name)
-        if self._folder is None or place.is_absolute() or not place.parts or ".." in place.parts:
+        parts = _parts_of(name)
+        if self._folder is None or not parts:
             raise MessageError("the coordinator's service sent a file with a place outside the run's folder")
-        if place.as_posix() not in _OWN:
-            path = self._folder.joinpath(*place.parts)
+        # Some file systems take no notice of case.
+        if parts[0].casefold() not in _OWN:
+            path = self._folder.joinpath(*parts)
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_atomically(path, content, mode=_FOR_THE_OWNER)
 
@@ -188,12 +202,30 @@ class _Client:
         """Remove the folder of a run that ended without a file: the service keeps none of which nothing left a site."""
         if self._folder is not None and self._before is None and not (self._folder / "run.json").exists():
             shutil.rmtree(self._folder, ignore_errors=True)
+            SignedRuns(self._analyst.folder).forget(self._order.token)
             self._folder = None
 
     def _how_to_resume(self) -> str:
         folder = "RUN" if self._folder is None else shlex.quote(str(self._folder))
         paths = shlex.quote(str(self._path)), shlex.quote(str(self._analyst.folder))
         return f"Take it up again with: multicentre run --resume {folder} --coordinator {paths[0]} --analyst {paths[1]}"
+
+
+def _parts_of(name: str) -> tuple[str, ...]:
+    """Return the names of a relative path on any system; none where it is not in its normal form.
+
+    Examples
+    --------
+    >>> _parts_of("sites/lyon/ledger.jsonl"), _parts_of("./study.toml"), _parts_of("model/..")
+    (('sites', 'lyon', 'ledger.jsonl'), (), ())
+    """
+    parts = tuple(name.split("/"))
+    try:
+        for part in parts:
+            check_site_name(part)  # no separator of any system, no drive, and no dot or blank at its end
+    except ConfigurationError:
+        return ()
+    return parts
 
 
 @contextlib.contextmanager

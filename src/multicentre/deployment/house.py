@@ -32,7 +32,8 @@ from multicentre.federation.errors import (
 from multicentre.federation.runtime import SiteRuntime, WorkedOn
 from multicentre.federation.steps import SitePart
 from multicentre.federation.storage import Store
-from multicentre.privacy.ledger import Ledger, mend_ledger
+from multicentre.privacy.hiding import NoisedAnswers
+from multicentre.privacy.ledger import Ledger, entries_of_all, mend_ledger
 from multicentre.privacy.on_record import note_terms, terms_of
 from multicentre.privacy.people import people_of
 from multicentre.privacy.policy import Policy
@@ -86,6 +87,7 @@ class SiteHouse:
         self.site = site
         self._held: dict[str, Held] = {}
         self._rosters: dict[str, str] = {}
+        self._noised = NoisedAnswers(lambda: entries_of_all(site.ledgers))
         self._approvals = WatchedApprovals(site.approved)
         self._log = logging.getLogger(f"multicentre.site.{site.name}")
         self._alone = threading.Lock()
@@ -107,7 +109,7 @@ class SiteHouse:
         self._check_sites(opening, held)
         masked, roster = held.agreed.masked, approvals.roster()
         peers = self._peers(roster, opening) if masked else {} if roster is None else roster.identities
-        held.witness.trust({name: [key.hex()] for name, key in peers.items()})
+        held.witness.trust({name: [key.hex()] for name, key in peers.items()}, peers=held.study.sites)
         self._rosters[opening.study] = approvals.roster_sha256
         runtime = open_site(
             self.site.name,
@@ -122,6 +124,16 @@ class SiteHouse:
         )
         runtime.asked_by = asked_by
         return runtime
+
+    def close(self, run: str, attempt: int) -> None:
+        """Note that an attempt of a run is over, so that its request opens it no more, also after a restart.
+
+        Raises
+        ------
+        IntegrityError
+            The list of signed runs cannot be read.
+        """
+        OpenedRuns(self.site.opened).close(run, attempt)
 
     def offers(self, study: str, method: str) -> type[SitePart]:
         """Return the site part of this name, among those that the study needs.
@@ -206,6 +218,7 @@ class SiteHouse:
             site=site.name,
             n_records=len(data),
             stands=lambda: self._stands(name, approved) and rules.stands,
+            noised=self._noised,
         )
         allowed = open_site(site.name, data, guard).data
         hashes = None if key is None else PseudonymKey.read(key)

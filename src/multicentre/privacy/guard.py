@@ -75,6 +75,8 @@ class Guard:
         Its name, for its log.
     n_records : int, optional
         Number of records of the site; without it the site is not refused as a whole, nor a fit for its coefficients.
+    noised : NoisedAnswers, optional
+        The noised answers of all studies of the site; without it, those of this guard's own account or ledger count.
 
     Raises
     ------
@@ -90,6 +92,7 @@ class Guard:
         *,
         site: str = "",
         n_records: int | None = None,
+        noised: NoisedAnswers | None = None,
     ) -> None:
         self.policy = policy
         self.ledger = ledger
@@ -100,7 +103,7 @@ class Guard:
         self._n_records = n_records
         self._has_few = 0 < self.people.among().fewest(n_records or 0) < policy.min_patients
         self._failures = 0
-        self._noised = NoisedAnswers(self.payment.account, ledger.entries)
+        self._noised = NoisedAnswers(lambda: ledger.entries, self.payment.account, noised)
         self._log = logging.getLogger(f"multicentre.site.{site}")
 
     @property

@@ -210,6 +210,21 @@ def read_ledger(path: Path) -> Iterator[Entry]:
         )
 
 
+def entries_of_all(folder: Path) -> Iterator[Entry]:
+    """Yield the whole entries of all ledgers in a folder, each checked against the one before it.
+
+    A last entry that a crash cut off is left out: what it stands for did not leave the site.
+
+    Raises
+    ------
+    IntegrityError
+        An entry was changed, removed or inserted, or a file is a symbolic link.
+    """
+    for path in sorted(folder.glob("*.jsonl")):
+        *lines, _ = _raw(path).split(b"\n")
+        yield from _chained(lines, path)
+
+
 def mend_ledger(path: Path, *, signer: Identity | None = None, study: str = "", keys: Collection[str] = ()) -> Head:
     """Set aside a last entry that a crash cut off, and return where the ledger ends then.
 

@@ -40,9 +40,13 @@ class Witness:
     keys : mapping of str to collection of str
         Public keys of the peers that this site knows, in hexadecimal digits. A peer that it does not know keeps the key
         that it was first seen with.
+    peers : collection of str, optional
+        Sites of the study; the ends of no others are kept or confirmed. Without it, any name is taken in.
     """
 
-    def __init__(self, site: str, ledger: Ledger, keys: Keys | None = None) -> None:
+    def __init__(
+        self, site: str, ledger: Ledger, keys: Keys | None = None, peers: Collection[str] | None = None
+    ) -> None:
         self._site = site
         self._ledger = ledger
         self._keys = keys or {}
@@ -51,13 +55,16 @@ class Witness:
         if self._path is not None and self._path.exists():
             check_owner_writes_alone(self._path, "list of ledgers' ends")
             heads = read_statement(self._path).heads
-            self._peers = {peer: head for peer, head in heads.items() if peer != site and head.is_signed}
+            self._peers = {peer: head for peer, head in heads.items() if head.is_signed}
         self._unconfirmed: dict[str, list[Any]] = {}
         self._n_entries = ledger.head.entries
+        self.trust(self._keys, peers)
 
-    def trust(self, keys: Keys) -> None:
-        """Replace the public keys of the peers that this site knows."""
+    def trust(self, keys: Keys, peers: Collection[str] | None = None) -> None:
+        """Replace the public keys of the peers that this site knows, and the names that a peer can have."""
         self._keys = keys
+        self._of_study = None if peers is None else frozenset(peers)
+        self._peers = {peer: head for peer, head in self._peers.items() if self._is_peer(peer)}
 
     @property
     def head(self) -> Head | None:
@@ -73,7 +80,8 @@ class Witness:
     def receive(self, packed: bytes) -> None:
         """Take in the ends of ledgers that the coordinator passes on; the site's next entry confirms them.
 
-        An end replaces the one that is kept only where its site signed it and it is further on.
+        An end replaces the one that is kept only where its site signed it and it is further on. Ends of sites that are
+        not of the study are left out.
 
         Raises
         ------
@@ -81,14 +89,15 @@ class Witness:
             The bytes do not hold ends of ledgers, or the coordinator did not sign them.
         """
         statement = _unpacked(packed)
-        peers = {site: head for site, head in statement.heads.items() if site != self._site}
+        peers = {site: head for site, head in statement.heads.items() if self._is_peer(site)}
         news = {site: head for site, head in peers.items() if self._is_news(site, head)}
         if news:
             self._peers |= news
             self._confirm(news)
         if self._path is not None and self._path.parent.is_dir():
             # As it came, with the coordinator's signature, unless this site knows better.
-            content = packed if self._peers == peers else Statement(self._peers).packed
+            as_it_came = self._peers == peers and self._is_of_peers(statement)
+            content = packed if as_it_came else Statement(self._peers).packed
             write_atomically(self._path, content, mode=OWNER_ONLY, durable=False)
 
     def _confirm(self, news: Mapping[str, Head]) -> None:
@@ -97,6 +106,17 @@ class Witness:
             self._unconfirmed, self._n_entries = {}, self._ledger.head.entries
         self._unconfirmed |= {site: [head.entries, head.hash] for site, head in news.items()}
         self._ledger.note(witnessed=dict(self._unconfirmed))
+
+    def _is_peer(self, site: str) -> bool:
+        return site != self._site and (self._of_study is None or site in self._of_study)
+
+    def _is_of_peers(self, statement: Statement) -> bool:
+        """Return whether a statement names peers alone, and at most a true end of this site's own ledger."""
+        own = statement.heads.get(self._site)
+        keys = {self._ledger.head.key, *self._keys.get(self._site, ())}
+        if own is not None and not (own.key in keys and own.study == self._ledger.study and own.is_signed):
+            return False
+        return all(site == self._site or self._is_peer(site) for site in statement.heads)
 
     def _is_news(self, site: str, head: Head) -> bool:
         before = self._peers.get(site)

@@ -44,6 +44,9 @@ class House(Protocol):
             The site takes no part: the study was not approved here, its terms are others, its data cannot be used.
         """
 
+    def close(self, run: str, attempt: int) -> None:
+        """Note that the coordinator closed an attempt of a run; what opened it opens it no more."""
+
     def offers(self, study: str, method: str) -> type[SitePart]:
         """Return the site part of this name, among those that the study needs; ConfigurationError otherwise."""
 
@@ -153,6 +156,8 @@ class Desk:
 
     def _work(self, letter: Letter) -> Reply:
         run = self._runs.get(letter.run)
+        if letter.kind == "close":
+            self._house.close(letter.run, letter.attempt)  # also where this process did not open the run
         if run is None or run.opening.attempt != letter.attempt:
             return Reply(letter.number, "closed", json.dumps({"since": self._began}).encode())
 
