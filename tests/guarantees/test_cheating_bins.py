@@ -112,7 +112,12 @@ def test_cuts_of_a_search_separate_the_records_that_values_do():
     rng = np.random.default_rng(4)
     sites = {}
     for name in ("oslo", "turin", "wien"):
-        columns = rng.normal(60, 9, 2000), rng.integers(-3, 4, 2000), rng.normal(0, 1e-3, 2000), rng.lognormal(0, 9, 2000)
+        columns = (
+            rng.normal(60, 9, 2000),
+            rng.integers(-3, 4, 2000),
+            rng.normal(0, 1e-3, 2000),
+            rng.lognormal(0, 9, 2000),
+        )
         sites[name] = mc.data.TableData(np.column_stack(columns).astype(np.float32), np.arange(2000) % 2)
     session = mc.Federation.in_process(sites, secure_sum=True).begin(BoostingSite)
     columns = cuts_for_bins(session, BoostingSite, n_columns=4)

@@ -295,7 +295,6 @@ class TestMasked:
         with federate(says) as federation, pytest.raises(MessageError, match=rf"^{LIAR}, add: .*must be masked"):
             federation.begin(SumSite).sum(SumSite.add, Nothing())
 
-
     def test_of_two_sites_whose_transcripts_differ_both_are_named(self):
         """The forger is the first of two: there is no majority, and the honest site must not stand there alone."""
 

@@ -7,7 +7,13 @@ import numpy as np
 import pytest
 
 import multicentre as mc
-from multicentre.federation.errors import IntegrityError, LeftOutWarning, MessageError, MulticentreError, RefusedByPolicy
+from multicentre.federation.errors import (
+    IntegrityError,
+    LeftOutWarning,
+    MessageError,
+    MulticentreError,
+    RefusedByPolicy,
+)
 from multicentre.federation.messages import Nothing
 from multicentre.missing import Handling
 from multicentre.multiview import agreement as views

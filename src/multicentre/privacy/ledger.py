@@ -34,7 +34,8 @@ Entry = dict[str, Any]
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 _OUTSIDE_HASH = ("hash", "signature")
 # A cell that begins with one of these is a formula to a spreadsheet.
-_FORMULA_STARTS = ("=", "+", "-", "@")
+# The full-width forms and the minus sign begin formulas in East Asian editions of spreadsheets.
+_FORMULA_STARTS = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20", "\u2212")
 
 
 class Ledger:
@@ -274,7 +275,9 @@ def _chained(lines: list[bytes], path: Path) -> Iterator[Entry]:
         if entry.get("hash") != _hash_of(entry) or _line(entry).encode() != line:
             raise _broken(path, number, "was changed after it was written")
         if wrong := wrong_fact(entry):
-            raise _broken(path, number, f"cannot be used: {wrong}", mend="The site that keeps it has to say how it came.")
+            raise _broken(
+                path, number, f"cannot be used: {wrong}", mend="The site that keeps it has to say how it came."
+            )
         previous = entry["hash"]
         yield entry
 
@@ -333,13 +336,14 @@ def inert(cell: Any) -> Any:
 
     Examples
     --------
-    >>> inert("=1+1"), inert("porto"), inert(-1.5)
-    ("'=1+1", 'porto', -1.5)
+    >>> inert("=1+1"), inert("porto;=1"), inert(-1.5)
+    ("'=1+1", 'porto,=1', -1.5)
     """
     if not isinstance(cell, str):
         return cell
-    # A line break without quotes would begin a row, whose first cell could be a formula.
-    plain = "".join(letter if letter.isprintable() else " " for letter in cell)
+    # A line break without quotes would begin a row, whose first cell could be a formula; where lists are separated by
+    # semicolons, as in most of Europe, a semicolon would begin a cell.
+    plain = "".join(letter if letter.isprintable() else " " for letter in cell).replace(";", ",")
     return f"'{plain}" if plain.lstrip().startswith(_FORMULA_STARTS) else plain
 
 

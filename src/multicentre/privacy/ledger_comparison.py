@@ -136,7 +136,9 @@ def _places(runs: Sequence[Run], others: Sequence[Run]) -> list[tuple[Run, int]]
 def _likeness(run: Run, other: Run) -> float:
     """Return the number of calls that two runs share, and less than one for how close in time they began."""
     shared: int = sum(call in other and other[call].get("ask") == entry.get("ask") for call, entry in run.items())
-    began, other_began = (datetime.fromisoformat(str(next(iter(one.values())).get("time", _NO_TIME))) for one in (run, other))
+    began, other_began = (
+        datetime.fromisoformat(str(next(iter(one.values())).get("time", _NO_TIME))) for one in (run, other)
+    )
     seconds: float = abs((began - other_began).total_seconds())
     return shared + 0.5 / (1.0 + seconds)
 

@@ -23,7 +23,9 @@ def wrong_fact(entry: Mapping[str, Any]) -> str:
     >>> wrong_fact({"event": "release", "call": 3}), wrong_fact({"call": "3"})
     ('', 'call must be a count')
     """
-    wrong = (f"{name} must be {kind}" for name, (kind, fits) in _KINDS.items() if name in entry and not fits(entry[name]))
+    wrong = (
+        f"{name} must be {kind}" for name, (kind, fits) in _KINDS.items() if name in entry and not fits(entry[name])
+    )
     return next(wrong, "")
 
 

@@ -93,7 +93,9 @@ def test_a_call_to_one_site_at_the_end_of_a_session_is_named():
 
 
 def test_a_refusal_of_a_step_that_is_addressed_to_each_site_is_none():
-    found = {site: [entry(0, addressed="each", event=event)] for site, event in (("lyon", "release"), ("oslo", "refusal"))}
+    found = {
+        site: [entry(0, addressed="each", event=event)] for site, event in (("lyon", "release"), ("oslo", "refusal"))
+    }
     assert not compare_ledgers(found | {"rome": [entry(0, addressed="each")]}).differences
 
 

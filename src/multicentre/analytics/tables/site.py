@@ -71,9 +71,7 @@ class TablePart(SurvivalPart):
         ):
             raise ConfigurationError("causes are to differ and to be above 0", where="causes", mend="Give (1, 2), say.")
         group = find_members(self.data.X, self.data.columns, ask.columns, ask.levels, self.data.levels)
-        events, leaving = count_table(
-            self.data.time, self.outcomes, group, grid, ask.causes, max(1, len(ask.columns))
-        )
+        events, leaving = count_table(self.data.time, self.outcomes, group, grid, ask.causes, max(1, len(ask.columns)))
         # Patients in no group are a cell too: the total less the other cells.
         behind = self.behind_cells(events, leaving, np.count_nonzero(group < 0))
         n_patients, *counts = float(len(self.data)), events.astype(np.float64), leaving.astype(np.float64)

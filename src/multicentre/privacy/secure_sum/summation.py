@@ -205,7 +205,9 @@ def _delivered(terms: Invitation, boxes: Mapping[str, Boxes]) -> dict[str, Boxes
     expected = shape_of_boxes(terms)
     if differing := [site for site, answer in boxes.items() if answer.boxes.shape != expected]:
         shape = boxes[differing[0]].boxes.shape
-        raise MessageError(f"the shares must have shape {expected}; got {shape}", where=f"{name_some(differing)}, share")
+        raise MessageError(
+            f"the shares must have shape {expected}; got {shape}", where=f"{name_some(differing)}, share"
+        )
     sent = np.stack([answer.boxes for answer in boxes.values()])
     return {site: BoxesFor(terms.agreement, sent[:, j]) for j, site in enumerate(terms.sites)}
 

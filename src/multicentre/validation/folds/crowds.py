@@ -49,13 +49,13 @@ def count_patients_outside(group: Integers, n_groups: int, owners: Owners = None
     ([2, 3, 3], [3, 3, 4])
     """
     n_records = np.bincount(group[group >= 0], minlength=n_groups)
-    n_outside = n_records.sum() - n_records
+    n_outside: Integers = n_records.sum() - n_records
     if owners is None:
         return n_outside
     groups, patients = _pairs(group, owners)
     n_groups_of = np.bincount(patients)
     n_only_here = np.bincount(groups[n_groups_of[patients] == 1], minlength=n_groups)
-    return np.maximum(np.count_nonzero(n_groups_of) - n_only_here, n_outside > 0)
+    return np.asarray(np.maximum(np.count_nonzero(n_groups_of) - n_only_here, n_outside > 0))
 
 
 def fewest_patients(group: Integers, n_groups: int, owners: Owners = None) -> int:
