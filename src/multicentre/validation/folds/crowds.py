@@ -31,10 +31,11 @@ def count_patients(group: Integers, n_groups: int, owners: Owners = None) -> Int
     >>> count_patients(group, 3, owners).tolist(), count_patients(group, 3).tolist()
     ([2, 1, 1], [3, 2, 1])
     """
-    n_records = np.bincount(group[group >= 0], minlength=n_groups)
+    n_records: Integers = np.bincount(group[group >= 0], minlength=n_groups)
     if owners is None:
         return n_records
-    return np.maximum(np.bincount(_pairs(group, owners)[0], minlength=n_groups), n_records > 0)
+    counts: Integers = np.maximum(np.bincount(_pairs(group, owners)[0], minlength=n_groups), n_records > 0)
+    return counts
 
 
 def count_patients_outside(group: Integers, n_groups: int, owners: Owners = None) -> Integers:
@@ -55,7 +56,8 @@ def count_patients_outside(group: Integers, n_groups: int, owners: Owners = None
     groups, patients = _pairs(group, owners)
     n_groups_of = np.bincount(patients)
     n_only_here = np.bincount(groups[n_groups_of[patients] == 1], minlength=n_groups)
-    return np.asarray(np.maximum(np.count_nonzero(n_groups_of) - n_only_here, n_outside > 0))
+    counts: Integers = np.maximum(np.count_nonzero(n_groups_of) - n_only_here, n_outside > 0)
+    return counts
 
 
 def fewest_patients(group: Integers, n_groups: int, owners: Owners = None) -> int:
