@@ -82,6 +82,7 @@ class KeyedPart(SitePart):
 
     data: Any
     sees_identifiers: ClassVar[bool] = True
+    counts_persons: ClassVar[bool] = True
     _nonce: bytes = b""
 
     @step(releases=Fingerprint, when="once")

@@ -21,6 +21,9 @@ from multicentre.multiview.ppca.site import MvPPCASite
 from multicentre.phenotyping import DPFact
 from multicentre.privacy.accounting import rho_of_epsilon
 from multicentre.privacy.budget import Account
+from multicentre.privacy.people import People
+from multicentre.survival.agreement.messages import OfCause
+from multicentre.survival.cox.site import CoxSite
 from multicentre.validation.folds.drawn import FederatedKFold
 from support.private_cases import STANDARDS, two_views
 from support.toy_private import PrivateMean
@@ -82,6 +85,28 @@ def test_24_records_of_one_person_are_no_crowd_of_ten(secure_sum):
     assert "24" not in str(caught.value)
     assert not released(federation)
     mc.multiview.FedMvPPCA(1).fit(mc.Federation.in_process(of_three(repeated(24, 1)), secure_sum=secure_sum))
+
+
+def least_behind(names, part, site="lyon"):
+    """Return the minimum that a part at a site is given."""
+    rng = np.random.default_rng(0)
+    columns = rng.normal(size=(len(names), 2)), rng.exponential(1.0, len(names)), np.ones(len(names), int)
+    sites = {one: mc.data.SurvivalData(*columns).with_identifier(names) for one in SITES}
+    federation = mc.Federation.in_process(sites, policy=mc.Policy(min_patients=10))
+    opened = federation.begin(part)
+    opened.sum(part.sum_sizes, OfCause(1))
+    (made,) = (one for one in federation._engine._runtimes[site]._parts.values() if isinstance(one, part))
+    return made.least_behind
+
+
+def test_a_part_that_compares_records_with_the_minimum_is_given_records_of_as_many_patients():
+    """A leaf of ten records could else be one person's, and so could the records that share a time of a curve."""
+    assert least_behind(repeated(40, 1), CoxSite) == 10
+    crowded = repeated(40, 6)
+    least = least_behind(crowded, CoxSite)
+    # Nine people have 54 records: 55 or more are of ten people. The power of two hides the exact number.
+    assert least == 64
+    assert People(crowded).among().fewest(least) >= 10
 
 
 def test_the_ledger_tells_distinct_persons_next_to_records():

@@ -44,6 +44,9 @@ class Gate(Protocol):
     def least_behind(self) -> int:
         """How many patients must stand behind a value."""
 
+    def least_records(self, rows: Rows | None) -> int:
+        """Return how many of the records at `rows` must stand behind a value so that enough patients do."""
+
     def admit(self, call: Call) -> None:
         """Check, before anything is computed, that the site's policy allows the call."""
 
@@ -344,11 +347,27 @@ class SiteRuntime:
         with self._noting_failure(call):
             part = self._part(call.session, call.step.part, call.selection)
             part.noised = self._gate.hides(call)
-            part.masked, part.least_behind = call.mask is not None, self._gate.least_behind
+            part.masked, part.least_behind = call.mask is not None, self._least_behind(call)
             part.n_peers = len(set(call.peers))
             _check_peers(part, call)
-            with self._noting_change(part, call):
-                release: Release = call.step.run(part, call.ask)
+            n_parameters = part.n_parameters(call.ask)
+        self._gate.check_fit(call, 0 if part.noised else n_parameters, self._rows_behind(call))
+        with self._noting_failure(call):
+            state = part.state
+            release: Release = call.step.run(part, call.ask)
+            _check_unchanged(part, state, call)
+        return release
+
+    def _least_behind(self, call: Call) -> int:
+        """Return the policy's minimum in what a part counts: patients, or records of which so many belong to them."""
+        if call.step.part.counts_persons:
+            return self._gate.least_behind
+        return self._gate.least_records(self._chosen[call.session].rows)
+
+    @contextmanager
+    def _noting_failure(self, call: Call) -> Iterator[None]:
+        try:
+            yield
         except (Exception, SystemExit) as error:
             raise self._gate.note_failure(call, error) from None
 

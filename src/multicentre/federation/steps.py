@@ -259,6 +259,8 @@ class SitePart:
         Whether the answer to the present call leaves as a masked summand; set likewise.
     least_behind : int
         How many patients the site's policy wants behind a value; models that leave a site as they are rest on as many.
+        Where a patient has several records it is a number of records that belong to so many patients, whichever they
+        are; a part that ``counts_persons`` gets the number of patients.
     n_peers : int
         How many sites take part in the present call.
     sums_fields : bool

@@ -111,6 +111,15 @@ class Guard:
         """How many patients the policy wants behind a value."""
         return self.policy.min_patients
 
+    def least_records(self, rows: NDArray[np.int64] | None) -> int:
+        """Return how many of the records at `rows` must stand behind a value so that enough patients do.
+
+        Where a patient has several records it is a power of two, since error messages of a part may name it, and the
+        exact number would reveal how many records some patients have.
+        """
+        records = self.people.among(rows).records_of(self.least_behind)
+        return records if records <= self.least_behind else 1 << (records - 1).bit_length()
+
     def review(self, plan: PlanShown) -> None:
         """Hold a plan against the policy and its budget, before anything is computed.
 

@@ -56,6 +56,21 @@ class Crowd:
             return n_records
         return min(int(np.searchsorted(self.covered, n_records)) + 1, len(self.covered))
 
+    def records_of(self, n_persons: int) -> int:
+        """Return how many of the records belong to `n_persons` persons or more, whichever records they are.
+
+        Where there are fewer persons, that is one record more than there are.
+
+        Examples
+        --------
+        >>> crowd = Crowd(np.array([3, 5, 6]))
+        >>> [crowd.records_of(n) for n in (0, 1, 2, 3, 4)]
+        [0, 1, 4, 6, 7]
+        """
+        if self.covered is None or n_persons <= 1:
+            return n_persons
+        return int(self.covered[min(n_persons - 2, len(self.covered) - 1)]) + 1
+
 
 class People:
     """Persons to whom a site's records belong.

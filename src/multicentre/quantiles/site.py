@@ -37,6 +37,7 @@ class CountingPart(SitePart):
     """
 
     sums_fields: ClassVar[bool] = True
+    counts_persons: ClassVar[bool] = True
     finest: ClassVar[int] = 24
     lengths: ClassVar[Lengths] = {
         "q": "cells in which thresholds are looked for",

@@ -30,7 +30,6 @@ class FoldPart(AuditedPart):
     A strategy adds a step that works out the fold of every record and hands it to :meth:`settle`.
     """
 
-    counts_persons: ClassVar[bool] = True
     remembers: ClassVar[type[Message]] = sent.Folds
     lengths: ClassVar[Lengths] = {
         "K": Length("folds", "n_splits"),
