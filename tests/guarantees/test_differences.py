@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import multicentre as mc
+from multicentre.alignment import align
 from multicentre.alignment import messages as alignment
 from multicentre.assembly import new_guard
 from multicentre.clustering.fuzzy import messages as fuzzy
@@ -129,6 +130,12 @@ class Installed(SitePart):
         positive = int((self.data.X[:, 0] > 0).sum())
         return Table(np.array([positive, len(self.data) - positive]), patients=len(self.data))
 
+    @step(releases=FixedPoint)
+    def add_rows(self, ask: Nothing) -> FixedPoint:
+        """Add up all views."""
+        total = sum(self.data.array(view).sum() for view in self.data.views)
+        return FixedPoint(round(float(total) * 2**24), patients=len(self.data))
+
 
 @pytest.mark.parametrize("asked", [Installed.count_patients, Installed.count_signs], ids=["fixed point", "table"])
 def test_answers_that_look_like_counts_are_held_against_all_others(asked, tmp_path):
@@ -210,3 +217,16 @@ def test_incomplete_records_are_left_out_of_all_analyses_or_of_none():
     with federate(3) as federation:
         mc.analytics.KaplanMeier().fit(federation)
         mc.survival.FedCox(missing="mean").fit(federation)
+
+
+def test_an_alignment_that_leaves_few_patients_out_goes_through():
+    """Pseudonyms of all records tell no values, and so nothing together with sums over the common patients."""
+    people = [f"p{number}" for number in range(N)]
+    sites = {
+        "lyon": mc.data.MultiViewData({"blood": X}, ids=people),
+        "oslo": mc.data.MultiViewData({"scan": X[3:]}, ids=people[3:]),
+    }
+    policy = mc.Policy(min_difference=LEAST)
+    with mc.Federation.in_process(sites, policy=policy) as federation:
+        opened = align(federation).federation.begin(Installed)
+        opened.ask(Installed.add_rows, Nothing())
