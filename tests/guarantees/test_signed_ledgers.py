@@ -268,7 +268,7 @@ def test_a_site_neither_keeps_nor_confirms_ends_that_its_peer_did_not_sign(tmp_p
     assert witness.heads == {"oslo": real}
     own.append("release", {})
     assert confirmed_in(own.entries) == {"oslo": Head(3, real.hash, "s")}
-    again = Witness("lyon", own, {"oslo": [oslo.public.hex()]})
+    again = Witness("lyon", own, {"oslo": [oslo.public.hex()], "porto": []})
     assert again.heads == {"oslo": real}
     for _ in range(2):  # two arrive before the next entry: it confirms both
         for ledger in (peer, porto):
@@ -503,3 +503,17 @@ def test_many_sites_keep_the_ends_of_a_group_each(tmp_path, monkeypatch):
     assert sorted(len(group) for group in groups) == [2, 2, 3]
     assert set(read_statement(tmp_path / "heads.json").heads) == set(names)
     assert record.state() == {}
+
+
+def test_ends_of_sites_that_take_no_part_are_not_taken_in():
+    """A coordinator that makes sites up would fill a site's signed ledger with their names."""
+    ledger, oslo = Ledger(signer=Identity.generate(), study="pilot"), Identity.generate()
+    witness = Witness("lyon", ledger, {"oslo": []})
+    ends = {}
+    for name in ("oslo", "made-up-1", "made-up-2"):
+        other = Ledger(signer=oslo if name == "oslo" else Identity.generate(), study="pilot")
+        other.append("release", {})
+        ends[name] = other.head
+    witness.receive(Statement.signed(ends, Identity.generate()).packed)
+    assert list(witness.heads) == ["oslo"]
+    assert list(ledger.append("release", {})["witnessed"]) == ["oslo"]

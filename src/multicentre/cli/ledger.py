@@ -77,7 +77,7 @@ def verify(
 @app.command()
 @answering
 def compare(where: Several, as_json: AsJson = False) -> None:
-    """Compare the records of several sites and print every call in which they were not asked the same or answered otherwise."""
+    """Compare the records of several sites and print every call that differs between them."""
     from dataclasses import asdict
 
     from multicentre.federation.errors import IntegrityError
@@ -95,7 +95,7 @@ def compare(where: Several, as_json: AsJson = False) -> None:
         if found.differences:
             show(_differences(found.differences))
     if found.differences:
-        tell("The sites differ. A site that was lost, that refused or that was left out differs from the others too.")
+        tell("The sites were asked different things. A site that was lost, refused or was left out differs too.")
         raise typer.Exit(IntegrityError.exit_code)
 
 

@@ -109,7 +109,8 @@ class SiteHouse:
         self._check_sites(opening, held)
         masked, roster = held.agreed.masked, approvals.roster()
         peers = self._peers(roster, opening) if masked else {} if roster is None else roster.identities
-        held.witness.trust({name: [key.hex()] for name, key in peers.items()}, peers=held.study.sites)
+        of_study: dict[str, list[str]] = {name: [] for name in opening.sites}
+        held.witness.trust(of_study | {name: [key.hex()] for name, key in peers.items()})
         self._rosters[opening.study] = approvals.roster_sha256
         runtime = open_site(
             self.site.name,
