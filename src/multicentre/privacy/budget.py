@@ -2,6 +2,7 @@
 
 The account is a hash-chained file of its own, beside the site's data and not in a run's folder: it outlives runs. An
 amount is written down, and on the disk, before the release that it pays for leaves; nothing is ever taken back.
+Entries are chained and not signed: an account that was rewritten together with its head is not noticed.
 """
 
 from __future__ import annotations
