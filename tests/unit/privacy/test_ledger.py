@@ -198,6 +198,14 @@ def test_csv_has_one_row_a_field():
     assert rows[1]["reason"] == 'x: "few", too few'
 
 
+@pytest.mark.parametrize("text", ["=1", "\uff1d1", "\uff0b1", "\u2212 1", ";=1", "a;=1", "a;\uff201", " =1", "a\n=1"])
+@pytest.mark.parametrize("separator", [",", ";"])
+def test_no_cell_of_the_csv_is_a_formula_whatever_separates_cells(text, separator):
+    page = ledger_as_csv([{"entry": 1, "reason": text, "fields": [{"field": text}]}])
+    cells = [cell.lstrip()[:1] for row in csv.reader(io.StringIO(page), delimiter=separator) for cell in row]
+    assert not {"=", "+", "-", "@", "\uff1d", "\uff0b", "\uff20", "\u2212"} & set(cells)
+
+
 @given(
     st.lists(
         st.dictionaries(st.text("abé", min_size=1), st.text(st.characters(exclude_categories=("Cs",)))), max_size=4
