@@ -7,7 +7,9 @@ import multicentre as mc
 from multicentre.analytics.evaluation import messages as sent
 from multicentre.analytics.evaluation.site import EvaluationSite
 from multicentre.federation.errors import ConfigurationError, RefusedByPolicy
+from multicentre.federation.messages import Nothing
 from multicentre.survival.agreement.messages import Agreed
+from multicentre.survival.agreement.sketch import time_edges
 from multicentre.survival.models import CoxModel
 from multicentre.survival.models.packing import pack
 
@@ -104,3 +106,16 @@ def test_more_than_256_times_are_refused_unless_a_policy_permits_recorded_ones()
                 evaluation.fit(federation)
     with pytest.raises(ConfigurationError, match="too fine"):
         site_of(patients(), flat(), points, [0, 1], [0])
+
+
+def test_a_sites_own_calibration_is_the_same_at_all_times_within_one_public_bin():
+    data, edges = patients(), time_edges()
+    moment = np.sort(data.time[data.event == 1])[60] + 0.25
+    data = mc.data.SurvivalData(data.X, data.time + 0.25, data.event, unit="days")
+    last = edges[np.searchsorted(edges, moment)]
+    first = np.nextafter(edges[np.searchsorted(edges, moment) - 1], np.inf)
+    assert first < moment < last
+    model = flat(0.5)
+    answers = [site_of(data, model, np.array([time, 4000.0]), [1], [0]).score_own(Nothing()) for time in (first, last)]
+    assert len(answers[0].observed)
+    assert np.array_equal(answers[0].observed, answers[1].observed)

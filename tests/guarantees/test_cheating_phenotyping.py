@@ -10,8 +10,9 @@ import pytest
 
 import multicentre as mc
 from multicentre.data import EventTensor
-from multicentre.federation.errors import DisclosureRefused
+from multicentre.federation.errors import ConfigurationError, DisclosureRefused
 from multicentre.federation.messages import Nothing
+from multicentre.phenotyping.agreement import Fewest, TensorPart
 from multicentre.phenotyping.dpfact import messages as sent
 from multicentre.phenotyping.dpfact.site import DPFactSite
 from multicentre.phenotyping.kernels.behind import fewest_in_gram, fewest_in_products
@@ -159,3 +160,41 @@ def test_no_scale_of_the_weights_hides_who_has_them(scale):
 def test_a_record_of_many_counts_dominates_a_cell():
     """Twenty patients share the pair; one of them has 5,000 of its 5,019 counts."""
     assert prepared(1.0, patients(20, last=5000.0)).sum_products(update(1.0)).patients == 1
+
+
+def with_codes():
+    """Return 60 patients, 12 to 48 of whom have each code."""
+    places = [(patient, 0, 1) for patient in range(12)] + [(patient, 1, 1) for patient in range(12, 47)]
+    places += [(patient, 1, 0) for patient in range(12, 59)] + [(59, 0, 0)]
+    return EventTensor(np.array(places), np.ones(len(places)), {mode: list(names) for mode, names in CODES.items()})
+
+
+@pytest.mark.parametrize("least", [2, 10, 15])
+def test_names_at_many_thresholds_tell_no_more_than_those_at_one(least):
+    part = TensorPart("lyon", with_codes())
+    part.least_behind = least
+    answers = set()
+    for threshold in range(61):
+        try:
+            named = part.name_codes(Fewest(threshold)).codes
+        except ConfigurationError:
+            assert threshold > max(least, 10)
+        else:
+            assert threshold <= max(least, 10)
+            answers.add(tuple(sorted(named.items())))
+    counts = {mode: part.data.patients_by_code(mode) for mode in CODES}
+    shown = {
+        mode: tuple(name for name, n in zip(names, counts[mode], strict=True) if n >= max(least, 10))
+        for mode, names in CODES.items()
+    }
+    assert answers == {tuple(sorted(shown.items()))}
+
+
+def test_a_fit_with_a_larger_threshold_is_refused_with_a_hint_in_every_session():
+    sites = {"lyon": with_codes(), "oslo": with_codes()}
+    with mc.Federation.in_process(sites, policy=mc.Policy(min_sites_in_sum=2)) as federation:
+        for threshold in (11, 20, 36):
+            handle = federation.begin(DPFactSite)
+            with pytest.raises(ConfigurationError, match="min_code_patients must be at most 10"):
+                handle.ask(DPFactSite.name_codes, Fewest(threshold))
+        assert federation.begin(DPFactSite).ask(DPFactSite.name_codes, Fewest(1))

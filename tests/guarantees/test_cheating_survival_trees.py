@@ -5,11 +5,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from multicentre.analytics.kaplan_meier.site import KaplanMeierSite
+from multicentre.analytics.tables.messages import ByGroup
 from multicentre.data.survival import SurvivalData
+from multicentre.data.tabledata import TableData
 from multicentre.federation.errors import ConfigurationError, MessageError
 from multicentre.federation.messages import Nothing
 from multicentre.survival.agreement.messages import Agreed
+from multicentre.survival.agreement.sketch import time_edges
 from multicentre.survival.boost import messages as boosting
+from multicentre.survival.boost.classes.messages import FitTree as ClassTree
+from multicentre.survival.boost.classes.messages import Known
+from multicentre.survival.boost.classes.site import ClassSite
 from multicentre.survival.boost.site import BoostSite
 from multicentre.survival.forest.messages import Order
 from multicentre.survival.forest.site import ForestSite
@@ -277,3 +284,94 @@ def test_settings_of_a_forest_that_no_site_can_hold_are_refused(wrong):
     part = part_of(ForestSite)
     with pytest.raises(ConfigurationError):
         part.grow_trees(replace(Order(5, 4, 15, 3, 2, "uniform", False, 0, 5), **wrong))
+
+
+ORDER = Order(10, 2, 15, 30, 2, "uniform", True, 0, 10)
+
+
+def test_no_choice_of_times_or_events_finds_the_time_of_an_event_by_offers():
+    """A site that offered trees from 30 events on would answer whether its 30th event is before a time."""
+    moments = np.sort(DATA.time[DATA.event == 1])
+    offers = {
+        part_of(ForestSite, times=np.array([moment])).offer_trees(replace(ORDER, min_events=n_events)).n_trees
+        for moment in (1e-3, moments[29] - 1e-9, moments[29], moments[-1])
+        for n_events in (0, 29, 30, 31, 1000)
+    }
+    assert offers == {ORDER.n_trees}
+
+
+@pytest.mark.parametrize("n_events", [0, 9, 10, 11])
+def test_the_threshold_of_an_offer_is_the_policys(n_events):
+    event = np.arange(len(DATA)) < n_events
+    part = part_of(ForestSite, SurvivalData(DATA.X, DATA.time, event, columns=DATA.columns, unit=DATA.unit))
+    assert part.offer_trees(replace(ORDER, min_events=1)).n_trees == (ORDER.n_trees if n_events >= LEAST else 0)
+
+
+def around_an_event():
+    """Return patients, and two times of one public bin, before and after the time of the 100th patient."""
+    edges = time_edges()
+    time = DATA.time + 0.25
+    moment = np.sort(time)[99]
+    last = edges[np.searchsorted(edges, moment)]
+    first = np.nextafter(edges[np.searchsorted(edges, moment) - 1], np.inf)
+    assert first < moment < last
+    data = SurvivalData(DATA.X, time, DATA.event, columns=DATA.columns, unit=DATA.unit)
+    return data, (first, last)
+
+
+def same_but_for_times(one, other):
+    return all(
+        np.array_equal(getattr(one, name), getattr(other, name)) for name in type(one).declarations() if name != "times"
+    )
+
+
+def test_models_are_the_same_for_all_horizons_within_one_public_bin():
+    data, horizons = around_an_event()
+    trees, models = [], []
+    for horizon in horizons:
+        trees.append(part_of(ForestSite, data, [horizon], ([0.0], [0.0])).grow_trees(ORDER))
+        part = part_of(BoostSite, data, [horizon])
+        part.begin(boosting.Begin(0, 0, 0, "rmst", np.ones(1)))
+        models.append(part.fit_cox(boosting.FitCox(*FIT, 1.0, "breslow", 1)))
+    assert not trees[0].is_empty
+    assert not models[0].is_empty
+    assert np.array_equal(trees[0].curves, trees[1].curves)
+    assert np.array_equal(trees[0].threshold, trees[1].threshold)
+    assert np.array_equal(models[0].coefficients, models[1].coefficients)
+    assert np.array_equal(models[0].baseline, models[1].baseline)
+
+
+def test_a_sites_own_table_is_the_same_for_all_times_within_one_public_bin():
+    data, times = around_an_event()
+    tables = [
+        part_of(KaplanMeierSite, data, [time]).tell_table(ByGroup((), np.zeros(0), np.array([1]))) for time in times
+    ]
+    assert np.array_equal(tables[0].events, tables[1].events)
+    assert np.array_equal(tables[0].leaving, tables[1].leaving)
+
+
+@pytest.mark.parametrize("place", [40, 100, 160])
+def test_no_choice_of_a_threshold_finds_a_value_by_trees(place):
+    """A tree splits where both leaves have enough patients: thresholds on both sides of a value would find it."""
+    value = np.sort(DATA.X[:, 0])[place]
+    shapes = set()
+    for threshold in (np.nextafter(value, -np.inf), value):
+        trees = part_of(ForestSite, edges=([threshold], [])).grow_trees(replace(ORDER, min_events=0))
+        shapes.add((trees.column.tobytes(), trees.left.tobytes(), trees.curves.tobytes()))
+    assert len(shapes) == 1
+
+
+@pytest.mark.parametrize("place", [40, 100, 160])
+def test_no_choice_of_a_scale_finds_a_value_by_trees_of_classes(place):
+    """The middle edge of a column lies at its centre, which the coordinator chooses."""
+    X = DATA.X[:, :1]
+    value, labels = np.sort(X[:, 0])[place], np.where(X[:, 0] > np.sort(X[:, 0])[place - 1], "b", "a")
+    trees = []
+    for centre in (np.nextafter(value, -np.inf), value):
+        part = ClassSite("lyon", TableData(X, labels, columns=["x0"]))
+        part.least_behind = LEAST
+        # A spread so large that one edge alone, that at the centre, lies among the values.
+        part.agree(Known(("x0",), part.data.classes, np.array([centre]), np.array([1e5]), float(len(X))))
+        trees.append(part.fit_tree(ClassTree(0.0, 0, 1, 1, 15, False, 1.0)))
+    assert np.array_equal(trees[0].label, trees[1].label)
+    assert np.array_equal(trees[0].column, trees[1].column)

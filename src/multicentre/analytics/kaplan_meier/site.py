@@ -8,7 +8,6 @@ from multicentre.analytics.tables.messages import ByGroup, ExactTable, Table
 from multicentre.analytics.tables.site import TablePart
 from multicentre.federation.steps import step
 from multicentre.survival.agreement.site import check_grid_is_coarse
-from multicentre.survival.agreement.sketch import public_times
 
 
 class KaplanMeierSite(TablePart):
@@ -24,7 +23,7 @@ class KaplanMeierSite(TablePart):
         Where the policy has a minimum of patients, times are rounded up to public ones.
         """
         check_grid_is_coarse(self.agreed.times)
-        return self.count(Table, ask, public_times(self.agreed.times) if self.least_behind > 1 else None)
+        return self.count(Table, ask, rounded=self.least_behind > 1)
 
     @step(releases=ExactTable)
     def tell_exact_table(self, ask: ByGroup) -> ExactTable:

@@ -25,9 +25,9 @@ from multicentre.federation.wire import encode
 from multicentre.missing import Missing
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.agreement.site import SurvivalPart, check_grid_is_coarse
+from multicentre.survival.agreement.sketch import public_times
 from multicentre.survival.times.grid import check_grid
 
-Floats = NDArray[np.float64]
 T = TypeVar("T", bound=sent.Table)
 MOST_CAUSES = 16
 
@@ -59,11 +59,13 @@ class TablePart(SurvivalPart):
         """Return the agreement, and that nothing was asked."""
         return sent.TableMemory(**{name: getattr(agreed, name) for name in Agreed.declarations()}, asked="")
 
-    def count(self, kind: type[T], ask: sent.ByGroup, times: Floats | None = None) -> T:
-        """Return the site's counts, at the agreed times or at others in their place."""
+    def count(self, kind: type[T], ask: sent.ByGroup, *, rounded: bool = False) -> T:
+        """Return the site's counts; with `rounded`, recorded and agreed times count as the public ones above them."""
         self.settle_on(ask)
         check_grid(self.agreed.times)
-        grid = self.agreed.times if times is None else times
+        time, grid = self.data.time, self.agreed.times
+        if rounded:
+            time, grid = public_times(time), public_times(grid)
         if (
             not 0 < len(ask.causes) <= MOST_CAUSES
             or len(np.unique(ask.causes)) < len(ask.causes)
@@ -71,7 +73,7 @@ class TablePart(SurvivalPart):
         ):
             raise ConfigurationError("causes are to differ and to be above 0", where="causes", mend="Give (1, 2), say.")
         group = find_members(self.data.X, self.data.columns, ask.columns, ask.levels, self.data.levels)
-        events, leaving = count_table(self.data.time, self.outcomes, group, grid, ask.causes, max(1, len(ask.columns)))
+        events, leaving = count_table(time, self.outcomes, group, grid, ask.causes, max(1, len(ask.columns)))
         # Patients in no group are a cell too: the total less the other cells.
         behind = self.behind_cells(events, leaving, np.count_nonzero(group < 0))
         n_patients, *counts = float(len(self.data)), events.astype(np.float64), leaving.astype(np.float64)

@@ -93,7 +93,8 @@ class DPFact(PhenotypeModel):
         Keep so many codes of a mode, those of most patients.
     min_code_patients : int, default 10
         Without a `vocabulary`: a site names a code that as many of its patients have. A code that one site names counts
-        at all of them, however few patients have it there.
+        at all of them, however few patients have it there. Under a policy with a minimum, a site uses 10 or its
+        `min_patients`, whichever is larger, and refuses a larger number.
     track_errors : bool, default False
         Ask for both errors after every round, for learning curves.
     epsilon : float, optional
