@@ -308,6 +308,48 @@ def test_a_step_that_one_site_alone_refuses_leaves_no_sum_that_shows_it(federate
         assert read(engine, "count_records", Counted).n == 3 * 60 * refused + 60 * (5 if refused == 13 else 1)
 
 
+class ScalingSite(CountingSite):
+    """Scales its records, which a site refuses whose first record is negative."""
+
+    method = "toy-scaling"
+
+    @step(releases=Acknowledgement)
+    def prepare(self, ask: Times) -> Acknowledgement:
+        """Scale the records; nothing leaves."""
+        if self.data.X[0, 0] < 0:
+            raise DataError("a record is negative")
+        self.data = self.data.with_arrays(X=self.data.X * ask.n)
+        return Acknowledgement()
+
+
+class MarkingSite(CountingSite):
+    """Remembers a factor outside of the state, which a site refuses whose first record is negative."""
+
+    method = "toy-marking"
+    session_memory = ("_factor",)
+    _factor = 1
+
+    @step(releases=Acknowledgement)
+    def prepare(self, ask: Times) -> Acknowledgement:
+        """Remember a factor; nothing leaves."""
+        if self.data.X[0, 0] < 0:
+            raise DataError("a record is negative")
+        self._factor = ask.n
+        return Acknowledgement()
+
+
+@pytest.mark.parametrize("part", [ScalingSite, MarkingSite])
+def test_records_and_declared_memory_that_one_site_alone_keeps_leave_no_sum(federate, part):
+    def run(federation):
+        session = federation.begin(part)
+        with contextlib.suppress(DataError):
+            session.ask(part.prepare, Times(100))
+        session.sum(part.count_records, Nothing())
+
+    engine, error = attacked(federate(rows_with_one_odd_site()), {}, run)
+    assert_unreadable(engine, "count_records", error)
+
+
 def test_a_report_that_one_site_refuses_spoils_no_sum(federate):
     """Nothing that a sum depends on differs afterwards."""
     with federate(rows_with_one_odd_site()) as federation:

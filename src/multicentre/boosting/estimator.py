@@ -57,7 +57,8 @@ class FedXGBClassifier(FedXGB):
         Rounds end after so many without a lower loss of the records watched, and only those up to the lowest are kept.
     cuts : list of lists of float, optional
         Cuts of every column, known beforehand; values below a cut are in the bins before it. By default they are found
-        by secure sums, at quantiles of all records.
+        by secure sums, at quantiles of all records. Sites whose policy asks for a minimum of patients compare values
+        with given cuts to within a 65,536th of the value.
     missing : {"native", "complete", "mean", "indicator"}, default "native"
         With ``"native"`` each split learns the side that missing entries go to. With ``"complete"`` incomplete records
         are left out, and the model predicts for complete ones only. With ``"mean"`` missing entries are filled with the

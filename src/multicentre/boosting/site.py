@@ -150,8 +150,8 @@ class BoostingSite(FillingPart, CountingPart):
         if n_again < len(news.roots):
             self.state = memory = self._with_trees(memory, news.slice(n_again))
         if self._records is None:
-            by_cell = replace(memory, cuts=self._cells_of(memory.cuts))
-            self._records = Records(self._cells_of(single(self.data.X)), self.data.y.astype(np.float32), by_cell)
+            X, by_cell = self._cells_of(single(self.data.X)), replace(memory, cuts=self._cells_of(memory.cuts))
+            self._records = Records(X, self.data.y.astype(np.float32), by_cell)
         self._records.catch_up(memory)
         return self._records
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import logging
-from collections.abc import Callable, Iterator
+import operator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -377,12 +378,12 @@ class SiteRuntime:
 
         Sites may refuse what others accept. A site whose state is another one for that must have another transcript.
         """
-        state, within, completed = part.state, part.within, False
+        state, before, completed = part.state, _memory_of(part), False
         try:
             yield
             completed = True
         finally:
-            if call.step.addressed == "all" and (part.state is not state or part.within != within):
+            if call.step.addressed == "all" and any(map(operator.is_not, _memory_of(part), before)):
                 self._transcripts[call.session].note_change(completed=completed)
         _check_unchanged(part, state, call)
 
@@ -501,6 +502,18 @@ def _check_peers(part: SitePart, call: Call) -> None:
             where=part.site,
             mend="Leave epsilon out, or fit over sites that hold different patients.",
         )
+
+
+def _memory_of(part: SitePart) -> list[object]:
+    """Return all that a part's later answers depend on and that its steps may replace."""
+    return [part.state, part.within, part.data, *(getattr(part, name) for name in part.session_memory)]
+
+
+def _check_unchanged(part: SitePart, state: Message | None, call: Call) -> None:
+    """Refuse that a step addressed to each site changes what a part remembers: sites may not be asked alike."""
+    if call.step.addressed == "each" and part.state is not state:
+        part.state = state
+        raise ConfigurationError("a step addressed to each site must leave the state as it is", where=call.step.name)
 
 
 def _taken(data: Any, rows: Rows | None) -> Any:

@@ -281,6 +281,9 @@ class SitePart:
         Number of the person of each record, of a part that ``clips_persons`` or ``counts_persons``; None where nobody
         has two records. Where a record has no name: None for a part that clips, -1 for that record for one that counts.
 
+    session_memory : tuple of str
+        Names of attributes other than `state`, `within` and `data` that later answers depend on and that a step sets. A
+        change of any of these is entered in the transcript of the session.
     lengths : mapping of str to str or Length
         Meaning of each letter in the shapes of the part's releases; a subclass adds to those of its bases.
 
@@ -305,6 +308,7 @@ class SitePart:
     counts_persons: ClassVar[bool] = False
     in_transcript: ClassVar[bool] = True
     sums_fields: ClassVar[bool] = False
+    session_memory: ClassVar[tuple[str, ...]] = ()
     remembers: ClassVar[type[Message]] = Nothing
     lengths: ClassVar[Lengths] = {}
     state: Message | None = None

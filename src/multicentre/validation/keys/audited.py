@@ -36,7 +36,7 @@ class AuditedPart(KeyedPart):
     """What parts that divide records answer to an audit; they have `folds`."""
 
     lengths: ClassVar[Lengths] = {"M": "buckets that persons are hashed into"}
-
+    session_memory: ClassVar[tuple[str, ...]] = ("_looked",)
     _looked: _Looked | None = None
 
     @step(releases=sent.Reviewed, when="on request", summed=True)
