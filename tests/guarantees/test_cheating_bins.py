@@ -1,4 +1,4 @@
-"""A coordinator that chooses bins or cuts around one patient's value learns its cell on a public grid, not the value."""
+"""Bins, times and cuts that a coordinator chooses around one patient's value reveal its public cell, not the value."""
 
 from dataclasses import replace
 
@@ -9,11 +9,18 @@ import multicentre as mc
 from multicentre.boosting import messages as grown
 from multicentre.boosting.records import digitise
 from multicentre.boosting.site import BoostingSite
+from multicentre.federation.errors import ConfigurationError
 from multicentre.quantiles import cuts_for_bins
 from multicentre.quantiles.maths import coarsen
 from multicentre.survival.agreement.messages import Agreed, Scale
+from multicentre.survival.agreement.site import SurvivalPart
 from multicentre.survival.agreement.sketch import column_edges
+from multicentre.survival.boost.site import BoostSite
+from multicentre.survival.deep.site import DeepSite
+from multicentre.survival.forest.site import ForestSite as TreeSite
+from multicentre.survival.hazard.site import HazardSite
 from multicentre.survival.rsf.site import ForestSite
+from multicentre.survival.stack.site import StackSite
 
 N = 80
 # Values lie from 16 to 128: the widest cell has a 4096th of 64, for boosted trees a 65,536th.
@@ -129,3 +136,30 @@ def test_cuts_of_a_search_separate_the_records_that_values_do():
         X = data.X.astype(np.float32)
         kept = part._caught_up(0, grown.Trees.none())
         np.testing.assert_array_equal(kept._binned, digitise(X, cuts))
+
+
+@pytest.mark.parametrize("part", [BoostSite, DeepSite, ForestSite, HazardSite, StackSite, TreeSite])
+def test_no_times_as_fine_as_days_are_agreed_on(part):
+    """A step that counts by time, whichever it is, needs an agreement, and there is none on so many times."""
+    data, times = SITES["site-0"], np.linspace(0.001, 4.0, 257)
+    agreed = Agreed(data.columns, data.unit, 1, 1.0, 1.0, times, np.zeros(1), np.ones(1), np.zeros(1), np.array([0, 1]))
+    session = mc.Federation.in_process(SITES, secure_sum=True, policy=mc.Policy(exact_times=True)).begin(part)
+    with pytest.raises(ConfigurationError, match="257 times is too fine"):
+        session.ask(part.agree, agreed)
+
+
+def test_parts_that_may_agree_on_more_times_are_those_with_steps_that_need_permission():
+    parts = {part for part in subclasses_of(SurvivalPart) if part.method}
+    assert {part.method for part in parts if part.has_exact_steps} == {
+        part.method for part in parts if any(needs_exact_times(step) for step in part.steps().values())
+    }
+
+
+def subclasses_of(kind):
+    return {one for child in kind.__subclasses__() for one in {child, *subclasses_of(child)}}
+
+
+def needs_exact_times(step):
+    """Return whether a step needs the permission, but for the recorded times that all parts inherit."""
+    declarations = step.releases.declarations().values()
+    return step.name != "tell_times" and any(one.permission == "exact_times" for one in declarations)

@@ -52,6 +52,7 @@ SPREAD_BINS = 10
 class EvaluationSite(SurvivalPart):
     """The site part of an evaluation."""
 
+    has_exact_steps: ClassVar[bool] = True
     method: ClassVar[str] = "survival-evaluation"
     remembers: ClassVar[type[Message]] = sent.Memory
     lengths: ClassVar[Lengths] = {

@@ -35,6 +35,7 @@ MOST_CAUSES = 16
 class TablePart(SurvivalPart):
     """Base of the site parts that count patients by group, outcome and time."""
 
+    has_exact_steps: ClassVar[bool] = True
     handles: ClassVar[tuple[Missing, ...]] = ("complete",)
     remembers: ClassVar[type[Message]] = sent.TableMemory
     lengths: ClassVar[Lengths] = {

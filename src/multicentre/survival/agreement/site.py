@@ -33,9 +33,16 @@ TENFOLD = 10.0
 
 
 class SurvivalPart(TabularPart):
-    """Base of the site parts of survival methods; a subclass may remember more than the agreement."""
+    """Base of the site parts of survival methods; a subclass may remember more than the agreement.
+
+    Notes
+    -----
+    A part that says ``has_exact_steps = True`` offers steps at recorded times, which need permission. It may agree on
+    more than 256 times, and each of its other steps checks for itself that there are no more.
+    """
 
     handles: ClassVar[tuple[Missing, ...]] = ("complete", "indicator", "mean")
+    has_exact_steps: ClassVar[bool] = False
     holds: ClassVar[type] = SurvivalData
     remembers: ClassVar[type[Message]] = sent.Agreed
     lengths: ClassVar[Lengths] = {
@@ -117,6 +124,8 @@ class SurvivalPart(TabularPart):
         if (ask.columns, ask.levels) != (self.data.columns, self.data.levels):
             raise SchemaMismatch("the columns are not those agreed", where="columns", mend="Name the same everywhere.")
         ask.check(len(self.data.columns))
+        if not self.has_exact_steps:
+            check_grid_is_coarse(ask.times)
         if self.state is not None and not _is_same(self.state, ask):
             raise ConfigurationError(
                 "the site has agreed on something else in this fit", where="agree", mend="Begin a new fit."

@@ -20,7 +20,7 @@ from multicentre.federation.messages import Message
 from multicentre.federation.steps import Acknowledgement, step
 from multicentre.survival.agreement import messages as agreeing
 from multicentre.survival.agreement.patients import Patients
-from multicentre.survival.agreement.site import SurvivalPart, check_grid_is_coarse
+from multicentre.survival.agreement.site import SurvivalPart
 from multicentre.survival.boost import limits
 from multicentre.survival.boost import messages as sent
 from multicentre.survival.boost.hypotheses import Opinions, check_shares, read_learners
@@ -81,7 +81,6 @@ class BoostSite(SurvivalPart):
     def begin(self, ask: sent.Begin) -> Acknowledgement:
         """Begin a pass of boosting: split patients into folds, and weigh all who are not held out alike."""
         memory = self.memory
-        check_grid_is_coarse(memory.times)
         limits.check_begin(ask, memory)
         folds = memory.folds
         if ask.n_folds and not memory.n_folds:

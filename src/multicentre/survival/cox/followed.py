@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +31,8 @@ Followed = tuple[RiskSets, NDArray[np.int64]]
 
 class CoxPatients(SurvivalPart):
     """Base of the site part: risk sets, kept between rounds, and checks of what is asked."""
+
+    has_exact_steps: ClassVar[bool] = True
 
     @cached_property
     def _own(self) -> RiskSets:

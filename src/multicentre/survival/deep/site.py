@@ -20,7 +20,7 @@ from multicentre.federation.lengths import Lengths
 from multicentre.federation.messages import Message
 from multicentre.federation.steps import Acknowledgement, step
 from multicentre.survival.agreement.messages import Agreed
-from multicentre.survival.agreement.site import SurvivalPart, check_grid_is_coarse
+from multicentre.survival.agreement.site import SurvivalPart
 from multicentre.survival.deep import messages as sent
 from multicentre.survival.deep.maths import effective_by_bin, fewest_in_effect, sum_at_risk
 from multicentre.survival.learners.cohort import Cohort
@@ -50,7 +50,6 @@ class DeepSite(SurvivalPart):
     def split(self, ask: sent.Parts) -> Acknowledgement:
         """Draw who is held out, once, by the site's own data; nothing leaves."""
         require_torch()
-        check_grid_is_coarse(self.agreed.times)
         if not 0 <= ask.validation <= MOST_HELD_OUT:
             raise ConfigurationError(
                 f"{ask.validation} is not from 0 to {MOST_HELD_OUT}", where="validation", mend="Use 0.15."

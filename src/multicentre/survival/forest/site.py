@@ -17,7 +17,7 @@ from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.lengths import Lengths
 from multicentre.federation.steps import step
 from multicentre.survival.agreement.patients import Patients
-from multicentre.survival.agreement.site import SurvivalPart, check_grid_is_coarse
+from multicentre.survival.agreement.site import SurvivalPart
 from multicentre.survival.forest import messages as sent
 from multicentre.survival.forest.maths import brier_gains, chances_of, concordance_gains, draw_trees
 from multicentre.survival.learners.travelling import group_for_travel
@@ -90,7 +90,6 @@ class ForestSite(SurvivalPart):
         return self.generator(ask.seed, purpose, int(self.data.digest()[:16], 16))
 
     def _check(self, ask: sent.Forest) -> None:
-        check_grid_is_coarse(self.agreed.times)
         least = max(SMALLEST_LEAF, self.least_behind)
         if ask.min_leaf < least:
             raise ConfigurationError(

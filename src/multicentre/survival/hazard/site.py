@@ -17,7 +17,7 @@ from multicentre.federation.lengths import Lengths
 from multicentre.federation.messages import Message, Nothing
 from multicentre.federation.steps import Acknowledgement, step
 from multicentre.survival.agreement.messages import Agreed
-from multicentre.survival.agreement.site import SurvivalPart, check_grid_is_coarse
+from multicentre.survival.agreement.site import SurvivalPart
 from multicentre.survival.hazard import messages as sent
 from multicentre.survival.hazard.limits import check_beginning, check_level, check_tree
 from multicentre.survival.hazard.maths import first_cells, last_intervals
@@ -42,7 +42,6 @@ class HazardSite(SurvivalPart):
     @step(releases=sent.IntervalCounts, when="once", summed=True)
     def count_intervals(self, ask: Nothing) -> sent.IntervalCounts:
         """Count patients by interval, those with an event and those who leave, for the hazard that all start from."""
-        check_grid_is_coarse(self.agreed.times)
         last, n_times = self._last, len(self.agreed.times)
         events = np.bincount(last[self.patients.happened], minlength=n_times).astype(np.float64)
         leaving = np.bincount(last[last >= 0], minlength=n_times).astype(np.float64)
@@ -51,7 +50,6 @@ class HazardSite(SurvivalPart):
     @step(releases=Acknowledgement, when="once")
     def begin(self, ask: sent.Beginning) -> Acknowledgement:
         """Take in where all patients start, once; nothing leaves."""
-        check_grid_is_coarse(self.agreed.times)
         check_beginning(ask, len(self.agreed.times))
         memory = self.memory
         asked = sent.Beginning(memory.base, memory.seed, memory.subsample, memory.validation)

@@ -21,7 +21,7 @@ from multicentre.federation.messages import Message, Nothing
 from multicentre.federation.steps import step
 from multicentre.federation.wire import encode
 from multicentre.survival.agreement.messages import Agreed
-from multicentre.survival.agreement.site import SurvivalPart, check_grid_is_coarse
+from multicentre.survival.agreement.site import SurvivalPart
 from multicentre.survival.models import KINDS
 from multicentre.survival.models.packing import split
 from multicentre.survival.stack import messages as sent
@@ -48,7 +48,6 @@ class StackSite(SurvivalPart):
     @step(releases=sent.Ends, when="once", summed=True)
     def count_ends(self, ask: Nothing) -> sent.Ends:
         """Count patients by bin of the end of their follow-up."""
-        check_grid_is_coarse(self.agreed.times)
         events, censored = self._ends
         behind = self.behind(np.concatenate([events, censored]))
         return sent.Ends(events[:-1], censored[:-1], float(len(self.data)), patients=behind)
@@ -56,7 +55,6 @@ class StackSite(SurvivalPart):
     @step(releases=sent.Errors, when="once", summed=True)
     def sum_errors(self, ask: sent.Candidates) -> sent.Errors:
         """Sum products of the models' curves and of these with the outcomes, weighted for censoring."""
-        check_grid_is_coarse(self.agreed.times)
         self._remember(ask)
         n_models, n_columns = len(ask.lengths), len(self.agreed.columns)
         models = split(ask.packed, ask.lengths, KINDS, n_columns)
