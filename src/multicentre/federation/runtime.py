@@ -31,7 +31,8 @@ from multicentre.federation.messages import Message, Nothing
 from multicentre.federation.noise import PlanReview, PlanShown
 from multicentre.federation.steps import Common, Release, SitePart
 from multicentre.federation.storage import Store
-from multicentre.federation.transcript import DIGEST_BYTES, Content, SiteTranscript, SiteTranscripts
+from multicentre.federation.transcript import DIGEST_BYTES, SiteTranscript, SiteTranscripts
+from multicentre.federation.unmasked import Division, UnmaskedAnswers
 from multicentre.federation.wire import decode, encode
 
 Rows = NDArray[np.int64]
@@ -129,20 +130,27 @@ class WorkedOn:
         Rows of each alignment that was worked on.
     whole : bool
         Whether all records together were worked on too.
+    unmasked : UnmaskedAnswers
+        Folds that were answered for unmasked.
     """
 
     aligned: list[Rows] = field(default_factory=list)
     whole: bool = False
+    unmasked: UnmaskedAnswers = field(default_factory=UnmaskedAnswers)
 
 
 @dataclass(frozen=True, eq=False)
 class _Chosen:
-    """The records of a session: which they are (None for all), in the site's own words too, and their common order."""
+    """The records of a session: which they are (None for all), in the site's own words too, and their common order.
+
+    Divisions are the plans of folds behind them, the outermost first.
+    """
 
     selection: Selection | None
     rows: Rows | None
     within: str
     common: Common | None
+    divisions: tuple[Division, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -351,6 +359,8 @@ class SiteRuntime:
             part.masked, part.least_behind = call.mask is not None, self._least_behind(call)
             part.n_peers = len(set(call.peers))
             _check_peers(part, call)
+            if not (part.masked or part.noised):
+                self._check_unmasked(call)
             n_parameters = part.n_parameters(call.ask)
         self._gate.check_fit(call, 0 if part.noised else n_parameters, self._rows_behind(call))
         with self._noting_failure(call):
@@ -435,10 +445,12 @@ class SiteRuntime:
         chosen = ".".join(map(str, sorted({fold for fold in selection.folds if fold >= 0})))
         label = f"{outer.within}{'/' if outer.within else ''}{part.method}/{part.division}:{chosen}"
         if part.alignment is None:
-            return _Chosen(selection, places if outer.rows is None else outer.rows[places], label, None)
+            divided = np.arange(len(folds)) if outer.rows is None else outer.rows
+            divisions = (*outer.divisions, Division(folds, divided, part.division, part.pieces))
+            return _Chosen(selection, divided[places], label, None, divisions)
         places, common = part.alignment
         rows = places if outer.rows is None else outer.rows[places]
-        return _Chosen(selection, rows, label, common)
+        return _Chosen(selection, rows, label, common, outer.divisions)
 
     def _remember(self, chosen: _Chosen) -> None:
         """Refuse aligned records that differ by few from others, or from all: two answers would tell of those few.
@@ -460,6 +472,15 @@ class SiteRuntime:
             )
         if chosen.common is not None and chosen.rows is not None and 0 not in counts:
             before.aligned.append(chosen.rows)
+
+    def _check_unmasked(self, call: Call) -> None:
+        """Refuse an unmasked answer about folds that other answers could tell few patients of, however counted."""
+        chosen, releases = self._chosen[call.session], call.step.releases
+        if chosen.rows is None or not chosen.divisions or not call.step.part.holds_patients:
+            return
+        if releases.tells_of_patients() and not releases.individual:
+            least, unmasked = self._gate.least_behind, self._worked_on.unmasked
+            unmasked.admit(chosen.rows, len(self.data), chosen.divisions, least, self._gate.patients_among)
 
     def _n_differing(self, rows: Rows, others: Rows | None = None) -> int:
         """Return how many patients have a record at `rows` and not at `others` (all without it), or the reverse."""

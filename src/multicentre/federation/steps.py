@@ -238,6 +238,23 @@ class Common:
     incomplete: bool = False
 
 
+@dataclass(frozen=True)
+class Pieces:
+    """Smallest groups of records that another plan of the same kind could put into other folds.
+
+    Parameters
+    ----------
+    source : str
+        What the pieces come from, for example the purpose of a keyed hash; the same for all plans that can differ by a
+        piece, empty where no other plan shares pieces with this one.
+    n_patients : int
+        Patients in the smallest piece.
+    """
+
+    source: str
+    n_patients: int
+
+
 class SitePart:
     """Base of what a method runs beside the patients.
 
@@ -336,6 +353,11 @@ class SitePart:
     def division(self) -> str:
         """Hash of all that decides the folds but for the records, the same at all sites; of a part that divides."""
         return ""
+
+    @property
+    def pieces(self) -> Pieces:
+        """Smallest groups of records that another plan could put into other folds, of a part that divides records."""
+        return Pieces("", 0)
 
     @property
     def alignment(self) -> tuple[NDArray[np.int64], Common] | None:

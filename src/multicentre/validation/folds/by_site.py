@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from multicentre.data.identifiers import IDENTIFIER
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError, DisclosureRefused, QuorumLost
-from multicentre.federation.messages import Nothing
+from multicentre.federation.messages import Message, Nothing
 from multicentre.federation.steps import Acknowledgement, step
 from multicentre.persons import Persons, agree_on_key, describe_persons
 from multicentre.privacy.normalisation import DateOrder, Kind
@@ -69,7 +69,14 @@ class SiteFolds(FoldPart):
         return Acknowledgement()
 
     def _people(self, told: Persons) -> Pseudonyms:
-        return hash_site(self, told, f"fold/v1/{told.study}/unshared/{hash_terms(told)}{inside(self.within)}")
+        return hash_site(self, told, self._purpose(told))
+
+    def source_of(self, told: Message) -> str:
+        """Return the purpose of the hash by which people are left out; nothing where all records are in one fold."""
+        return self._purpose(told) if isinstance(told, sent.Unshared) else ""
+
+    def _purpose(self, told: Persons) -> str:
+        return f"fold/v1/{told.study}/unshared/{hash_terms(told)}{inside(self.within)}"
 
     def _place(self, roster: tuple[str, ...]) -> int:
         if roster.count(self.site) != 1 or len(roster) > MOST_SITES:

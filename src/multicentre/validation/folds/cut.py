@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused, MessageError
-from multicentre.federation.messages import array, flag
+from multicentre.federation.messages import Message, array, flag
 from multicentre.federation.steps import Acknowledgement, Release, step
 from multicentre.privacy.normalisation import DateOrder, normalise
 from multicentre.privacy.pseudonyms import PseudonymKey, Pseudonyms
@@ -114,6 +114,10 @@ class CutFolds(HashedFolds, CountingPart):
         fold = deal_bins(ask.sizes, self._order(ask, n_parts), n_splits) if ask.permuted else np.arange(n_splits)
         self.settle(np.where(part < 0, -1, fold[part]), n_splits, ask, movable=self._rarest(values))
         return Acknowledgement()
+
+    def source_of(self, told: Message) -> str:
+        """Return the name of the covariate for thresholds, which no hash separates from those of other plans."""
+        return f"cut/v1/{told.person_key}" if isinstance(told, Cutting) else super().source_of(told)
 
     def _new_pseudonyms(self, told: sent.Hashing) -> Pseudonyms:
         if not isinstance(self.key, PseudonymKey):

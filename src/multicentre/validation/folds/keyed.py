@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused, RefusedByPolicy
+from multicentre.federation.messages import Message
 from multicentre.federation.steps import Acknowledgement, step
 from multicentre.persons import Persons, check_rules
 from multicentre.privacy.normalisation import normalise
@@ -104,6 +105,10 @@ class HashedFolds(FoldPart):
         smallest = fewest_patients(bucket, n_buckets, self.persons) if is_halving(n_buckets, n_splits) else 1
         self.settle(np.where(bucket < 0, -1, packed[bucket]), n_splits, ask, movable=smallest, keyed=True)
         return Acknowledgement()
+
+    def source_of(self, told: Message) -> str:
+        """Return the purpose of the hash: plans with the same one can differ by a bucket."""
+        return purpose_of(told, self.within) if isinstance(told, sent.Hashing) else ""
 
     def _pseudonyms(self, told: sent.Hashing) -> Pseudonyms:
         by = _fields(told)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.federation.coordinator import Federation
-from multicentre.federation.errors import ConfigurationError, DataError, RefusedByPolicy
+from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused, RefusedByPolicy
 from multicentre.federation.messages import Message, array, flag, texts
 from multicentre.persons import check_identifiers, check_keys
 from multicentre.validation.folds import messages as sent
@@ -97,7 +97,7 @@ def find_crowded(federation: Federation, told: sent.Hashing) -> Crowded:
     try:
         with federation.handling_refusals():
             answers = federation.ask(HashedFolds.tell_crowding, told)
-    except RefusedByPolicy:
+    except (RefusedByPolicy, DisclosureRefused):
         return Crowded(("a site",))
     return Crowded(tuple(site for site, answer in answers.items() if answer.crowded))
 

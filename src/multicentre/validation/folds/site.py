@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from multicentre.federation.errors import ConfigurationError, DisclosureRefused
 from multicentre.federation.lengths import Length, Lengths
 from multicentre.federation.messages import Message, Nothing
-from multicentre.federation.steps import step
+from multicentre.federation.steps import Pieces, step
 from multicentre.federation.wire import encode
 from multicentre.validation.folds import messages as sent
 from multicentre.validation.folds.crowds import count_patients, count_patients_outside, spare_few
@@ -48,6 +48,21 @@ class FoldPart(AuditedPart):
     def division(self) -> str:
         """Hash of what the site was told to divide by; empty before."""
         return "" if self.state is None else self.state.digest
+
+    @property
+    def pieces(self) -> Pieces:
+        """Smallest groups of records that another plan could put into other folds."""
+        return Pieces("", 0) if self.state is None else Pieces(self.state.source, self.state.movable)
+
+    def source_of(self, told: Message) -> str:
+        """Return what the parts of a division come from, the same for all divisions that can differ by one part.
+
+        Parameters
+        ----------
+        told : Message
+            Request that the records are divided by.
+        """
+        return ""
 
     @step(releases=sent.DigestTold, when="once")
     def tell_digest(self, ask: Nothing) -> sent.DigestTold:
@@ -107,8 +122,10 @@ class FoldPart(AuditedPart):
         if self.state is not None:
             raise ConfigurationError("the records are divided already", where=self.method, mend="Make a plan anew.")
         digest = hashlib.sha256(encode(told)).hexdigest()
-        least = self.n_patients(np.ones(len(self.data), dtype=np.bool_)) if movable is None else movable
-        self.state = sent.Folds(np.asarray(fold, dtype=np.int64), n_splits, digest, least, keyed, 0, counted=False)
+        least = len(self.data) if movable is None else movable
+        source = self.source_of(told)
+        folds = np.asarray(fold, dtype=np.int64)
+        self.state = sent.Folds(folds, n_splits, digest, least, source, keyed, 0, counted=False)
 
     def patients_by(self, name: str) -> Integers:
         """Return a number for each record's patient, shape (n,); records without an identifier are patients apart."""
