@@ -82,12 +82,13 @@ def task(*parameters):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("slope", [0.0, 6.5, -6.5])
-def test_the_likelihood_rests_on_few_where_some_outweigh_the_others(slope):
+@pytest.mark.parametrize("slope", [0.0, 6.5])
+def test_an_update_of_a_network_rests_on_one_patient_unmasked(slope):
+    """A unit that responds to one patient alone has that patient's row as its update, whatever the other units are."""
     pytest.importorskip("torch", reason="torch is not installed (extra: deep)")
     part = agreed_by(DeepSite("lyon", patients(300)))
     part.split(deep.Parts(0.5, 0))
-    assert (part.train(task(slope, 0.0, 0.0)).patients < LEAST) == bool(slope)
+    assert part.train(task(slope, 0.0, 0.0)).patients == 1
     part.masked = True
     assert part.train(task(slope, 0.0, 0.0)).patients == 300
 

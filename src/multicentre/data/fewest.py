@@ -7,6 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+# Patients behind an update of a network that leaves a site unmasked. A unit can be sent that responds to one patient
+# alone; the update of its weights is then a multiple of that patient's row.
+BEHIND_AN_UPDATE = 1
+
 
 def fewest_alike(rows: NDArray[Any]) -> int:
     """Count the patients of the smallest group whose rows are the same, bit by bit.

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.data.blocks import place
+from multicentre.data.fewest import BEHIND_AN_UPDATE
 from multicentre.federation.errors import DataError, NotConverged
 from multicentre.federation.lengths import Lengths
 from multicentre.federation.messages import array, arrays, count, flag, number
@@ -86,7 +87,7 @@ class LocalTraining(MultiViewPart):
             vectors={name: n * _finite(values) for name, values in trained.model.vectors.items()},
             bound=n * trained.bound,
             n_patients=n,
-            patients=n,
+            patients=n if self.masked or self.noised else min(n, BEHIND_AN_UPDATE),
         )
 
     @step(releases=Errors, when="at the end", summed=True)

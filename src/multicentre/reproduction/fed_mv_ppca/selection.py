@@ -11,6 +11,7 @@ from multicentre.assembly import Federation
 from multicentre.datasets import LabelledMultiView, simulate_sd
 from multicentre.multiview.ppca.estimator import FedMvPPCA
 from multicentre.reproduction.fed_mv_ppca.folds import Fold, hold_out
+from multicentre.reproduction.fed_mv_ppca.measure import NO_MINIMUM
 from multicentre.reproduction.fed_mv_ppca.plan import Cell, Plan
 from multicentre.reproduction.fed_mv_ppca.samples import generator
 
@@ -77,7 +78,7 @@ def mean_by_candidate(choices: list[Choice]) -> dict[int, tuple[float, float]]:
 
 
 def _try(fold: Fold, labelled: LabelledMultiView, q: int, repetition: int) -> Choice:
-    federation = Federation.in_process({name: one.data for name, one in fold.training.items()})
+    federation = Federation.in_process({name: one.data for name, one in fold.training.items()}, policy=NO_MINIMUM)
     # A view of 8 columns bounds q at 7 unless small views are allowed: the joint model does not need the limit.
     model = FedMvPPCA(q, waic=True, small_views=True, random_state=repetition).fit(federation)
     rebuilt = model.reconstruct(fold.held_out.data)

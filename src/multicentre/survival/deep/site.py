@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from multicentre.data.fewest import BEHIND_AN_UPDATE
 from multicentre.federation.errors import ConfigurationError, NotConverged
 from multicentre.federation.lengths import Lengths
 from multicentre.federation.messages import Message
@@ -70,7 +71,8 @@ class DeepSite(SurvivalPart):
         training, validation = self._cohort(~held_out), self._cohort(held_out)
         sent_risk = log_hazard_ratio(ask.parameters, validation.rows, settings.hidden, settings.norm == "layer")
         share = len(training) / self.agreed.n_patients if training.n_events else 0.0
-        cells = np.array([len(training), len(validation), validation.n_events, fewest_in_effect(sent_risk)])
+        in_effect = fewest_in_effect(sent_risk)
+        cells = np.array([len(training), len(validation), validation.n_events, in_effect, BEHIND_AN_UPDATE])
         return sent.Trained(
             parameters=share * (self._trained(ask, settings, training) if share else np.zeros_like(ask.parameters)),
             share=share,

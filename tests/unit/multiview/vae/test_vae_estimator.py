@@ -36,8 +36,12 @@ SIZES = (("blood", 3), ("image", 4))
 SHORT = {"n_components": 2, "n_rounds": 4, "n_local_steps": 3}
 
 
+OPEN = mc.Policy(min_patients=0)
+
+
 def federation(sites=None, **options):
-    return mc.Federation.in_process(sites or {"lyon": small(0), "oslo": small(1), "turin": small(2)}, **options)
+    sites = sites or {"lyon": small(0), "oslo": small(1), "turin": small(2)}
+    return mc.Federation.in_process(sites, **{"policy": OPEN, **options})
 
 
 def values_of(fit):
@@ -59,7 +63,7 @@ def centres():
 
 @pytest.fixture(scope="module", params=[FedVAE, FedMCVAE])
 def fitted(request, centres):
-    sites = mc.Federation.in_process({name: one.data for name, one in centres.items()})
+    sites = mc.Federation.in_process({name: one.data for name, one in centres.items()}, policy=OPEN)
     return request.param(5, n_rounds=25, learning_rate=0.03).fit(sites)
 
 
@@ -82,7 +86,9 @@ def test_one_site_is_plain_training(estimator):
 def test_sites_with_the_same_patients_and_draws_are_one(estimator, monkeypatch):
     monkeypatch.setattr(LocalTraining, "generator", lambda part, *seed: np.random.default_rng(seed))
     one = estimator(**SHORT).fit(federation({"lyon": small()}))
-    three = estimator(**SHORT).fit(federation(dict.fromkeys(("lyon", "oslo", "turin"), small()), secure_sum=False))
+    three = estimator(**SHORT).fit(
+        federation(dict.fromkeys(("lyon", "oslo", "turin"), small()), secure_sum=False)
+    )
     assert_same(three, one, 1e-11)
     assert three.training_ == pytest.approx(one.training_)
 
@@ -114,7 +120,9 @@ def test_secure_sums_give_the_same_model_to_their_rounding():
 def test_an_interrupted_fit_is_taken_up_where_it_was(estimator, tmp_path):
     whole = estimator(**SHORT).fit(federation(secure_sum=False))
     with pytest.raises(KeyboardInterrupt):
-        estimator(**SHORT).fit(federation(folder=tmp_path, secure_sum=False, faults=Faults(interrupt_at=5)))
+        estimator(**SHORT).fit(
+            federation(folder=tmp_path, secure_sum=False, faults=Faults(interrupt_at=5))
+        )
     resumed = federation(folder=tmp_path, secure_sum=False)
     taken_up = estimator(**SHORT).fit(resumed)
     assert_same(taken_up, whole)
