@@ -86,9 +86,7 @@ def test_one_site_is_plain_training(estimator):
 def test_sites_with_the_same_patients_and_draws_are_one(estimator, monkeypatch):
     monkeypatch.setattr(LocalTraining, "generator", lambda part, *seed: np.random.default_rng(seed))
     one = estimator(**SHORT).fit(federation({"lyon": small()}))
-    three = estimator(**SHORT).fit(
-        federation(dict.fromkeys(("lyon", "oslo", "turin"), small()), secure_sum=False)
-    )
+    three = estimator(**SHORT).fit(federation(dict.fromkeys(("lyon", "oslo", "turin"), small()), secure_sum=False))
     assert_same(three, one, 1e-11)
     assert three.training_ == pytest.approx(one.training_)
 
@@ -120,9 +118,7 @@ def test_secure_sums_give_the_same_model_to_their_rounding():
 def test_an_interrupted_fit_is_taken_up_where_it_was(estimator, tmp_path):
     whole = estimator(**SHORT).fit(federation(secure_sum=False))
     with pytest.raises(KeyboardInterrupt):
-        estimator(**SHORT).fit(
-            federation(folder=tmp_path, secure_sum=False, faults=Faults(interrupt_at=5))
-        )
+        estimator(**SHORT).fit(federation(folder=tmp_path, secure_sum=False, faults=Faults(interrupt_at=5)))
     resumed = federation(folder=tmp_path, secure_sum=False)
     taken_up = estimator(**SHORT).fit(resumed)
     assert_same(taken_up, whole)
