@@ -31,10 +31,10 @@ def survival_site(name, n, seed, n_unnamed=0):
     return data.with_identifier([f"{name}-p{row}x" if row >= n_unnamed else None for row in range(n)])
 
 
-def federation_of(n_at_oslo=N, n_unnamed=0):
+def federation_of(n_at_oslo=N, n_unnamed=0, *, secure_sum=True):
     sizes = {name: n_at_oslo if name == "oslo" else N for name in SITES}
     sites = {name: survival_site(name, sizes[name], seed, n_unnamed) for seed, name in enumerate(SITES)}
-    return mc.Federation.in_process(sites, secure_sum=True), sites
+    return mc.Federation.in_process(sites, secure_sum=secure_sum), sites
 
 
 def pack_with(monkeypatch, moved=None):
@@ -153,9 +153,10 @@ def test_masked_cross_validation_gives_scores_by_site_however_often_it_is_repeat
         assert not any(found["site_refusals"])
 
 
-def test_many_plans_and_all_records_are_answered_for_unmasked():
+@pytest.mark.parametrize("secure_sum", [False, True])
+def test_many_plans_and_all_records_are_answered_for_unmasked(secure_sum):
     """As in repeated and nested cross-validation of methods with unmasked steps, and a final fit on all."""
-    federation, _ = federation_of()
+    federation, _ = federation_of(secure_sum=secure_sum)
     for repeat in range(3):
         plan = HashGroupKFold(2, repeat=repeat).plan(federation)
         for training, testing in plan:

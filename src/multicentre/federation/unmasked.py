@@ -90,6 +90,8 @@ class UnmaskedAnswers:
         DisclosureRefused
             One of the rules at the top of this module is broken.
         """
+        if least <= 1:  # the policy lets answers about single patients leave
+            return
         chosen = np.zeros(n_records, dtype=np.bool_)
         chosen[rows] = True
         packed = np.packbits(chosen)
