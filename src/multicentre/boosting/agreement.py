@@ -14,6 +14,7 @@ from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError, DataError, SchemaMismatch
 from multicentre.federation.messages import Nothing
 from multicentre.federation.steps import Acknowledgement
+from multicentre.quantiles.maths import coarsen
 from multicentre.quantiles.rounds import cuts_for_bins
 
 Singles = NDArray[np.float32]
@@ -107,7 +108,9 @@ def find_cuts(
 ) -> tuple[Singles, NDArray[np.int32]]:
     """Return the cuts of every column one after the other, and their numbers: those known, or found by secure sums."""
     if known is None:
-        columns = cuts_for_bins(federation, BoostingSite, n_columns=n_columns, n_bins=max_bin)
+        found = cuts_for_bins(federation, BoostingSite, n_columns=n_columns, n_bins=max_bin)
+        # On borders of public cells, so that predictions separate any records as sites do, which compare by cell.
+        columns = [coarsen(column.astype(np.float64), BoostingSite.finest).astype(np.float32) for column in found]
     else:
         columns = [np.unique(np.asarray(column, dtype=np.float32)) for column in known]
     if len(columns) != n_columns:

@@ -186,12 +186,8 @@ def test_a_site_that_received_nothing_cannot_judge():
 
 def test_a_grid_that_is_too_fine_is_refused():
     data = simulate(600)
-    with federate({"lyon": data}) as federation:
-        agreed, _ = agree(federation.begin(BoostSite), BoostSite, Needs(times=np.arange(1.0, 300.0)), "mean")
-    part = BoostSite("lyon", data)
-    part.agree(agreed)
-    with pytest.raises(ConfigurationError, match="too fine"):
-        part.begin(sent.Begin(0, 0, 0, "rmst", np.ones(299)))
+    with federate({"lyon": data}) as federation, pytest.raises(ConfigurationError, match="too fine"):
+        agree(federation.begin(BoostSite), BoostSite, Needs(times=np.arange(1.0, 300.0)), "mean")
 
 
 def test_what_is_not_finite_stays_at_the_site(monkeypatch):
