@@ -164,7 +164,9 @@ class Federation(coordinator.Federation):
         policies = [guard.policy for guard in guards.values()]
         federation = cls(
             Faulty(engine, faults) if faults else engine,
-            terms=Terms(study, quorum, time_limit_s, sites_per_patient, refusing_sites, _counted(guards.values())),
+            terms=Terms(
+                study, quorum, time_limit_s, sites_per_patient, refusing_sites, _counted(guards.values()), agreed
+            ),
             summation=_summation(masked, policies),
             store=None if root is None else Store(root / "checkpoints"),
             listener=listener,
@@ -234,7 +236,13 @@ class Federation(coordinator.Federation):
             federation = cls(
                 Faulty(carrying, faults) if faults else carrying,
                 terms=Terms(
-                    study, quorum, time_limit_s, sites_per_patient, refusing_sites, _counted_by(engine.facts.values())
+                    study,
+                    quorum,
+                    time_limit_s,
+                    sites_per_patient,
+                    refusing_sites,
+                    _counted_by(engine.facts.values()),
+                    agreed,
                 ),
                 summation=_summation(masked, policies),
                 store=None if root is None else Store(root / "checkpoints"),

@@ -9,7 +9,7 @@ import pytest
 
 import multicentre as mc
 from multicentre.deployment.site import read_site
-from multicentre.federation.errors import IntegrityError, RefusedByPolicy
+from multicentre.federation.errors import ConfigurationError, IntegrityError, RefusedByPolicy
 from multicentre.privacy.ledger import read_ledger
 from multicentre.studies import read_study, resume_run, run_study
 from multicentre.studies.methods import METHODS
@@ -108,6 +108,15 @@ def test_ledgers_taken_away_with_both_changed_do_not_help(run):
     for site in NAMES:
         (run / "sites" / site / "ledger.jsonl").unlink()
     with pytest.raises(IntegrityError, match="ends at entry 0; the coordinator saw"):
+        resume_run(run)
+
+
+def test_all_records_of_the_terms_taken_away_do_not_help(run):
+    """The checkpoints themselves name the terms that they were made under."""
+    tamper(run)
+    for file in [*run.glob("sites/*/ledger*"), run / "heads.json", run / "ledger-keys.json"]:
+        file.unlink()
+    with pytest.raises(ConfigurationError, match="other parameters"):
         resume_run(run)
 
 

@@ -492,7 +492,7 @@ class Federation:
             start,
             kind,
             name=f"{self._session}-{name}",
-            parameters=self._parameters,
+            parameters=" ".join(filter(None, (self.terms.agreed, self.protection, self._parameters))),
             store=self._store,
             keep_sites=self._keep_sites,
             restore_sites=self._restore_sites,

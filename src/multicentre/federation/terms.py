@@ -46,6 +46,8 @@ class Terms:
         ``quorum="all"`` the latter means all sites that do not refuse.
     counted : {"patients", "records"}
         What minimum counts and noise are about: patients, or records where some site cannot tell whose they are.
+    agreed : str
+        Hash of the study's terms; checkpoints of a run under other terms are refused.
     """
 
     study: str = "study"
@@ -54,6 +56,7 @@ class Terms:
     sites_per_patient: int = 1
     refusing_sites: RefusingSites = "stop"
     counted: Literal["patients", "records"] = "patients"
+    agreed: str = ""
 
     def __post_init__(self) -> None:
         if self.quorum != "all" and type(self.quorum) is not int:
