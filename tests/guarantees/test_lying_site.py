@@ -76,7 +76,7 @@ class Sums(Release):
 class SumSite(SitePart):
     """Answers with terms of a sum."""
 
-    method = "sums"
+    method = "lying-sums"
     holds = np.ndarray
 
     @step(releases=Sums, when="once", summed=True)
