@@ -183,7 +183,7 @@ class TabularPart(SitePart):
         self.data = self._all.with_indicators(ask.columns)
         return Acknowledgement()
 
-    @step(releases=Gaps)
+    @step(releases=Gaps, refusable=True)
     def report_gaps(self, ask: Nothing) -> Gaps:
         """Count this site's own missing entries; refused where a count is of fewer patients than the policy's."""
         return self._gaps(len(self._all))

@@ -229,14 +229,8 @@ class SiteRuntime:
                 raise MessageError("the step takes another message", where=call.step.name)
             call.ask.checked()
             call = self._entered(call)
-            self._gate.admit(call)
-            if call.mask is not None:
-                seal, keys = self._masking(call)
-                seal.check(call, keys)
-                if call.step.part.sums_fields:
-                    self._gate.check_crowds(call, seal.sites_behind(call, keys))
-            release = self._run(call)
-            return self._sealed(call, self._gate.release(call, release, self._rows_behind(call)))
+            with self._noting_refusal(call):
+                return self._admitted(call)
         except MulticentreError as error:
             return Refused(error.at(self.name))
         except (Exception, SystemExit) as error:
@@ -248,6 +242,28 @@ class SiteRuntime:
                     mend=f"The site's own log, {self._log.name}, holds the details.",
                 )
             )
+
+    def _admitted(self, call: Call) -> Message:
+        """Return the answer to a call that was entered in the transcript, if policy and guard let it pass."""
+        self._gate.admit(call)
+        if call.mask is not None:
+            seal, keys = self._masking(call)
+            seal.check(call, keys)
+            if call.step.part.sums_fields:
+                self._gate.check_crowds(call, seal.sites_behind(call, keys))
+        release = self._run(call)
+        return self._sealed(call, self._gate.release(call, release, self._rows_behind(call)))
+
+    @contextmanager
+    def _noting_refusal(self, call: Call) -> Iterator[None]:
+        """Enter in the transcript that this site refused a call which others may have carried out."""
+        try:
+            yield
+        except (Exception, SystemExit):
+            step = call.step
+            if step.part.in_transcript and step.addressed == "all" and not step.refusable:
+                self._transcripts[call.session].note_refusal()
+            raise
 
     @property
     def head(self) -> Any:
@@ -337,10 +353,15 @@ class SiteRuntime:
         A session that begins again forgets what its parts remember: state must not outlive its transcript.
         """
         self._drop_replaced(call.session)
+        start = None
         if self._transcripts.begins_again(call):
+            start = self._transcripts[call.session].start
             self._forget(call.session, lambda part: part.in_transcript)
         try:
             transcript = self._begun(call.session, call.selection)
+            if start not in (None, transcript.start):
+                self._forget(call.session, lambda part: True)
+                raise ConfigurationError("a session is about one selection of records", where=call.session)
         except (Exception, SystemExit) as error:
             self._gate.admit(call)  # a call that the policy refuses must not tell which folds hold records
             raise self._gate.note_failure(call, error) from None

@@ -93,6 +93,8 @@ class Step(Generic[P, A, R]):
     addressed : {"all", "each"}
         Whether every site gets the same ask, or asks differ by site or reach only some sites. Steps addressed to each
         site leave the state of the site part as it is (:mod:`multicentre.federation.transcript`).
+    refusable : bool
+        Whether a session goes on with all sites after some of them refused the step.
     name : str
         Its name in code, card, ledger and report.
     owner : type
@@ -104,6 +106,7 @@ class Step(Generic[P, A, R]):
     when: When
     summed: bool
     addressed: Addressed = "all"
+    refusable: bool = False
     name: str = ""
     owner: type[SitePart] | None = None
 
@@ -157,7 +160,12 @@ def _inherited(step: Step[P, A, R], owner: type[SitePart]) -> Step[P, A, R]:
 
 
 def step(
-    *, releases: type[R], when: When = "on request", summed: bool = False, addressed: Addressed = "all"
+    *,
+    releases: type[R],
+    when: When = "on request",
+    summed: bool = False,
+    addressed: Addressed = "all",
+    refusable: bool = False,
 ) -> Callable[[Callable[[P, A], R]], Step[P, A, R]]:
     """Declare a method of a site part as a step that a coordinator can call.
 
@@ -173,6 +181,9 @@ def step(
         True when the coordinator may have only the sum over sites.
     addressed : {"all", "each"}
         "each" when asks differ by site or reach only some sites; such a step leaves the state of the part as it is.
+    refusable : bool, default False
+        True when sites that refuse the step stay in the session. What a part remembers must not depend on it: masked
+        sums of a session in which one site refused any other step cannot be read.
 
     Raises
     ------
@@ -211,7 +222,7 @@ def step(
         check_without_values(releases, individual=releases.individual)
 
     def declare(run: Callable[[P, A], R]) -> Step[P, A, R]:
-        return Step(run, releases, when, summed, addressed)
+        return Step(run, releases, when, summed, addressed, refusable)
 
     return declare
 

@@ -10,9 +10,10 @@ different transcripts do not cancel.
    holds a commitment to the whole list of asks. Sites that are not asked get the entry with the next call. Such a step
    leaves the state of a site part as it is, so that it cannot decide what a later sum is about.
 
-A step that changes the state of a site part is entered a second time once it has done so. If one site refuses such a
-step and the others do not, its state differs from theirs, and so does its transcript. Some sites may refuse a report,
-which changes no state.
+A step that changes the state of a site part is entered a second time once it has done so, and one that a site refuses
+is entered a second time at this site. A part may keep more than its state, for example values that it derived; sites
+that carried a step out and sites that did not have different transcripts. Steps that are declared refusable are reports
+on which nothing later depends: of these only changes of the state are entered.
 
 A transcript begins with the records that the session is about and with the transcript of the plan that divided them. A
 restored state is entered with the hash that was kept together with it.
@@ -117,6 +118,8 @@ class SiteTranscript:
     ----------
     length : int
         Number of entries so far.
+    start : str
+        Hash of what identifies the records.
 
     Examples
     --------
@@ -128,7 +131,7 @@ class SiteTranscript:
 
     def __init__(self, session: str, records: Sequence[Any]) -> None:
         self.length = 0
-        self._value = self._settled = _hash(["multicentre transcript", session, list(records)])
+        self.start = self._value = self._settled = _hash(["multicentre transcript", session, list(records)])
         self._restored: dict[str, Content] = {}
         self._roster: tuple[str, ...] | None = None
 
@@ -182,6 +185,10 @@ class SiteTranscript:
     def note_change(self, *, completed: bool) -> None:
         """Enter that the latest step changed the state or the records of its part, whether or not it then failed."""
         self._value = self._settled = _hash([self._value, "state changed", completed])
+
+    def note_refusal(self) -> None:
+        """Enter that the latest call was refused, or failed, at this site."""
+        self._value = self._settled = _hash([self._value, "refused"])
 
     def _check_order(self, entries: Sequence[Entry]) -> None:
         roster = self._roster

@@ -193,7 +193,7 @@ class EvaluationSite(SurvivalPart):
         behind = self._behind_times(*cells)
         return sent.Benefits(float(len(self.data)), np.array(cases), np.array(controls), patients=behind)
 
-    @step(releases=sent.OwnScores, when="on request")
+    @step(releases=sent.OwnScores, when="on request", refusable=True)
     def score_own(self, ask: Nothing) -> sent.OwnScores:
         """Tell how well the model does for the site's own patients.
 

@@ -15,7 +15,7 @@ class KaplanMeierSite(TablePart):
 
     method: ClassVar[str] = "kaplan-meier"
 
-    @step(releases=Table)
+    @step(releases=Table, refusable=True)
     def tell_table(self, ask: ByGroup) -> Table:
         """Return the site's own counts by group, outcome and time.
 
@@ -25,7 +25,7 @@ class KaplanMeierSite(TablePart):
         check_grid_is_coarse(self.agreed.times)
         return self.count(Table, ask, rounded=self.least_behind > 1)
 
-    @step(releases=ExactTable)
+    @step(releases=ExactTable, refusable=True)
     def tell_exact_table(self, ask: ByGroup) -> ExactTable:
         """Tell the site's own counts by recorded time; only with the policy's permission."""
         return self.count(ExactTable, ask)

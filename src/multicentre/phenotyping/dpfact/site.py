@@ -175,7 +175,7 @@ class DPFactSite(PrivateSteps):
             self._remember(ask.factors, memberships)
         return sum_fit(self, memberships, factors, ask.threshold)
 
-    @step(releases=sent.Profile, when="on request")
+    @step(releases=sent.Profile, when="on request", refusable=True)
     def profile(self, ask: sent.Penalty) -> sent.Profile:
         """Return how much of each phenotype the site's patients have: the site's own answer, not a term of a sum.
 

@@ -115,7 +115,7 @@ class OutcomeSite(SitePart):
         behind = len(scores) if self.masked else fewest_behind(np.concatenate(counts), len(scores))
         return sent.ScoreCounts(*counts, patients=behind)
 
-    @step(releases=sent.OwnArea, when="on request")
+    @step(releases=sent.OwnArea, when="on request", refusable=True)
     def rank_own(self, ask: sent.Model) -> sent.OwnArea:
         """Tell how well the model ranks the site's own held-out patients.
 

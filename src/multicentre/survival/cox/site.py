@@ -152,7 +152,7 @@ class CoxSite(CoxPatients):
         behind = self._behind(own, sent.At(found.coefficients, ask.efron))
         return sent.Estimates(found.information, found.information @ found.coefficients, patients=behind)
 
-    @step(releases=sent.LeadOffer, when="once")
+    @step(releases=sent.LeadOffer, when="once", refusable=True)
     def offer_lead(self, ask: Nothing) -> sent.LeadOffer:
         """Count the site's events, so that the site with most can lead a fit in one round.
 
@@ -192,7 +192,7 @@ class CoxSite(CoxPatients):
         ends = [sent.At(coefficients, ask.efron) for coefficients in (start, reached.coefficients)]
         return sent.Solution(reached.coefficients, patients=min(self._behind(own, end) for end in ends))
 
-    @step(releases=sent.OwnFit, when="on request")
+    @step(releases=sent.OwnFit, when="on request", refusable=True)
     def fit_own(self, ask: sent.Penalty) -> sent.OwnFit:
         """Fit the site's own patients, and tell coefficients and errors.
 

@@ -66,7 +66,7 @@ class HashedFolds(FoldPart):
         n_records = float(len(known))
         return sent.Survey(n_records, float(known.n_missing), float(self._is_crowded(ask)), patients=len(known))
 
-    @step(releases=sent.Crowding, when="on request")
+    @step(releases=sent.Crowding, when="on request", refusable=True)
     def tell_crowding(self, ask: sent.Hashing) -> sent.Crowding:
         """Tell whether many records share one identifier, as they do where a placeholder stands in for it."""
         return sent.Crowding(self._is_crowded(ask), patients=len(self.data))
@@ -80,7 +80,7 @@ class HashedFolds(FoldPart):
             fine, n_buckets = n_buckets, 2 * n_buckets
         return sent.Fineness(fine, patients=len(self.data))
 
-    @step(releases=sent.BucketTable, when="once", summed=True)
+    @step(releases=sent.BucketTable, when="once", summed=True, refusable=True)
     def count_buckets(self, ask: sent.Bucketing) -> sent.BucketTable:
         """Count records by bucket of the keyed hash and class of the outcome: one table a session."""
         table = self._table(ask, self._checked_buckets(ask, ask.n_buckets))

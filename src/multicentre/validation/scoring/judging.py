@@ -93,7 +93,7 @@ class JudgingPart(SitePart):
             raise ConfigurationError("the site judges another model", where="judge", mend="Begin a new session.")
         return Acknowledgement()
 
-    @step(releases=OwnScores, when="on request")
+    @step(releases=OwnScores, when="on request", refusable=True)
     def score_own(self, ask: Wanted) -> OwnScores:
         """Tell how well the model does for the site's own records.
 
