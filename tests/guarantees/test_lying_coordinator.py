@@ -34,6 +34,7 @@ from multicentre.privacy.secure_sum.layout import decode_release
 from multicentre.privacy.secure_sum.ring import plan_grids
 from multicentre.validation.folds.drawn import DrawnFolds
 from multicentre.validation.folds.messages import Drawing
+from support.engines import runtimes_of
 from support.lying import Telling, Wrapped, asks_by_site, mask_by_the_last_ask
 from support.remote_sites import ByHand, Desks
 
@@ -275,7 +276,7 @@ class ReportingSite(PickySite):
 
     method = "toy-reporting"
 
-    @step(releases=Counted)
+    @step(releases=Counted, refusable=True)
     def report(self, ask: Times) -> Counted:
         """Count the records of this site."""
         if self.data.X[0, 0] < 0:
@@ -531,3 +532,31 @@ def test_a_resume_that_some_sites_cannot_follow_begins_alike_at_all(tmp_path, mo
     with pytest.raises(QuorumLost):
         fit(lambda site, number: "unsent" if site == VICTIM and number > 2 else None)
     assert fit() == 480
+
+
+class CachingSite(SitePart):
+    """Derives a value in a step that one site alone is asked, and counts by it."""
+
+    method = "toy-caching"
+    holds = np.ndarray
+    derived = None
+
+    @step(releases=Counted, addressed="each")
+    def derive(self, ask: Nothing) -> Counted:
+        """Derive a value, and keep it."""
+        self.derived = 2.0
+        return Counted(1, patients=len(self.data))
+
+    @step(releases=Acknowledgement)
+    def meet(self, ask: Nothing) -> Acknowledgement:
+        """Take in what was missed."""
+        return Acknowledgement()
+
+
+def test_a_step_that_one_site_was_asked_alone_leaves_no_derived_value():
+    with mc.Federation.in_process({site: np.ones((20, 1)) for site in SITES}, secure_sum=True) as federation:
+        session = federation.begin(CachingSite)
+        session.ask(CachingSite.derive, Nothing(), to=SITES[:1])
+        session.ask(CachingSite.meet, Nothing())
+        parts = [runtimes_of(federation)[site]._parts[session.session, CachingSite] for site in SITES]
+        assert [part.derived for part in parts] == [None] * len(SITES)

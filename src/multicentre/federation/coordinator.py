@@ -517,10 +517,6 @@ class Federation:
 
         For summations; methods use :meth:`ask` and :meth:`sum`.
         """
-        if (willing or self._handles_refusals) and not (step.refusable or step.addressed == "each"):
-            raise ConfigurationError(
-                "a step that sites may refuse and stay must be declared so", where=step.name, mend="Say refusable=True."
-            )
         sites = self._sites if to is None else self._known(to)
         asks = {site: ask if isinstance(ask, Message) else ask[site] for site in sites}
         for told in {id(told): told for told in asks.values()}.values():

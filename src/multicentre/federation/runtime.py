@@ -410,10 +410,15 @@ class SiteRuntime:
         Sites may refuse what others accept. A site whose state is another one for that must have another transcript.
         """
         state, before, completed = part.state, _memory_of(part), False
+        attributes = dict(vars(part))
         try:
             yield
             completed = True
         finally:
+            if call.step.addressed == "each" and part.state is state:
+                # Values that it derived go as well: other sites, which were not asked, did not derive them.
+                vars(part).clear()
+                vars(part).update(attributes)
             if call.step.addressed == "all" and any(map(operator.is_not, _memory_of(part), before)):
                 self._transcripts[call.session].note_change(completed=completed)
         _check_unchanged(part, state, call)

@@ -290,6 +290,7 @@ class BoostSite(SurvivalPart):
     def _fit(self, ask: sent.Fit, kind: type[M], learn: Learn[M]) -> M:
         """Fit a model to patients drawn or weighted; none where there are too few, or it is not valid."""
         if self.memory.stopped:
+            self._keep(stopped=True)  # replaced at every site, or at none: the sites' transcripts have to be the same
             return kind.empty()
         rng = self.generator(ask.seed, HYPOTHESES, ask.round, self.memory.held, self._own)
         weights = normalised(self._scaled(ask))

@@ -12,6 +12,7 @@ from scipy import stats
 from multicentre.federation.engine import Mask
 from multicentre.federation.errors import DisclosureRefused, IntegrityError, RefusedByPolicy
 from multicentre.federation.messages import Nothing
+from multicentre.federation.transcript import SiteTranscript
 from multicentre.privacy.secure_sum import summation
 from multicentre.privacy.secure_sum.chains import Chains
 from multicentre.privacy.secure_sum.keys import MOST_SUMS, MaskingKeys
@@ -165,7 +166,8 @@ def test_a_transcript_that_differed_in_one_sum_does_not_spoil_the_next_sum():
     assert not total.any()
 
 
-def test_a_site_that_refused_a_sum_takes_part_in_the_next():
+def test_a_site_that_refused_a_sum_takes_part_in_the_next(monkeypatch):
+    monkeypatch.setattr(SiteTranscript, "note_refusal", lambda transcript: None)  # which would spoil the next sum
     answers = [mixed(), mixed(amount=1e12), mixed()]
     federation = begun(*answers)
     with pytest.raises(DisclosureRefused, match="site-1"):
@@ -173,6 +175,15 @@ def test_a_site_that_refused_a_sum_takes_part_in_the_next():
     federation._engine._runtimes["site-1"]._parts[federation.session, MixedSite].data = mixed()
     assert federation.sum(MixedSite.answer, Nothing()).n == 90
     assert federation.traffic.calls["advertise"] == 1
+
+
+def test_a_sum_after_one_that_a_single_site_refused_is_unreadable():
+    federation = begun(mixed(), mixed(amount=1e12), mixed())
+    with pytest.raises(DisclosureRefused, match="site-1"):
+        federation.sum(MixedSite.answer, Nothing())
+    federation._engine._runtimes["site-1"]._parts[federation.session, MixedSite].data = mixed()
+    with pytest.raises(IntegrityError, match="asked the same things"):
+        federation.sum(MixedSite.answer, Nothing())
 
 
 def test_masks_serve_once_and_those_left_out_never():
