@@ -545,7 +545,7 @@ class CachingSite(SitePart):
     def derive(self, ask: Nothing) -> Counted:
         """Derive a value, and keep it."""
         self.derived = 2.0
-        return Counted(1, patients=len(self.data))
+        return Counted(1, 0.0, patients=len(self.data))
 
     @step(releases=Acknowledgement)
     def meet(self, ask: Nothing) -> Acknowledgement:
