@@ -331,6 +331,7 @@ def open_site(
     store: Store | None = None,
     key: PseudonymKey | None = None,
     worked_on: WorkedOn | None = None,
+    terms: str = "",
     witness: Witness | None = None,
 ) -> SiteRuntime:
     """Return what answers the calls to one site.
@@ -350,6 +351,8 @@ def open_site(
     key : PseudonymKey, optional
     worked_on : WorkedOn, optional
         What earlier runs over the same data rested on.
+    terms : str, optional
+        Hash of the study that the site agreed to.
     witness : Witness, optional
         What keeps the ends of the peers' ledgers.
     """
@@ -357,7 +360,9 @@ def open_site(
     least, colluding = policy.min_sites_in_sum, policy.colluding_sites
     seal = None if identity is None else MaskingSeal(identity, peers or {}, min_sites=least, n_colluding=colluding)
     allowed = _allowed(data, policy, name)
-    return SiteRuntime(name, allowed, guard, seal=seal, store=store, key=key, worked_on=worked_on, witness=witness)
+    return SiteRuntime(
+        name, allowed, guard, seal=seal, store=store, key=key, worked_on=worked_on, terms=terms, witness=witness
+    )
 
 
 def new_guard(name: str, data: Any, policy: Policy, ledger: Ledger, one_row_per_patient: bool = False) -> Guard:

@@ -1,4 +1,4 @@
-"""A coordinator that chooses bins or cuts around one patient's value learns its public cell, not the value."""
+"""Bins, times and cuts that a coordinator chooses around one patient's value reveal its public cell, not the value."""
 
 from dataclasses import replace
 

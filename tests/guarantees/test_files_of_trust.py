@@ -231,8 +231,8 @@ def test_no_cell_of_an_export_is_a_formula(formula, tmp_path):
     path = tmp_path / "ledger.jsonl"
     ledger = Ledger(path)
     texts = dict.fromkeys(("study", "method", "step", "protection", "reason"), formula)
-    field = {"field": formula, "shape": [2, 3], "bytes": 48, "records": 30, "patients": -30}
-    ledger.append("release", {**texts, "fields": [field], "epsilon": -0.5})
+    field = {"field": formula, "shape": [2, 3], "bytes": 48, "records": 30, "patients": 30}
+    ledger.append("release", {**texts, "fields": [field], "epsilon": 0.5})
     ledger.append(formula, texts)
     printed = CliRunner().invoke(app, ["ledger", "export", str(path), f"--site={formula}"]).stdout
     rows = [*csv.reader(io.StringIO(ledger_as_csv(ledger.entries))), *csv.reader(io.StringIO(printed))]
@@ -240,7 +240,7 @@ def test_no_cell_of_an_export_is_a_formula(formula, tmp_path):
     # In both tables six texts in each of two rows; in the second the site's name too.
     assert sum(formula.split()[-1].replace(";", ",") in cell for cell in texts) == 12 + 12 + 2
     assert not [cell for cell in texts if cell.strip().startswith(STARTS) or ";" in cell or not cell.isprintable()]
-    assert "-0.5" in ledger_as_csv(ledger.entries)  # numbers stay numbers
+    assert ",0.5," in ledger_as_csv(ledger.entries)  # numbers stay numbers
     assert json.loads(path.read_text().splitlines()[0])["step"] == formula  # the ledger itself is as it was
 
 

@@ -1,6 +1,7 @@
 """Missing values: counted as pandas counts them, handled alike at every site, and never silently."""
 
 import json
+import pickle
 
 import numpy as np
 import pandas as pd

@@ -13,8 +13,11 @@ import typer
 from multicentre.cli.console import AsJson, align, answering, show, show_json, tell
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from multicentre.privacy.heads import Head
     from multicentre.privacy.ledger import Entry
+    from multicentre.privacy.ledger_comparison import Difference
 
 app = typer.Typer(help="Read the record of what left a site.", no_args_is_help=True, rich_markup_mode=None)
 

@@ -17,6 +17,7 @@ from multicentre.deployment.approvals import Approvals, ApprovedStudy, WatchedAp
 from multicentre.deployment.cards import SiteCard
 from multicentre.deployment.node_key import read_public_key
 from multicentre.deployment.opened import OpenedRuns
+from multicentre.deployment.roster import Roster
 from multicentre.deployment.seen import Seen
 from multicentre.deployment.site import Site, read_again
 from multicentre.engines.remote.packing import Opening
@@ -109,8 +110,7 @@ class SiteHouse:
         self._check_sites(opening, held)
         masked, roster = held.agreed.masked, approvals.roster()
         peers = self._peers(roster, opening) if masked else {} if roster is None else roster.identities
-        of_study: dict[str, list[str]] = {name: [] for name in opening.sites}
-        held.witness.trust(of_study | {name: [key.hex()] for name, key in peers.items()})
+        held.witness.trust({name: [key.hex()] for name, key in peers.items()}, peers=held.study.sites)
         self._rosters[opening.study] = approvals.roster_sha256
         runtime = open_site(
             self.site.name,
@@ -121,6 +121,7 @@ class SiteHouse:
             store=store,
             key=held.key,
             worked_on=held.worked_on,
+            terms=opening.terms,
             witness=held.witness,
         )
         runtime.asked_by = asked_by

@@ -527,7 +527,8 @@ class Federation:
             site: Call(self.terms.study, self._session, number, step, told, sites, mask, noise, self._selection)
             for site, told in asks.items()
         }
-        outcomes = arrivals(calls, self._engine.exchange(calls, self.terms.time_limit_s))
+        placed = self._outline.placed(calls, self._sites)
+        outcomes = arrivals(placed, self._engine.exchange(placed, self.terms.time_limit_s))
         self._called[step.name] += 1
         return self._sorted_out(step, asks, outcomes, willing)
 

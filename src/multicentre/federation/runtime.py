@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.federation.asker import Asker
-from multicentre.federation.engine import Call, Outcome, Refused, Selection, Upkeep
+from multicentre.federation.engine import Call, Outcome, Refused, Selection, Upkeep, encode_selection
 from multicentre.federation.errors import (
     ConfigurationError,
     DataError,
@@ -31,7 +31,7 @@ from multicentre.federation.messages import Message, Nothing
 from multicentre.federation.noise import PlanReview, PlanShown
 from multicentre.federation.steps import Common, Release, SitePart
 from multicentre.federation.storage import Store
-from multicentre.federation.transcript import DIGEST_BYTES, SiteTranscript, SiteTranscripts
+from multicentre.federation.transcript import DIGEST_BYTES, Content, SiteTranscript, SiteTranscripts
 from multicentre.federation.unmasked import Division, UnmaskedAnswers
 from multicentre.federation.wire import decode, encode
 
@@ -155,10 +155,9 @@ class _Chosen:
 
 @dataclass(frozen=True, eq=False)
 class _Replaced:
-    """Part that was replaced when its state was restored: under which name, and the entry that stood for it."""
+    """State that a restored one took the place of: for which name, and the entry that stood for it."""
 
     name: str
-    part: SitePart | None
     state: Message | None
     content: Content | None
 
@@ -182,6 +181,10 @@ class SiteRuntime:
         The key of the study's pseudonyms, for the parts that see identifiers.
     worked_on : WorkedOn, optional
         What earlier runs over the same data rested on; this one's own memory otherwise.
+    terms : str, optional
+        Hash of the study that the site agreed to, with which every transcript begins.
+    witness : Witness, optional
+        What keeps the ends of the peers' ledgers; without it they are not kept.
 
     Attributes
     ----------
@@ -201,6 +204,7 @@ class SiteRuntime:
         store: Store | None = None,
         key: object = None,
         worked_on: WorkedOn | None = None,
+        terms: str = "",
         witness: Witness | None = None,
     ) -> None:
         self.name = name
@@ -315,24 +319,22 @@ class SiteRuntime:
         kept = store.read(errand.name, errand.number)
         digest, kept = kept[:DIGEST_BYTES], kept[DIGEST_BYTES:]
         key = (errand.session, errand.part)
-        before = self._parts.get(key)
-        replaced = _Replaced(
-            errand.name, before, None if before is None else before.state, self._transcripts.restored(*key)
-        )
+        part = self._parts.get(key)
+        replaced = _Replaced(errand.name, None if part is None else part.state, self._transcripts.restored(*key))
         try:
-            if kept:
-                part = before or self._part(errand.session, errand.part, errand.selection)
-                if kept[:_ABOUT_BYTES] != _about(part):
-                    raise MessageError("other records")
-                part.state = decode(errand.part.remembers, kept[_ABOUT_BYTES:])
-            else:
-                self._parts.pop(key, None)  # with all that it derived from the state that it had
+            if part is None and kept:
+                part = self._part(errand.session, errand.part, errand.selection)
+            if part is not None and kept and kept[:_ABOUT_BYTES] != _about(part):
+                raise MessageError("other records")
+            if part is not None:
+                part.state = decode(errand.part.remembers, kept[_ABOUT_BYTES:]) if kept else None
         except (Exception, SystemExit):  # which of them would tell of the records, past the guard
             self._log.exception("what a part remembers could not be restored")
             raise IntegrityError(
                 "what was kept is not about these records", where=errand.part.method, mend="Start the run anew."
             ) from None
-        self._transcripts.restore(*key, (errand.name, errand.number, digest.hex()))
+        # Whether there was a state counts too: the hash alone does not tell which part was kept under this name.
+        self._transcripts.restore(*key, (errand.name, errand.number, digest.hex(), bool(kept)))
         if key not in self._replaced or self._replaced[key].name != errand.name:
             self._replaced[key] = replaced
 
@@ -341,16 +343,15 @@ class SiteRuntime:
         key = (errand.session, errand.part)
         if key in self._replaced and self._replaced[key].name == errand.name:
             replaced = self._replaced.pop(key)
-            self._parts.pop(key, None)
-            if replaced.part is not None:
-                replaced.part.state = replaced.state
-                self._parts[key] = replaced.part
+            if key in self._parts:
+                self._parts[key].state = replaced.state
             self._transcripts.restore(*key, replaced.content)
 
     def _entered(self, call: Call) -> Call:
         """Enter a call in the transcript of its session, and return it with its mark.
 
-        A session that begins again forgets what its parts remember: state must not outlive its transcript.
+        A session that begins again forgets what its parts remember: state must not outlive its transcript. It is about
+        the same records as before, because keys of masks and the lists of fields signed with them outlive it.
         """
         self._drop_replaced(call.session)
         start = None
@@ -384,10 +385,8 @@ class SiteRuntime:
                 self._check_unmasked(call)
             n_parameters = part.n_parameters(call.ask)
         self._gate.check_fit(call, 0 if part.noised else n_parameters, self._rows_behind(call))
-        with self._noting_failure(call):
-            state = part.state
+        with self._noting_failure(call), self._noting_change(part, call):
             release: Release = call.step.run(part, call.ask)
-            _check_unchanged(part, state, call)
         return release
 
     def _least_behind(self, call: Call) -> int:
@@ -430,9 +429,12 @@ class SiteRuntime:
             plan = None if selection is None else self._transcripts[selection.plan].value
             records = [self._terms, selection and encode_selection(selection), chosen.within, plan]
             self._transcripts.begin(session, records)
+        self._check_selection(session, selection)
+        return self._transcripts[session]
+
+    def _check_selection(self, session: str, selection: Selection | None) -> None:
         if self._chosen[session].selection != selection:
             raise ConfigurationError("a session is about one selection of records", where=session)
-        return self._transcripts[session]
 
     def _part(self, session: str, kind: type[SitePart], selection: Selection | None) -> SitePart:
         self._begun(session, selection)

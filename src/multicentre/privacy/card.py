@@ -15,6 +15,9 @@ from multicentre.federation.lengths import Length, lengths_of
 from multicentre.federation.messages import Declaration
 from multicentre.federation.noise import Noise, Plan
 from multicentre.federation.steps import SitePart, Step
+from multicentre.privacy.card_sentences import find_caveats, say_how_many, say_what, say_who
+from multicentre.privacy.card_terms import Kind, Letter, Line
+from multicentre.privacy.guarantee import Guarantee
 from multicentre.privacy.hiding import EPSILON
 from multicentre.privacy.people import HOW_TO_NAME, Counted
 from multicentre.privacy.policy import Policy
@@ -35,6 +38,15 @@ _COLUMNS = {
 _ROWS = ("rows", "the patients' rows")
 _UNEXPLAINED = Length("not explained by the method")
 _RECORDS = f"a site cannot tell which of its records are of one patient: what is counted are records. {HOW_TO_NAME}"
+_FIELDS = (
+    "with its keys of masked sums, the site releases to coordinator and sites which views it has, and in which columns "
+    "fewer than {least} records have an entry. A view or column that fewer than {n_sites} sites have is refused "
+    "(min_sites_in_sum); a level, code, group or bin may come from one site."
+)
+_NOISE_HIDES = (
+    "noise replaces the minimum of patients while all noised answers of the site together are within epsilon "
+    f"{EPSILON:g}."
+)
 _CHECKED = (
     "min_patients_in_total is checked by the coordinator's process, which receives the number of {counted} behind each "
     "value as a masked sum."
@@ -147,21 +159,27 @@ class DisclosureCard:
 
     def __str__(self) -> str:
         columns = {head: [getattr(line, name) for line in self.lines] for name, head in _COLUMNS.items()}
-        shown = [[head, *cells] for head, cells in columns.items() if any(cells)]
-        padded = [[cell.ljust(max(map(len, column))) for cell in column] for column in shown]
-        table = ["  ".join(row).rstrip() for row in zip(*padded, strict=True)]
-        meanings = [f"  {line.step}.{line.field}: {line.what}" for line in self.lines]
-        notes = [f"Note: {warning}" for warning in self.warnings]
-        crowd = f"each value rests on at least {self.min_patients} {self.counted}"
-        if self.noised:
-            crowd = (
-                f"what carries no noise rests on at least {self.min_patients} {self.counted}, "
-                f"noise hides each in the rest while all noised answers are within epsilon {EPSILON:g}"
-            )
-        if self.individual:
-            crowd += f", but for those of {', '.join(self.individual)}, which tell of single patients"
-        head = f"What {self.method} lets out of a site ({crowd})"
-        return "\n".join([head, "", *table, "", *meanings, "", f"Stays at the site: {self.remembers}", *notes])
+        letters = self.shown_letters
+        explained = {
+            "letter": [one.letter for one in letters],
+            "meaning": [one.meaning for one in letters],
+            "number": [one.number for one in letters],
+        }
+        parts = [
+            [f"Disclosure card of {self.method}"],
+            [f"Caveat: {caveat}" for caveat in self.caveats[:1]],
+            list(self.sentences),
+            _table(explained),
+            _table(columns),
+            [f"  {line.step}.{line.field}: {line.what}" for line in self.lines],
+            [f"Remembered at the site between rounds: {self.remembers}.", *(f"Note: {note}" for note in self.notes)],
+        ]
+        return "\n\n".join("\n".join(part) for part in parts if part)
+
+    def _remembered(self, name: str, what: str) -> str:
+        same = [line for line in self.lines if name == line.name or what == line.what]
+        released = dict.fromkeys(f"{line.step}.{line.name}" for line in same)
+        return f"{what} (also released: {', '.join(released)})" if released else what
 
 
 def disclosure_card(
@@ -217,19 +235,15 @@ def disclosure_card(
     offered = [step for name, step in part.steps().items() if asked is None or name in asked]
     steps = [step for step in offered if step.releases.concerns_patients and _is_planned(step, plan)]
     policy = policy or Policy()
-    least = 0 if plan else policy.min_patients_in_total  # noise takes its place
-    lines = [line for step in steps for line in _lines(step, protection, n_sites, plan, least, counted)]
-    notes = [*_warnings(protection, n_sites, least, counted), *([_RECORDS] if counted == "records" else [])]
-    if protection == "masked" and part.sums_fields:
-        notes.append(_of_fields(policy))
-    remembered = [declaration.what for declaration in part.remembers.declarations().values()]
+    terms = _Terms(protection, n_sites, policy, plan, counted)
+    promise = None if plan is None else guarantee_of_plan(plan, protection, sites_per_patient, counted)
     return DisclosureCard(
         method=part.method,
         lines=tuple(line for step in steps for line in _lines(step, terms)),
         steps=tuple((step.name, step.purpose) for step in steps),
         remembered=(_ROWS, *((name, one.what) for name, one in part.remembers.declarations().items())),
         min_patients=policy.min_patients,
-        warnings=tuple(_warnings(terms, promise)),
+        warnings=tuple(_warnings(part, terms, promise)),
         noised=plan is not None,
         individual=tuple(step.name for step in steps if step.releases.individual),
         counted=counted,
@@ -344,9 +358,13 @@ def _seen(step: Step[Any, Any, Any], protection: Protection) -> str:
     return "nobody; the sum alone" if protection == "masked" else "coordinator's process, which adds"
 
 
-def _warnings(terms: _Terms, promise: Guarantee | None) -> Iterable[str]:
+def _warnings(part: type[SitePart], terms: _Terms, promise: Guarantee | None) -> Iterable[str]:
     if terms.min_in_total and terms.protection == "masked":
         yield _CHECKED.format(counted=terms.counted)
+    if part.sums_fields and terms.protection == "masked":
+        yield _FIELDS.format(least=max(terms.policy.min_patients, 1), n_sites=terms.policy.min_sites_in_sum)
+    if promise is not None and terms.policy.min_patients:
+        yield _NOISE_HIDES
     if terms.counted == "records":
         yield _RECORDS
     yield "no differential privacy: sums of many patients are exact." if promise is None else str(promise)
@@ -356,15 +374,12 @@ def _guaranteed(promise: Guarantee) -> str:
     return f"one {promise.unit} (epsilon {promise.epsilon:.3g}, delta {promise.delta:.3g})"
 
 
-def _of_fields(policy: Policy) -> str:
-    return (
-        "with its keys of masked sums a site tells coordinator and sites which views it has, and in which columns "
-        f"fewer than {max(policy.min_patients, 1)} records have an entry. A view or column of fewer than "
-        f"{policy.min_sites_in_sum} sites is refused (min_sites_in_sum); a level, code, group or bin may be one site's."
-    )
+def _each_once(groups: Iterable[tuple[Any, ...]]) -> tuple[Any, ...]:
+    return tuple(dict.fromkeys(one for group in groups for one in group))
 
 
-def _promise(plan: Plan | None, protection: Protection, sites_per_patient: int, counted: Counted) -> str:
-    if plan is None:
-        return "no differential privacy: sums of many patients are exact."
-    return str(guarantee_of_plan(plan, protection, sites_per_patient, counted))
+def _table(columns: Mapping[str, list[str]]) -> list[str]:
+    """Return the lines of a table; a column without any entry is left out."""
+    shown = [[head, *cells] for head, cells in columns.items() if any(cells)]
+    padded = [[cell.ljust(max(map(len, column))) for cell in column] for column in shown]
+    return ["  ".join(row).rstrip() for row in zip(*padded, strict=True)]

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from multicentre.federation.errors import IntegrityError
+from multicentre.federation.files import check_owner_writes_alone, make_private_folder, read_regular
 from multicentre.federation.steps import Step
 from multicentre.federation.storage import held, write_atomically
 

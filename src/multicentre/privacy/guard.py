@@ -29,7 +29,7 @@ from multicentre.federation.ranges import check_ranges
 from multicentre.federation.steps import R, Release
 from multicentre.federation.totals import is_held
 from multicentre.privacy import fields, parameters
-from multicentre.privacy.cohorts import Cohort, CohortMemory, quantities_of
+from multicentre.privacy.cohorts import Cohort, CohortMemory, group_of
 from multicentre.privacy.fields import Field, HeldFields, SitesBehind
 from multicentre.privacy.hiding import DELTA, EPSILON, NoisedAnswers
 from multicentre.privacy.ledger import Ledger

@@ -61,7 +61,7 @@ class NoisedAnswers:
         if self._account is not None:
             return total_spent(self._account.entries())
         if self._counted is None:
-            noised = (one for one in self._entries() if one["event"] == "release" and one.get("rho") is not None)
+            noised = (one for one in self._entries() if one.get("event") == "release" and one.get("rho") is not None)
             self._counted = sum((cost_of(_noise_of(one)) for one in noised), Spent())
         return self._counted
 
@@ -80,5 +80,7 @@ class NoisedAnswers:
 
 
 def _noise_of(entry: Entry) -> Noise:
+    if "noise" not in entry:
+        raise IntegrityError(f"entry {entry['entry']} does not say which noise it paid for", where="ledger")
     multipliers = dict(entry["noise"])
     return Noise(multipliers.pop("mechanism"), multipliers)

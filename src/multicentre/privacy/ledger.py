@@ -33,7 +33,7 @@ from multicentre.privacy.secure_sum.identity import Identity
 Entry = dict[str, Any]
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 _OUTSIDE_HASH = ("hash", "signature")
-# A cell that begins with one of these is a formula to a spreadsheet; the last five are East Asian forms and the minus.
+# A cell that begins with one of these is a formula to a spreadsheet; the last five in East Asian editions.
 _FORMULA_STARTS = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20", "\u2212")
 
 
@@ -340,8 +340,8 @@ def inert(cell: Any) -> Any:
     """
     if not isinstance(cell, str):
         return cell
-    # A line break without quotes would begin a row, whose first cell could be a formula.
-    # So would a semicolon begin a cell, where it separates lists.
+    # A line break without quotes would begin a row, whose first cell could be a formula; where lists are separated by
+    # semicolons, as in most of Europe, a semicolon would begin a cell.
     plain = "".join(letter if letter.isprintable() else " " for letter in cell).replace(";", ",")
     return f"'{plain}" if plain.lstrip().startswith(_FORMULA_STARTS) else plain
 

@@ -38,8 +38,10 @@ class Witness:
     ledger : Ledger
         The site's own; where it has a file, the ends are kept as ``<name>.peers.json`` next to it.
     keys : mapping of str to collection of str
-        Public keys of the peers, in hexadecimal digits. A peer without keys keeps the key that it was first seen with.
-        Ends of others than these peers are not taken in; without any peer, those of all are.
+        Public keys of the peers that this site knows, in hexadecimal digits. A peer that it does not know keeps the key
+        that it was first seen with.
+    peers : collection of str, optional
+        Sites of the study; the ends of no others are kept or confirmed. Without it, any name is taken in.
     """
 
     def __init__(
@@ -58,8 +60,8 @@ class Witness:
         self._n_entries = ledger.head.entries
         self.trust(self._keys, peers)
 
-    def trust(self, keys: Keys) -> None:
-        """Replace the peers and their public keys."""
+    def trust(self, keys: Keys, peers: Collection[str] | None = None) -> None:
+        """Replace the public keys of the peers that this site knows, and the names that a peer can have."""
         self._keys = keys
         self._of_study = None if peers is None else frozenset(peers)
         self._peers = {peer: head for peer, head in self._peers.items() if self._is_peer(peer)}
@@ -117,8 +119,6 @@ class Witness:
         return all(site == self._site or self._is_peer(site) for site in statement.heads)
 
     def _is_news(self, site: str, head: Head) -> bool:
-        if self._keys and site not in self._keys:
-            return False
         before = self._peers.get(site)
         keys = self._keys.get(site) or {head.key if before is None else before.key}
         if before is not None and before.key in keys and before.entries >= head.entries:

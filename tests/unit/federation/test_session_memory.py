@@ -1,7 +1,7 @@
-"""Memory of a part between steps: its declared memory, what follows from it, and reasons to refuse.
+"""What a part remembers between steps is its declared memory, or follows from it, or only makes it refuse.
 
 Sites may refuse what others accept. A part that kept anything else would then answer differently under one transcript,
-and a masked sum could be opened. Every attribute that a method of a site part sets is declared, or named here with a
+and a masked sum could be opened. So every attribute that a method of a site part sets is declared, or named here with a
 reason.
 """
 
@@ -17,7 +17,7 @@ import pytest
 import multicentre as mc
 from multicentre.federation.steps import SitePart
 
-# Changes of these are entered in the transcript (`SiteRuntime._noting_change`); `used` changes with `data`.
+# Changes of these are entered in the transcript (`SiteRuntime._noting_change`); `used` changes with `data`, `within`.
 ENTERED = {"state", "within", "data", "used"}
 # Set by the constructor and never again.
 FIXED = {"site", "_review", "_causes", "held", "_identity", "_peers", "_min_sites", "_n_colluding"}

@@ -237,10 +237,20 @@ def test_a_card_prints_its_caveat_three_sentences_its_letters_its_fields_and_its
     card = disclosure_card(
         Other, protection="masked", n_sites=3, policy=Policy(min_patients=5), parameters={"n_columns": 7}
     )
-    noised = str(disclosure_card(Part, plan=PLAN)).split("\n")[0]
-    assert noised == (
-        "What card lets out of a site (what carries no noise rests on at least 10 patients, noise hides each in the "
-        "rest while all noised answers are within epsilon 3)"
+    assert str(card) == PRINTED
+
+
+def test_a_letter_without_a_meaning_says_so():
+    (letter, *_) = disclosure_card(Part).shown_letters
+    assert (letter.letter, letter.what, letter.number) == ("d", "not explained by the method", "")
+
+
+def test_the_sentences_follow_the_policy():
+    what, how_many, who = disclosure_card(Part, policy=LISTED).sentences
+    assert what == (
+        "This site releases values about single patients or pairs of patients (label); times of events as they were "
+        "recorded (name); its shares of totals (sums and counts over patients, added over all sites); of this site "
+        "alone, numbers."
     )
     assert how_many == (
         "Each value rests on at least 10 patients of this site, or on none (a masked share of a total as a whole, not "

@@ -21,7 +21,7 @@ import numpy as np
 
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.engine import Mask, Protection
-from multicentre.federation.errors import ConfigurationError, MessageError, QuorumLost, name_some
+from multicentre.federation.errors import ConfigurationError, IntegrityError, MessageError, QuorumLost, name_some
 from multicentre.federation.messages import Message
 from multicentre.federation.noise import Plan
 from multicentre.federation.ranges import check_total
@@ -217,6 +217,7 @@ def _added(answers: Mapping[str, Release], step: Step[Any, Any, Any]) -> tuple[R
     masked = [answer for answer in answers.values() if isinstance(answer, Masked)]
     if unmasked := [site for site, answer in answers.items() if not isinstance(answer, Masked)]:
         raise MessageError("the answer must be masked; it is not", where=f"{name_some(unmasked)}, {step.name}")
+    _check_transcripts({site: answer.transcript for site, answer in zip(answers, masked, strict=True)})
     layouts: dict[tuple[str, int], list[str]] = {}
     for site, answer in zip(answers, masked, strict=True):
         layouts.setdefault((answer.layout, len(answer.vector)), []).append(site)

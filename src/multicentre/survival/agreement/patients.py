@@ -61,11 +61,7 @@ class Patients:
     @cached_property
     def binned(self) -> NDArray[np.uint8]:
         """Bin of every value, shape (n, d): the number of thresholds below it; a column lies together in memory."""
-        binned = np.empty(self.data.X.shape, dtype=np.uint8, order="F")
-        for column in range(len(self.agreed.columns)):
-            values = self._filled_column(column)
-            binned[:, column] = to_column_bins(values, self.agreed.edges_of(column))
-        return binned
+        return self.bin_columns(self.data.X)
 
     @cached_property
     def bins(self) -> NDArray[np.int64]:
@@ -88,7 +84,7 @@ class Patients:
         binned = np.empty(X.shape, dtype=np.uint8, order="F")
         for column in range(len(self.agreed.columns)):
             values = self._filled_column(X, column)
-            binned[:, column] = np.searchsorted(self.agreed.edges_of(column), values, side="left")
+            binned[:, column] = to_column_bins(values, self.agreed.edges_of(column))
         return binned
 
     def _filled(self) -> Floats:

@@ -14,6 +14,8 @@ N_COLUMN_BINS = 1024
 EARLIEST, LATEST = 1e-4, 1e8
 STEEPNESS = 10.0
 FARTHEST = 100.0
+# A thousandth of a standard deviation: finer than the bins of `column_edges`, coarser than recorded values.
+VALUE_BITS = 10
 # Digits of a value that a choice of centre, spread or thresholds can reveal: a 4096th of it, as in searches.
 COLUMN_DIGITS = CountingPart.finest
 

@@ -24,7 +24,7 @@ class Folds(Message):
     fold: Integers = array("fold of each record, -1 for none", ("n",), dtype="i8")
     n_splits: int = count("number of folds")
     digest: str = text("what the site was told to divide by, as a hash")
-    movable: int = count("records in the smallest part that another plan could put elsewhere")
+    movable: int = count("patients in the smallest part that another plan could put elsewhere")
     source: str = text("what the parts come from, the same for all plans that can differ by a part; empty for none")
     keyed: bool = flag("whether a key that the coordinator lacks decides who is in a part")
     left_out: int = count("records that are in no fold for too few patients were in theirs")

@@ -122,9 +122,8 @@ class FoldPart(AuditedPart):
         if self.state is not None:
             raise ConfigurationError("the records are divided already", where=self.method, mend="Make a plan anew.")
         digest = hashlib.sha256(encode(told)).hexdigest()
-        least = len(self.data) if movable is None else movable
-        source = self.source_of(told)
-        folds = np.asarray(fold, dtype=np.int64)
+        least = self.n_patients(np.ones(len(self.data), dtype=np.bool_)) if movable is None else movable
+        source, folds = self.source_of(told), np.asarray(fold, dtype=np.int64)
         self.state = sent.Folds(folds, n_splits, digest, least, source, keyed, 0, counted=False)
 
     def patients_by(self, name: str) -> Integers:

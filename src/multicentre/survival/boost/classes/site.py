@@ -20,7 +20,7 @@ from multicentre.federation.messages import Message, Nothing
 from multicentre.federation.steps import Acknowledgement, step
 from multicentre.missing import Missing, TabularPart
 from multicentre.survival.agreement.messages import About, Squares
-from multicentre.survival.agreement.sketch import column_edges, to_column_bins
+from multicentre.survival.agreement.sketch import column_edges, public_values, to_column_bins
 from multicentre.survival.boost import limits
 from multicentre.survival.boost.classes import messages as sent
 from multicentre.survival.boost.classes.trees import ClassTrees, grow_tree, plurality
@@ -173,7 +173,8 @@ class ClassSite(TabularPart):
         """Return the bins of the columns, and their public edges."""
         if self._codes is None:
             edges = column_edges(self.memory.centre, self.memory.spread)
-            found = [to_column_bins(values, edges[column]) for column, values in enumerate(self._rows().T)]
+            rows = public_values(self._rows()) if self.least_behind > 1 else self._rows()
+            found = [to_column_bins(values, edges[column]) for column, values in enumerate(rows.T)]
             self._codes = np.column_stack(found).astype(np.float64), edges
         return self._codes
 
