@@ -178,7 +178,9 @@ def test_nothing_leaves_a_site_with_a_budget_without_noise_that_counts(events, p
 @secure_or_not
 def test_a_fit_that_is_taken_up_asks_for_nothing_again(events, mechanism, secure, tmp_path):
     """Broken off before every exchange in turn: only a release whose answer was on its way is spent twice."""
-    options = {"secure_sum": secure, "policy": budget(50.0, tmp_path)}
+    # All fits together go beyond what noise may hide in place of a minimum of patients.
+    policy = mc.Policy(min_patients=0, epsilon=50.0, delta=DELTA, account=str(tmp_path / "account.jsonl"))
+    options = {"secure_sum": secure, "policy": policy}
     once, costs = rho_of_epsilon(3.0, DELTA), []
     for exchange in itertools.count(1):
         before, folder = spent_at(tmp_path), tmp_path / f"run-{exchange}"
