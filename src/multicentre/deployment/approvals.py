@@ -22,6 +22,7 @@ from multicentre.deployment.cards import SiteCard
 from multicentre.deployment.proposals import Proposal
 from multicentre.deployment.roster import Roster
 from multicentre.federation.errors import ConfigurationError, IntegrityError
+from multicentre.federation.files import check_owner_writes_alone, read_regular
 from multicentre.federation.storage import held, write_atomically
 from multicentre.studies.study import Study
 from multicentre.studies.terms import digest_of
@@ -243,7 +244,8 @@ def read_approvals(folder: Path) -> Approvals:
     if not path.exists():
         return Approvals(folder)
     try:
-        told = json.loads(path.read_bytes())
+        check_owner_writes_alone(path, "list of approvals")
+        told = json.loads(read_regular(path, "list of approvals"))
         if told.pop("format") != _FORMAT:
             raise ValueError
         studies = {

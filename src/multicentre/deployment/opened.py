@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from multicentre.engines.remote.packing import Opening
 from multicentre.federation.errors import IntegrityError, ProtocolRefused
+from multicentre.federation.files import check_owner_writes_alone, read_regular
 from multicentre.federation.storage import write_atomically
 
 _AGAIN = "The analyst signs another attempt: multicentre run --resume RUN --coordinator SOCKET."
@@ -94,7 +95,8 @@ class OpenedRuns:
         if not self._path.exists():
             return {}
         try:
-            lines = json.loads(self._path.read_bytes())
+            check_owner_writes_alone(self._path, "list of signed runs")
+            lines = json.loads(read_regular(self._path, "list of signed runs"))
             return {str(run): _Run(str(owner), int(attempt), bool(closed)) for run, owner, attempt, closed in lines}
         except (OSError, ValueError, TypeError):
             raise IntegrityError(

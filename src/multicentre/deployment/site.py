@@ -13,6 +13,7 @@ from pydantic import AfterValidator, Field
 
 from multicentre.deployment.settings import read_settings
 from multicentre.federation.errors import ConfigurationError
+from multicentre.federation.files import check_owner_writes_alone
 from multicentre.federation.storage import check_site_name
 from multicentre.privacy.policy import Policy
 from multicentre.privacy.secrets import Secret, read_secret
@@ -200,7 +201,9 @@ def read_site(folder: str | Path) -> Site:
     Raises
     ------
     ConfigurationError
-        ``site.toml`` is missing, or a key of it is unknown, missing or unfit.
+        ``site.toml`` is missing or writable for others, or a key of it is unknown, missing or unfit.
+    IntegrityError
+        ``site.toml`` is a symbolic link.
     """
     folder = Path(folder).absolute()
     if not (folder / SETTINGS).is_file():
@@ -209,6 +212,7 @@ def read_site(folder: str | Path) -> Site:
             where=str(folder),
             mend="Name the site's folder with --folder, or make one: multicentre site keygen NAME.",
         )
+    check_owner_writes_alone(folder / SETTINGS, "site's settings")
     return Site(folder, read_settings(SiteSettings, folder / SETTINGS, SETTINGS))
 
 

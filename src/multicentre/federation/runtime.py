@@ -252,7 +252,11 @@ class SiteRuntime:
         self._gate.admit(call)
         if call.mask is not None:
             seal, keys = self._masking(call)
-            seal.check(call, keys)
+            try:
+                seal.check(call, keys)
+            except MulticentreError as error:
+                self._gate.note_departure(call, error)
+                raise
             if call.step.part.sums_fields:
                 self._gate.check_crowds(call, seal.sites_behind(call, keys))
         release = self._run(call)

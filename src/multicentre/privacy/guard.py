@@ -20,7 +20,6 @@ from multicentre.federation.errors import (
     DisclosureRefused,
     MessageError,
     MulticentreError,
-    ProtocolRefused,
     RefusedByPolicy,
 )
 from multicentre.federation.messages import Declaration, place
@@ -296,8 +295,8 @@ class Guard:
         self._log.error("step %s of %s: %s", call.step.name, call.step.method, error)
         return self._neutral(call)
 
-    def note_departure(self, call: Call, error: ProtocolRefused) -> None:
-        """Write to the ledger that a call is refused since it departs from what the site was asked before."""
+    def note_departure(self, call: Call, error: MulticentreError) -> None:
+        """Write to the ledger that a call is refused since it departs from what the site was asked or agreed before."""
         self.ledger.append("refusal", {**facts_of_call(call), "reason": error.what})
 
     def _refuse_answer(self, call: Call, reason: str, where: str, *, mend: str = _MEND) -> NoReturn:
