@@ -25,6 +25,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 # Files, not single tests, are dealt to the workers, so that what a file starts is started once.
 WORKERS := --numprocesses auto --dist loadfile
 KERNELS := $(wildcard tests/unit/*/kernels)
+PAPERS := $(VENV)/papers.stamp
 
 # Byte code is kept for the next run, and for the many processes that tests start.
 unexport PYTHONDONTWRITEBYTECODE
@@ -54,7 +55,7 @@ test-all: test test-rest ## everything
 
 test-rest: $(NETWORKS) $(TOOLS) ## what make test leaves out: slow tests, more examples, docstrings (DEEP=0: without torch)
 	$(PYTEST) $(WORKERS) --hypothesis-profile=full -m "slow or hypothesis" --durations=20
-	$(PYTEST) $(WORKERS) --doctest-modules src
+	$(PYTEST) $(WORKERS) --doctest-modules src papers/src
 
 mutate: $(MUTATION) ## mutation testing of ROOM=federation or ROOM=privacy (long; ONLY='*terms*', SAMPLE=100, JOBS=2)
 	@OMP_NUM_THREADS=1 $(BIN)/python tests/mutation/mutate.py $(or $(ROOM),federation) \
@@ -109,7 +110,12 @@ $(CORE): requirements/core.lock pyproject.toml | $(CREATED)
 	@$(INSTALL) --no-deps --no-build-isolation --editable .
 	@touch $@
 
-$(TOOLS): requirements/test.lock $(CORE)
+$(PAPERS): papers/pyproject.toml $(CORE)
+	@echo "Installing the reproductions of the papers into $(VENV)"
+	@$(INSTALL) --no-deps --no-build-isolation --editable papers
+	@touch $@
+
+$(TOOLS): requirements/test.lock $(PAPERS)
 	@echo "Installing the locked test tools into $(VENV) (once; about a minute)"
 	@$(INSTALL) --no-deps --require-hashes -r requirements/test.lock
 	@touch $@

@@ -151,7 +151,7 @@ def count_beside(estimator: Any, sites: Sites) -> int:
 def count_alignment(sites: Sites) -> int:
     """Return the calls by which sites bring the records of the same patients into one order."""
     with federate(sites, secure=True) as federation:
-        mc.alignment.align(federation)
+        mc.linkage.align(federation)
     return sum(federation.traffic.calls.values())
 
 

@@ -22,7 +22,7 @@ from multicentre.data import EventTensor
 from multicentre.datasets import simulate_paper_tensor, simulate_planted
 from multicentre.federation.progress import Silence
 from multicentre.phenotyping import DPFact
-from multicentre.phenotyping.cp import CPALS
+from multicentre_papers.baselines.cp import CPALS
 
 RANK = 50
 N_PASSES = 3

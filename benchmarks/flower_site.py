@@ -15,7 +15,7 @@ from unittest.mock import patch
 import numpy as np
 
 import multicentre as mc
-from multicentre.assembly import facts_of, new_guard, open_site
+from multicentre.consortium.federation import facts_of, new_guard, open_site
 from multicentre.deployment import resident
 from multicentre.deployment.site import Site, read_site
 from multicentre.federation.messages import Message, array

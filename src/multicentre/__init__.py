@@ -14,48 +14,45 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from multicentre import (
-        alignment,
-        analytics,
         boosting,
         clustering,
         data,
         datasets,
+        linkage,
         multiview,
         phenotyping,
         privacy,
         survival,
         validation,
     )
-    from multicentre.assembly import Federation
+    from multicentre.consortium.federation import Federation
     from multicentre.privacy.policy import Policy
 
 __version__ = "0.1.0"
 
 _ROOMS = (
-    "alignment",
-    "analytics",
     "boosting",
     "clustering",
     "data",
     "datasets",
+    "linkage",
     "multiview",
     "phenotyping",
     "privacy",
     "survival",
     "validation",
 )
-_NAMES = {"Federation": "multicentre.assembly", "Policy": "multicentre.privacy.policy"}
+_NAMES = {"Federation": "multicentre.consortium.federation", "Policy": "multicentre.privacy.policy"}
 
 __all__ = [
     "Federation",
     "Policy",
     "__version__",
-    "alignment",
-    "analytics",
     "boosting",
     "clustering",
     "data",
     "datasets",
+    "linkage",
     "multiview",
     "phenotyping",
     "privacy",

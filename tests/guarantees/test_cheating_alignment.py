@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 import multicentre as mc
-from multicentre.alignment import messages as sent
-from multicentre.alignment.alignment import align
-from multicentre.alignment.site import AlignmentPart
 from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused, RefusedByPolicy
 from multicentre.federation.messages import Nothing, array
 from multicentre.federation.steps import Release, SitePart, step
-from multicentre.persons import Persons, describe_persons
+from multicentre.linkage.alignment import messages as sent
+from multicentre.linkage.alignment.alignment import align
+from multicentre.linkage.alignment.site import AlignmentPart
+from multicentre.linkage.persons import Persons, describe_persons
 from support.lying import put_to
 
 PEOPLE = [f"p{number:02d}" for number in range(40)]

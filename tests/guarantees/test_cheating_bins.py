@@ -10,15 +10,15 @@ from multicentre.boosting import messages as grown
 from multicentre.boosting.records import digitise
 from multicentre.boosting.site import BoostingSite
 from multicentre.federation.errors import ConfigurationError
-from multicentre.quantiles import cuts_for_bins
-from multicentre.quantiles.maths import coarsen
+from multicentre.statistics.quantiles import cuts_for_bins
+from multicentre.statistics.quantiles.maths import coarsen
 from multicentre.survival.agreement.messages import Agreed, Scale
 from multicentre.survival.agreement.site import SurvivalPart
 from multicentre.survival.agreement.sketch import column_edges
 from multicentre.survival.boost.site import BoostSite
 from multicentre.survival.deep.site import DeepSite
 from multicentre.survival.forest.site import ForestSite as TreeSite
-from multicentre.survival.hazard.site import HazardSite
+from multicentre.survival.hazard_boost.site import HazardSite
 from multicentre.survival.rsf.site import ForestSite
 from multicentre.survival.stack.site import StackSite
 

@@ -7,14 +7,14 @@ from scipy import stats
 import multicentre as mc
 from multicentre.federation.errors import ConfigurationError, DisclosureRefused, RefusedByPolicy
 from multicentre.federation.messages import Nothing
-from multicentre.privacy.pseudonyms import PseudonymKey
-from multicentre.validation.duplicates.messages import MARK_BOUND, Counting, Marking
-from multicentre.validation.duplicates.site import MOST_QUESTIONS, DuplicatesPart
-from multicentre.validation.keys.audited import MOST_TURNS, AuditedPart
-from multicentre.validation.keys.messages import Checking, Reviewing
-from multicentre.validation.keys.mixture import MODULUS as FOLD_MODULUS
-from multicentre.validation.keys.mixture import mark_folds
-from multicentre.validation.keys.union import LEAST_BUCKETS, MODULUS, MOST_BUCKETS, mark_buckets, read_marks
+from multicentre.linkage.duplicates.messages import MARK_BOUND, Counting, Marking
+from multicentre.linkage.duplicates.site import MOST_QUESTIONS, DuplicatesPart
+from multicentre.linkage.keys.audited import MOST_TURNS, AuditedPart
+from multicentre.linkage.keys.messages import Checking, Reviewing
+from multicentre.linkage.keys.mixture import MODULUS as FOLD_MODULUS
+from multicentre.linkage.keys.mixture import mark_folds
+from multicentre.linkage.keys.union import LEAST_BUCKETS, MODULUS, MOST_BUCKETS, mark_buckets, read_marks
+from multicentre.linkage.pseudonyms import PseudonymKey
 
 PERSONS = {"study": "hips", "person_key": "identifier", "kind": "identifier", "rules": "v1", "sites": (),
            "date_orders": (), "date_order": "iso"}  # fmt: skip

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 import multicentre as mc
-from multicentre.analytics.evaluation import messages as sent
-from multicentre.analytics.evaluation.site import EvaluationSite
 from multicentre.federation.errors import ConfigurationError, RefusedByPolicy
 from multicentre.federation.messages import Nothing
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.agreement.sketch import time_edges
+from multicentre.survival.evaluation import messages as sent
+from multicentre.survival.evaluation.site import EvaluationSite
 from multicentre.survival.models import CoxModel
 from multicentre.survival.models.packing import pack
 
@@ -101,7 +101,7 @@ def test_more_than_256_times_are_refused_unless_a_policy_permits_recorded_ones()
     points = np.arange(1.0, 3001.0, 10.0)
     for masked in (False, True):
         with mc.Federation.in_process(sites, secure_sum=masked) as federation:
-            evaluation = mc.analytics.SurvivalEvaluation(flat(), time_points=points, measures=["brier"])
+            evaluation = mc.survival.SurvivalEvaluation(flat(), time_points=points, measures=["brier"])
             with pytest.raises(RefusedByPolicy, match="exact_times"):
                 evaluation.fit(federation)
     with pytest.raises(ConfigurationError, match="too fine"):

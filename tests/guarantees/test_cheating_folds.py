@@ -15,8 +15,8 @@ from multicentre.federation.errors import (
     RefusedByPolicy,
 )
 from multicentre.federation.messages import Nothing
-from multicentre.persons import Persons
-from multicentre.privacy.pseudonyms import PseudonymKey
+from multicentre.linkage.persons import Persons
+from multicentre.linkage.pseudonyms import PseudonymKey
 from multicentre.privacy.secrets import Secret
 from multicentre.validation.folds import messages as sent
 from multicentre.validation.folds import rounds

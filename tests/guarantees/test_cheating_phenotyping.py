@@ -16,10 +16,10 @@ from multicentre.phenotyping.agreement import Fewest, TensorPart
 from multicentre.phenotyping.dpfact import messages as sent
 from multicentre.phenotyping.dpfact.site import DPFactSite
 from multicentre.phenotyping.kernels.behind import fewest_in_gram, fewest_in_products
-from multicentre.phenotyping.prediction.messages import Among, Model, Prepare
-from multicentre.phenotyping.prediction.site import OutcomeSite
-from multicentre.phenotyping.trip import messages as trip
-from multicentre.phenotyping.trip.site import TRIPSite
+from multicentre.phenotyping.outcome.messages import Among, Model, Prepare
+from multicentre.phenotyping.outcome.site import OutcomeSite
+from multicentre_papers.baselines.trip import messages as trip
+from multicentre_papers.baselines.trip.site import TRIPSite
 
 SECRET = 5.0
 CODES = {"procedure": ("p0", "p1"), "diagnosis": ("d0", "d1")}

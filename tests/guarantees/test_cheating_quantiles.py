@@ -6,8 +6,8 @@ import pytest
 import multicentre as mc
 from multicentre.federation.errors import ConfigurationError, DisclosureRefused, MessageError
 from multicentre.privacy.normalisation import NORMALISATION
-from multicentre.quantiles.maths import CODE_BITS, decode_doubles
-from multicentre.quantiles.messages import Cells
+from multicentre.statistics.quantiles.maths import CODE_BITS, decode_doubles
+from multicentre.statistics.quantiles.messages import Cells
 from multicentre.validation.folds import messages as told
 from multicentre.validation.folds.covariate import CovariateFoldKFold
 from multicentre.validation.folds.cut import CutFolds, Cutting, Dealing

@@ -5,8 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from multicentre.analytics.kaplan_meier.site import KaplanMeierSite
-from multicentre.analytics.tables.messages import ByGroup
 from multicentre.data.survival import SurvivalData
 from multicentre.data.tabledata import TableData
 from multicentre.federation.errors import ConfigurationError, MessageError
@@ -14,16 +12,18 @@ from multicentre.federation.messages import Nothing
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.agreement.sketch import time_edges
 from multicentre.survival.boost import messages as boosting
-from multicentre.survival.boost.classes.messages import FitTree as ClassTree
-from multicentre.survival.boost.classes.messages import Known
-from multicentre.survival.boost.classes.site import ClassSite
 from multicentre.survival.boost.site import BoostSite
+from multicentre.survival.curves.kaplan_meier.site import KaplanMeierSite
+from multicentre.survival.curves.tables.messages import ByGroup
 from multicentre.survival.forest.messages import Order
 from multicentre.survival.forest.site import ForestSite
-from multicentre.survival.hazard import messages as sent
-from multicentre.survival.hazard.site import HazardSite
+from multicentre.survival.hazard_boost import messages as sent
+from multicentre.survival.hazard_boost.site import HazardSite
 from multicentre.survival.rsf import messages as growing
 from multicentre.survival.rsf.limits import check_sampling
+from multicentre_papers.baselines.adaboost_f.messages import FitTree as ClassTree
+from multicentre_papers.baselines.adaboost_f.messages import Known
+from multicentre_papers.baselines.adaboost_f.site import ClassSite
 
 LEAST = 10
 GRID = np.arange(1.0, 65.0) * 32
@@ -176,7 +176,7 @@ def test_a_tree_too_deep_and_too_many_cells_are_refused(monkeypatch):
     assert part.sum_slopes(ask(0, tree=chain(12), wanted=(24,))).slopes.shape[0] == 1
     with pytest.raises(MessageError, match="12 splits"):
         part.sum_slopes(ask(0, tree=chain(13), wanted=(26,)))
-    monkeypatch.setattr("multicentre.survival.hazard.limits.MOST_CELLS", 2 * (2 + 1 + len(EARLY)))
+    monkeypatch.setattr("multicentre.survival.hazard_boost.limits.MOST_CELLS", 2 * (2 + 1 + len(EARLY)))
     part.masked = True
     part.sum_slopes(ask(0, tree=chain(2), wanted=(3, 4)))
     with pytest.raises(MessageError, match="too many"):

@@ -9,25 +9,25 @@ import numpy as np
 import pytest
 
 import multicentre as mc
-from multicentre.alignment import align
-from multicentre.alignment import messages as alignment
-from multicentre.assembly import new_guard
-from multicentre.clustering.fuzzy import messages as fuzzy
-from multicentre.clustering.fuzzy.site import MVFCMSite, MVFPCSite
+from multicentre.consortium.federation import new_guard
 from multicentre.federation.engine import Call, Refused
 from multicentre.federation.errors import DisclosureRefused, MissingExtra
 from multicentre.federation.messages import Nothing, array, count
 from multicentre.federation.runtime import SiteRuntime
 from multicentre.federation.steps import Release, SitePart, step
+from multicentre.linkage.alignment import align
+from multicentre.linkage.alignment import messages as alignment
 from multicentre.missing import Gaps, Handling
 from multicentre.multiview import agreement as views
 from multicentre.multiview.ppca.site import MvPPCASite
-from multicentre.multiview.vae.site import LocalTraining
 from multicentre.privacy.ledger import Ledger
 from multicentre.survival.agreement.messages import About
 from multicentre.survival.boost.site import BoostSite
 from multicentre.survival.cox.site import CoxSite
 from multicentre.survival.rsf.site import ForestSite
+from multicentre_papers.baselines.fuzzy import messages as fuzzy
+from multicentre_papers.baselines.fuzzy.site import MVFCMSite, MVFPCSite
+from multicentre_papers.baselines.vae.site import LocalTraining
 
 N, LEAST = 60, 5
 RANDOM = np.random.default_rng(20)
@@ -199,7 +199,7 @@ def federate(n_incomplete):
 
 def test_honest_analyses_and_folds_of_one_cohort_go_through():
     with federate(0) as federation:
-        mc.analytics.KaplanMeier().fit(federation)
+        mc.survival.KaplanMeier().fit(federation)
         mc.survival.FedCox().fit(federation)
         mc.survival.FedHazardBoost(n_trees=2, missing="complete").fit(federation)
         plan = mc.validation.HashGroupKFold(3).plan(federation)
@@ -213,9 +213,9 @@ def test_incomplete_records_are_left_out_of_all_analyses_or_of_none():
         mc.survival.FedCox().fit(federation)
         mc.survival.FedHazardBoost(n_trees=2, missing="complete").fit(federation)
         with pytest.raises(DisclosureRefused, match=r'missing="mean" or "indicator" keeps those with a missing entry'):
-            mc.analytics.KaplanMeier().fit(federation)
+            mc.survival.KaplanMeier().fit(federation)
     with federate(3) as federation:
-        mc.analytics.KaplanMeier().fit(federation)
+        mc.survival.KaplanMeier().fit(federation)
         mc.survival.FedCox(missing="mean").fit(federation)
 
 

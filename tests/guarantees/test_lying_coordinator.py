@@ -13,7 +13,6 @@ import pytest
 from scipy import stats
 
 import multicentre as mc
-from multicentre.analytics.tables.messages import Table
 from multicentre.engines.faults import Faults
 from multicentre.engines.remote import engine as remote
 from multicentre.federation.engine import Call, Selection, Upkeep
@@ -32,6 +31,7 @@ from multicentre.federation.transcript import Place, digest_of
 from multicentre.multiview.ppca.messages import FirstMoments
 from multicentre.privacy.secure_sum.layout import decode_release
 from multicentre.privacy.secure_sum.ring import plan_grids
+from multicentre.survival.curves.tables.messages import Table
 from multicentre.validation.folds.drawn import DrawnFolds
 from multicentre.validation.folds.messages import Drawing
 from support.engines import runtimes_of
@@ -142,7 +142,7 @@ def test_a_survival_table_of_one_site_cannot_be_read_by_giving_the_others_a_grid
             lambda site, ask: ask if site == VICTIM else dataclasses.replace(ask, times=ask.times + FAR)
         )
     }
-    engine, error = attacked(federate(patients()), alter, mc.analytics.KaplanMeier().fit)
+    engine, error = attacked(federate(patients()), alter, mc.survival.KaplanMeier().fit)
     if bound:
         assert_unreadable(engine, "sum_table", error)
         return

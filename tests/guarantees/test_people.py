@@ -159,7 +159,7 @@ def test_cells_of_records_are_no_table_of_patients():
         drawn = {site: mc.datasets.simulate_survival(len(owners), 2, seed) for seed, site in enumerate(SITES)}
         data = {site: mc.data.SurvivalData(one.X, one.time, one.event) for site, one in drawn.items()}
         named = {site: one.with_identifier([f"{site} {name}" for name in owners]) for site, one in data.items()}
-        mc.analytics.KaplanMeier(n_times=4).fit(mc.Federation.in_process(named, policy=policy))
+        mc.survival.KaplanMeier(n_times=4).fit(mc.Federation.in_process(named, policy=policy))
 
     with pytest.raises(DisclosureRefused, match="count records, and a patient may have several here"):
         fit(repeated(60, 2))

@@ -21,6 +21,7 @@ from multicentre.multiview.ppca.site import MvPPCASite
 from multicentre.privacy.fields import HeldFields
 from multicentre.privacy.secure_sum import summation
 from multicentre.survival.cox.site import CoxSite
+from multicentre_papers import baselines
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::multicentre.data.screening.DataWarning"),
@@ -74,7 +75,7 @@ VIEW = (
 COLUMN = r"got 1 for view 'blood', column 'blood_2'"
 
 
-@pytest.mark.parametrize("model", [mc.multiview.FedMvPPCA(1), mc.clustering.FedMVFCM(2), mc.clustering.FedMVFPC(2)])
+@pytest.mark.parametrize("model", [mc.multiview.FedMvPPCA(1), baselines.FedMVFCM(2), baselines.FedMVFPC(2)])
 def test_a_view_of_one_site_alone_is_refused_before_anything_is_summed(model):
     federation = federate(viewed(1))
     with pytest.raises(RefusedByPolicy, match=VIEW) as caught:

@@ -8,7 +8,7 @@ import pytest
 import multicentre as mc
 from multicentre.federation.errors import DisclosureRefused
 from multicentre.federation.messages import Nothing
-from multicentre.persons import Persons
+from multicentre.linkage.persons import Persons
 from multicentre.survival.agreement.messages import OfCause
 from multicentre.survival.cox.site import CoxSite
 from multicentre.validation import CovariateFoldKFold, cross_validate

@@ -42,7 +42,7 @@ IN_NEW_PROCESSES = [
     "tests/unit/engines/test_in_process.py::test_a_site_that_hangs_does_not_keep_the_process_from_ending",
     "tests/unit/engines/test_in_process.py::test_an_uncollected_handle_at_exit_is_quiet",
     "tests/unit/privacy/test_accounting.py::test_importing_the_module_does_not_import_scipy",
-    "tests/unit/privacy/test_pseudonyms.py::test_the_examples_of_the_page_run",
+    "tests/unit/linkage/test_pseudonyms.py::test_the_examples_of_the_page_run",
 ]
 OPTIONS = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", "not slow", "--hypothesis-seed=0"]
 

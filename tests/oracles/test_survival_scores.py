@@ -5,7 +5,7 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 import multicentre as mc
-from multicentre.analytics import SurvivalEvaluation
+from multicentre.survival import SurvivalEvaluation
 from multicentre.survival.models import CoxModel
 from multicentre.survival.scores.auc import dynamic_auc, mean_auc
 from multicentre.survival.scores.brier import brier_scores, brier_times, integrated_brier_score

@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 
 import multicentre as mc
-from multicentre.phenotyping.prediction import PhenotypeFactors, PhenotypeOutcome
-from multicentre.phenotyping.trip import TRIP
+from multicentre.phenotyping.outcome import PhenotypeFactors, PhenotypeOutcome
 from multicentre.survival.models import CoxModel
+from multicentre_papers import baselines
+from multicentre_papers.baselines.trip import TRIP
 from support.event_sites import simulate_events
 from support.toy_method import FedMean, federate, toy_sites
 
@@ -295,33 +296,31 @@ CASES = {
         policy=TABLES_OF_PAIRS,
     ),
     "fed-mvl": Case(
-        lambda: mc.clustering.FedMVL(3, max_rounds=5), one_view_sites, factorised_numbers, policy=TABLES_OF_PAIRS
+        lambda: baselines.FedMVL(3, max_rounds=5), one_view_sites, factorised_numbers, policy=TABLES_OF_PAIRS
     ),
-    "fed-mvfcm": Case(lambda: mc.clustering.FedMVFCM(3, n_init=2), grouped_sites, real_arrays, policy=EXACT),
-    "fed-mvfpc": Case(
-        lambda: mc.clustering.FedMVFPC(3, n_init=2, squared=False), grouped_sites, real_arrays, policy=EXACT
-    ),
-    "kaplan-meier": Case(lambda: mc.analytics.KaplanMeier("x2"), timed_sites, real_arrays, policy=EXACT),
+    "fed-mvfcm": Case(lambda: baselines.FedMVFCM(3, n_init=2), grouped_sites, real_arrays, policy=EXACT),
+    "fed-mvfpc": Case(lambda: baselines.FedMVFPC(3, n_init=2, squared=False), grouped_sites, real_arrays, policy=EXACT),
+    "kaplan-meier": Case(lambda: mc.survival.KaplanMeier("x2"), timed_sites, real_arrays, policy=EXACT),
     "aalen-johansen": Case(
-        lambda: mc.analytics.AalenJohansen(),
+        lambda: mc.survival.AalenJohansen(),
         timed_sites,
         lambda fit: {"incidence": fit.incidence_, "variance": fit.variance_},
         policy=EXACT,
     ),
     "log-rank": Case(
-        lambda: mc.analytics.LogRank("x2"),
+        lambda: mc.survival.LogRank("x2"),
         timed_sites,
         lambda fit: {"test": np.array([fit.statistic_, fit.p_value_]), "score": fit.score_},
         policy=EXACT,
     ),
     "log-rank, by site": Case(
-        lambda: mc.analytics.LogRank("x2", stratify_by_site=True, weights="wilcoxon"),
+        lambda: mc.survival.LogRank("x2", stratify_by_site=True, weights="wilcoxon"),
         timed_sites,
         lambda fit: {"test": np.array([fit.statistic_, fit.p_value_]), "score": fit.score_},
         policy=EXACT,
     ),
     "survival-evaluation": Case(
-        lambda: mc.analytics.SurvivalEvaluation(
+        lambda: mc.survival.SurvivalEvaluation(
             judged_cox(), horizon=20.0, n_bins=2, n_times=2, at=[10.0], n_groups=2, thresholds=[0.4]
         ),
         lambda: {f"site-{i}": mc.datasets.simulate_survival(300 + i, 3, i, censoring=0.5) for i in range(3)},
@@ -329,7 +328,7 @@ CASES = {
         policy=EXACT,
     ),
     "survival-evaluation, within sites": Case(
-        lambda: mc.analytics.SurvivalEvaluation(
+        lambda: mc.survival.SurvivalEvaluation(
             judged_cox(), concordance="within_sites", measures=("concordance",), by_site=True
         ),
         timed_sites,
@@ -374,9 +373,9 @@ CASES = {
         boosted_numbers,
         policy=EXACT,
     ),
-    "ada-boost-f": Case(lambda: mc.survival.AdaBoostF(4), labelled_sites, voted_numbers, policy=EXACT),
-    "dist-boost-f": Case(lambda: mc.survival.DistBoostF(3), labelled_sites, voted_numbers, policy=EXACT),
-    "pre-weak-f": Case(lambda: mc.survival.PreWeakF(4), labelled_sites, voted_numbers, policy=EXACT),
+    "ada-boost-f": Case(lambda: baselines.AdaBoostF(4), labelled_sites, voted_numbers, policy=EXACT),
+    "dist-boost-f": Case(lambda: baselines.DistBoostF(3), labelled_sites, voted_numbers, policy=EXACT),
+    "pre-weak-f": Case(lambda: baselines.PreWeakF(4), labelled_sites, voted_numbers, policy=EXACT),
     "fed-surf": Case(
         lambda: mc.survival.FedSurF(12, n_local_trees=8, sampling="ibs"),
         timed_sites,

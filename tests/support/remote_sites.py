@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import multicentre as mc
-from multicentre.assembly import facts_of, new_guard, open_site
+from multicentre.consortium.federation import facts_of, new_guard, open_site
 from multicentre.engines.remote.carrier import Unreachable
 from multicentre.engines.remote.desk import Desk
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.steps import SitePart
+from multicentre.linkage.pseudonyms import PseudonymKey
 from multicentre.privacy.ledger import Ledger
-from multicentre.privacy.pseudonyms import PseudonymKey
 from multicentre.privacy.secrets import Secret
 from multicentre.privacy.secure_sum.identity import Identity
 

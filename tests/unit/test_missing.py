@@ -12,6 +12,7 @@ from multicentre.engines.faults import Faults
 from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused, IntegrityError
 from multicentre.missing import Handling, MissingValues
 from multicentre.survival.cox.site import CoxSite
+from multicentre_papers import baselines
 from support.saved_models import description_of, sign
 
 LEVELS = {"stage": ["I", "II", "III"]}
@@ -136,7 +137,7 @@ def test_an_incomplete_record_gets_no_prediction_from_a_model_of_complete_ones()
 @pytest.mark.parametrize("missing", ["complete", "mean", "indicator"])
 def test_an_evaluation_handles_missing_values_as_the_fit_did(missing):
     model = fitted(mc.survival.FedCox("grid", missing=missing), SITES)
-    judged = fitted(mc.analytics.SurvivalEvaluation(model, measures=["concordance", "brier"]), SITES)
+    judged = fitted(mc.survival.SurvivalEvaluation(model, measures=["concordance", "brier"]), SITES)
     assert judged.missing_values_.missing == missing
     assert judged.n_patients_ == (len(COMPLETE) if missing == "complete" else len(FRAME))
     scored = COMPLETE if missing == "complete" else FRAME
@@ -144,12 +145,12 @@ def test_an_evaluation_handles_missing_values_as_the_fit_did(missing):
 
 
 def test_groups_leave_out_who_has_none():
-    curves = fitted(mc.analytics.KaplanMeier("stage", times=[10.0, 20.0]), SITES)
+    curves = fitted(mc.survival.KaplanMeier("stage", times=[10.0, 20.0]), SITES)
     n_missing = int(FRAME["stage"].isna().sum())
     assert curves.n_left_out_ == n_missing
     assert curves.missing_["column"].tolist() == ["stage"]
     assert sum(curves.n_patients_.values()) == len(FRAME) - n_missing
-    assert fitted(mc.analytics.KaplanMeier(times=[10.0]), SITES).missing_line_ == "No missing values."
+    assert fitted(mc.survival.KaplanMeier(times=[10.0]), SITES).missing_line_ == "No missing values."
 
 
 def test_counts_by_site_are_given_where_no_count_is_of_few():
@@ -189,7 +190,7 @@ def test_a_site_without_a_complete_record_is_named_with_its_empty_column():
     ("model", "known"),
     [
         (mc.survival.FedCox(missing="native"), "'complete', 'indicator', 'mean'"),
-        (mc.analytics.KaplanMeier("stage", missing="mean"), "'complete'"),
+        (mc.survival.KaplanMeier("stage", missing="mean"), "'complete'"),
         (mc.survival.FedCox(missing="impute"), "'complete', 'indicator', 'mean'"),
     ],
 )
@@ -257,7 +258,7 @@ def test_trees_count_what_they_keep():
     X[rng.random((240, 2)) < 0.1] = np.nan
     y = (np.nan_to_num(X[:, 0]) > 0).astype(int)
     sites = {f"site-{i}": mc.data.TableData(X[i::3], y[i::3]) for i in range(3)}
-    for model in (mc.boosting.FedXGBClassifier(3), mc.survival.AdaBoostF(3)):
+    for model in (mc.boosting.FedXGBClassifier(3), baselines.AdaBoostF(3)):
         assert fitted(model, sites).missing_["missing"].tolist() == np.isnan(X).sum(axis=0).tolist()
 
 

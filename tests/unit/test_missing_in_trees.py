@@ -10,6 +10,7 @@ from sklearn.impute import SimpleImputer
 import multicentre as mc
 from multicentre.engines.faults import Faults
 from multicentre.federation.errors import ConfigurationError, DataError
+from multicentre_papers import baselines
 
 
 def fitted(model, sites, **options):
@@ -93,7 +94,7 @@ def test_boosting_that_broke_off_fills_gaps_again(missing, tmp_path):
 
 
 @pytest.mark.parametrize("missing", ["complete", "mean", "indicator"])
-@pytest.mark.parametrize("make", [mc.survival.AdaBoostF, mc.survival.DistBoostF, mc.survival.PreWeakF])
+@pytest.mark.parametrize("make", [baselines.AdaBoostF, baselines.DistBoostF, baselines.PreWeakF])
 def test_voted_trees_handle_missing_values(make, missing):
     X, y = drawn_table()
     model = fitted(make(4, missing=missing), split_table(X, y))
@@ -110,7 +111,7 @@ def test_voted_trees_handle_missing_values(make, missing):
         np.testing.assert_allclose(model._rows(X), handled, rtol=0, atol=1e-4)
 
 
-@pytest.mark.parametrize("make", [mc.boosting.FedXGBClassifier, mc.survival.AdaBoostF])
+@pytest.mark.parametrize("make", [mc.boosting.FedXGBClassifier, baselines.AdaBoostF])
 def test_a_model_of_complete_records_predicts_for_no_other(make):
     X, y = drawn_table()
     model = fitted(make(3, missing="complete"), split_table(X, y))
@@ -128,7 +129,7 @@ def test_a_model_of_complete_records_predicts_for_no_other(make):
 
 
 @pytest.mark.parametrize("missing", ["mean", "indicator"])
-@pytest.mark.parametrize("make", [mc.boosting.FedXGBClassifier, mc.survival.AdaBoostF])
+@pytest.mark.parametrize("make", [mc.boosting.FedXGBClassifier, baselines.AdaBoostF])
 def test_sites_score_a_model_as_its_holder_does(make, missing):
     X, y = drawn_table()
     model = fitted(make(4, missing=missing), split_table(X, y))
@@ -140,7 +141,7 @@ def scores_of(model, sites):
         return mc.validation.score(model, federation, ["accuracy"]).values
 
 
-@pytest.mark.parametrize("make", [mc.boosting.FedXGBClassifier, mc.survival.AdaBoostF])
+@pytest.mark.parametrize("make", [mc.boosting.FedXGBClassifier, baselines.AdaBoostF])
 @pytest.mark.parametrize("missing", ["complete", "mean", "indicator"])
 def test_a_saved_model_of_trees_predicts_the_same(make, missing, tmp_path):
     X, y = drawn_table()

@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 import multicentre as mc
+from multicentre_papers import baselines
 
 VIEWS = {"blood": ["iron", "lead", "zinc"], "mri": ["left", "right"]}
 
@@ -35,7 +36,7 @@ def as_views(frame):
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("make", [mc.multiview.FedMvPPCA, mc.clustering.FedMVFCM, mc.clustering.FedMVFPC])
+@pytest.mark.parametrize("make", [mc.multiview.FedMvPPCA, baselines.FedMVFCM, baselines.FedMVFPC])
 def test_missing_entries_are_those_of_the_pooled_patients(make, tmp_path):
     frames = drawn_frames(in_part=make is mc.multiview.FedMvPPCA)
     pooled = pd.concat(frames.values())

@@ -14,8 +14,8 @@ from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError, DataError, SchemaMismatch
 from multicentre.federation.messages import Nothing
 from multicentre.federation.steps import Acknowledgement
-from multicentre.quantiles.maths import coarsen
-from multicentre.quantiles.rounds import cuts_for_bins
+from multicentre.statistics.quantiles.maths import coarsen
+from multicentre.statistics.quantiles.rounds import cuts_for_bins
 
 Singles = NDArray[np.float32]
 DIGITS = 30

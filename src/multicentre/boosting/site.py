@@ -24,8 +24,8 @@ from multicentre.federation.lengths import Lengths
 from multicentre.federation.messages import Message, Nothing
 from multicentre.federation.steps import Acknowledgement, step
 from multicentre.filling import FillingPart
-from multicentre.quantiles.maths import coarsen
-from multicentre.quantiles.site import CountingPart
+from multicentre.statistics.quantiles.maths import coarsen
+from multicentre.statistics.quantiles.site import CountingPart
 
 Sums = NDArray[np.int64]
 

@@ -41,7 +41,7 @@ def _method_card(name: str) -> DisclosureCard:
 
 
 def _study_card(path: Path) -> DisclosureCard:
-    from multicentre.privacy.pseudonyms import PseudonymKey
+    from multicentre.linkage.pseudonyms import PseudonymKey
     from multicentre.studies.cards import study_card
     from multicentre.studies.study import read_study
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import importlib
-import pkgutil
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated
@@ -12,7 +11,7 @@ from typing import Annotated
 import typer
 
 from multicentre.cli.console import AsJson, answering, show, show_json
-from multicentre.federation.errors import ConfigurationError
+from multicentre.federation.errors import ConfigurationError, MissingExtra
 
 
 @answering
@@ -35,14 +34,16 @@ def reproduce(
 
 
 def _find(paper: str) -> ModuleType:
-    package = importlib.import_module("multicentre.reproduction")
-    known = [
-        found.name.replace("_", "-")
-        for found in pkgutil.iter_modules(package.__path__)
-        if not found.name.startswith("_")
-    ]
-    if paper not in known:
-        near = difflib.get_close_matches(paper, known, n=1)
-        mend = f"Did you mean {near[0]!r}?" if near else f"Known papers: {', '.join(known)}."
+    try:
+        papers = importlib.import_module("multicentre_papers").PAPERS
+    except ModuleNotFoundError:
+        raise MissingExtra(
+            "the reproductions are in the package multicentre-papers, which is not installed",
+            where="reproduce",
+            mend="Install it with: pip install multicentre-papers.",
+        ) from None
+    if paper not in papers:
+        near = difflib.get_close_matches(paper, papers, n=1)
+        mend = f"Did you mean {near[0]!r}?" if near else f"Known papers: {', '.join(papers)}."
         raise ConfigurationError(f"no paper is called {paper!r}", where="reproduce", mend=mend)
-    return importlib.import_module(f"multicentre.reproduction.{paper.replace('-', '_')}")
+    return importlib.import_module(f"multicentre_papers.{paper.replace('-', '_')}")

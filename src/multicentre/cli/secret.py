@@ -24,7 +24,7 @@ def new(
     path: Annotated[Path, typer.Argument(help="A new file, read by its owner alone.")], as_json: AsJson = False
 ) -> None:
     """Write a new random key to a file that only you can read."""
-    from multicentre.privacy.pseudonyms import PseudonymKey
+    from multicentre.linkage.pseudonyms import PseudonymKey
 
     PseudonymKey.generate().write(path)
     tell("Hand it to the study's other sites by a safe way of your own, and never to the coordinator.")
@@ -40,7 +40,7 @@ def check(
     path: Annotated[Path, typer.Argument(help="A secret file.")], study: Study = "", as_json: AsJson = False
 ) -> None:
     """Check a secret file and print a fingerprint that sites can compare; the key itself is never shown."""
-    from multicentre.privacy.pseudonyms import PseudonymKey
+    from multicentre.linkage.pseudonyms import PseudonymKey
 
     fingerprint = PseudonymKey.read(path).fingerprint(study)
     if as_json:

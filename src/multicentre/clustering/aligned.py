@@ -9,17 +9,17 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.alignment import Alignment, align, find_places
-from multicentre.alignment.site import AlignmentPart
 from multicentre.clustering.metrics import clustering_scores
 from multicentre.data.identifiers import Identified
 from multicentre.estimator import Arrays, FederatedEstimator, Figure
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import DataError
 from multicentre.federation.steps import SitePart
-from multicentre.persons import Persons
+from multicentre.linkage.alignment import Alignment, align, find_places
+from multicentre.linkage.alignment.site import AlignmentPart
+from multicentre.linkage.persons import Persons
+from multicentre.linkage.pseudonyms import PseudonymKey
 from multicentre.privacy.normalisation import DateOrder
-from multicentre.privacy.pseudonyms import PseudonymKey
 
 Integers = NDArray[np.int64]
 
@@ -45,7 +45,7 @@ class AlignedClusterer(FederatedEstimator):
         Who stands where in the common order, for those who hold the study's key.
     alignment_counts_ : dict of str to dict of str to int
         By site: patients ``at_site``, those of them ``aligned``, and records left out as ``missing`` an identifier or
-        ``repeated``, as :class:`multicentre.alignment.Alignment` tells them.
+        ``repeated``, as :class:`multicentre.linkage.alignment.Alignment` tells them.
     """
 
     aligned_by: ClassVar[type[SitePart] | None] = AlignmentPart
@@ -63,7 +63,7 @@ class AlignedClusterer(FederatedEstimator):
         Parameters
         ----------
         federation : Federation or Alignment
-            The sites; they are aligned first by `person_key`. Or what :func:`multicentre.alignment.align` returned.
+            The sites; they are aligned first by `person_key`. Or what :func:`multicentre.linkage.align` returned.
         y : None
             Ignored; groups that are known are never used.
 

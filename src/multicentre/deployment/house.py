@@ -9,7 +9,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import Any
 
-from multicentre.assembly import facts_of, open_site
+from multicentre.consortium.federation import facts_of, open_site
 from multicentre.data import EventTensor, MultiViewData, SurvivalData, TableData
 from multicentre.data.kinds import PatientData
 from multicentre.deployment.agreed import Agreed, AgreedGuard, agreed_in
@@ -33,12 +33,12 @@ from multicentre.federation.errors import (
 from multicentre.federation.runtime import SiteRuntime, WorkedOn
 from multicentre.federation.steps import SitePart
 from multicentre.federation.storage import Store
+from multicentre.linkage.pseudonyms import PseudonymKey
 from multicentre.privacy.hiding import NoisedAnswers
 from multicentre.privacy.ledger import Ledger, entries_of_all, mend_ledger
 from multicentre.privacy.on_record import note_terms, terms_of
 from multicentre.privacy.people import people_of
 from multicentre.privacy.policy import Policy
-from multicentre.privacy.pseudonyms import PseudonymKey
 from multicentre.privacy.witness import Witness
 from multicentre.studies.checks import check_study
 from multicentre.studies.methods import find_reader

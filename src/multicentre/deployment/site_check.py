@@ -15,7 +15,7 @@ from typing import Any, Literal
 from cryptography import x509
 from cryptography.hazmat.primitives.hashes import SHA256
 
-from multicentre.assembly import open_site
+from multicentre.consortium.federation import open_site
 from multicentre.deployment.agreed import Agreed, AgreedGuard, agreed_in
 from multicentre.deployment.approvals import Approvals, check_named, read_approvals
 from multicentre.deployment.house import as_held, card_of, read_data
@@ -30,11 +30,11 @@ from multicentre.federation.errors import (
     MulticentreError,
     RefusedByPolicy,
 )
+from multicentre.linkage.pseudonyms import PseudonymKey
 from multicentre.privacy.card import DisclosureCard
 from multicentre.privacy.ledger import Ledger, verify_ledger
 from multicentre.privacy.people import ONE_RECORD, Crowd, people_of
 from multicentre.privacy.policy import Policy
-from multicentre.privacy.pseudonyms import PseudonymKey
 from multicentre.studies.cards import study_card
 from multicentre.studies.methods import make_estimator
 from multicentre.studies.objections import find_objections

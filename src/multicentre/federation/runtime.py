@@ -85,7 +85,7 @@ class Gate(Protocol):
     def note_failure(self, call: Call, error: BaseException) -> BaseException:
         """Write down that a step broke, and return what the coordinator may be told of it."""
 
-    def note_departure(self, call: Call, error: ProtocolRefused) -> None:
+    def note_departure(self, call: Call, error: MulticentreError) -> None:
         """Write down that a call departs from the transcript of its session, and is refused."""
 
 

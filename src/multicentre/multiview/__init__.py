@@ -1,4 +1,4 @@
-"""Several views of the same patients: federated multi-view probabilistic PCA and its rivals."""
+"""Several views of the same patients: federated multi-view probabilistic PCA."""
 
 from __future__ import annotations
 
@@ -8,15 +8,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from multicentre.multiview.ppca.estimator import FedMvPPCA
     from multicentre.multiview.ppca.model_selection import select_n_components
-    from multicentre.multiview.vae.estimator import FedMCVAE, FedVAE
 
-__all__ = ["FedMCVAE", "FedMvPPCA", "FedVAE", "select_n_components"]
+__all__ = ["FedMvPPCA", "select_n_components"]
 
 _HOMES = {
     "FedMvPPCA": "ppca.estimator",
     "select_n_components": "ppca.model_selection",
-    "FedVAE": "vae.estimator",
-    "FedMCVAE": "vae.estimator",
 }
 
 

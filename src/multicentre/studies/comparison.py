@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from multicentre.assembly import Federation
+from multicentre.consortium.federation import Federation
 from multicentre.data.concatenate import concatenate
 from multicentre.data.identifiers import Identifiers
 from multicentre.data.kinds import PatientData

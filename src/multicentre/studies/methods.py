@@ -45,10 +45,10 @@ _TABLES = "multicentre.studies.one_file:read_table_site"
 
 METHODS: dict[str, Method] = {
     "fed-mv-ppca": Method("multicentre.multiview:FedMvPPCA", _MULTIVIEW),
-    "fed-vae": Method("multicentre.multiview:FedVAE", _MULTIVIEW),
-    "fed-mcvae": Method("multicentre.multiview:FedMCVAE", _MULTIVIEW),
+    "fed-vae": Method("multicentre_papers.baselines:FedVAE", _MULTIVIEW),
+    "fed-mcvae": Method("multicentre_papers.baselines:FedMCVAE", _MULTIVIEW),
     "dpfact": Method("multicentre.phenotyping:DPFact", _EVENTS),
-    "trip": Method("multicentre.phenotyping:TRIP", _EVENTS),
+    "trip": Method("multicentre_papers.baselines:TRIP", _EVENTS),
     "phenotype-outcome": Method("multicentre.phenotyping:PhenotypeOutcome", _EVENTS),
     "fed-cox": Method("multicentre.survival:FedCox", _SURVIVAL),
     "fed-hazard-boost": Method("multicentre.survival:FedHazardBoost", _SURVIVAL),
@@ -57,29 +57,31 @@ METHODS: dict[str, Method] = {
     "fed-surf": Method("multicentre.survival:FedSurF", _SURVIVAL),
     "fed-deep-surv": Method("multicentre.survival:FedDeepSurv", _SURVIVAL),
     "fed-msgl": Method("multicentre.clustering:FedMSGL", _MULTIVIEW, aligned=True),
-    "fed-mvl": Method("multicentre.clustering:FedMVL", _MULTIVIEW, aligned=True),
-    "fed-mvfcm": Method("multicentre.clustering:FedMVFCM", _MULTIVIEW),
-    "fed-mvfpc": Method("multicentre.clustering:FedMVFPC", _MULTIVIEW),
+    "fed-mvl": Method("multicentre_papers.baselines:FedMVL", _MULTIVIEW, aligned=True),
+    "fed-mvfcm": Method("multicentre_papers.baselines:FedMVFCM", _MULTIVIEW),
+    "fed-mvfpc": Method("multicentre_papers.baselines:FedMVFPC", _MULTIVIEW),
     "fed-xgb-classifier": Method("multicentre.boosting:FedXGBClassifier", _TABLES),
     "fed-xgb-regressor": Method("multicentre.boosting:FedXGBRegressor", _TABLES),
-    "kaplan-meier": Method("multicentre.analytics:KaplanMeier", _SURVIVAL),
-    "log-rank": Method("multicentre.analytics:LogRank", _SURVIVAL),
+    "kaplan-meier": Method("multicentre.survival:KaplanMeier", _SURVIVAL),
+    "log-rank": Method("multicentre.survival:LogRank", _SURVIVAL),
 }
 
 _VALIDATION = "multicentre.validation"
 # What a site may be asked besides methods, by the names that policies and ledgers use.
 PARTS: dict[str, str] = {
-    "alignment": "multicentre.alignment.site:AlignmentPart",
+    "alignment": "multicentre.linkage.alignment.site:AlignmentPart",
     "hashed-folds": f"{_VALIDATION}.folds.keyed:HashedFolds",
     "covariate-folds": f"{_VALIDATION}.folds.cut:CutFolds",
     "random-folds": f"{_VALIDATION}.folds.drawn:DrawnFolds",
     "site-folds": f"{_VALIDATION}.folds.by_site:SiteFolds",
-    "duplicate-rate": f"{_VALIDATION}.duplicates.site:DuplicatesPart",
+    "duplicate-rate": "multicentre.linkage.duplicates.site:DuplicatesPart",
     "stratifier": f"{_VALIDATION}.stratifier.site:StratifierSite",
     "score-classes": f"{_VALIDATION}.scoring.tables:TableClassPart",
+    "score-votes": "multicentre_papers.baselines.adaboost_f.scoring:VotedClassPart",
     "score-numbers": f"{_VALIDATION}.scoring.tables:TableNumberPart",
     "score-outcomes": f"{_VALIDATION}.scoring.outcomes:OutcomePart",
     "score-views": f"{_VALIDATION}.scoring.views.site:RowPart",
+    "score-encoders": "multicentre_papers.baselines.vae.scoring:EncodedRowPart",
     "score-events": f"{_VALIDATION}.scoring.events.site:EventPart",
 }
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from multicentre.assembly import Federation
+from multicentre.consortium.federation import Federation
 from multicentre.data.kinds import PatientData
 from multicentre.engines.remote.carrier import Carrier
 from multicentre.engines.remote.requests import Sign
@@ -15,10 +15,10 @@ from multicentre.estimator import FederatedEstimator
 from multicentre.exhibits import Exhibit, Table
 from multicentre.federation.errors import ConfigurationError, IntegrityError, MulticentreError, QuorumLost
 from multicentre.federation.progress import Listener, Silence
+from multicentre.linkage.pseudonyms import PseudonymKey
 from multicentre.missing import HandlesMissing
 from multicentre.privacy.guarantee import rounded_up
 from multicentre.privacy.policy import Policy
-from multicentre.privacy.pseudonyms import PseudonymKey
 from multicentre.privacy.statement import spent_in
 from multicentre.studies.cards import complete_card
 from multicentre.studies.comparison import Comparison, compare

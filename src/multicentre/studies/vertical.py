@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from multicentre.assembly import Federation
 from multicentre.clustering.aligned import AlignedClusterer
 from multicentre.clustering.metrics import adjusted_rand
+from multicentre.consortium.federation import Federation
 from multicentre.data import MultiViewData
 from multicentre.data.blocks import Block
 from multicentre.data.identifiers import IDENTIFIER
@@ -25,8 +25,8 @@ from multicentre.estimator import FederatedEstimator, Figure
 from multicentre.exhibits import Table
 from multicentre.federation.errors import DataError, DisclosureWarning, MulticentreError
 from multicentre.federation.progress import Listener, Silence
+from multicentre.linkage.pseudonyms import PseudonymKey
 from multicentre.privacy.policy import Policy
-from multicentre.privacy.pseudonyms import PseudonymKey
 from multicentre.studies.comparison import Comparison, Figures
 from multicentre.studies.sites import SiteData
 

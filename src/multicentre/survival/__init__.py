@@ -1,4 +1,4 @@
-"""Times to an event at several sites: exact methods by sums, and the ensembles that they are compared with."""
+"""Times to an event: models, curves, tests and scores over several sites."""
 
 from __future__ import annotations
 
@@ -6,19 +6,21 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from multicentre.survival.boost.classes.estimator import AdaBoostF, DistBoostF, PreWeakF
     from multicentre.survival.boost.estimator import FedSurvBoost
     from multicentre.survival.cox.estimator import FedCox
+    from multicentre.survival.curves.aalen_johansen.estimator import AalenJohansen
+    from multicentre.survival.curves.kaplan_meier.estimator import KaplanMeier
+    from multicentre.survival.curves.log_rank.estimator import LogRank
     from multicentre.survival.deep.estimator import FedDeepSurv
+    from multicentre.survival.evaluation.estimator import SurvivalEvaluation
     from multicentre.survival.forest.estimator import FedSurF, LocalForests
-    from multicentre.survival.hazard.estimator import FedHazardBoost
+    from multicentre.survival.hazard_boost.estimator import FedHazardBoost
     from multicentre.survival.rsf.estimator import FedRSF
     from multicentre.survival.stack.estimator import FedStack
     from multicentre.survival.stack.held_out import split_held_out
 
 __all__ = [
-    "AdaBoostF",
-    "DistBoostF",
+    "AalenJohansen",
     "FedCox",
     "FedDeepSurv",
     "FedHazardBoost",
@@ -26,20 +28,23 @@ __all__ = [
     "FedStack",
     "FedSurF",
     "FedSurvBoost",
+    "KaplanMeier",
     "LocalForests",
-    "PreWeakF",
+    "LogRank",
+    "SurvivalEvaluation",
     "split_held_out",
 ]
 
 _HOMES = {
+    "KaplanMeier": "curves.kaplan_meier.estimator",
+    "AalenJohansen": "curves.aalen_johansen.estimator",
+    "LogRank": "curves.log_rank.estimator",
+    "SurvivalEvaluation": "evaluation.estimator",
     "FedCox": "cox.estimator",
-    "FedHazardBoost": "hazard.estimator",
+    "FedHazardBoost": "hazard_boost.estimator",
     "FedRSF": "rsf.estimator",
     "FedStack": "stack.estimator",
     "FedSurvBoost": "boost.estimator",
-    "AdaBoostF": "boost.classes.estimator",
-    "DistBoostF": "boost.classes.estimator",
-    "PreWeakF": "boost.classes.estimator",
     "FedSurF": "forest.estimator",
     "LocalForests": "forest.estimator",
     "FedDeepSurv": "deep.estimator",

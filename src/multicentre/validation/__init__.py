@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from multicentre.validation.audit import Audit, check_interfold
     from multicentre.validation.cross_validation import CVResult, cross_val_score, cross_validate
-    from multicentre.validation.duplicates import DuplicateRate, estimate_duplicate_rate
     from multicentre.validation.folds.by_site import LeaveOneSiteOut
     from multicentre.validation.folds.covariate import CovariateFoldKFold, FoldStratifiedKFold
     from multicentre.validation.folds.drawn import FederatedKFold
@@ -23,7 +22,6 @@ __all__ = [
     "Audit",
     "CVResult",
     "CovariateFoldKFold",
-    "DuplicateRate",
     "FederatedGridSearchCV",
     "FederatedKFold",
     "FoldPlan",
@@ -36,7 +34,6 @@ __all__ = [
     "check_interfold",
     "cross_val_score",
     "cross_validate",
-    "estimate_duplicate_rate",
     "leakage_report",
     "score",
     "suggest_stratifier",
@@ -59,8 +56,6 @@ _HOMES = {
     "LeakageReport": "leakage",
     "suggest_stratifier": "stratifier",
     "Suggestion": "stratifier",
-    "estimate_duplicate_rate": "duplicates",
-    "DuplicateRate": "duplicates",
     "check_interfold": "audit",
     "Audit": "audit",
 }

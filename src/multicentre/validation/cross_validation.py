@@ -321,7 +321,7 @@ def cross_val_score(
     >>> data = mc.data.TableData(X, (X[:, 0] > 0).astype(int), [f"person-{row}" for row in range(600)])
     >>> sites = {name: data.take(np.arange(place, 600, 3)) for place, name in enumerate(["lyon", "oslo", "graz"])}
     >>> federation = mc.Federation.in_process(sites)
-    >>> cross_val_score(mc.survival.AdaBoostF(3), federation, cv=3).shape
+    >>> cross_val_score(mc.boosting.FedXGBClassifier(3), federation, cv=3).shape
     (3,)
     """
     result = cross_validate(
@@ -343,7 +343,7 @@ def unfitted(estimator: FederatedEstimator) -> FederatedEstimator:
     Examples
     --------
     >>> import multicentre as mc
-    >>> unfitted(mc.survival.AdaBoostF(7)).n_rounds
+    >>> unfitted(mc.boosting.FedXGBClassifier(7)).n_estimators
     7
     """
     return type(estimator)(**estimator.get_params(deep=False))

@@ -43,7 +43,7 @@ def test_a_survival_table_of_one_site_is_not_read(carrier):
 
     with lying(carrier, "kaplan-meier", {"agree": asks_by_site(far)}) as (federation, engine):
         with pytest.raises(IntegrityError, match="the masks of the sites must cancel"):
-            mc.analytics.KaplanMeier().fit(federation)
+            mc.survival.KaplanMeier().fit(federation)
         assert engine.total("sum_table")[-1] != 0
 
 
@@ -67,4 +67,4 @@ def test_a_fold_of_one_site_is_not_read(carrier):
 
 def test_an_honest_fit_after_the_lies_is_read(carrier):
     with mc.Federation.over(Renamed(carrier, SITES), study="kaplan-meier", secure_sum=True) as federation:
-        assert mc.analytics.KaplanMeier().fit(federation).table_.n_patients.sum() > 0
+        assert mc.survival.KaplanMeier().fit(federation).table_.n_patients.sum() > 0

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from multicentre.cli import app
-from multicentre.privacy.pseudonyms import PseudonymKey
+from multicentre.linkage.pseudonyms import PseudonymKey
 
 
 def call(*arguments):

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 import multicentre as mc
-from multicentre.alignment import align
 from multicentre.clustering.aligned import AlignedClusterer
 from multicentre.data.identifiers import IDENTIFIER
 from multicentre.federation.errors import ConfigurationError, DataError, IntegrityError
 from multicentre.federation.messages import Nothing
 from multicentre.federation.steps import Release, SitePart, step
-from multicentre.privacy.pseudonyms import PseudonymKey
+from multicentre.linkage.alignment import align
+from multicentre.linkage.pseudonyms import PseudonymKey
 
 PEOPLE = [f"p{number:02d}" for number in range(30)]
 GROUP = np.arange(30) % 2

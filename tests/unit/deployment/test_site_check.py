@@ -19,7 +19,7 @@ from multicentre.deployment.site_check import card_at, examine
 from multicentre.deployment.supernode import services_of, socket_of
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.storage import held
-from multicentre.privacy.pseudonyms import PseudonymKey
+from multicentre.linkage.pseudonyms import PseudonymKey
 from multicentre.studies.methods import METHODS
 from support.coordinator_door import Door, Proxy
 from support.real_sites import Hospitals, approve_at, set_terms

@@ -7,7 +7,7 @@ import multicentre as mc
 from multicentre.data import EventTensor
 from multicentre.federation.errors import DisclosureRefused
 from multicentre.phenotyping import DPFact
-from multicentre.phenotyping.trip import TRIP
+from multicentre_papers.baselines.trip import TRIP
 from support.event_sites import simulate_events
 
 CELL = 11

@@ -323,8 +323,8 @@ def arms(n_few):
 def test_a_survival_table_with_a_small_cell_is_refused(exact_times):
     policy = dataclasses.replace(FIVE, exact_times=exact_times)
     with pytest.raises(DisclosureRefused, match=r"Table\.events: each cell of the total must be 0 or at least 5"):
-        mc.analytics.KaplanMeier().fit(mc.Federation.in_process(arms(2), policy=policy))
-    mc.analytics.KaplanMeier().fit(mc.Federation.in_process(arms(3), policy=policy))
+        mc.survival.KaplanMeier().fit(mc.Federation.in_process(arms(2), policy=policy))
+    mc.survival.KaplanMeier().fit(mc.Federation.in_process(arms(3), policy=policy))
 
 
 def parts_below(kind):

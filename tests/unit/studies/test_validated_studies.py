@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 from multicentre.federation.errors import ConfigurationError
+from multicentre.linkage.pseudonyms import PseudonymKey
 from multicentre.privacy.card import disclosure_card
-from multicentre.privacy.pseudonyms import PseudonymKey
 from multicentre.reports import write_report
 from multicentre.studies.methods import PARTS, find_part
 from multicentre.studies.runner import run_study

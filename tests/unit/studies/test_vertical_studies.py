@@ -12,8 +12,8 @@ from multicentre.clustering import FedMSGL
 from multicentre.clustering.metrics import adjusted_rand, clustering_scores
 from multicentre.data import MultiViewData
 from multicentre.federation.errors import ConfigurationError, DataError, DisclosureWarning, RefusedByPolicy
+from multicentre.linkage.pseudonyms import PseudonymKey
 from multicentre.privacy.card import disclosure_card
-from multicentre.privacy.pseudonyms import PseudonymKey
 from multicentre.studies import run_study
 from multicentre.studies.beside import read_beside
 from multicentre.studies.cards import complete_card, describe_method

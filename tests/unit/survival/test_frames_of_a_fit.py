@@ -8,6 +8,7 @@ import multicentre as mc
 from multicentre.data import SurvivalData, TableData
 from multicentre.estimator import FederatedEstimator
 from multicentre.federation.errors import DataError, SchemaMismatch
+from multicentre_papers import baselines
 
 SURVIVAL = {
     "cox": lambda: mc.survival.FedCox(missing="mean"),
@@ -15,7 +16,7 @@ SURVIVAL = {
 }
 TABLES = {
     "xgb": lambda: mc.boosting.FedXGBClassifier(4, max_depth=2),
-    "adaboost": lambda: mc.survival.AdaBoostF(n_rounds=4),
+    "adaboost": lambda: baselines.AdaBoostF(n_rounds=4),
 }
 DECLARED = {"categories": {"stage": ["I", "II", "III"], "sex": ["f", "m"]}, "references": {"stage": "I", "sex": "f"}}
 

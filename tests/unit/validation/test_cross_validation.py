@@ -22,6 +22,7 @@ from multicentre.federation.errors import (
 )
 from multicentre.validation import FederatedKFold, HashGroupKFold, cross_val_score, cross_validate
 from multicentre.validation.cross_validation import CVResult, unfitted
+from multicentre_papers import baselines
 from support.event_sites import simulate_events
 
 SITES = ("lyon", "oslo", "graz")
@@ -99,8 +100,8 @@ def test_scikit_learn_finds_the_same_with_the_same_splitter_on_arrays():
 def test_adaboost_of_one_site_is_that_of_the_pooled_records_of_every_fold():
     data = table()
     federation = mc.Federation.in_process({"lyon": data}, policy=EXACT)
-    result = cross_validate(mc.survival.AdaBoostF(5), federation, cv=2, return_estimator=True)
-    one = cross_validate(mc.survival.AdaBoostF(5), federation, cv=2)
+    result = cross_validate(baselines.AdaBoostF(5), federation, cv=2, return_estimator=True)
+    one = cross_validate(baselines.AdaBoostF(5), federation, cv=2)
     assert result["test_accuracy"].tolist() == one["test_accuracy"].tolist()
     assert result["site_test_accuracy"][:, 0].tolist() == result["test_accuracy"].tolist()
 
@@ -152,7 +153,7 @@ LEARNERS = {
     "means and scales of views": (lambda: mc.multiview.FedMvPPCA(1, tol=1e-2), views, changed_views),
     "means, scales and times": (lambda: mc.survival.FedCox("grid", n_times=8), survival_sites, changed_survival),
     "bins of columns": (lambda: FedXGBClassifier(3, max_depth=2, max_bin=8), lambda: split(table()), changed_table),
-    "scales and edges": (lambda: mc.survival.AdaBoostF(2), lambda: split(table()), changed_table),
+    "scales and edges": (lambda: baselines.AdaBoostF(2), lambda: split(table()), changed_table),
     "codes and counts": (
         lambda: mc.phenotyping.DPFact(2, tol=0.1, init="random"),
         lambda: simulate_events().sites(3),
@@ -210,7 +211,7 @@ def test_strategies_that_leak_are_refused_before_a_site_is_asked():
         {"scoring": "concordance"},
         {"scoring": {"one": "accuracy", "other": "r2"}},
         {"scoring": []},
-        {"early_stopping": HashGroupKFold(3), "estimator": mc.survival.AdaBoostF()},
+        {"early_stopping": HashGroupKFold(3), "estimator": baselines.AdaBoostF()},
         {"estimator": pooled_xgb()},
         {"federation": split(table())},
     ],
@@ -263,7 +264,7 @@ def test_functions_of_a_model_and_its_held_out_records_may_score():
     assert np.isnan(both["site_test_size"]).all()
     survival = mc.Federation.in_process(survival_sites())
     options = {"cv": FederatedKFold(2), "allow_leakage": True, "scoring": lambda model, held: 1.0}
-    assert cross_val_score(mc.analytics.KaplanMeier(), survival, **options).tolist() == [1, 1]
+    assert cross_val_score(mc.survival.KaplanMeier(), survival, **options).tolist() == [1, 1]
 
 
 @pytest.mark.slow
@@ -276,7 +277,7 @@ def test_inner_folds_divide_the_training_records_alone():
     assert result["n_test"].tolist() == inner.counts.tolist()
 
 
-class Refusing(mc.survival.AdaBoostF):
+class Refusing(baselines.AdaBoostF):
     """Refuses the data of its first fold."""
 
     fits = 0
@@ -309,9 +310,9 @@ def test_a_fold_whose_data_are_refused_has_the_error_score():
 
 def test_what_a_policy_refuses_is_raised():
     with pytest.raises(RefusedByPolicy, match="ada-boost-f"):
-        cross_validate(mc.survival.AdaBoostF(2), federate(policy=mc.Policy(methods=("hashed-folds",))), cv=3)
+        cross_validate(baselines.AdaBoostF(2), federate(policy=mc.Policy(methods=("hashed-folds",))), cv=3)
     with pytest.raises(DisclosureRefused):
-        cross_validate(mc.survival.AdaBoostF(2), federate(policy=mc.Policy(min_patients=60), secure_sum=False), cv=3)
+        cross_validate(baselines.AdaBoostF(2), federate(policy=mc.Policy(min_patients=60), secure_sum=False), cv=3)
 
 
 LEAVE_OUT = {"refusing_sites": "leave_out"}
@@ -320,7 +321,7 @@ LEAVE_OUT = {"refusing_sites": "leave_out"}
 def test_a_small_site_is_in_no_fold_and_scores_are_those_without_it():
     sites, few = split(table()), "the site has fewer patients than its policy's minimum of 10"
     small = {"riga": sites["lyon"].take(np.arange(6))}
-    ada = mc.survival.AdaBoostF(2)
+    ada = baselines.AdaBoostF(2)
     with pytest.warns(LeftOutWarning, match="without 1 of 4 sites"):
         found = cross_validate(ada, mc.Federation.in_process({**sites, **small}, **LEAVE_OUT), cv=3)
     expected = cross_validate(ada, mc.Federation.in_process(sites), cv=3)
@@ -335,7 +336,7 @@ def test_folds_that_a_site_has_are_fitted_without_it_where_it_refuses_the_method
     allowed = mc.Policy(min_patients=0, methods=("hashed-folds", "score-classes"))
     policy = {name: allowed if name == "graz" else EXACT for name in SITES}
     with pytest.warns(LeftOutWarning, match="graz: .*ada-boost-f is not allowed here"):
-        found = cross_validate(mc.survival.AdaBoostF(2), federate(policy=policy, **LEAVE_OUT), cv=2)
+        found = cross_validate(baselines.AdaBoostF(2), federate(policy=policy, **LEAVE_OUT), cv=2)
     assert [list(sites) for sites in found["left_out"]] == [["graz"]] * 2
     assert np.isfinite(found["site_test_accuracy"]).all()
     assert np.isfinite(found["test_accuracy"]).all()
@@ -382,7 +383,7 @@ def test_early_stopping_watches_a_part_of_the_training_folds():
 def test_a_run_broken_off_resumes_with_the_same_scores(tmp_path):
     def run(**options):
         federation = mc.Federation.in_process(split(table(240)), policy=EXACT, **options)
-        return cross_validate(mc.survival.AdaBoostF(2), federation, cv=2, scoring="roc_auc"), federation
+        return cross_validate(baselines.AdaBoostF(2), federation, cv=2, scoring="roc_auc"), federation
 
     expected, federation = run(faults=Faults())
     n_exchanges = federation._engine.exchanges

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from sklearn.base import clone
 
-from multicentre.alignment import Alignment
 from multicentre.clustering.aligned import AlignedClusterer
 from multicentre.clustering.fedmsgl import messages as sent
 from multicentre.clustering.fedmsgl.checks import MANY, check_landmarks, check_parameters
@@ -42,6 +41,7 @@ from multicentre.exhibits import Exhibit
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError, DisclosureWarning
 from multicentre.federation.steps import SitePart
+from multicentre.linkage.alignment import Alignment
 
 Floats = NDArray[np.float64]
 MOST_WITHOUT_LANDMARKS = 5_000
@@ -53,7 +53,7 @@ BEYOND = 5
 class FedMSGL(AlignedClusterer):
     """Clusters of patients from views that lie at different sites, by self-expression and a hypergraph.
 
-    1. The sites align their patients (:func:`multicentre.alignment.align`).
+    1. The sites align their patients (:func:`multicentre.linkage.align`).
     2. Every site makes each patient up of the others, view by view: shares in the simplex, by the exact solution of
        the penalised self-expression. It keeps each patient's `top` largest shares.
     3. The coordinator gets their sum over sites, masked, and no site's own; or, where sums are not masked and policies

@@ -215,7 +215,9 @@ class FedMSGLSite(SitePart):
         if self._views is None:
             if self.common is None:
                 raise ConfigurationError(
-                    "the records are not aligned", where=self.site, mend="Align them with multicentre.alignment.align."
+                    "the records are not aligned",
+                    where=self.site,
+                    mend="Align them with multicentre.linkage.alignment.align.",
                 )
             self._views = LocalViews(self.data, self.common, self.site)
         return self._views

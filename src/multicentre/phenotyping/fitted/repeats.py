@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from multicentre.assembly import Federation
+from multicentre.consortium.federation import Federation
 from multicentre.data.events.tensor import EventTensor
 from multicentre.federation.coordinator import Federation as AnyFederation
 from multicentre.federation.errors import ConfigurationError

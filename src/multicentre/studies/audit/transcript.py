@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.assembly import Federation
+from multicentre.consortium.federation import Federation
 from multicentre.federation.coordinator import Answers
 from multicentre.federation.engine import Mask
 from multicentre.federation.messages import Declaration, Message, place

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.quantiles import CountingPart
-from multicentre.quantiles.maths import coarsen, move_to_borders
+from multicentre.statistics.quantiles import CountingPart
+from multicentre.statistics.quantiles.maths import coarsen, move_to_borders
 
 Floats = NDArray[np.float64]
 N_TIME_BINS = 8192

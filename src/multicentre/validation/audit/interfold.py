@@ -15,19 +15,19 @@ from multicentre.exhibits import Exhibit, Table
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.messages import Nothing
-from multicentre.persons import agree_on_key, check_present, describe_persons, draw_label
-from multicentre.privacy.normalisation import DateOrder, Kind
-from multicentre.validation.folds.plan import FoldPlan
-from multicentre.validation.keys.audited import MOST_TURNS, AuditedPart
-from multicentre.validation.keys.messages import Checking, Reviewed, Reviewing
-from multicentre.validation.keys.mixture import (
+from multicentre.linkage.keys.audited import MOST_TURNS, AuditedPart
+from multicentre.linkage.keys.messages import Checking, Reviewed, Reviewing
+from multicentre.linkage.keys.mixture import (
     count_mixed,
     first_buckets,
     miss_probability,
     next_buckets,
     read_folds,
 )
-from multicentre.validation.keys.union import QUANTILE, count_union
+from multicentre.linkage.keys.union import QUANTILE, count_union
+from multicentre.linkage.persons import agree_on_key, check_present, describe_persons, draw_label
+from multicentre.privacy.normalisation import DateOrder, Kind
+from multicentre.validation.folds.plan import FoldPlan
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -13,9 +13,9 @@ from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError, DisclosureRefused, QuorumLost
 from multicentre.federation.messages import Message, Nothing
 from multicentre.federation.steps import Acknowledgement, step
-from multicentre.persons import Persons, agree_on_key, describe_persons
+from multicentre.linkage.persons import Persons, agree_on_key, describe_persons
+from multicentre.linkage.pseudonyms import Pseudonyms
 from multicentre.privacy.normalisation import DateOrder, Kind
-from multicentre.privacy.pseudonyms import Pseudonyms
 from multicentre.validation.folds import messages as sent
 from multicentre.validation.folds.keyed import hash_site, hash_terms, inside
 from multicentre.validation.folds.site import FoldPart

@@ -17,10 +17,10 @@ from multicentre.data.identifiers import IDENTIFIER, Identifiers
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError, DataError
 from multicentre.federation.messages import Message, array, count
-from multicentre.persons import check_keys
+from multicentre.linkage.persons import check_keys
+from multicentre.linkage.pseudonyms import PseudonymKey
 from multicentre.privacy.normalisation import DateOrder
-from multicentre.privacy.pseudonyms import PseudonymKey
-from multicentre.quantiles import find_thresholds, pooled_thresholds
+from multicentre.statistics.quantiles import find_thresholds, pooled_thresholds
 from multicentre.validation.folds import messages as sent
 from multicentre.validation.folds.binned import deal_bins, order_bins, parts_of
 from multicentre.validation.folds.cut import (

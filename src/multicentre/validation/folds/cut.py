@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused, MessageError
 from multicentre.federation.messages import Message, array, flag
 from multicentre.federation.steps import Acknowledgement, Release, step
+from multicentre.linkage.pseudonyms import PseudonymKey, Pseudonyms
 from multicentre.privacy.normalisation import DateOrder, normalise
-from multicentre.privacy.pseudonyms import PseudonymKey, Pseudonyms
-from multicentre.quantiles.maths import coarsen, encode_doubles
-from multicentre.quantiles.site import CountingPart
+from multicentre.statistics.quantiles.maths import coarsen, encode_doubles
+from multicentre.statistics.quantiles.site import CountingPart
 from multicentre.validation.folds import messages as sent
 from multicentre.validation.folds.binned import deal_bins, order_bins, parts_of
 from multicentre.validation.folds.crowds import fewest_patients

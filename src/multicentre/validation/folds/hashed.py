@@ -13,8 +13,9 @@ from numpy.typing import ArrayLike, NDArray
 from multicentre.data.identifiers import IDENTIFIER, Identifiers
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError
+from multicentre.linkage.pseudonyms import PseudonymKey
+from multicentre.linkage.strata import array_strata
 from multicentre.privacy.normalisation import NORMALISATION, DateOrder, Kind
-from multicentre.privacy.pseudonyms import PseudonymKey
 from multicentre.validation.folds import messages as sent
 from multicentre.validation.folds.keyed import HashedFolds, hash_people
 from multicentre.validation.folds.packing import bucket_number, pack_buckets
@@ -30,7 +31,6 @@ from multicentre.validation.folds.rounds import (
 )
 from multicentre.validation.folds.site import FoldPart, count_table, number_patients
 from multicentre.validation.folds.splitter import FoldSplitter, checked_splits, needed_groups
-from multicentre.validation.folds.strata import array_strata
 
 Integers = NDArray[np.int64]
 MOST_REPEATS = 1000

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from multicentre.federation.messages import Message, array, count, flag, number, text, texts
 from multicentre.federation.steps import Release
-from multicentre.persons import Persons
+from multicentre.linkage.persons import Persons
 
 Integers = NDArray[np.int64]
 MOST_RECORDS = 2.0**31

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused, RefusedByPolicy
 from multicentre.federation.messages import Message, array, flag, texts
-from multicentre.persons import check_identifiers, check_keys
+from multicentre.linkage.persons import check_identifiers, check_keys
 from multicentre.validation.folds import messages as sent
 from multicentre.validation.folds.keyed import HashedFolds
 from multicentre.validation.folds.packing import BUCKETS_A_FOLD, bucket_number, pack_buckets

@@ -15,10 +15,10 @@ from multicentre.federation.lengths import Length, Lengths
 from multicentre.federation.messages import Message, Nothing
 from multicentre.federation.steps import Pieces, step
 from multicentre.federation.wire import encode
+from multicentre.linkage.keys.audited import AuditedPart
+from multicentre.linkage.strata import outcome_strata
 from multicentre.validation.folds import messages as sent
 from multicentre.validation.folds.crowds import count_patients, count_patients_outside, spare_few
-from multicentre.validation.folds.strata import outcome_strata
-from multicentre.validation.keys.audited import AuditedPart
 
 Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]

@@ -13,7 +13,7 @@ from scipy.special import expit
 from multicentre.data.events.tensor import EventTensor
 from multicentre.federation.errors import DataError, MessageError
 from multicentre.federation.messages import Message, array, number
-from multicentre.phenotyping.prediction.phenotypes import refit_memberships
+from multicentre.phenotyping.outcome.phenotypes import refit_memberships
 from multicentre.validation.scoring.classes.scores import ClassScores
 from multicentre.validation.scoring.classes.site import ClassPart
 from multicentre.validation.scoring.events.predictors import LARGEST, Factors

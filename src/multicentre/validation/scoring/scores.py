@@ -62,12 +62,10 @@ _HOME = "multicentre.validation.scoring"
 # Each line: a kind of estimator, and what scores it; of a class and its bases, the first that is listed is taken.
 EVALUATORS: dict[str, str] = {
     "multicentre.survival.fitted:SurvivalEstimator": f"{_HOME}.survival:SURVIVAL",
-    "multicentre.survival.boost.classes.estimator:ClassBooster": f"{_HOME}.tables:CLASSES",
     "multicentre.boosting.estimator:FedXGBClassifier": f"{_HOME}.tables:CLASSES",
     "multicentre.boosting.estimator:FedXGBRegressor": f"{_HOME}.tables:NUMBERS",
-    "multicentre.phenotyping.prediction.fitted:OutcomeModel": f"{_HOME}.outcomes:OUTCOMES",
+    "multicentre.phenotyping.outcome.fitted:OutcomeModel": f"{_HOME}.outcomes:OUTCOMES",
     "multicentre.multiview.ppca.fitted:MvPPCAModel": f"{_HOME}.views.scores:LAWS",
-    "multicentre.multiview.vae.fitted:AutoEncoderModel": f"{_HOME}.views.scores:ENCODERS",
     "multicentre.phenotyping.fitted.model:PhenotypeModel": f"{_HOME}.events.scores:EVENTS",
 }
 
@@ -109,7 +107,7 @@ def score(
     >>> data = mc.data.TableData(X, (X[:, 0] > 0).astype(int))
     >>> sites = {name: data.take(np.arange(place, 600, 2)) for place, name in enumerate(["lyon", "oslo"])}
     >>> federation = mc.Federation.in_process(sites)
-    >>> model = mc.survival.AdaBoostF(3).fit(federation)
+    >>> model = mc.boosting.FedXGBClassifier(3).fit(federation)
     >>> score(model, federation, "accuracy").values["accuracy"] == model.score(data)
     True
     """

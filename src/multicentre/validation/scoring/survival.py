@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from multicentre.analytics.evaluation.estimator import SurvivalEvaluation
-from multicentre.analytics.evaluation.messages import OwnScores
-from multicentre.analytics.evaluation.site import EvaluationSite
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import DisclosureRefused
 from multicentre.federation.messages import Nothing
 from multicentre.federation.steps import SitePart
+from multicentre.survival.evaluation.estimator import SurvivalEvaluation
+from multicentre.survival.evaluation.messages import OwnScores
+from multicentre.survival.evaluation.site import EvaluationSite
 from multicentre.validation.scoring.judging import SiteScores, ask_sites
 from multicentre.validation.scoring.scores import Scores
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from multicentre.federation.messages import Message, array, count, text, texts
 from multicentre.federation.steps import Release
-from multicentre.quantiles.messages import Thresholds
+from multicentre.statistics.quantiles.messages import Thresholds
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

@@ -23,8 +23,8 @@ from multicentre.federation.lengths import Lengths
 from multicentre.federation.messages import Message, Nothing
 from multicentre.federation.steps import Acknowledgement, step
 from multicentre.federation.wire import encode
-from multicentre.quantiles import CountingPart
-from multicentre.quantiles.maths import coarsen
+from multicentre.statistics.quantiles import CountingPart
+from multicentre.statistics.quantiles.maths import coarsen
 from multicentre.validation.folds.crowds import fewest_patients
 from multicentre.validation.folds.drawn import draw_folds
 from multicentre.validation.folds.site import number_patients

@@ -11,7 +11,7 @@ import numpy as np
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError, DataError
 from multicentre.federation.messages import Nothing
-from multicentre.quantiles import find_thresholds
+from multicentre.statistics.quantiles import find_thresholds
 from multicentre.validation.stratifier import messages as sent
 from multicentre.validation.stratifier.maths import (
     AS_IT_IS,

@@ -8,7 +8,6 @@ import pytest
 from sklearn.base import clone
 
 import multicentre as mc
-from multicentre.alignment import align
 from multicentre.clustering import FedMSGL
 from multicentre.clustering.fedmsgl import estimator
 from multicentre.clustering.metrics import adjusted_rand, clustering_scores
@@ -23,7 +22,8 @@ from multicentre.federation.errors import (
     QuorumLost,
     RefusedByPolicy,
 )
-from multicentre.privacy.pseudonyms import PseudonymKey
+from multicentre.linkage.alignment import align
+from multicentre.linkage.pseudonyms import PseudonymKey
 from support.msgl_sites import DENSE, GROUP, LISTED, NAMES, VIEWS, accuracy, fit, pool, same_partition, split
 from support.saved_models import store
 

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 import multicentre as mc
-from multicentre.alignment import align
 from multicentre.clustering.fedmsgl import landmark_rounds
 from multicentre.clustering.fedmsgl import messages as sent
 from multicentre.clustering.fedmsgl.landmark_rounds import code_patients
@@ -15,6 +14,7 @@ from multicentre.clustering.metrics import adjusted_rand
 from multicentre.datasets import lose_records, simulate_views
 from multicentre.datasets.simulated_views import split_views
 from multicentre.federation.errors import ConfigurationError, DataError
+from multicentre.linkage.alignment import align
 from support.msgl_sites import DENSE, LISTED, fit, split
 
 TERMS = sent.Terms("l2", 10.0, 0.0, 10.0, 5e-3, 50)

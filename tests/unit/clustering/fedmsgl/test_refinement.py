@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 import multicentre as mc
-from multicentre.alignment import align
 from multicentre.clustering.fedmsgl import messages as sent
 from multicentre.clustering.fedmsgl.maths.fusion import weigh_views
 from multicentre.clustering.fedmsgl.refinement import Pull, refine
 from multicentre.clustering.fedmsgl.rounds import describe_views
 from multicentre.clustering.fedmsgl.site import FedMSGLSite
 from multicentre.federation.errors import RefusedByPolicy
+from multicentre.linkage.alignment import align
 from support.msgl_sites import DENSE, VIEWS, accuracy, fit, split
 
 EXACT = sent.Terms("l2", 10.0, 0.0, 10.0, 1e-8, 59)

@@ -5,7 +5,6 @@ import pytest
 from scipy.sparse import csr_array
 
 import multicentre as mc
-from multicentre.alignment import align
 from multicentre.clustering.fedmsgl import messages as sent
 from multicentre.clustering.fedmsgl.rounds import (
     Sparse,
@@ -19,6 +18,7 @@ from multicentre.datasets import lose_records
 from multicentre.engines.faults import Faults
 from multicentre.federation.errors import DataError, RefusedByPolicy
 from multicentre.federation.messages import Nothing
+from multicentre.linkage.alignment import align
 from support.msgl_sites import DENSE, LISTED, VIEWS, split
 
 TERMS = sent.Terms("l2", 10.0, 0.0, 10.0, 5e-3, 50)

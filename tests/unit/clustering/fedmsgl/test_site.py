@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import multicentre as mc
-from multicentre.alignment import align
 from multicentre.clustering.fedmsgl import messages as sent
 from multicentre.clustering.fedmsgl import site as module
 from multicentre.clustering.fedmsgl.maths.fusion import place_lists, symmetrise, unpack_pairs
@@ -14,6 +13,7 @@ from multicentre.clustering.fedmsgl.site import FedMSGLSite
 from multicentre.federation.errors import ConfigurationError, DataError, MulticentreError, RefusedByPolicy
 from multicentre.federation.messages import Nothing
 from multicentre.federation.steps import Common
+from multicentre.linkage.alignment import align
 from support.msgl_sites import DENSE, GROUP, LISTED, NAMES, VIEWS, split
 
 TERMS = sent.Terms("l2", 10.0, 0.0, 10.0, 5e-3, 50)

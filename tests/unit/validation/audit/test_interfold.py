@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import multicentre as mc
-from multicentre import persons as keys
 from multicentre.engines.faults import Faults, Faulty
 from multicentre.exhibits import read_exhibit
 from multicentre.federation.errors import ConfigurationError, DisclosureRefused, QuorumLost
 from multicentre.federation.steps import Acknowledgement, step
-from multicentre.privacy.pseudonyms import PseudonymKey
+from multicentre.linkage import persons as keys
+from multicentre.linkage.pseudonyms import PseudonymKey
 from multicentre.validation.audit.interfold import NOBODY_SHARED, check_interfold
 from multicentre.validation.folds.drawn import FederatedKFold
 from multicentre.validation.folds.hashed import HashGroupKFold

@@ -13,7 +13,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from multicentre.federation.errors import ConfigurationError, DataError
-from multicentre.privacy.pseudonyms import PseudonymKey
+from multicentre.linkage.pseudonyms import PseudonymKey
 from multicentre.privacy.secrets import Secret
 from multicentre.validation.folds.by_site import LeaveOneSiteOut
 from multicentre.validation.folds.drawn import FederatedKFold

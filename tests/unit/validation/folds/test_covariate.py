@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import multicentre as mc
 from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused, MessageError
-from multicentre.privacy.pseudonyms import PseudonymKey
+from multicentre.linkage.pseudonyms import PseudonymKey
 from multicentre.validation.folds.binned import deal_bins, order_bins
 from multicentre.validation.folds.covariate import CovariateFoldKFold, FoldStratifiedKFold
 from multicentre.validation.folds.cut import CutFolds, Cutting, Dealing

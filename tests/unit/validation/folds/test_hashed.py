@@ -8,8 +8,8 @@ from sklearn.metrics import adjusted_rand_score
 
 import multicentre as mc
 from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused, RefusedByPolicy
-from multicentre.persons import check_keys
-from multicentre.privacy.pseudonyms import PseudonymKey
+from multicentre.linkage.persons import check_keys
+from multicentre.linkage.pseudonyms import PseudonymKey
 from multicentre.privacy.secrets import Secret
 from multicentre.validation.folds.hashed import HashGroupKFold, RepeatedHashGroupKFold
 from support.fold_sites import federate, folds_of, people_sites, table, violations

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from multicentre.federation.errors import ConfigurationError
-from multicentre.privacy.pseudonyms import PseudonymKey
+from multicentre.linkage.pseudonyms import PseudonymKey
 from multicentre.privacy.secrets import Secret
 from multicentre.validation.folds.hashed import HashGroupKFold
 from multicentre.validation.folds.keyed import checked_buckets, hash_people, purpose_of, share_identifiers

@@ -11,12 +11,13 @@ from multicentre.federation.errors import DataError, DisclosureRefused, MessageE
 from multicentre.federation.messages import Nothing
 from multicentre.federation.wire import encode
 from multicentre.phenotyping.kernels.sparse import SparseTensor
-from multicentre.phenotyping.prediction import PhenotypeOutcome
+from multicentre.phenotyping.outcome import PhenotypeOutcome
 from multicentre.validation.scoring.events.predictors import factors_of
 from multicentre.validation.scoring.events.site import TERMS, EventPart
 from multicentre.validation.scoring.judging import FIXED, Judged
 from multicentre.validation.scoring.outcomes import outcome_law
 from multicentre.validation.scoring.scores import score
+from multicentre_papers import baselines
 from support.event_sites import simulate_events
 from support.method_cases import drawn_phenotypes
 
@@ -24,7 +25,7 @@ MODELS = {
     "stat": lambda: mc.phenotyping.DPFact(3, tol=0.05),
     "poisson": lambda: mc.phenotyping.DPFact(3, solver="poisson", tol=0.05),
     "free": lambda: mc.phenotyping.DPFact(2, nonnegative=False, tol=0.05),
-    "capped": lambda: mc.phenotyping.TRIP(2, cap=2, max_rounds=40, tol=0.05),
+    "capped": lambda: baselines.TRIP(2, cap=2, max_rounds=40, tol=0.05),
 }
 
 

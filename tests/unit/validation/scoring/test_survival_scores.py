@@ -20,7 +20,7 @@ def model():
 def test_scores_are_those_of_an_evaluation_and_greater_is_better(model):
     federation = mc.Federation.in_process(sites(first=5))
     found = score(model, federation, ["neg_ibs", "concordance", "mean_auc"])
-    judged = mc.analytics.SurvivalEvaluation(model).fit(federation)
+    judged = mc.survival.SurvivalEvaluation(model).fit(federation)
     assert found.values == {
         "neg_ibs": -judged.ibs_,
         "concordance": judged.concordance_,
@@ -67,4 +67,4 @@ def test_names_are_checked():
 
 def test_what_predicts_nothing_is_not_scored():
     with pytest.raises(ConfigurationError, match="KaplanMeier predicts nothing"):
-        find_evaluator(mc.analytics.KaplanMeier())
+        find_evaluator(mc.survival.KaplanMeier())

@@ -12,6 +12,7 @@ from multicentre.federation.errors import ConfigurationError, DataError, Disclos
 from multicentre.validation.scoring.classes.scores import NAMES
 from multicentre.validation.scoring.scores import find_evaluator, score
 from multicentre.validation.scoring.tables import BoostedTrees, VotedTrees, table_model
+from multicentre_papers import baselines
 
 SITES = ("lyon", "oslo", "graz")
 EXACT = mc.Policy(min_patients=0)
@@ -41,7 +42,7 @@ def federate(data, **options):
 
 
 def fitted(kind, k=2):
-    made = {"votes": mc.survival.AdaBoostF(4), "boosted": FedXGBClassifier(5, max_depth=2, max_bin=16)}[kind]
+    made = {"votes": baselines.AdaBoostF(4), "boosted": FedXGBClassifier(5, max_depth=2, max_bin=16)}[kind]
     return made.fit(federate(table(k=k), policy=EXACT))
 
 
@@ -237,7 +238,7 @@ def test_other_columns_or_classes_are_named():
 
 
 def test_an_unfitted_model_is_not_scored():
-    for model in (mc.survival.AdaBoostF(), FedXGBClassifier()):
+    for model in (baselines.AdaBoostF(), FedXGBClassifier()):
         with pytest.raises((ConfigurationError, ValueError), match=r"[Ff]it"):
             score(model, federate(table(90)), "accuracy")
 

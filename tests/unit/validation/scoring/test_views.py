@@ -140,7 +140,7 @@ def test_other_columns_are_named(law):
 @pytest.mark.skipif(not importlib.util.find_spec("torch"), reason="torch is not installed")
 @pytest.mark.parametrize("kind", ["FedVAE", "FedMCVAE"])
 def test_auto_encoders_are_scored_by_what_they_rebuild(kind):
-    from multicentre.multiview import vae
+    from multicentre_papers.baselines import vae
 
     model = getattr(vae, kind)(1, hidden=(3,), n_rounds=2, n_local_steps=2).fit(federate(rows()))
     held = rows(90, seed=1)

@@ -1,8 +1,7 @@
-"""Models of several views as messages: a Gaussian law of rows, or an auto-encoder."""
+"""Models of several views as messages: a Gaussian law of rows."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -10,12 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.data.multiview import MultiViewData
-from multicentre.federation.errors import ConfigurationError, DataError, MessageError
-from multicentre.federation.messages import Message, array, arrays, count, flag, texts
+from multicentre.federation.errors import MessageError
+from multicentre.federation.messages import Message, array, texts
 from multicentre.multiview.agreement import check_columns
 from multicentre.multiview.ppca.maths import predict
 from multicentre.multiview.ppca.maths.model import Layout, Parameters
-from multicentre.multiview.vae.maths import Architecture, Model, decode_mean, encode_mean, noise_of
 
 Floats = NDArray[np.float64]
 MOST_COMPONENTS = 10_000
@@ -111,84 +109,13 @@ class RowLaw(RowModel):
         return np.column_stack(found)
 
 
-@dataclass(frozen=True)
-class RowEncoder(RowModel):
-    """An auto-encoder of rows."""
-
-    centre: Floats = array("what is taken from each column", ("d",))
-    spread: Floats = array("by which each column is divided", ("d",))
-    channel_a_view: bool = flag("each view has an encoder and a decoder of its own")
-    n_components: int = count("latent dimensions")
-    hidden: NDArray[np.int64] = array("widths of hidden layers", ("l",), dtype="i8")
-    matrices: dict[str, Floats] = arrays("weights of each layer", ("out", "in"))
-    vectors: dict[str, Floats] = arrays("offsets of each layer, log noise variances of each decoder", ("out",))
-
-    @property
-    def architecture(self) -> Architecture:
-        """Which layers there are."""
-        channels = self.layout.sizes if self.channel_a_view else (self.layout.n_features,)
-        return Architecture(channels, self.n_components, tuple(self.hidden.tolist()))
-
-    def check_arrays(self) -> None:
-        """Raise MessageError unless every layer has the weights that it needs."""
-        if not all(1 <= width <= MOST_COMPONENTS for width in (self.n_components, *self.hidden.tolist())):
-            raise MessageError("a layer's width is out of range", where="RowEncoder.hidden")
-        layers, channels = self.architecture.layers, self.architecture.channels
-        matrices = {name: (n_out, n_in) for name, n_in, n_out in layers}
-        vectors = {name: (n_out,) for name, _, n_out in layers} | {noise_of(k): (d,) for k, d in enumerate(channels)}
-        if _shapes(self.matrices) != matrices or _shapes(self.vectors) != vectors or (self.spread <= 0).any():
-            raise MessageError("the weights do not fit the layers", where="RowEncoder")
-
-    def rebuild(self, X: Floats) -> Floats:
-        """Return every row as the decoders predict it, shape (n, d).
-
-        Raises
-        ------
-        DataError
-            A row has no channel in full.
-        """
-        rows = (X - self.centre) / self.spread
-        complete = [~np.isnan(rows[:, block]).any(axis=1) for block in self.architecture.blocks]
-        if not np.any(complete, axis=0).all():
-            raise DataError(
-                "rows have missing entries, which the auto-encoder does not take",
-                where="data",
-                mend="Leave them out, or use FedMvPPCA.",
-            )
-        model = Model(self.matrices, self.vectors)
-        latent = encode_mean(model, self.architecture, rows)
-        return np.asarray(decode_mean(model, self.architecture, latent) * self.spread + self.centre)
-
-    def log_likelihoods(self, X: Floats) -> Floats:
-        """Raise ConfigurationError: the density of rows is not known."""
-        raise ConfigurationError("an auto-encoder has no density of rows", where="log_likelihood")
-
-
-def _shapes(named: Mapping[str, Floats]) -> dict[str, tuple[int, ...]]:
-    return {name: values.shape for name, values in named.items()}
-
-
 def row_law(model: Any) -> RowLaw:
     """Return a fitted Fed-mv-PPCA as the message that sites take."""
     law = model._law
-    return RowLaw(**_columns(model.schema_), deviation=model.deviation_, loadings=law.loadings, mean=law.mean,
+    return RowLaw(**schema_fields(model.schema_), deviation=model.deviation_, loadings=law.loadings, mean=law.mean,
                   noise=law.noise)  # fmt: skip
 
 
-def row_encoder(model: Any) -> RowEncoder:
-    """Return a trained auto-encoder as the message that sites take."""
-    return RowEncoder(
-        **_columns(model.schema_),
-        deviation=model._deviation,
-        centre=model._centre,
-        spread=model._spread,
-        channel_a_view=bool(model.channel_a_view),
-        n_components=int(model.architecture.n_components),
-        hidden=np.array(model.architecture.hidden, dtype=np.int64),
-        matrices=dict(model.model_.matrices),
-        vectors=dict(model.model_.vectors),
-    )
-
-
-def _columns(schema: Any) -> dict[str, Any]:
+def schema_fields(schema: Any) -> dict[str, Any]:
+    """Return the fields of a message that name views and columns."""
     return {"views": tuple(schema.views), "columns": {view: tuple(schema.columns[view]) for view in schema.views}}

@@ -11,10 +11,9 @@ import numpy as np
 
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.messages import Nothing
-from multicentre.federation.steps import SitePart
 from multicentre.validation.scoring.judging import SiteScores, ask_own, judge, total, unfixed
 from multicentre.validation.scoring.scores import Scores
-from multicentre.validation.scoring.views.predictors import RowModel, row_encoder, row_law
+from multicentre.validation.scoring.views.predictors import RowModel, row_law
 from multicentre.validation.scoring.views.site import RowPart
 
 MAE, LOG = "neg_mean_absolute_error", "log_likelihood"
@@ -37,33 +36,32 @@ class RowScores:
     message: Callable[[Any], RowModel]
     names: tuple[str, ...]
     usual: tuple[str, ...]
-    part: type[SitePart] = RowPart
+    part: type[RowPart] = RowPart
 
     def __call__(self, model: Any, federation: Federation, names: Sequence[str], *, by_site: bool) -> Scores:
         """Score a fitted model by sums over records of all sites."""
         told = self.message(model)
         score = partial(self._score, told=told, names=names, by_site=by_site)
-        return judge(federation, RowPart, told, type(told).__name__, score)
+        return judge(federation, self.part, told, type(told).__name__, score)
 
     def _score(self, opened: Federation, told: RowModel, names: Sequence[str], *, by_site: bool) -> Scores:
         values: dict[str, float] = {}
         n_records = np.nan
         if MAE in names:
-            errors = total(opened, RowPart.sum_errors, Nothing())
+            errors = total(opened, self.part.sum_errors, Nothing())
             absolute = np.array([unfixed(each) for each in errors.absolute])
             parts = -absolute / np.where(errors.entries, errors.entries, np.nan)
             values[MAE] = -float(absolute.sum() / errors.entries.sum())
             values |= {f"{MAE}/{view}": float(part) for view, part in zip(told.views, parts, strict=True)}
         if LOG in names:
-            found = total(opened, RowPart.sum_densities, Nothing())
+            found = total(opened, self.part.sum_densities, Nothing())
             densities = np.array([unfixed(each) for each in found.log]) / np.where(found.records, found.records, np.nan)
             values[LOG], n_records = float(densities[0]), float(found.records[0])
             values |= {f"{LOG}/{view}": float(part) for view, part in zip(told.views, densities[1:], strict=True)}
         if len(told.views) == 1:
             values = {name: values[name] for name in names}
-        own = ask_own(opened, RowPart, tuple(values)) if by_site else SiteScores()
+        own = ask_own(opened, self.part, tuple(values)) if by_site else SiteScores()
         return Scores(values, n_records, own.scores, refused=own.refused)
 
 
 LAWS = RowScores(row_law, (MAE, LOG), (MAE, LOG))
-ENCODERS = RowScores(row_encoder, (MAE,), (MAE,))

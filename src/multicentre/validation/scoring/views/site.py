@@ -15,7 +15,7 @@ from multicentre.federation.lengths import Lengths
 from multicentre.federation.messages import Nothing, array
 from multicentre.federation.steps import Release, step
 from multicentre.validation.scoring.judging import LARGEST_FIXED, RECORDS, JudgingPart, limited
-from multicentre.validation.scoring.views.predictors import RowEncoder, RowLaw, RowModel
+from multicentre.validation.scoring.views.predictors import RowLaw, RowModel
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -45,7 +45,7 @@ class RowPart(JudgingPart):
     method: ClassVar[str] = "score-views"
     holds: ClassVar[type] = MultiViewData
     sums_fields: ClassVar[bool] = True
-    kinds: ClassVar[Mapping[str, type[Any]]] = {"RowLaw": RowLaw, "RowEncoder": RowEncoder}
+    kinds: ClassVar[Mapping[str, type[Any]]] = {"RowLaw": RowLaw}
     lengths: ClassVar[Lengths] = {"k": "views", "v": "views, or one for all views together"}
     data: MultiViewData
     model: RowModel

@@ -1,0 +1,68 @@
+"""Methods that exist to be compared with; none is recommended for patients' data."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from multicentre_papers.baselines.adaboost_f.estimator import AdaBoostF, DistBoostF, PreWeakF
+    from multicentre_papers.baselines.cp.als import CPALS
+    from multicentre_papers.baselines.cp.sgd import CPSGD
+    from multicentre_papers.baselines.fedmvl.estimator import FedMVL
+    from multicentre_papers.baselines.fuzzy.estimator import FedMVFCM, FedMVFPC
+    from multicentre_papers.baselines.pooled_clustering.cdmgc import CDMGC
+    from multicentre_papers.baselines.pooled_clustering.fsmsc import FSMSC
+    from multicentre_papers.baselines.pooled_clustering.rcagl import RCAGL
+    from multicentre_papers.baselines.pooled_clustering.sc import SC
+    from multicentre_papers.baselines.pooled_clustering.sfmc import SFMC
+    from multicentre_papers.baselines.trip.estimator import TRIP
+    from multicentre_papers.baselines.vae.estimator import FedMCVAE, FedVAE
+
+__all__ = [
+    "CDMGC",
+    "CPALS",
+    "CPSGD",
+    "FSMSC",
+    "RCAGL",
+    "SC",
+    "SFMC",
+    "TRIP",
+    "AdaBoostF",
+    "DistBoostF",
+    "FedMCVAE",
+    "FedMVFCM",
+    "FedMVFPC",
+    "FedMVL",
+    "FedVAE",
+    "PreWeakF",
+]
+
+_HOMES = {
+    "AdaBoostF": "adaboost_f.estimator",
+    "CDMGC": "pooled_clustering.cdmgc",
+    "CPALS": "cp.als",
+    "CPSGD": "cp.sgd",
+    "DistBoostF": "adaboost_f.estimator",
+    "FSMSC": "pooled_clustering.fsmsc",
+    "FedMCVAE": "vae.estimator",
+    "FedMVFCM": "fuzzy.estimator",
+    "FedMVFPC": "fuzzy.estimator",
+    "FedMVL": "fedmvl.estimator",
+    "FedVAE": "vae.estimator",
+    "PreWeakF": "adaboost_f.estimator",
+    "RCAGL": "pooled_clustering.rcagl",
+    "SC": "pooled_clustering.sc",
+    "SFMC": "pooled_clustering.sfmc",
+    "TRIP": "trip.estimator",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'multicentre_papers.baselines' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"multicentre_papers.baselines.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

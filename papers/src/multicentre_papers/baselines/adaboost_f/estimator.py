@@ -1,0 +1,261 @@
+"""AdaBoost.F, DistBoost.F and PreWeak.F: boosting of the sites' classification trees by sums of errors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.metrics import accuracy_score, balanced_accuracy_score
+from sklearn.utils.validation import check_is_fitted
+
+from multicentre.data.table import rows_for
+from multicentre.data.tabledata import TableData
+from multicentre.data.tabular import add_indicators
+from multicentre.estimator import Arrays, FederatedEstimator, Figure
+from multicentre.federation.coordinator import Federation
+from multicentre.federation.errors import ConfigurationError
+from multicentre.federation.steps import SitePart
+from multicentre.federation.ties import first_largest
+from multicentre.missing import HandlesMissing, Missing
+from multicentre.survival.learners.travelling import warn_of_constant
+from multicentre_papers.baselines.adaboost_f import messages as sent
+from multicentre_papers.baselines.adaboost_f.rounds import Plan, agree, boost
+from multicentre_papers.baselines.adaboost_f.site import ClassSite
+from multicentre_papers.baselines.adaboost_f.trees import most_votes, plurality
+
+Floats = NDArray[np.float64]
+
+
+class ClassBooster(HandlesMissing, FederatedEstimator):
+    """Base of the three: they differ in the hypotheses among which a round chooses.
+
+    Parameters
+    ----------
+    n_rounds : int, default 50
+        Hypotheses, at most.
+    max_depth : int, default 3
+        Splits on the way to a leaf of a site's tree.
+    min_leaf : int, default 15
+        Fewest patients of a leaf. Under a policy with a minimum at least 15, and at least the minimum.
+    learning_rate : float, default 1.0
+        Factor of the votes, above 0, at most 1.
+    missing : {"mean", "complete", "indicator"}, default "mean"
+        Missing entries are filled with the sites' mean; or incomplete records are left out, and the model predicts for
+        complete ones only; or a column that marks missing entries is added for each column with some at any site.
+        ``missing_`` counts missing entries.
+    random_state : int, default 0
+        Seed of the sites' trees.
+
+    Attributes
+    ----------
+    votes_, errors_ : array of shape (R,)
+        Vote and error of every kept hypothesis.
+    chosen_ : tuple of str
+        Where each comes from.
+    dropped_ : tuple of str
+        Sites and rounds without a valid tree.
+    stopped_because_ : str
+        Why the rounds ended before `n_rounds`; empty where they did not.
+    classes_ : array of shape (k,)
+        Classes: numbers, or the declared names.
+    columns_ : tuple of str
+    """
+
+    site_part: ClassVar[type[SitePart]] = ClassSite
+    candidates: ClassVar[str] = "best"
+    figures: ClassVar[Mapping[str, Figure]] = {
+        "accuracy": Figure("accuracy", "higher", "", "share of the patients whose class was named"),
+        "balanced": Figure("balanced accuracy", "higher", "", "mean over the classes of the share that was named"),
+    }
+
+    @property
+    def evaluator(self) -> Any:
+        """How the model is scored on held-out records."""
+        from multicentre_papers.baselines.adaboost_f.scoring import VOTES
+
+        return VOTES
+
+    def __init__(
+        self,
+        n_rounds: int = 50,
+        *,
+        max_depth: int = 3,
+        min_leaf: int = 15,
+        learning_rate: float = 1.0,
+        missing: Missing = "mean",
+        random_state: int = 0,
+    ) -> None:
+        self.n_rounds = n_rounds
+        self.max_depth = max_depth
+        self.min_leaf = min_leaf
+        self.learning_rate = learning_rate
+        self.missing = missing
+        self.random_state = random_state
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return each patient's class: the one with the most votes, the first of several; shape (n,).
+
+        Parameters
+        ----------
+        X : array of shape (n, d), pandas frame or TableData
+            Columns as at the sites. Missing entries (NaN) are filled with the sites' mean, as in the fit.
+
+        Raises
+        ------
+        DataError
+            An entry is missing, and the fit left incomplete records out.
+        """
+        return np.asarray(self.classes_[first_largest(self._votes(X), axis=1)])
+
+    def predict_proba(self, X: Any) -> Floats:
+        """Return each class's share of the votes, shape (n, k); not a calibrated chance."""
+        votes = self._votes(X)
+        return np.asarray(votes / votes.sum(axis=1, keepdims=True), dtype=np.float64)
+
+    def score(self, data: TableData, y: None = None) -> float:
+        """Return the share of the patients whose class is named."""
+        data = self.leave_out_incomplete(data)
+        return float(accuracy_score(data.y, first_largest(self._votes(data), axis=1)))
+
+    def assess(
+        self,
+        data: Any,
+        labels: Sequence[str] | None = None,
+        *,
+        training: Any = None,
+        training_labels: Sequence[str] | None = None,
+    ) -> dict[str, float]:
+        """Return ``accuracy`` and ``balanced`` accuracy on a TableData that the caller holds."""
+        data = self.leave_out_incomplete(data)
+        named = first_largest(self._votes(data), axis=1)
+        return {
+            "accuracy": float(accuracy_score(data.y, named)),
+            "balanced": float(balanced_accuracy_score(data.y, named)),
+        }
+
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """Classes, shape (k,): numbers where none were named."""
+        check_is_fitted(self, "known_")
+        names = self.known_.classes
+        numbered = names == tuple(str(place) for place in range(len(names)))
+        return np.arange(len(names)) if numbered else np.array(names)
+
+    @property
+    def columns_(self) -> tuple[str, ...]:
+        """Names of the columns."""
+        return self.known_.columns
+
+    def _plan(self) -> Plan:
+        for name, least in (("n_rounds", 1), ("max_depth", 1), ("min_leaf", 1), ("random_state", 0)):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+                raise ConfigurationError(f"{value!r} is out of its range", where=name, mend=f"From {least}.")
+        if not 0 < float(self.learning_rate) <= 1:
+            raise ConfigurationError(
+                f"{self.learning_rate!r} is out of its range", where="learning_rate", mend="Above 0, to 1."
+            )
+        tree = int(self.max_depth), int(self.min_leaf)
+        return Plan(self.candidates, int(self.n_rounds), *tree, float(self.learning_rate), int(self.random_state))
+
+    def _fit(self, federation: Federation) -> None:
+        plan = self._plan()
+        self.known_, self.missing_values_ = agree(federation, self.missing)
+        ensemble, self.history_ = boost(federation, plan, self.known_)
+        self._set(ensemble)
+        n_constant = int((ensemble.column[ensemble.roots] < 0).sum())
+        warn_of_constant(n_constant, len(ensemble.roots), "FedXGBClassifier")
+
+    def _set(self, ensemble: sent.Ensemble) -> None:
+        self._ensemble = ensemble
+        self.votes_, self.errors_ = ensemble.votes, ensemble.errors
+        self.chosen_, self.dropped_ = ensemble.names, ensemble.dropped
+        self.stopped_because_ = ensemble.stopped
+
+    def _votes(self, X: Any) -> Floats:
+        """Return the votes for each class, shape (n, k)."""
+        rows, ensemble, n_classes = self._rows(X), self._ensemble, len(self.known_.classes)
+        labels = ensemble.labels(rows)
+        ends = np.cumsum(ensemble.sizes)
+        named = [
+            plurality(labels[:, end - size : end], n_classes)
+            for end, size in zip(ends.tolist(), ensemble.sizes.tolist(), strict=True)
+        ]
+        return most_votes(np.column_stack(named).astype(np.int32), ensemble.votes, n_classes)
+
+    def _rows(self, X: Any) -> Floats:
+        check_is_fitted(self, "known_")
+        gaps, levels = self.missing_values_, self.known_.levels
+        own = self.columns_[: len(self.columns_) - len(gaps.indicators)]
+        values = rows_for(X, own, levels)
+        self.require_complete(values)
+        marked = add_indicators(values, own, levels, gaps.incomplete_columns if gaps.indicators else ())
+        return np.where(np.isnan(marked), self.known_.centre, marked)
+
+    def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        messages = {"ensemble": self._ensemble, "known": self.known_}
+        arrays: dict[str, Any] = {}
+        facts: dict[str, Any] = {}
+        for name, message in messages.items():
+            for field, _, declared, value in message.items():
+                kept = arrays if declared.kind == "array" else facts
+                kept[f"{name}_{field}"] = list(value) if isinstance(value, tuple) else value
+        return arrays, facts
+
+    def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
+        told = {name: tuple(value) if isinstance(value, list) else value for name, value in facts.items()}
+        values: dict[str, Any] = {**told, **arrays}
+        self.known_ = sent.Known(**{name: values[f"known_{name}"] for name in sent.Known.declarations()}).checked()
+        fields = {name: values[f"ensemble_{name}"] for name in sent.Ensemble.declarations()}
+        ensemble = sent.Ensemble(**fields)
+        self._set(ensemble.valid(len(self.known_.columns), len(self.known_.classes)))
+
+
+class AdaBoostF(ClassBooster):
+    """AdaBoost.F: in each round the site's tree with the least weighted error over all sites joins the ensemble.
+
+    With one site this is scikit-learn's ``AdaBoostClassifier`` (SAMME). Parameters and attributes are those of
+    :class:`ClassBooster`.
+
+    References
+    ----------
+    .. [1] M. Polato, R. Esposito, M. Aldinucci, "Boosting the federation: cross-silo federated learning without
+       gradient descent", IJCNN 2022.
+    .. [2] J. Zhu, H. Zou, S. Rosset, T. Hastie, "Multi-class AdaBoost", Statistics and Its Interface 2 (2009), 349-360.
+
+    Examples
+    --------
+    >>> import multicentre as mc
+    >>> from multicentre.data.tabledata import TableData
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(300, 2))
+    >>> data = TableData(X, (X[:, 0] + X[:, 1] > 0).astype(int))
+    >>> sites = {name: data.take(np.arange(start, 300, 3)) for start, name in enumerate(["lyon", "oslo", "turin"])}
+    >>> model = AdaBoostF(n_rounds=10).fit(mc.Federation.in_process(sites))
+    >>> model.score(data) > 0.9
+    True
+    """
+
+    candidates: ClassVar[str] = "best"
+
+
+class DistBoostF(ClassBooster):
+    """DistBoost.F: in each round the committee of all sites' trees, by the most votes, joins the ensemble.
+
+    Its rounds often end early, when the committee is no better than a guess. Parameters, attributes and references are
+    those of :class:`AdaBoostF`.
+    """
+
+    candidates: ClassVar[str] = "committee"
+
+
+class PreWeakF(ClassBooster):
+    """PreWeak.F: each site boosts on its own first; the rounds then choose among all those trees, without training.
+
+    Each site grows `n_rounds` over the number of sites trees, rounded up; a tree may be chosen again. Parameters,
+    attributes and references are those of :class:`AdaBoostF`.
+    """
+
+    candidates: ClassVar[str] = "pool"

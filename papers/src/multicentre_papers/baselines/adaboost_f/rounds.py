@@ -1,0 +1,207 @@
+"""The rounds by which sites boost classes together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.data.schema import check_columns
+from multicentre.federation.coordinator import Federation
+from multicentre.federation.errors import DataError, MessageError, SchemaMismatch
+from multicentre.federation.messages import Nothing
+from multicentre.federation.rounds import History
+from multicentre.missing import Missing, MissingValues, handle_missing
+from multicentre.survival.agreement.messages import About
+from multicentre.survival.agreement.sketch import rounded
+from multicentre.survival.boost.maths.votes import NO_HYPOTHESIS, Rule, Verdict, decide
+from multicentre_papers.baselines.adaboost_f import messages as sent
+from multicentre_papers.baselines.adaboost_f.site import ClassSite
+from multicentre_papers.baselines.adaboost_f.trees import ClassTrees
+
+Floats = NDArray[np.float64]
+COMMITTEE = "committee of all sites"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the rounds need of the parameters."""
+
+    candidates: str
+    n_rounds: int
+    max_depth: int
+    min_leaf: int
+    rate: float
+    seed: int
+
+
+class Offer(NamedTuple):
+    """The trees of a round, where each comes from, and the sites without a valid one."""
+
+    trees: ClassTrees
+    names: tuple[str, ...]
+    dropped: tuple[str, ...]
+
+
+def agree(federation: Federation, missing: Missing) -> tuple[sent.Known, MissingValues]:
+    """Agree on columns, classes and the columns' scale; every site remembers it.
+
+    Parameters
+    ----------
+    federation : Federation
+    missing : {"mean", "complete", "indicator"}
+        How missing entries are handled.
+
+    Raises
+    ------
+    SchemaMismatch
+        Sites have other columns or classes, or another order.
+    """
+    described = federation.once("described", sent.Described, lambda: _describe(federation))
+    gaps = handle_missing(federation, ClassSite, described.columns, described.levels, missing)
+    columns = (*described.columns, *gaps.indicators)
+    return federation.once("known", sent.Known, lambda: _settle(federation, replace(described, columns=columns))), gaps
+
+
+def boost(federation: Federation, plan: Plan, known: sent.Known) -> tuple[sent.Ensemble, History]:
+    """Run the rounds.
+
+    Raises
+    ------
+    DataError
+        No site could grow a tree.
+    """
+    rule = Rule.of_classes(len(known.classes), plan.rate)
+    pool = federation.once("pool", sent.Ensemble, lambda: _gather_pool(federation, plan, known))
+    rounds = federation.rounds(plan.n_rounds, sent.Ensemble, lambda: _start(federation, plan, known, pool))
+    fixed = Offer(_trees_of(pool), pool.names, ())
+    for number in rounds:
+        before = rounds.state
+        offer = fixed if plan.candidates == "pool" else _ask_sites(federation, plan, known, before.log_total, number)
+        verdict = _judge(federation, plan, offer, before, rule, number)
+        after = replace(before, dropped=(*before.dropped, *offer.dropped), stopped=verdict.stop)
+        rounds.state = _join(federation, after, offer, verdict, plan) if verdict.kept else after
+        rounds.record(error=verdict.error, vote=verdict.vote)
+        if verdict.stop:
+            rounds.stop()
+    if not len(rounds.state.votes):
+        raise DataError(
+            rounds.state.stopped or NO_HYPOTHESIS,
+            where="; ".join(rounds.state.dropped[:5]) or "sites",
+            mend="Trees rest on 15 patients a leaf, or the policy's minimum: join sites that are smaller.",
+        )
+    return rounds.state, rounds.history
+
+
+def _describe(federation: Federation) -> sent.Described:
+    described = federation.ask(ClassSite.describe, Nothing())
+    (first, answer), *others = described.items()
+    classes = max((one.classes for one in described.values()), key=len)
+    for site, other in others:
+        check_columns(f"site {site}", other, first, answer)
+    for site, other in described.items():
+        if other.classes != classes[: len(other.classes)]:
+            raise SchemaMismatch(
+                "the classes differ from another site's", where=f"site {site}", mend="Declare them alike everywhere."
+            )
+    return replace(answer, classes=classes)
+
+
+def _settle(federation: Federation, described: sent.Described) -> sent.Known:
+    sizes = federation.sum(ClassSite.sum_sizes, Nothing())
+    present = np.maximum(sizes.present, 1.0)
+    centre = sizes.total / present
+    spread = np.sqrt(federation.sum(ClassSite.sum_squares, About(centre)).squares / present)
+    spread[spread <= 1e-9 * (1.0 + np.abs(centre))] = 1.0
+    scale = rounded(centre, spread), rounded(spread, spread)
+    known = sent.Known(described.columns, described.classes, sizes.n_patients, *scale, levels=described.levels)
+    federation.ask(ClassSite.agree, known)
+    return known
+
+
+def _nothing(dropped: tuple[str, ...] = ()) -> sent.Ensemble:
+    trees = {name: getattr(ClassTrees.none(), name) for name in ClassTrees.declarations()}
+    none = np.zeros(0)
+    return sent.Ensemble(
+        **trees,
+        sizes=np.zeros(0, dtype=np.int64),
+        votes=none,
+        errors=none,
+        names=(),
+        dropped=dropped,
+        log_total=0.0,
+        stopped="",
+    )
+
+
+def _trees_of(ensemble: sent.Ensemble) -> ClassTrees:
+    return ClassTrees(*(getattr(ensemble, name) for name in ClassTrees.declarations()))
+
+
+def _gather_pool(federation: Federation, plan: Plan, known: sent.Known) -> sent.Ensemble:
+    """Have every site boost on its own; empty unless the rounds choose from a pool."""
+    pool = _nothing()
+    if plan.candidates != "pool":
+        return pool
+    for number in range(1, -(-plan.n_rounds // len(federation)) + 1):
+        found = _ask_sites(federation, plan, known, 0.0, number, alone=True)
+        joined = ClassTrees.joined([_trees_of(pool), found.trees])
+        trees = {name: getattr(joined, name) for name in ClassTrees.declarations()}
+        pool = replace(pool, **trees, names=(*pool.names, *found.names), dropped=(*pool.dropped, *found.dropped))
+    return pool
+
+
+def _start(federation: Federation, plan: Plan, known: sent.Known, pool: sent.Ensemble) -> sent.Ensemble:
+    if plan.candidates == "pool":
+        # The sites' own boosting has changed their weights.
+        federation.ask(ClassSite.agree, known)
+    return _nothing(pool.dropped)
+
+
+def _ask_sites(
+    federation: Federation, plan: Plan, known: sent.Known, log_total: float, number: int, *, alone: bool = False
+) -> Offer:
+    ask = sent.FitTree(log_total, plan.seed, number, plan.max_depth, plan.min_leaf, alone, plan.rate)
+    answers = federation.ask(ClassSite.fit_tree, ask)
+    valid = {site: tree for site, tree in answers.items() if _is_valid(tree, known)}
+    dropped = tuple(f"{site}, round {number}" for site in answers if site not in valid)
+    return Offer(ClassTrees.joined(list(valid.values())), tuple(valid), dropped)
+
+
+def _is_valid(tree: ClassTrees, known: sent.Known) -> bool:
+    try:
+        return tree.valid(len(known.columns), len(known.classes)).n_trees == 1
+    except MessageError:
+        return False
+
+
+def _judge(federation: Federation, plan: Plan, offer: Offer, before: sent.Ensemble, rule: Rule, number: int) -> Verdict:
+    """Send the trees to all sites, sum the errors and choose; a pool is sent in the first round alone."""
+    is_first = not len(before.votes)
+    if not offer.trees.n_trees:
+        return decide(np.zeros(0), np.zeros(0), 1.0, rule, is_first=is_first)
+    told = offer.trees if plan.candidates != "pool" or number == 1 else ClassTrees.none()
+    trees = {name: getattr(told, name) for name in ClassTrees.declarations()}
+    ask = sent.Hypotheses(**trees, committee=plan.candidates == "committee", log_total=before.log_total)
+    errors = federation.sum(ClassSite.judge, ask)
+    return decide(errors.errors, np.ones(len(errors.errors)), errors.total, rule, is_first=is_first)
+
+
+def _join(federation: Federation, before: sent.Ensemble, offer: Offer, verdict: Verdict, plan: Plan) -> sent.Ensemble:
+    """Take the chosen hypothesis into the ensemble, and have the sites reweigh by it."""
+    chosen = sent.Chosen(before.log_total, verdict.index, verdict.vote)
+    total = federation.sum(ClassSite.reweigh, chosen).total
+    committee = plan.candidates == "committee"
+    taken = offer.trees if committee else offer.trees.take(verdict.index, verdict.index + 1)
+    joined = ClassTrees.joined([_trees_of(before), taken])
+    return replace(
+        before,
+        **{name: getattr(joined, name) for name in ClassTrees.declarations()},
+        sizes=np.append(before.sizes, taken.n_trees),
+        votes=np.append(before.votes, verdict.vote),
+        errors=np.append(before.errors, verdict.error),
+        names=(*before.names, COMMITTEE if committee else offer.names[verdict.index]),
+        log_total=float(np.log(total)) if total > 0 else 0.0,
+    )

@@ -1,0 +1,95 @@
+"""Scores of voting trees on held-out records: the message that sites receive and the site part that uses it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.data.tabledata import MOST_CLASSES, TableData
+from multicentre.data.tabular import add_indicators, sources_of
+from multicentre.federation.errors import ConfigurationError, MessageError
+from multicentre.federation.messages import array, texts
+from multicentre.validation.scoring.classes.scores import ClassScores
+from multicentre.validation.scoring.tables import TableClassPart, check_complete, check_schema, complete_columns
+from multicentre_papers.baselines.adaboost_f.trees import ClassTrees, most_votes, plurality
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+MOST_LABELS = 2**24  # labels held in memory at once: 64 MiB of 4-byte integers
+LARGEST_VOTE = 1e30  # sums of votes stay far below the largest float
+
+
+@dataclass(frozen=True)
+class VotedTrees(ClassTrees):
+    """Trees that vote, in hypotheses of one or several: AdaBoost.F and its kin."""
+
+    columns: tuple[str, ...] = texts("names of the columns, in order")
+    classes: tuple[str, ...] = texts("names of the classes, in order")
+    centre: Floats = array("values that fill gaps", ("d",))
+    sizes: Integers = array("trees of each hypothesis", ("r",), dtype="i8")
+    votes: Floats = array("vote of each", ("r",))
+    marked: tuple[str, ...] = texts("columns whose missing entries an indicator marks", default=())
+    complete: tuple[str, ...] = texts("columns in which the model takes no missing entry", default=())
+
+    def valid_for(self, data: TableData) -> Self:
+        """Return the model if it is one of such records; see :meth:`ClassTrees.valid`."""
+        self.checked()
+        check_schema(self.columns, self.classes, data)
+        check_complete(self.complete, data)
+        n_columns = len(self.columns) + len(self.marked)
+        if not set(self.marked) <= set(sources_of(data.columns, data.levels)):
+            raise MessageError("an indicator marks no column", where="VotedTrees.marked")
+        if self.centre.shape != (n_columns,) or len(self.sizes) != len(self.votes):
+            raise MessageError("votes or gaps do not fit the trees", where="VotedTrees")
+        if (self.sizes < 1).any() or sum(self.sizes.tolist()) != self.n_trees or not self.n_trees:
+            raise MessageError("the hypotheses do not fit the trees", where="VotedTrees.sizes")
+        if not 2 <= len(self.classes) <= MOST_CLASSES:
+            raise MessageError(f"there are not from 2 to {MOST_CLASSES} classes", where="VotedTrees.classes")
+        if (self.votes < 0).any() or (self.votes > LARGEST_VOTE).any() or not self.votes.sum() > 0:
+            raise MessageError("there is no vote", where="VotedTrees.votes")
+        return self.valid(n_columns, len(self.classes))
+
+    def chances(self, data: TableData) -> Floats:
+        """Return each class's share of the votes, shape (n, k)."""
+        X = add_indicators(data.X, data.columns, data.levels, self.marked)
+        step = max(MOST_LABELS // self.n_trees, 1)
+        return np.vstack([self._chances_of(X[start : start + step]) for start in range(0, len(X), step)])
+
+    def _chances_of(self, X: Floats) -> Floats:
+        labels, n_classes = self.labels(np.where(np.isnan(X), self.centre, X)), len(self.classes)
+        ends = np.cumsum(self.sizes).tolist()
+        named = [plurality(labels[:, end - size : end], n_classes) for end, size in zip(ends, self.sizes, strict=True)]
+        votes = most_votes(np.column_stack(named).astype(np.int32), self.votes, n_classes)
+        return np.asarray(votes / votes.sum(axis=1, keepdims=True), dtype=np.float64)
+
+
+class VotedClassPart(TableClassPart):
+    """The site part that scores voting trees."""
+
+    method: ClassVar[str] = "score-votes"
+    kinds: ClassVar[Mapping[str, type[Any]]] = {"VotedTrees": VotedTrees}
+
+
+def voting_message(model: Any) -> VotedTrees:
+    """Return a fitted booster of classes as the message that sites receive.
+
+    Raises
+    ------
+    ConfigurationError
+        The model has no tree.
+    """
+    if not hasattr(model, "known_") or not model._ensemble.n_trees:
+        raise ConfigurationError("there is no tree to score", where=type(model).__name__, mend="Fit it first.")
+    trees = {name: getattr(model._ensemble, name) for name in (*ClassTrees.declarations(), "sizes", "votes")}
+    gaps = model.missing_values_
+    columns = model.columns_[: len(model.columns_) - len(gaps.indicators)]
+    marked = gaps.incomplete_columns if gaps.indicators else ()
+    schema: dict[str, Any] = {name: getattr(model.known_, name) for name in ("classes", "centre")}
+    return VotedTrees(**trees, **schema, columns=columns, marked=marked, complete=complete_columns(columns, gaps))
+
+
+VOTES = ClassScores(VotedClassPart, voting_message)

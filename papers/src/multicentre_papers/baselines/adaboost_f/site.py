@@ -1,0 +1,196 @@
+"""Site part of boosting of classes: every step that a coordinator can ask of a site.
+
+A site's own tree leaves as arrays: thresholds on public edges, leaves of at least 15 patients or the policy's minimum.
+What is said of all sites' trees are terms of sums over sites, the same whether they are masked or not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.data.fewest import fewest_different
+from multicentre.data.tabledata import TableData
+from multicentre.federation.errors import ConfigurationError, DataError, SchemaMismatch
+from multicentre.federation.lengths import Lengths
+from multicentre.federation.messages import Message, Nothing
+from multicentre.federation.steps import Acknowledgement, step
+from multicentre.missing import Missing, TabularPart
+from multicentre.survival.agreement.messages import About, Squares
+from multicentre.survival.agreement.sketch import column_edges, public_values, to_column_bins
+from multicentre.survival.boost import limits
+from multicentre.survival.boost.maths.votes import Rule, decide
+from multicentre.survival.boost.maths.weights import effective_number, normalised, reweigh, share_out
+from multicentre_papers.baselines.adaboost_f import messages as sent
+from multicentre_papers.baselines.adaboost_f.trees import ClassTrees, grow_tree, plurality
+
+Floats = NDArray[np.float64]
+MOST_TREES = 4096
+TREES = ("roots", "column", "threshold", "left", "right", "label")
+
+
+class ClassSite(TabularPart):
+    """The site part of boosting of classes."""
+
+    method: ClassVar[str] = "ada-boost-f"
+    handles: ClassVar[tuple[Missing, ...]] = ("mean", "complete", "indicator")
+    holds: ClassVar[type] = TableData
+    remembers: ClassVar[type[Message]] = sent.Memory
+    lengths: ClassVar[Lengths] = {
+        "T": "trees",
+        "m": "nodes of all trees",
+        "q": "trees that are judged, or combinations of them",
+    }
+    data: TableData
+    state: sent.Memory | None = None
+    _wrong: Floats | None = None
+    _filled: Floats | None = None
+    _codes: tuple[Floats, Floats] | None = None
+
+    @step(releases=sent.Described, when="once")
+    def describe(self, ask: Nothing) -> sent.Described:
+        """Name the columns and the classes, so that a site that differs can be named."""
+        if self.data.outcome != "class":
+            raise DataError("the outcome is a number", where=self.site, mend="Declare the classes.")
+        data = self.data
+        return sent.Described(data.columns, data.classes, levels=data.levels, patients=len(data))
+
+    @step(releases=sent.Sizes, when="once", summed=True)
+    def sum_sizes(self, ask: Nothing) -> sent.Sizes:
+        """Count patients and sum the columns, for their means."""
+        X = self.data.X
+        known = ~np.isnan(X)
+        total = np.where(known, X, 0.0).sum(axis=0)
+        return sent.Sizes(float(len(X)), known.sum(axis=0).astype(float), total, patients=self._behind_columns)
+
+    @step(releases=Squares, when="once", summed=True)
+    def sum_squares(self, ask: About) -> Squares:
+        """Sum squared differences from the means, for the standard deviations."""
+        return Squares(np.nansum((self.data.X - ask.centre) ** 2, axis=0), patients=self._behind_columns)
+
+    @step(releases=Acknowledgement, when="once")
+    def agree(self, ask: sent.Known) -> Acknowledgement:
+        """Take in what was agreed, and weigh all patients alike; nothing leaves."""
+        same = (ask.columns, ask.levels) == (self.data.columns, self.data.levels)
+        fits = same and ask.classes[: len(self.data.classes)] == self.data.classes
+        if not fits or not (ask.spread > 0).all():
+            raise SchemaMismatch("columns or classes are not those agreed", where="agree", mend="Name them alike.")
+        known = {name: getattr(ask, name) for name in sent.Known.declarations()}
+        if self.state is not None and not all(np.array_equal(getattr(self.state, n), known[n]) for n in known):
+            raise ConfigurationError("the site has agreed on something else", where="agree", mend="Begin a new fit.")
+        trees = {name: getattr(ClassTrees.none(), name) for name in TREES}
+        equal = np.full(len(self.data), -np.log(ask.n_patients))
+        self.state = sent.Memory(**known, log_weights=equal, **trees, committee=False, stopped=False)
+        self._wrong = None
+        return Acknowledgement()
+
+    @step(releases=ClassTrees, when="every round")
+    def fit_tree(self, ask: sent.FitTree) -> ClassTrees:
+        """Grow a tree on the site's weighted patients: the coordinator needs the tree itself, not a sum."""
+        if self.memory.stopped:
+            return ClassTrees.none()
+        codes, edges = self._binned()
+        weights = normalised(self.memory.log_weights)
+        least = limits.fewest_in_leaf(ask.min_leaf, self.least_behind)
+        own = int(self.data.digest()[:16], 16)
+        seed = int(self.generator(ask.seed, ask.round, own).integers(2**31))
+        depth = max(1, ask.max_depth)
+        tree = grow_tree(codes, self.data.y, weights, edges, max_depth=depth, min_leaf=least, seed=seed)
+        few = len(self.data) < limits.fewest_in_leaf(1, self.least_behind)
+        if few or (ask.alone and not self._boost_alone(tree, ask)):
+            return ClassTrees.none()
+        return tree
+
+    @step(releases=sent.Errors, when="every round", summed=True)
+    def judge(self, ask: sent.Hypotheses) -> sent.Errors:
+        """Take in the trees of all sites, checked before use, and sum the weights of the wrongly classified by each."""
+        if ask.n_trees or len(ask.column):
+            self._receive(ask)
+        elif not len(self.memory.roots):
+            raise ConfigurationError("no trees were sent", where="judge", mend="Begin the fit anew.")
+        weights = np.exp(self.memory.log_weights - ask.log_total)
+        return sent.Errors(weights @ self.wrong, float(weights.sum()), patients=self._behind(weights))
+
+    @step(releases=sent.Total, when="every round", summed=True)
+    def reweigh(self, ask: sent.Chosen) -> sent.Total:
+        """Reweigh the patients by the round's hypothesis."""
+        if not (0 <= ask.index < self.wrong.shape[1] and 0 <= ask.vote <= limits.LARGEST_VOTE):
+            raise ConfigurationError("the choice is out of range", where="reweigh", mend="Begin a new fit.")
+        log_weights = reweigh(self.memory.log_weights - ask.log_total, self.wrong[:, ask.index], ask.vote)
+        self._keep(log_weights=log_weights)
+        weights = np.exp(log_weights)
+        return sent.Total(float(weights.sum()), patients=self._behind(weights))
+
+    @property
+    def memory(self) -> sent.Memory:
+        """What the site remembers.
+
+        Raises
+        ------
+        ConfigurationError
+            The site has agreed on nothing.
+        """
+        if self.state is None:
+            raise ConfigurationError("the site has agreed on nothing", where=self.method, mend="Begin the fit anew.")
+        return self.state
+
+    @property
+    def wrong(self) -> Floats:
+        """1 where a hypothesis received is wrong of a patient, 0 where right, shape (n, q)."""
+        if self._wrong is None:
+            self._wrong = self._judge(ClassTrees(*(getattr(self.memory, name) for name in TREES)))
+        return self._wrong
+
+    def _receive(self, ask: sent.Hypotheses) -> None:
+        memory = self.memory
+        ask.valid(len(memory.columns), len(memory.classes))
+        if ask.n_trees > MOST_TREES:
+            raise ConfigurationError(f"{ask.n_trees} trees were sent", where="judge", mend=f"At most {MOST_TREES}.")
+        self._keep(**{name: getattr(ask, name) for name in TREES}, committee=ask.committee)
+        self._wrong = None
+
+    def _judge(self, trees: ClassTrees) -> Floats:
+        labels = trees.labels(self._rows())
+        if self.memory.committee:
+            labels = plurality(labels, len(self.memory.classes))[:, None].astype(np.int32)
+        return np.asarray(labels != self.data.y[:, None], dtype=np.float64)
+
+    def _boost_alone(self, tree: ClassTrees, ask: sent.FitTree) -> bool:
+        """Reweigh by the site's own tree, as if there were no other site (SAMME), and tell whether it is kept."""
+        memory = self.memory
+        weights, wrong = normalised(memory.log_weights), self._judge(tree)[:, 0]
+        rule = Rule.of_classes(len(memory.classes), limits.checked_rate(ask.rate))
+        total, is_first = float(weights.sum()), ask.round == 1
+        verdict = decide(np.array([weights @ wrong]), np.ones(1), total, rule, is_first=is_first)
+        log_weights = share_out(reweigh(memory.log_weights, wrong, verdict.vote), memory.n_patients)
+        self._keep(log_weights=log_weights, stopped=bool(verdict.stop))
+        return verdict.kept
+
+    def _binned(self) -> tuple[Floats, Floats]:
+        """Return the bins of the columns, and their public edges."""
+        if self._codes is None:
+            edges = column_edges(self.memory.centre, self.memory.spread)
+            rows = public_values(self._rows()) if self.least_behind > 1 else self._rows()
+            found = [to_column_bins(values, edges[column]) for column, values in enumerate(rows.T)]
+            self._codes = np.column_stack(found).astype(np.float64), edges
+        return self._codes
+
+    def _rows(self) -> Floats:
+        """Return the columns with gaps filled."""
+        if self._filled is None:
+            self._filled = np.where(np.isnan(self.data.X), self.memory.centre, self.data.X)
+        return self._filled
+
+    @property
+    def _behind_columns(self) -> int:
+        """How many patients stand behind sums of the columns: unmasked, the fewest who stand out in one."""
+        return len(self.data) if self.masked else fewest_different(self.data.X)
+
+    def _behind(self, weights: Floats) -> int:
+        return len(self.data) if self.masked else int(effective_number(weights) + 1e-6)
+
+    def _keep(self, **changes: Any) -> None:
+        self.state = replace(self.memory, **changes)

@@ -1,0 +1,5 @@
+"""FedMVL: federated multi-view clustering by matrix factorisation (vertical)."""
+
+from multicentre_papers.baselines.fedmvl.estimator import FedMVL
+
+__all__ = ["FedMVL"]

@@ -1,0 +1,258 @@
+"""FedMVL's rounds, from top to bottom."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.clustering.aligned import AlignedClusterer
+from multicentre.clustering.partition import partition_rows
+from multicentre.data.identifiers import IDENTIFIER
+from multicentre.estimator import Arrays
+from multicentre.exhibits import Bars, Exhibit
+from multicentre.federation.coordinator import Federation
+from multicentre.federation.errors import NotConverged
+from multicentre.federation.messages import Nothing
+from multicentre.federation.rounds import Rounds
+from multicentre.federation.steps import Acknowledgement, SitePart
+from multicentre_papers.baselines.fedmvl import messages as sent
+from multicentre_papers.baselines.fedmvl.checks import check_parameters
+from multicentre_papers.baselines.fedmvl.maths import Penalties, find_leading, indicate, solve_common, solve_guide
+from multicentre_papers.baselines.fedmvl.site import EXTRA_DIRECTIONS, LARGEST_COMMON, N_SKETCHES, FedMVLSite
+
+Floats = NDArray[np.float64]
+
+
+class FedMVL(AlignedClusterer):
+    """Clusters of patients from views that lie at different sites, by nonnegative factorisation (Huang et al. 2022).
+
+    Each site factorises its views as ``X ~ V_m U'`` with ``V_m >= 0``. The coordinator, which gets masked sums of the
+    V_m alone, pulls them towards one V with near orthogonal columns, and k-means divides its rows.
+
+    Parameters
+    ----------
+    n_clusters : int
+        c, from 2 to a tenth of the patients (2 of fewer than 30).
+    lam : float, default 0.5
+        The field's lambda, above 0 and at most 3: views weigh as their error to the power ``1 / (1 - 10**lam)``. Small
+        values give nearly all weight to the view that is explained best. Published grid: 0.1 to 1.9.
+    rho : float, default 20
+        Pull of the views' factors towards V, in units of n / c.
+    varrho : float, default 20
+        Pull of V towards the factor that holds its columns orthogonal, in units of n / c.
+    mu : float, default 3
+        Penalty of columns that are not orthonormal, in units of n / c.
+    fraction : float, default 1.0
+        Least share of its rows that a view renews in a round, for sites that cannot keep up; the share is drawn anew
+        each round.
+    max_rounds : int, default 35
+    tol : float, default 1e-3
+        The rounds end when V changed by less than this, relatively, and the views' factors are as near to it.
+    scale : {"sample", "feature", "none"}, default "sample"
+        What is brought to mean 0 and variance 1 at the site: each patient's row of a view (as published; for columns
+        of one kind, such as term weights or pixels), each column (for columns of different units), or nothing. Then
+        each view is divided by one number, so that all views have the same sum of squares.
+    start : {"spectral", "random"}, default "spectral"
+        ``"spectral"``: k-means on the leading eigenvectors of the views' summed products, four more masked sums;
+        rounds refine it. ``"random"``: as published; then take weaker penalties, such as
+        0.1, on which the result depends much, as on the seed.
+    n_init : int, default 10
+        Starts of k-means.
+    person_key : str, default "identifier"
+        Identifiers by which sites are aligned.
+    random_state : int, default 0
+        Seed of starts, of k-means and of the rows that are renewed.
+
+    Attributes
+    ----------
+    labels_ : array of int64, shape (n,)
+        Cluster of every patient, in the common order.
+    embedding_ : array of shape (n, c)
+        V.
+    view_weights_ : dict of str to float
+        The views' alpha by ``<site>/<view>``, sum 1.
+    n_rounds_ : int
+    converged_ : bool
+        Whether `tol` was reached.
+    history_ : list of dict
+        By round: `error`, the mean share of the views that is unexplained; `gap`, the relative distance of their
+        factors to V; `orthogonality`, ``||G'V - I||^2``; `change`, of V, relatively.
+
+    Notes
+    -----
+    Only sums over sites reach the coordinator. Unmasked they need ``relations = "dense"`` in every site's policy.
+
+    References
+    ----------
+    S. Huang, W. Shi, Z. Xu, I. W. Tsang, J. Lv (2022), Efficient federated multi-view learning, Pattern Recognition.
+
+    Examples
+    --------
+    >>> import multicentre as mc
+    >>> rng = np.random.default_rng(0)
+    >>> group = np.repeat([0, 1, 2], 20)
+    >>> names = [f"p{i}" for i in range(60)]
+    >>> views = [rng.normal(size=(3, 8))[group] + 0.3 * rng.normal(size=(60, 8)) for _ in range(3)]
+    >>> sites = {f"site-{k}": mc.data.MultiViewData({"v": rows}, names) for k, rows in enumerate(views)}
+    >>> model = FedMVL(3).fit(mc.Federation.in_process(sites))
+    >>> found = model.labels_for(names)
+    >>> [len(set(found[group == g])) for g in range(3)], sorted(np.bincount(found).tolist())
+    ([1, 1, 1], [20, 20, 20])
+    """
+
+    site_part: ClassVar[type[SitePart]] = FedMVLSite
+    incomplete: bool = False
+    embedding_: Floats
+    view_weights_: dict[str, float]
+    n_rounds_: int
+    converged_: bool
+
+    def __init__(
+        self,
+        n_clusters: int,
+        *,
+        lam: float = 0.5,
+        rho: float = 20.0,
+        varrho: float = 20.0,
+        mu: float = 3.0,
+        fraction: float = 1.0,
+        max_rounds: int = 35,
+        tol: float = 1e-3,
+        scale: str = "sample",
+        start: str = "spectral",
+        n_init: int = 10,
+        person_key: str = IDENTIFIER,
+        random_state: int = 0,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.lam = lam
+        self.rho = rho
+        self.varrho = varrho
+        self.mu = mu
+        self.fraction = fraction
+        self.max_rounds = max_rounds
+        self.tol = tol
+        self.scale = scale
+        self.start = start
+        self.n_init = n_init
+        self.person_key = person_key
+        self.random_state = random_state
+
+    def asked_steps(self) -> frozenset[str]:
+        """Return the names of the steps that a fit with these parameters may ask of a site."""
+        steps = frozenset({"describe", "begin", "renew", "tell_weights"})
+        return steps | {"multiply"} if self.start == "spectral" else steps
+
+    def exhibits(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Exhibit]:
+        """Return the weights of the views."""
+        names, weights = list(self.view_weights_), list(self.view_weights_.values())
+        caption = "Weight of each view in the factorisation: the better a view is explained, the larger."
+        return [Bars("Weights of the views", caption, "model", "weight", names, {"weight": weights}, {})]
+
+    def _fit(self, federation: Federation) -> None:
+        n = len(self.pseudonyms_)
+        check_parameters(self.get_params(deep=False), n)
+        views = federation.once("views", sent.Listing, lambda: _list_views(federation))
+        federation.once("begun", Acknowledgement, lambda: self._begin(federation))
+        common = self._start(federation, n)
+        penalties = Penalties.of(self.rho, self.varrho, self.mu, common.shape)
+        rounds = federation.rounds(self.max_rounds, sent.Progress, lambda: _beginning(common, len(views.views)))
+        for number in rounds:
+            sums = federation.sum(FedMVLSite.renew, _ask(number, rounds.state))
+            rounds.state = self._advance(rounds, sums, penalties)
+        self.embedding_, self.history_ = rounds.state.common, rounds.history
+        self.n_rounds_, self.converged_ = rounds.number, rounds.stopped
+        self.view_weights_ = self._weights(federation, views, rounds.state.total_term)
+        self.labels_ = partition_rows(
+            self.embedding_, self.n_clusters, n_init=self.n_init, random_state=self.random_state
+        )
+
+    def _begin(self, federation: Federation) -> Acknowledgement:
+        terms = sent.Terms(
+            int(self.n_clusters),
+            self.scale,
+            float(self.lam),
+            float(self.rho),
+            float(self.fraction),
+            int(self.max_rounds),
+            int(self.random_state),
+        )
+        federation.ask(FedMVLSite.begin, terms)
+        return Acknowledgement()
+
+    def _start(self, federation: Federation, n: int) -> Floats:
+        """Return the V of the first round, shape (n, c), columns of length 1."""
+        generator = np.random.default_rng(self.random_state)
+        if self.start == "random":
+            drawn = generator.random((n, self.n_clusters))
+            return np.asarray(drawn / np.linalg.norm(drawn, axis=0))
+        drawn = generator.normal(size=(n, min(n, self.n_clusters + EXTRA_DIRECTIONS)))
+        rounds = federation.rounds(N_SKETCHES, sent.Sketch, lambda: sent.Sketch(drawn, drawn), name="start")
+        for _ in rounds:
+            directions = np.linalg.qr(rounds.state.products)[0]
+            answer = federation.sum(FedMVLSite.multiply, sent.Directions(directions))
+            rounds.state = sent.Sketch(directions, answer.products)
+        leading = find_leading(rounds.state.directions, rounds.state.products, self.n_clusters)
+        labels = partition_rows(leading, self.n_clusters, n_init=self.n_init, random_state=self.random_state)
+        return indicate(labels, self.n_clusters)
+
+    def _advance(self, rounds: Rounds[sent.Progress], sums: sent.Sums, penalties: Penalties) -> sent.Progress:
+        """Renew V, G and the multiplier between them; end the rounds once V stands still and all views agree on it."""
+        before = rounds.state
+        common = solve_common(sums.total, before.guide, before.psi, sums.n_views, penalties)
+        guide = solve_guide(common, before.psi, penalties)
+        size = float((common**2).sum())
+        if not 0.0 < size < np.inf or np.abs(common).max() > LARGEST_COMMON:
+            raise NotConverged(
+                "the common factor vanished or grew without bound",
+                where=f"round {rounds.number}",
+                mend='Raise rho and varrho, lower mu, or take start="spectral".',
+            )
+        gap = np.sqrt(max(sums.gap, 0.0) / (sums.n_views * size))
+        change = np.sqrt(float(((common - before.common) ** 2).sum()) / size)
+        crossed = guide.T @ common - np.eye(self.n_clusters)
+        rounds.record(error=sums.error / sums.n_views, gap=gap, orthogonality=float((crossed**2).sum()), change=change)
+        if max(gap, change) <= self.tol:
+            rounds.stop()
+        psi = before.psi + penalties.varrho * (common - guide)
+        return sent.Progress(common, guide, psi, sums.n_views, sums.term, sums.log_error / sums.n_views)
+
+    def _weights(self, federation: Federation, views: sent.Listing, total_term: float) -> dict[str, float]:
+        listing = sent.Listing(views.sites, views.views, total_term)
+
+        def ask() -> sent.Shares:
+            told = federation.ask(FedMVLSite.tell_weights, listing)
+            by_site = {site: iter(answer.weights.tolist()) for site, answer in told.items()}
+            return sent.Shares(np.array([next(by_site.get(site, iter(())), 0.0) for site in views.sites]))
+
+        told = federation.once("weights", sent.Shares, ask)
+        names = [f"{site}/{view}" for site, view in zip(views.sites, views.views, strict=True)]
+        return dict(zip(names, told.weights.tolist(), strict=True))
+
+    def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        arrays, facts = super()._state()
+        own = {"view_weights": self.view_weights_, "n_rounds": self.n_rounds_, "converged": self.converged_}
+        return {**arrays, "embedding": self.embedding_}, {**facts, **own}
+
+    def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
+        super()._restore(arrays, facts)
+        self.embedding_ = np.asarray(arrays["embedding"], dtype=np.float64)
+        self.view_weights_ = {str(view): float(weight) for view, weight in facts["view_weights"].items()}
+        self.n_rounds_, self.converged_ = int(facts["n_rounds"]), bool(facts["converged"])
+
+
+def _list_views(federation: Federation) -> sent.Listing:
+    told = federation.ask(FedMVLSite.describe, Nothing())
+    sites = [(site, view) for site, answer in told.items() for view in answer.views]
+    return sent.Listing(tuple(site for site, _ in sites), tuple(view for _, view in sites), 1.0)
+
+
+def _beginning(common: Floats, n_views: int) -> sent.Progress:
+    return sent.Progress(common, common, np.zeros_like(common), float(n_views), float(n_views), 0.0)
+
+
+def _ask(number: int, state: sent.Progress) -> sent.Common:
+    return sent.Common(number, state.common, state.n_views, state.total_term, state.reference)

@@ -1,0 +1,184 @@
+"""The rounds of FedMVFCM and FedMVFPC: what the coordinator asks, and what it makes of the sums."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, cast
+
+import numpy as np
+
+from multicentre.data.schema import Kind, MultiViewSchema, agree_schemas
+from multicentre.federation.coordinator import Federation
+from multicentre.federation.errors import DataError
+from multicentre.federation.messages import Message, Nothing, array
+from multicentre.federation.rounds import Rounds
+from multicentre_papers.baselines.fuzzy import messages as sent
+from multicentre_papers.baselines.fuzzy.maths import Floats, Sums, draw_centres, objective, view_columns, weigh_views
+from multicentre_papers.baselines.fuzzy.site import FuzzySite
+
+Scale = Literal["feature", "view"]
+Part = type[FuzzySite]
+Update = Callable[[Sums, Floats, Sequence[int]], Floats]
+START_FUZZINESS = 1.01
+LEAST_SQUARES = 1e-3
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What stays fixed during a fit.
+
+    Parameters
+    ----------
+    n_clusters : int
+    fuzziness : float
+    plain : bool
+        Distances are not squared.
+    n_rounds : int
+    tol : float
+    seed : int
+    update : callable
+        From sums to centres.
+    """
+
+    n_clusters: int
+    fuzziness: float
+    plain: bool
+    n_rounds: int
+    tol: float
+    seed: int
+    update: Update
+
+
+@dataclass(frozen=True)
+class State(Message):
+    """What the coordinator carries from round to round, and at the end the fit."""
+
+    centres: Floats = array("centre of every cluster, in the agreed units", ("c", "d"))
+    view_weights: Floats = array("weight alpha of every view", ("k",))
+    masses: Floats = array("sum of the memberships' powers by cluster and view", ("c", "k"))
+
+
+def agree(federation: Federation, part: Part, scale: Scale) -> sent.Agreement:
+    """Agree on views, columns, centres and spreads: one question to each site, then three sums.
+
+    Raises
+    ------
+    SchemaMismatch
+        Two sites describe a view differently.
+    DataError
+        A site's data cannot be clustered, no site has a view, or a view is the same for all patients.
+    """
+    described = federation.ask(part.describe, Nothing())
+    schema = agree_schemas(
+        {
+            site: MultiViewSchema(answer.views, answer.columns, cast("Mapping[str, tuple[Kind, ...]]", answer.kinds))
+            for site, answer in described.items()
+        }
+    )
+    layout = sent.Layout(tuple(schema.views), {view: tuple(schema.columns[view]) for view in schema.views})
+    sizes = list(layout.sizes.values())
+    orders = federation.sum(part.column_orders, layout)
+    units = 2.0 ** np.rint(orders.orders / np.maximum(orders.sites, 1.0))
+    totals = federation.sum(part.column_totals, sent.Measured(layout.views, layout.columns, units))
+    _check_held(layout, totals.patients_by_view)
+    observed = np.repeat(totals.patients_by_view, sizes)
+    centre = totals.total / observed * units
+    centred = sent.Centred(layout.views, layout.columns, units, centre)
+    squares = federation.sum(part.column_squares, centred).squares
+    agreed = sent.Agreement(
+        layout.views,
+        layout.columns,
+        centre,
+        find_spread(squares, observed, units, layout, scale),
+        {view: tuple(str(kind) for kind in schema.kinds[view]) for view in layout.views},
+        totals.patients_by_view,
+        totals.n_patients,
+    )
+    federation.ask(part.prepare, agreed.standards)
+    return agreed
+
+
+def find_spread(squares: Floats, observed: Floats, units: Floats, layout: sent.Layout, scale: Scale) -> Floats:
+    """Return by what each column is divided, so that a patient's squared length in each view is 1 on average.
+
+    Parameters
+    ----------
+    squares : array of shape (d,)
+        Sums of squares about the means, in `units`.
+    observed : array of shape (d,)
+        Patients with an entry.
+    units : array of shape (d,)
+    layout : Layout
+    scale : {"feature", "view"}
+        All columns of a view weigh the same, or as they vary.
+
+    Raises
+    ------
+    DataError
+        No column of a view varies.
+
+    Examples
+    --------
+    >>> layout = sent.Layout(("b",), {"b": ("x", "y")})
+    >>> find_spread(np.array([6.0, 8.0]), np.full(2, 2.0), np.ones(2), layout, "view").round(3).tolist()
+    [2.646, 2.646]
+    """
+    varies = squares > LEAST_SQUARES
+    deviation = np.sqrt(np.where(varies, squares / observed, 1.0)) * units
+    spread = np.empty_like(deviation)
+    for view, at in zip(layout.views, view_columns(list(layout.sizes.values())), strict=True):
+        if not varies[at].any():
+            raise DataError("no column of it varies over the sites", where=f"view {view!r}", mend="Leave the view out.")
+        if scale == "feature":
+            spread[at] = deviation[at] * np.sqrt(varies[at].sum())
+        else:
+            largest = deviation[at][varies[at]].max()
+            spread[at] = largest * np.sqrt(np.square(deviation[at][varies[at]] / largest).sum())
+    return spread
+
+
+def climb(federation: Federation, part: Part, plan: Plan, agreed: sent.Agreement, start: int) -> Rounds[State]:
+    """Alternate memberships at the sites and centres here, from random directions, until the objective settles."""
+    sizes, k = list(agreed.sizes.values()), len(agreed.views)
+
+    def begin() -> State:
+        centres = draw_centres(plan.n_clusters, sizes, np.random.default_rng([plan.seed, start]))
+        return State(centres, np.full(k, 1.0 / k), np.zeros((plan.n_clusters, k)))
+
+    rounds = federation.rounds(plan.n_rounds, State, begin, name=f"start-{start}")
+    for number in rounds:
+        state, first = rounds.state, number == 1
+        fuzziness = START_FUZZINESS if first else plan.fuzziness
+        ask = sent.Clusters(state.centres, state.view_weights, fuzziness, plan.plain)
+        answer = federation.sum(part.sum_memberships, ask)
+        sums = Sums(answer.moments, np.maximum(answer.masses, 0.0), np.maximum(answer.dispersions, 0.0))
+        rounds.record(objective=objective(sums.dispersions, state.view_weights) / agreed.n_patients)
+        weights = state.view_weights if first else weigh_views(sums.dispersions, agreed.patients_by_view)
+        rounds.state = State(plan.update(sums, state.centres, sizes), weights, sums.masses)
+        if _is_settled(rounds, plan.tol):
+            rounds.stop()
+    return rounds
+
+
+def last_objective(rounds: Rounds[State]) -> float:
+    """Return the objective a patient in the last round of a loop."""
+    return rounds.history[-1]["objective"]
+
+
+def _is_settled(rounds: Rounds[State], tol: float) -> bool:
+    """Whether the objective changed by less than `tol`, relatively, in this round and the last, the first left out."""
+    values = [entry["objective"] for entry in rounds.history[1:]] + [rounds.figures["objective"]]
+    pairs = itertools.pairwise(values[-3:])
+    return len(values) >= 3 and all(abs(new - old) <= tol * max(abs(old), 1e-300) for old, new in pairs)
+
+
+def _check_held(layout: sent.Layout, patients: Floats) -> None:
+    for view, n in zip(layout.views, patients, strict=True):
+        if n < 0.5:
+            raise DataError(
+                "no site that still takes part has the view",
+                where=f"view {view!r}",
+                mend="Bring its site back, or leave the view out of the study.",
+            )

@@ -1,0 +1,189 @@
+"""FedMVFCM and FedMVFPC beside the patients: all that a coordinator can ask of a site, and all that it answers.
+
+Both methods ask the same: given the clusters' centres, sums of rows over patients weighted by their memberships. What
+the coordinator makes of the sums tells them apart. No membership and no label leaves.
+
+Unmasked, sums of many rounds could be set off against each other until one patient's row is left, whatever each of them
+rests on. So they count as resting on the fewest patients whose rows are the same, whom no weights can part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+
+from multicentre.data.fewest import fewest_alike, fewest_different
+from multicentre.data.multiview import MultiViewData
+from multicentre.federation.errors import ConfigurationError
+from multicentre.federation.lengths import Length, Lengths
+from multicentre.federation.messages import Message, Nothing
+from multicentre.federation.steps import Acknowledgement, SitePart, step
+from multicentre_papers.baselines.fuzzy import limits
+from multicentre_papers.baselines.fuzzy import messages as sent
+from multicentre_papers.baselines.fuzzy.maths import Floats, Rows, add_up, measure_distances, share_memberships
+
+BLOCK_ROWS = 2**15
+
+
+class FuzzySite(SitePart):
+    """What the site parts of both methods share, which is all but their names."""
+
+    holds: ClassVar[type] = MultiViewData
+    sums_fields: ClassVar[bool] = True
+    remembers: ClassVar[type[Message]] = sent.Memory
+    lengths: ClassVar[Lengths] = {
+        "d": "columns of all views",
+        "k": "views",
+        "c": Length("clusters", "n_clusters"),
+    }
+    data: MultiViewData
+    state: sent.Memory | None = None
+    _rows: Rows | None = None
+
+    @step(releases=sent.Description, when="once")
+    def describe(self, ask: Nothing) -> sent.Description:
+        """Name the views and columns, so that a site that differs can be named."""
+        limits.check_rows(self.data)
+        schema = self.data.schema
+        columns = {view: tuple(schema.columns[view]) for view in schema.views}
+        kinds = {view: tuple(str(kind) for kind in schema.kinds[view]) for view in schema.views}
+        return sent.Description(schema.views, columns, kinds, patients=self.fewest)
+
+    @step(releases=sent.Orders, when="once", summed=True)
+    def column_orders(self, ask: sent.Layout) -> sent.Orders:
+        """Tell the order of magnitude of every column's spread, for the units of the sums."""
+        limits.check_layout(self.data, ask)
+        n = self._count(ask)
+        here = np.maximum(n, 1.0)
+        mean = self._total(ask, 0.0, 1.0) / here
+        spread = np.sqrt(self._total(ask, mean, 1.0, squared=True) / here)
+        spread = np.where(spread > np.abs(mean) * 1e-12, spread, np.abs(mean))
+        orders = np.where((n > 0) & (spread > 0), np.rint(np.log2(np.where(spread > 0, spread, 1.0))), 0.0)
+        return sent.Orders((n > 0).astype(np.float64), orders, patients=self.behind)
+
+    @step(releases=sent.Totals, when="once", summed=True)
+    def column_totals(self, ask: sent.Measured) -> sent.Totals:
+        """Count patients by view and sum the columns, for the means over all sites."""
+        limits.check_layout(self.data, ask)
+        limits.check_units(ask, units=ask.units)
+        by_view = np.array([self._patients_by_view.get(view, 0) for view in ask.views], dtype=np.float64)
+        total = self._total(ask, 0.0, ask.units)
+        return sent.Totals(by_view, float(len(self.data)), total, patients=self.behind)
+
+    @step(releases=sent.Squares, when="once", summed=True)
+    def column_squares(self, ask: sent.Centred) -> sent.Squares:
+        """Sum the squares about the means over all sites, for the scales."""
+        limits.check_layout(self.data, ask)
+        limits.check_units(ask, ask.centre, units=ask.units)
+        return sent.Squares(self._total(ask, ask.centre, ask.units, squared=True), patients=self.behind)
+
+    @step(releases=Acknowledgement, when="once")
+    def prepare(self, ask: sent.Standards) -> Acknowledgement:
+        """Take in the agreed units, once; nothing leaves."""
+        limits.check_layout(self.data, ask)
+        limits.check_units(ask, ask.centre, units=ask.spread)
+        if self.state is not None and not _is_same(self.state, ask):
+            raise ConfigurationError("the fit began in other units", where="prepare", mend="Begin a new fit.")
+        if self.state is None:
+            self.state = sent.Memory(ask.views, ask.columns, ask.centre, ask.spread, n_asked=0)
+        return Acknowledgement()
+
+    @step(releases=sent.MembershipSums, when="every round", summed=True)
+    def sum_memberships(self, ask: sent.Clusters) -> sent.MembershipSums:
+        """Sum the patients' rows by cluster, each weighted by its membership, and the distances to the centres."""
+        memory = self.memory
+        limits.check_clusters(ask, memory)
+        limits.check_count(memory.n_asked)
+        distances = measure_distances(self.rows, ask.centres, plain=ask.plain)
+        weights = share_memberships(distances, ask.view_weights, ask.fuzziness, plain=ask.plain) ** ask.fuzziness
+        self.state = replace(memory, n_asked=memory.n_asked + 1)
+        sums = add_up(self.rows, weights, distances)
+        patients = self.fewest if self.masked else self._fewest_alike
+        return sent.MembershipSums(sums.moments, sums.masses, sums.dispersions, patients=patients)
+
+    @cached_property
+    def fewest(self) -> int:
+        """The fewest patients that have one of the site's views."""
+        return min((n for n in self._patients_by_view.values() if n), default=0)
+
+    @property
+    def behind(self) -> int:
+        """How many patients stand behind sums of columns: unmasked, the fewest who stand out in one."""
+        return self.fewest if self.masked else min(self.fewest, self._fewest_different)
+
+    @property
+    def memory(self) -> sent.Memory:
+        """What the site remembers.
+
+        Raises
+        ------
+        ConfigurationError
+            The site was not prepared.
+        """
+        if self.state is None:
+            raise ConfigurationError("the site has agreed on nothing", where=self.method, mend="Begin the fit anew.")
+        return self.state
+
+    @property
+    def rows(self) -> Rows:
+        """The site's rows in the agreed units; made once."""
+        if self._rows is None:
+            memory = self.memory
+            standard = np.concatenate([(block - memory.centre) / memory.spread for block in self._blocks(memory)])
+            self._rows = Rows.of(standard, list(memory.sizes.values()))
+        return self._rows
+
+    @cached_property
+    def _entries(self) -> Floats:
+        return np.hstack([self.data.array(view) for view in self.data.views])
+
+    @cached_property
+    def _fewest_alike(self) -> int:
+        return fewest_alike(self._entries)
+
+    @cached_property
+    def _fewest_different(self) -> int:
+        return fewest_different(self._entries)
+
+    @cached_property
+    def _patients_by_view(self) -> dict[str, int]:
+        return self.data.n_patients_by_view
+
+    def _count(self, layout: sent.Layout) -> Floats:
+        return np.concatenate([np.full(n, float(self._patients_by_view.get(v, 0))) for v, n in layout.sizes.items()])
+
+    def _total(
+        self, layout: sent.Layout, centre: Floats | float, units: Floats | float, *, squared: bool = False
+    ) -> Floats:
+        found = np.zeros(sum(layout.sizes.values()))
+        for block in self._blocks(layout):
+            values = (block - centre) / units
+            found += np.nansum(np.square(values) if squared else values, axis=0)
+        return found
+
+    def _blocks(self, layout: sent.Layout) -> Iterator[Floats]:
+        """Yield the site's rows a block at a time, so that copies of them stay small."""
+        for start in range(0, len(self.data), BLOCK_ROWS):
+            block = np.arange(start, min(start + BLOCK_ROWS, len(self.data)))
+            yield self.data.take(block).stacked(layout.views, layout.sizes)
+
+
+class MVFCMSite(FuzzySite):
+    """The site part of FedMVFCM."""
+
+    method: ClassVar[str] = "fed-mvfcm"
+
+
+class MVFPCSite(FuzzySite):
+    """The site part of FedMVFPC."""
+
+    method: ClassVar[str] = "fed-mvfpc"
+
+
+def _is_same(known: sent.Standards, asked: sent.Standards) -> bool:
+    names = [field.name for field in fields(sent.Standards)]
+    return all(np.array_equal(getattr(known, name), getattr(asked, name)) for name in names)

@@ -1,0 +1,220 @@
+"""TRIP: phenotypes from the sparse tensors of many sites, after Kim et al. (KDD 2017)."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from multicentre.federation.coordinator import Federation
+from multicentre.federation.messages import Nothing
+from multicentre.federation.rounds import Rounds
+from multicentre.federation.steps import SitePart
+from multicentre.phenotyping.agreement import Sizes, Vocabulary, agree_on_codes, steps_of_agreement
+from multicentre.phenotyping.fitted.checks import check_codes, check_flags, check_numbers, check_rank, check_whole
+from multicentre.phenotyping.fitted.model import PhenotypeModel
+from multicentre.phenotyping.fitted.sums import MEMBER_SHARE, FitSums
+from multicentre.phenotyping.kernels.factors import Factors, draw_factors, normalise_columns, relative_change
+from multicentre.phenotyping.kernels.sparse import Floats, SparseTensor
+from multicentre_papers.baselines.trip import messages as sent
+from multicentre_papers.baselines.trip.maths import agree_on_factors, penalty_of_round
+from multicentre_papers.baselines.trip.site import TRIPSite
+
+USUAL_SHARE = 20.0
+_WHOLE = {"rank": 1, "max_rounds": 1, "n_sweeps": 1, "min_code_patients": 0, "random_state": 0}
+
+
+class TRIP(PhenotypeModel):
+    """Federated tensor factorisation by the alternating direction method of multipliers.
+
+    Every site fits factors of its own and is drawn to the consensus by a penalty and multipliers; the coordinator
+    averages. Of each mode go down the consensus, and up the site's factor and multiplier, as terms of sums: 3 numbers
+    for each code and phenotype, site and round, where :class:`DPFact` with ``solver="stat"`` needs 2. It is here to be
+    compared with, has no differential privacy, and leaves out the release's rank-one bias tensor.
+
+    Parameters
+    ----------
+    rank : int, default 20
+        Phenotypes; at most the number of codes of every mode.
+    penalty : float, optional
+        ``w`` of the first round. It is held against the curvature of a site, which is twice the squared length of the
+        memberships in a phenotype and so grows with the number of patients, and it must be tuned: far too small, sites
+        settle apart; far too large, the start is kept and nothing is learnt. By default a twentieth of the sum of all
+        squared counts, divided by sites and phenotypes.
+    growth : float, default 1.1
+        Factor by which the penalty grows from round to round, up to 1e10. Growth ends the fit whether it is good or
+        not; 1 keeps the penalty.
+    distinct : float, default 0
+        ``lambda_q``: weight of ``||B'B - I||^2`` in the first mode, by which phenotypes differ. One B is that of the
+        round before, which makes the update a Sylvester equation.
+    cap : int, optional
+        Higher counts are set to this, in the fit, its `errors_`, and where memberships are fitted afterwards;
+        :meth:`assess` compares with counts as they are, like that of other methods. 3 in the authors' release.
+    max_rounds : int, default 100
+    tol : float, default 1e-4
+        Rounds end when the consensus changes by less than this, relatively.
+    nonnegative : bool, default True
+        The consensus is projected onto Z >= 0 and memberships are fitted within A >= 0; sites' own factors are free.
+        The authors leave all free, and then tables of codes cannot be read.
+    n_sweeps : int, default 5
+        Sweeps of coordinate descent for nonnegative memberships.
+    vocabulary : mapping of str to sequence of str, optional
+        Public list of codes by mode. Without it, sites name the codes that at least `min_code_patients` of their
+        patients have.
+    n_codes : mapping of str to int, optional
+        Keep so many codes of a mode, those of most patients.
+    min_code_patients : int, default 10
+        Without a `vocabulary`: a site names a code that as many of its patients have. A code that one site names counts
+        at all of them, however few patients have it there. Under a policy with a minimum, a site uses 10 or its
+        `min_patients`, whichever is larger, and refuses a larger number.
+    track_errors : bool, default False
+        Ask for both errors after every round, for learning curves.
+    random_state : int, default 0
+        Seed of the start: U(0, 1), columns then brought to unit length; the same at every site.
+
+    Attributes
+    ----------
+    history_ : list of dict
+        By round: relative change of the consensus (``change``), distance of the mean of the sites' factors to it,
+        relatively (``gap``), the penalty, and with `track_errors` ``rmse`` and ``rmse_at_entries``.
+
+    References
+    ----------
+    .. [1] Y. Kim, J. Sun, H. Yu, X. Jiang, "Federated Tensor Factorization for Computational Phenotyping", KDD 2017.
+    """
+
+    site_part: ClassVar[type[SitePart]] = TRIPSite
+
+    def __init__(
+        self,
+        rank: int = 20,
+        *,
+        penalty: float | None = None,
+        growth: float = 1.1,
+        distinct: float = 0.0,
+        cap: int | None = None,
+        max_rounds: int = 100,
+        tol: float = 1e-4,
+        nonnegative: bool = True,
+        n_sweeps: int = 5,
+        vocabulary: Mapping[str, Sequence[str]] | None = None,
+        n_codes: Mapping[str, int] | None = None,
+        min_code_patients: int = 10,
+        track_errors: bool = False,
+        random_state: int = 0,
+    ) -> None:
+        self.rank = rank
+        self.penalty = penalty
+        self.growth = growth
+        self.distinct = distinct
+        self.cap = cap
+        self.max_rounds = max_rounds
+        self.tol = tol
+        self.nonnegative = nonnegative
+        self.n_sweeps = n_sweeps
+        self.vocabulary = vocabulary
+        self.n_codes = n_codes
+        self.min_code_patients = min_code_patients
+        self.track_errors = track_errors
+        self.random_state = random_state
+
+    def asked_steps(self) -> frozenset[str]:
+        """Return the names of the steps that a fit with these parameters may ask of a site."""
+        always = frozenset({"describe", "agree", "begin", "sum_sizes", "fit_near_consensus", "sum_errors"})
+        return always | steps_of_agreement(self.vocabulary, self.n_codes)
+
+    def bytes_a_round(self) -> tuple[int, int]:
+        """Return the bytes of matrices that one round sends to a site and has from it."""
+        factors = sum(factor.nbytes for factor in self.factors_.values())
+        return factors, 2 * factors
+
+    def _fit(self, federation: Federation) -> None:
+        self._check()
+        before = copy.deepcopy(federation.traffic)
+        vocabulary = federation.once("codes", Vocabulary, lambda: self._agree(federation))
+        sizes = federation.once("sizes", Sizes, lambda: federation.sum(TRIPSite.sum_sizes, Nothing()))
+        start = federation.once("start", sent.Draw, lambda: self._start(federation, vocabulary, sizes))
+        rounds = self._run(federation, start)
+        self._note_rounds(rounds, settled=rounds.stopped, max_rounds=self.max_rounds, tol=self.tol)
+        self._describe(federation, rounds.state.factors, vocabulary)
+        self._note_traffic(federation, before)
+
+    def _check(self) -> None:
+        given = self.get_params(deep=False)
+        check_whole(given, _WHOLE if self.cap is None else {**_WHOLE, "cap": 1})
+        check_numbers(given, least={"growth": 1.0, "distinct": 0.0, "tol": 0.0})
+        if self.penalty is not None:
+            check_numbers(given, above={"penalty": 0.0})
+        check_flags(given, "nonnegative", "track_errors")
+        check_codes(given["vocabulary"], given["n_codes"])
+
+    def _agree(self, federation: Federation) -> Vocabulary:
+        vocabulary = agree_on_codes(
+            federation,
+            TRIPSite,
+            vocabulary=self.vocabulary,
+            n_codes=self.n_codes,
+            fewest=int(self.min_code_patients),
+        )
+        check_rank(self.rank, vocabulary.sizes)
+        federation.ask(TRIPSite.agree, sent.Agreed(vocabulary.codes, int(self.cap or 0)))
+        return vocabulary
+
+    def _start(self, federation: Federation, vocabulary: Vocabulary, sizes: Sizes) -> sent.Draw:
+        factors = draw_factors(vocabulary.sizes, int(self.rank), int(self.random_state))
+        begin = sent.Begin(
+            factors,
+            distinct=float(self.distinct),
+            nonnegative=self.nonnegative,
+            n_sweeps=int(self.n_sweeps),
+        )
+        federation.ask(TRIPSite.begin, begin)
+        usual = sizes.squares / (USUAL_SHARE * len(federation.sites) * self.rank)
+        return sent.Draw(factors, float(usual if self.penalty is None else self.penalty))
+
+    def _run(self, federation: Federation, start: sent.Draw) -> Rounds[sent.Consensus]:
+        rounds = federation.rounds(int(self.max_rounds), sent.Consensus, lambda: sent.Consensus(start.factors))
+        for number in rounds:
+            before = rounds.state
+            penalty = penalty_of_round(start.penalty, self.growth, number)
+            terms = federation.sum(TRIPSite.fit_near_consensus, sent.Draw(before.factors, penalty))
+            agreed = agree_on_factors(
+                terms.factors, terms.multipliers, terms.sites, penalty, nonnegative=self.nonnegative
+            )
+            # In the order of the agreed codes: a masked sum has its modes in alphabetical order.
+            factors = {mode: agreed[mode] for mode in before.factors}
+            mean = {mode: terms.factors[mode] / terms.sites for mode in factors}
+            rounds.state = sent.Consensus(factors)
+            rounds.record(
+                change=relative_change(factors, before.factors), gap=relative_change(mean, factors), penalty=penalty
+            )
+            if self.track_errors:
+                rounds.record(**self._errors_of_round(federation, factors))
+            if rounds.figures["change"] < self.tol:
+                rounds.stop()
+        return rounds
+
+    def _errors_of_round(self, federation: Federation, factors: Factors) -> dict[str, float]:
+        found = self._ask_for_errors(federation, _unit_columns(factors))
+        return {
+            "rmse": float(np.sqrt(max(found.error, 0.0) / found.n_entries)),
+            "rmse_at_entries": float(np.sqrt(found.error_at_entries / found.n_entries)),
+        }
+
+    def _ask_for_errors(self, federation: Federation, factors: dict[str, Floats]) -> FitSums:
+        return federation.sum(TRIPSite.sum_errors, sent.Final(factors, MEMBER_SHARE, 2 * int(self.n_sweeps)))
+
+    def _describe(self, federation: Federation, factors: Factors, vocabulary: Vocabulary) -> None:
+        units = _unit_columns(factors)
+        self._take_fit(units, vocabulary.codes, self._ask_for_errors(federation, units))
+
+    def _memberships(self, tensor: SparseTensor) -> Floats:
+        if self.cap is not None:
+            tensor = SparseTensor(tensor.coordinates, np.minimum(tensor.counts, float(self.cap)), tensor.shape)
+        return super()._memberships(tensor)
+
+
+def _unit_columns(factors: Factors) -> dict[str, Floats]:
+    return {mode: normalise_columns(factor)[0] for mode, factor in factors.items()}

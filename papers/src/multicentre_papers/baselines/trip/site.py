@@ -1,0 +1,113 @@
+"""TRIP beside the patients: all that a coordinator can ask of a site, and all that the site answers.
+
+A site keeps its patients' counts and their memberships in phenotypes. What leaves is declared in
+:mod:`~multicentre_papers.baselines.trip.messages`: its factors and multipliers, as terms of sums over sites.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.federation.lengths import Length, Lengths
+from multicentre.federation.messages import Message
+from multicentre.federation.steps import Acknowledgement, step
+from multicentre.phenotyping.agreement import TensorPart, prepare_tensor
+from multicentre.phenotyping.fitted.sums import FitSums, sum_fit
+from multicentre.phenotyping.kernels.memberships import fit_memberships
+from multicentre.phenotyping.kernels.sparse import SparseTensor
+from multicentre_papers.baselines.trip import messages as sent
+from multicentre_papers.baselines.trip.maths import How, Local, update_site
+
+Floats = NDArray[np.float64]
+
+
+class TRIPSite(TensorPart):
+    """The site part of TRIP."""
+
+    method: ClassVar[str] = "trip"
+    remembers: ClassVar[type[Message]] = sent.SiteMemory
+    lengths: ClassVar[Lengths] = {"r": Length("phenotypes", "rank")}
+
+    @step(releases=Acknowledgement, when="once")
+    def agree(self, ask: sent.Agreed) -> Acknowledgement:
+        """Take in the agreed codes and the largest count."""
+        nothing = {mode: np.zeros((len(names), 0)) for mode, names in ask.codes.items()}
+        memory = sent.SiteMemory(
+            ask.codes,
+            cap=ask.cap,
+            distinct=0.0,
+            nonnegative=True,
+            n_sweeps=0,
+            factors=nothing,
+            multipliers=nothing,
+            memberships=np.zeros((len(self.data), 0)),
+        )
+        return prepare_tensor(self, memory)
+
+    @step(releases=Acknowledgement, when="once")
+    def begin(self, ask: sent.Begin) -> Acknowledgement:
+        """Take in the factors to start from and what stays fixed; multipliers start at 0."""
+        rank = next(iter(ask.factors.values())).shape[1]
+        self.state = dataclasses.replace(
+            self.memory,
+            distinct=ask.distinct,
+            nonnegative=ask.nonnegative,
+            n_sweeps=ask.n_sweeps,
+            factors=ask.factors,
+            multipliers={mode: np.zeros_like(factor) for mode, factor in ask.factors.items()},
+            memberships=np.ones((len(self.data), rank)),
+        )
+        return Acknowledgement()
+
+    @step(releases=sent.LocalTerms, when="every round", summed=True)
+    def fit_near_consensus(self, ask: sent.Draw) -> sent.LocalTerms:
+        """Fit memberships, factors and multipliers of the site's own near the consensus."""
+        own = self.memory
+        found = update_site(
+            self.tensor,
+            Local(own.memberships, list(own.factors.values()), list(own.multipliers.values())),
+            [ask.factors[mode] for mode in own.codes],
+            ask.penalty,
+            How(own.distinct, own.nonnegative, own.n_sweeps),
+        )
+        factors = dict(zip(own.codes, found.factors, strict=True))
+        multipliers = dict(zip(own.codes, found.multipliers, strict=True))
+        self.state = dataclasses.replace(own, factors=factors, multipliers=multipliers, memberships=found.memberships)
+        behind = self._behind_factors(found.memberships, list(own.factors.values()), found.factors)
+        return sent.LocalTerms(factors, multipliers, sites=1, patients=behind)
+
+    @step(releases=FitSums, when="at the end", summed=True)
+    def sum_errors(self, ask: sent.Final) -> FitSums:
+        """Fit the memberships to the consensus; sum its errors and count the patients of every phenotype."""
+        own = self.memory
+        factors = [ask.factors[mode] for mode in own.codes]
+        start = np.ones((len(self.data), factors[0].shape[1]))
+        memberships = fit_memberships(self.tensor, factors, start, n_sweeps=ask.n_sweeps, nonnegative=own.nonnegative)
+        return sum_fit(self, memberships, factors, ask.threshold)
+
+    def _behind_factors(self, memberships: Floats, before: Sequence[Floats], after: Sequence[Floats]) -> int:
+        """Return the fewest patients behind a cell of the products that each factor was fitted to."""
+        # Each mode is fitted to the new factors of the modes before it and the old ones of those after it.
+        used = [[*after[:place], *before[place:]] for place in range(len(before))]
+        return min(self.behind_cells(memberships, each, [place]) for place, each in enumerate(used, start=1))
+
+    @property
+    def memory(self) -> sent.SiteMemory:
+        """What was agreed, and the site's part of the solution."""
+        memory = super().memory
+        assert isinstance(memory, sent.SiteMemory)
+        return memory
+
+    @property
+    def tensor(self) -> SparseTensor:
+        """The site's counts over the agreed codes, up to the largest count."""
+        if self._tensor is None:
+            whole, cap = super().tensor, self.memory.cap
+            counts = np.minimum(whole.counts, float(cap)) if cap else whole.counts
+            self._tensor = SparseTensor(whole.coordinates, counts, whole.shape)
+        return self._tensor

@@ -1,0 +1,183 @@
+"""The federated VAE and mc-VAE: networks trained at the sites, averaged by the coordinator."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from multicentre.federation.coordinator import Federation
+from multicentre.federation.errors import ConfigurationError
+from multicentre.federation.steps import SitePart
+from multicentre.multiview.agreement import Agreement, Scale, agree, check_scale
+from multicentre_papers.baselines.vae.fitted import AutoEncoderModel
+from multicentre_papers.baselines.vae.maths import draw_start
+from multicentre_papers.baselines.vae.networks import require_torch
+from multicentre_papers.baselines.vae.site import LocalTraining, Task
+
+
+class FederatedAutoEncoder(AutoEncoderModel):
+    """Rounds of local training and averaging, for any arrangement of channels."""
+
+    site_part: ClassVar[type[SitePart]] = LocalTraining
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        hidden: Sequence[int] = (),
+        n_rounds: int = 100,
+        n_local_steps: int = 15,
+        learning_rate: float = 1e-2,
+        proximal: float = 0.0,
+        scale: Scale = "view",
+        random_state: int = 0,
+    ) -> None:
+        self.n_components = n_components
+        self.hidden = hidden
+        self.n_rounds = n_rounds
+        self.n_local_steps = n_local_steps
+        self.learning_rate = learning_rate
+        self.proximal = proximal
+        self.scale = scale
+        self.random_state = random_state
+
+    def _fit(self, federation: Federation) -> None:
+        self._check()
+        require_torch()
+        agreement = federation.once("agreement", Agreement, lambda: agree(federation, LocalTraining))
+        self._take_units(agreement.schema, *agreement.units(self.scale), agreement.deviation)
+        self.n_features_in_ = agreement.schema.n_features
+        rounds = federation.rounds(self.n_rounds, Task, lambda: self._first_task(agreement))
+        for number in rounds:
+            sums = federation.sum(LocalTraining.train, dataclasses.replace(rounds.state, round_number=number))
+            n = sums.n_patients
+            rounds.state = dataclasses.replace(
+                rounds.state,
+                matrices={name: total / n for name, total in sums.matrices.items()},
+                vectors={name: total / n for name, total in sums.vectors.items()},
+            )
+            rounds.record(bound=sums.bound / n)
+        errors = federation.sum(LocalTraining.evaluate, rounds.state)
+        self.model_ = rounds.state.model
+        self.training_ = {"mae": errors.absolute / errors.entries}
+        self.history_ = rounds.history
+
+    def _first_task(self, agreement: Agreement) -> Task:
+        start = draw_start(self.architecture, np.random.default_rng(self.random_state))
+        return Task(
+            agreement.stacking.views,
+            agreement.stacking.sizes,
+            centre=self._centre,
+            spread=self._spread,
+            deviation=self._deviation,
+            channel_a_view=self.channel_a_view,
+            n_components=self.n_components,
+            hidden=np.array(self.hidden, dtype=np.int64),
+            matrices=dict(start.matrices),
+            vectors=dict(start.vectors),
+            n_steps=self.n_local_steps,
+            learning_rate=self.learning_rate,
+            proximal=self.proximal,
+            seed=self.random_state,
+            round_number=0,
+        )
+
+    def _check(self) -> None:
+        check_scale(self.scale)
+        counts = [(name, getattr(self, name), 1) for name in ("n_components", "n_rounds", "n_local_steps")]
+        counts += [("hidden", width, 1) for width in self.hidden]
+        for name, value, least in [*counts, ("random_state", self.random_state, 0)]:
+            if not isinstance(value, int | np.integer) or value < least:
+                raise ConfigurationError(f"{value!r} is not a whole number of at least {least}", where=name)
+        if not self.learning_rate > 0:
+            raise ConfigurationError(f"{self.learning_rate!r} is not above 0", where="learning_rate")
+        if not self.proximal >= 0:
+            raise ConfigurationError(f"{self.proximal!r} is below 0", where="proximal")
+
+
+class FedVAE(FederatedAutoEncoder):
+    """Federated variational auto-encoder over all views side by side.
+
+    A latent position z of q numbers is standard normal a priori; a decoder gives the mean of every column, to which
+    noise with a variance of its own is added; an encoder gives mean and variances of q(z | row). In every round each
+    site takes some steps of Adam on all its rows, and the coordinator averages the parameters, weighted with patients:
+    FedAvg, or FedProx when `proximal` is above 0. Only sums over sites reach the coordinator.
+
+    Parameters
+    ----------
+    n_components : int, default 2
+        Latent dimensions q, at least 1.
+    hidden : sequence of int, default ()
+        Widths of the hidden layers (hyperbolic tangent) of the encoder; the decoder has them in reverse. None make
+        both maps linear.
+    n_rounds : int, default 100
+        Rounds, at least 1.
+    n_local_steps : int, default 15
+        Steps of Adam between averages; its moments start anew in every round.
+    learning_rate : float, default 0.01
+        Step length of Adam.
+    proximal : float, default 0.0
+        Weight mu of FedProx's ``mu / 2 * ||w - w_sent||^2``, added to the mean negative lower bound.
+    scale : {"view", "feature", "none"}, default "view"
+        Columns are centred and divided by one number a view, by one a column, or left as they are; the numbers come
+        from sums over sites.
+    random_state : int, default 0
+        Seed of the start and of the draws at the sites.
+
+    Attributes
+    ----------
+    schema_ : MultiViewSchema
+        Views and columns.
+    model_ : Model
+        Weights, offsets and log noise variances by name, in scaled columns.
+    training_ : dict of str to float
+        ``mae``: mean absolute error over the sites' own rows, in standard deviations of the columns.
+    history_ : list of dict
+        One entry a round: ``bound``, the lower bound of the log-likelihood a patient (scaled columns) before the round.
+    n_features_in_ : int
+        Columns over all views.
+
+    Notes
+    -----
+    A site that lacks a view or an entry stops the fit with a DataError; FedMvPPCA takes both. Training needs torch
+    (``pip install 'multicentre[deep]'``); using a fitted model does not.
+
+    References
+    ----------
+    Kingma and Welling, Auto-encoding variational Bayes, ICLR 2014. McMahan et al., Communication-efficient learning of
+    deep networks from decentralized data, AISTATS 2017. Li et al., Federated optimization in heterogeneous networks,
+    MLSys 2020. Compared method of Balelli, Silva and Lorenzi, IPMI 2021, section 4.
+
+    Examples
+    --------
+    >>> from multicentre_papers.baselines.vae import FedVAE
+    >>> FedVAE(n_components=5, proximal=0.1)
+    FedVAE(n_components=5, proximal=0.1)
+    """
+
+    channel_a_view = False
+
+
+class FedMCVAE(FederatedAutoEncoder):
+    """Federated multi-channel variational auto-encoder: an encoder and a decoder for each view.
+
+    Every encoder's latent draw is decoded to all views; the lower bound is the mean over encoders. Parameters and
+    attributes are those of :class:`FedVAE`. A patient's latent position is the mean of those that the encoders of the
+    complete views give, so a fitted model also takes patients who lack views; training takes complete patients only.
+
+    References
+    ----------
+    Antelmi, Ayache, Robert and Lorenzi, Sparse multi-channel variational autoencoder for the joint analysis of
+    heterogeneous data, ICML 2019, section 2 (without the dropout prior).
+
+    Examples
+    --------
+    >>> from multicentre_papers.baselines.vae import FedMCVAE
+    >>> FedMCVAE(n_components=5, hidden=(20,))
+    FedMCVAE(hidden=(20,), n_components=5)
+    """
+
+    channel_a_view = True

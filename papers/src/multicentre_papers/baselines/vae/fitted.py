@@ -1,0 +1,155 @@
+"""What a trained auto-encoder can do with rows that its holder has; neither a site nor torch is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from multicentre.data.multiview import MultiViewData
+from multicentre.data.schema import MultiViewSchema
+from multicentre.estimator import Arrays, FederatedEstimator, Figure
+from multicentre.federation.errors import DataError
+from multicentre.multiview.agreement import Floats
+from multicentre.multiview.assessment import SHARED_FIGURES, accuracy_of_groups, unit_of_errors
+from multicentre_papers.baselines.vae.maths import Architecture, Model, decode_mean, encode_mean
+
+
+class AutoEncoderModel(FederatedEstimator):
+    """An encoder and a decoder for each channel: all views together (VAE), or each view (mc-VAE).
+
+    Attributes
+    ----------
+    schema_ : MultiViewSchema
+        Views and columns.
+    model_ : Model
+        Weights, offsets and log noise variances by name, in scaled columns.
+    training_ : dict of str to float
+        ``mae``: mean absolute error of the reconstruction over the sites' own rows, in standard deviations.
+    """
+
+    figures: ClassVar[Mapping[str, Figure]] = SHARED_FIGURES
+
+    channel_a_view: ClassVar[bool]
+    schema_: MultiViewSchema
+    model_: Model
+    training_: dict[str, float]
+    _centre: Floats
+    _spread: Floats
+    _deviation: Floats
+
+    @property
+    def evaluator(self) -> Any:
+        """How the model is scored on held-out records."""
+        from multicentre_papers.baselines.vae.scoring import ENCODERS
+
+        return ENCODERS
+
+    @property
+    def architecture(self) -> Architecture:
+        """Which layers the model has."""
+        check_is_fitted(self, "schema_")
+        sizes = tuple(self.schema_.sizes[view] for view in self.schema_.views)
+        channels = sizes if self.channel_a_view else (sum(sizes),)
+        parameters = self.get_params(deep=False)
+        return Architecture(channels, int(parameters["n_components"]), tuple(int(w) for w in parameters["hidden"]))
+
+    def transform(self, data: MultiViewData) -> Floats:
+        """Return the latent position of every patient, shape (n, q).
+
+        Parameters
+        ----------
+        data : MultiViewData
+            Patients with the views of the fit. Under the mc-VAE a patient may lack views: the position is the mean of
+            those that the complete views suggest. Under the VAE every view must be complete.
+
+        Raises
+        ------
+        DataError
+            A patient has too few complete views, or a view has other columns than in the fit.
+        """
+        rows = (self._stacked(data) - self._centre) / self._spread
+        complete = [~np.isnan(rows[:, block]).any(axis=1) for block in self.architecture.blocks]
+        n_without = int((~np.any(complete, axis=0)).sum())
+        if n_without:
+            raise DataError(
+                f"{n_without} patients have {'no complete view' if self.channel_a_view else 'missing entries'}",
+                where="data",
+                mend="Leave them out, or use FedMvPPCA, which takes missing views and entries.",
+            )
+        return encode_mean(self.model_, self.architecture, rows)
+
+    def reconstruct(self, data: MultiViewData) -> dict[str, Floats]:
+        """Return every view as the decoders predict it from the latent positions, in the columns' own units.
+
+        Parameters
+        ----------
+        data : MultiViewData
+            As for :meth:`transform`; views that a patient lacks are predicted from the others.
+
+        Returns
+        -------
+        dict of str to array of shape (n, d_k)
+        """
+        rebuilt = decode_mean(self.model_, self.architecture, self.transform(data)) * self._spread + self._centre
+        ends = np.cumsum([self.schema_.sizes[view] for view in self.schema_.views])
+        return dict(zip(self.schema_.views, np.split(rebuilt, ends[:-1], axis=1), strict=True))
+
+    def assess(
+        self,
+        data: MultiViewData,
+        labels: Sequence[str] | None = None,
+        *,
+        training: MultiViewData | None = None,
+        training_labels: Sequence[str] | None = None,
+    ) -> dict[str, float]:
+        """Return test MAE and, with training patients to learn from, accuracy in latent space."""
+        rebuilt = np.hstack(list(self.reconstruct(data).values()))
+        rows = self._stacked(data)
+        figures = {"mae": float(np.nanmean(np.abs(rows - rebuilt) * unit_of_errors(rows, self._deviation)))}
+        if labels is not None and training is not None and training_labels is not None:
+            figures["accuracy"] = accuracy_of_groups(
+                self.transform(training), training_labels, self.transform(data), labels
+            )
+        return figures
+
+    def score(self, data: MultiViewData, y: None = None) -> float:
+        """Return minus the mean absolute error of the reconstruction, in standard deviations: higher is better."""
+        return -self.assess(data)["mae"]
+
+    def _take_units(self, schema: MultiViewSchema, centre: Floats, spread: Floats, deviation: Floats) -> None:
+        self.schema_ = schema
+        self._centre, self._spread, self._deviation = centre, spread, deviation
+
+    def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        check_is_fitted(self, "model_")
+        arrays = {"centre": self._centre, "spread": self._spread, "deviation": self._deviation}
+        arrays |= {f"matrix {name}": values for name, values in self.model_.matrices.items()}
+        arrays |= {f"vector {name}": values for name, values in self.model_.vectors.items()}
+        return arrays, {"schema": self.schema_.to_dict(), "training": self.training_}
+
+    def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
+        schema = MultiViewSchema.from_dict(facts["schema"])
+        self._take_units(schema, arrays["centre"], arrays["spread"], arrays["deviation"])
+        self.model_ = Model(_named(arrays, "matrix "), _named(arrays, "vector "))
+        self.training_ = dict(facts["training"])
+
+    def _stacked(self, data: MultiViewData) -> Floats:
+        check_is_fitted(self, "model_")
+        if not isinstance(data, MultiViewData):
+            raise DataError(f"MultiViewData is needed, {type(data).__name__} was given", where="data")
+        for view in self.schema_.views:
+            expected = tuple(self.schema_.columns[view])
+            if data.columns.get(view, expected) != expected:
+                raise DataError(
+                    "the columns differ from those of the fit",
+                    where=f"view {view!r}",
+                    mend=f"Give {', '.join(expected)}, in this order.",
+                )
+        return data.stacked(self.schema_.views, self.schema_.sizes)
+
+
+def _named(arrays: Arrays, prefix: str) -> dict[str, Floats]:
+    return {name.removeprefix(prefix): values for name, values in arrays.items() if name.startswith(prefix)}

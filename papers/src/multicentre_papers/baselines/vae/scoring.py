@@ -1,0 +1,101 @@
+"""Scores of auto-encoders on held-out records: the message that sites receive and the site part that uses it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.federation.errors import ConfigurationError, DataError, MessageError
+from multicentre.federation.messages import array, arrays, count, flag
+from multicentre.validation.scoring.views.predictors import MOST_COMPONENTS, RowModel, schema_fields
+from multicentre.validation.scoring.views.scores import MAE, RowScores
+from multicentre.validation.scoring.views.site import RowPart
+from multicentre_papers.baselines.vae.maths import Architecture, Model, decode_mean, encode_mean, noise_of
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class RowEncoder(RowModel):
+    """An auto-encoder of rows."""
+
+    centre: Floats = array("what is taken from each column", ("d",))
+    spread: Floats = array("by which each column is divided", ("d",))
+    channel_a_view: bool = flag("each view has an encoder and a decoder of its own")
+    n_components: int = count("latent dimensions")
+    hidden: NDArray[np.int64] = array("widths of hidden layers", ("l",), dtype="i8")
+    matrices: dict[str, Floats] = arrays("weights of each layer", ("out", "in"))
+    vectors: dict[str, Floats] = arrays("offsets of each layer, log noise variances of each decoder", ("out",))
+
+    @property
+    def architecture(self) -> Architecture:
+        """Which layers there are."""
+        channels = self.layout.sizes if self.channel_a_view else (self.layout.n_features,)
+        return Architecture(channels, self.n_components, tuple(self.hidden.tolist()))
+
+    def check_arrays(self) -> None:
+        """Raise MessageError unless every layer has the weights that it needs."""
+        if not all(1 <= width <= MOST_COMPONENTS for width in (self.n_components, *self.hidden.tolist())):
+            raise MessageError("a layer's width is out of range", where="RowEncoder.hidden")
+        layers, channels = self.architecture.layers, self.architecture.channels
+        matrices = {name: (n_out, n_in) for name, n_in, n_out in layers}
+        vectors = {name: (n_out,) for name, _, n_out in layers} | {noise_of(k): (d,) for k, d in enumerate(channels)}
+        if _shapes(self.matrices) != matrices or _shapes(self.vectors) != vectors or (self.spread <= 0).any():
+            raise MessageError("the weights do not fit the layers", where="RowEncoder")
+
+    def rebuild(self, X: Floats) -> Floats:
+        """Return every row as the decoders predict it, shape (n, d).
+
+        Raises
+        ------
+        DataError
+            A row has no channel in full.
+        """
+        rows = (X - self.centre) / self.spread
+        complete = [~np.isnan(rows[:, block]).any(axis=1) for block in self.architecture.blocks]
+        if not np.any(complete, axis=0).all():
+            raise DataError(
+                "rows have missing entries, which the auto-encoder does not take",
+                where="data",
+                mend="Leave them out, or use FedMvPPCA.",
+            )
+        model = Model(self.matrices, self.vectors)
+        latent = encode_mean(model, self.architecture, rows)
+        return np.asarray(decode_mean(model, self.architecture, latent) * self.spread + self.centre)
+
+    def log_likelihoods(self, X: Floats) -> Floats:
+        """Raise ConfigurationError: the density of rows is not known."""
+        raise ConfigurationError("an auto-encoder has no density of rows", where="log_likelihood")
+
+
+def _shapes(named: Mapping[str, Floats]) -> dict[str, tuple[int, ...]]:
+    return {name: values.shape for name, values in named.items()}
+
+
+class EncodedRowPart(RowPart):
+    """The site part that scores auto-encoders."""
+
+    method: ClassVar[str] = "score-encoders"
+    kinds: ClassVar[Mapping[str, type[Any]]] = {"RowEncoder": RowEncoder}
+
+
+def row_encoder(model: Any) -> RowEncoder:
+    """Return a trained auto-encoder as the message that sites take."""
+    return RowEncoder(
+        **schema_fields(model.schema_),
+        deviation=model._deviation,
+        centre=model._centre,
+        spread=model._spread,
+        channel_a_view=bool(model.channel_a_view),
+        n_components=int(model.architecture.n_components),
+        hidden=np.array(model.architecture.hidden, dtype=np.int64),
+        matrices=dict(model.model_.matrices),
+        vectors=dict(model.model_.vectors),
+    )
+
+
+ENCODERS = RowScores(row_encoder, (MAE,), (MAE,), EncodedRowPart)

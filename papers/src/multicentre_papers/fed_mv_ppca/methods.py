@@ -1,0 +1,96 @@
+"""The methods of the table, each with its budget."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from multicentre.multiview.ppca.estimator import FedMvPPCA, Method
+from multicentre_papers.baselines.vae.estimator import FederatedAutoEncoder, FedMCVAE, FedVAE
+from multicentre_papers.fed_mv_ppca import published
+from multicentre_papers.fed_mv_ppca.plan import LEARNING_RATE, Cell, Plan
+
+Model = FedMvPPCA | FederatedAutoEncoder
+POOLED = "pooled rows"
+PPCA = ("Fed-mv-PPCA (paper)", "Fed-mv-PPCA (invariant)", "Fed-mv-PPCA (hierarchical)")
+PAPER, INVARIANT, HIERARCHICAL = PPCA
+RIVALS = (published.VAE, published.MCVAE)
+NO_MISSING_VIEWS = "VAE and mc-VAE are not run in K and G/K: their training takes patients with every view only."
+SAME_OPTIMUM = (
+    "The lead over the auto-encoders is one at this budget: the best linear auto-encoder is as good as probabilistic "
+    "PCA, and more steps of training bring VAE and mc-VAE near it."
+)
+NO_TORCH = "VAE and mc-VAE are not run: torch is not installed (pip install 'multicentre[deep]')."
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A method of the table.
+
+    Parameters
+    ----------
+    name : str
+        As the table says it.
+    build : callable
+        From plan, latent dimensions and seed to an estimator.
+    """
+
+    name: str
+    build: Callable[[Plan, int, int], Model]
+
+    def takes(self, cell: Cell) -> bool:
+        """Whether it can be fitted in this cell."""
+        return self.name not in RIVALS or "K" not in cell.scenario
+
+
+def candidates() -> tuple[Candidate, ...]:
+    """Return the methods that can be run here."""
+    ppca = (
+        Candidate(PAPER, _ppca("paper")),
+        Candidate(INVARIANT, _ppca("invariant")),
+        Candidate(HIERARCHICAL, _ppca("hierarchical")),
+        Candidate(POOLED, _ppca("invariant")),
+    )
+    if not has_torch():
+        return ppca
+    rivals = ((published.VAE, FedVAE), (published.MCVAE, FedMCVAE))
+    return (*ppca, *(Candidate(name, _autoencoder(kind)) for name, kind in rivals))
+
+
+def remarks() -> tuple[str, ...]:
+    """Return what a reader should know of the auto-encoders."""
+    return (NO_MISSING_VIEWS, SAME_OPTIMUM) if has_torch() else (NO_TORCH,)
+
+
+def has_torch() -> bool:
+    """Whether auto-encoders can be trained here."""
+    return importlib.util.find_spec("torch") is not None
+
+
+def _ppca(method: Method) -> Callable[[Plan, int, int], Model]:
+    def build(plan: Plan, q: int, seed: int) -> Model:
+        return FedMvPPCA(
+            q,
+            method=method,
+            scale="none",
+            max_rounds=plan.n_rounds,
+            n_local_iterations=plan.n_local_iterations,
+            random_state=seed,
+        )
+
+    return build
+
+
+def _autoencoder(kind: type[FedVAE] | type[FedMCVAE]) -> Callable[[Plan, int, int], Model]:
+    def build(plan: Plan, q: int, seed: int) -> Model:
+        return kind(
+            q,
+            n_rounds=plan.autoencoder_rounds,
+            n_local_steps=plan.n_local_iterations,
+            learning_rate=LEARNING_RATE,
+            scale="none",
+            random_state=seed,
+        )
+
+    return build

@@ -1,0 +1,64 @@
+"""Takes up a run that was broken off: cells of the table that an equal plan finished are read back."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import json
+from pathlib import Path
+
+from multicentre.studies.plain import to_plain
+from multicentre_papers.fed_mv_ppca.aggregate import Row
+from multicentre_papers.fed_mv_ppca.measure import Figures
+from multicentre_papers.fed_mv_ppca.plan import Cell, Plan
+
+
+def read_finished(rows: Path, summary: Path, plan: Plan) -> list[Row]:
+    """Return the fits in a folder, none if the folder holds another plan's.
+
+    Rows are written cell by cell, whole or not at all, so every cell that is there is complete.
+
+    Parameters
+    ----------
+    rows, summary : Path
+        The two files of the folder.
+    plan : Plan
+        What is to be run.
+    """
+    if not rows.exists() or not summary.exists():
+        return []
+    told = json.loads(summary.read_text(encoding="utf-8"))
+    if told["plan"] != to_plain(dataclasses.asdict(plan)) or told["complete"]:
+        return []
+    with rows.open(newline="", encoding="utf-8") as file:
+        return [_row(line) for line in csv.DictReader(file)]
+
+
+def rows_of_cell(rows: list[Row], sample: str, cell: Cell) -> list[Row]:
+    """Return the rows of one cell of one data set."""
+    place = (sample, cell.scenario, cell.n_sites)
+    return [row for row in rows if (row.sample, row.scenario, row.n_sites) == place]
+
+
+def _row(line: dict[str, str]) -> Row:
+    figures = Figures(
+        mae_train=float(line["mae_train"]),
+        mae_test=float(line["mae_test"]),
+        accuracy=float(line["accuracy"]),
+        log_likelihood=float(line["log_likelihood"]),
+        imputation_mae=float(line["imputation_mae"]),
+        mean_imputation_mae=float(line["mean_imputation_mae"]),
+        n_rounds=int(line["n_rounds"]),
+        converged=line["converged"] == "True",
+        seconds=float(line["seconds"]),
+    )
+    return Row(
+        line["sample"],
+        line["scenario"],
+        int(line["n_sites"]),
+        line["method"],
+        repetition=int(line["repetition"]),
+        fold=int(line["fold"]),
+        n_components=int(line["n_components"]),
+        figures=figures,
+    )

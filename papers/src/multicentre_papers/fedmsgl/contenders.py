@@ -1,0 +1,138 @@
+"""The methods of Table 3: FedMSGL in its variants, and those that it is compared with."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from multicentre.clustering.fedmsgl import FedMSGL
+from multicentre_papers.baselines.fedmvl import FedMVL
+from multicentre_papers.baselines.fuzzy import FedMVFCM, FedMVFPC
+from multicentre_papers.baselines.pooled_clustering import CDMGC, FSMSC, RCAGL, SC, SFMC
+from multicentre_papers.fedmsgl import published
+from multicentre_papers.fedmsgl.plan import Plan
+
+Settings = Mapping[str, Any]
+Sharing = Literal["views", "patients", "nothing", "nothing, each view", "nothing, unit rows"]
+PLAIN: tuple[Settings, ...] = ({},)
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A method of the table.
+
+    Parameters
+    ----------
+    name : str
+    make : callable
+        From the number of clusters, settings and a seed to an unfitted estimator.
+    sharing : {"views", "patients", "nothing", "nothing, each view", "nothing, unit rows"}
+        What sites have of their own: views of all patients, patients with all views; or one site has all, and takes
+        all views together, one at a time, or with rows brought to length 1.
+    printed : str, optional
+        Its row in Table 3.
+    ours : bool
+        A variant of FedMSGL: above a number of patients, runs share a fit and differ in k-means.
+    draws : bool
+        Whether runs differ by their seed.
+    slow : bool
+        Whether a fit to 2000 patients takes minutes.
+    as_printed : bool
+        Follows the paper or its authors' code to the letter.
+    grid : tuple of mapping
+        Settings that may be tried out against the labels, as the paper did.
+    """
+
+    name: str
+    make: Callable[[int, Settings, int], Any]
+    sharing: Sharing = "nothing"
+    printed: str | None = None
+    ours: bool = False
+    draws: bool = True
+    slow: bool = False
+    as_printed: bool = False
+    grid: tuple[Settings, ...] = PLAIN
+
+    def n_runs(self, n_patients: int, plan: Plan) -> int:
+        """Return how many runs are made of so many patients."""
+        if not self.draws:
+            return 1
+        return plan.n_large_runs if self.slow and n_patients > plan.small else plan.n_runs
+
+    def is_run(self, n_patients: int, plan: Plan) -> bool:
+        """Tell whether the method is run on so many patients."""
+        return not self.as_printed or n_patients <= plan.most_published
+
+
+def _grid(**choices: tuple[Any, ...]) -> tuple[Settings, ...]:
+    """Return every combination of choices."""
+    combined: list[Settings] = [{}]
+    for name, each in choices.items():
+        combined = [{**one, name: choice} for one in combined for choice in each]
+    return tuple(combined)
+
+
+PRESET_GRID = _grid(norm=("raw", "l2", "z"), mu=(3.0, 5.0, 10.0, 30.0), incidence=("binary", "soft", "sqrt"))
+"""Settings of FedMSGL that are tried out against the labels."""
+
+ONE_SHOT, THREE_ROUNDS = "FedMSGL, one round", "FedMSGL, three rounds"
+AS_PUBLISHED, PAPER = "FedMSGL, as published", "FedMSGL, formulas of the paper"
+
+
+def contenders() -> list[Contender]:
+    """Return all methods, FedMSGL first."""
+    return [*_ours(), *_compared()]
+
+
+def _ours() -> list[Contender]:
+    def variant(name: str, *, as_printed: bool = False, grid: tuple[Settings, ...] = PLAIN, **fixed: Any) -> Contender:
+        return Contender(
+            name,
+            lambda n_clusters, given, seed: FedMSGL(n_clusters, random_state=seed, **fixed, **given),
+            "views",
+            published.FEDMSGL,
+            ours=True,
+            as_printed=as_printed,
+            grid=grid,
+        )
+
+    return [
+        variant(ONE_SHOT, n_rounds=1, grid=PRESET_GRID),
+        variant(THREE_ROUNDS, n_rounds=3),
+        variant(AS_PUBLISHED, variant="as_published", as_printed=True),
+        variant(PAPER, variant="paper", as_printed=True),
+    ]
+
+
+def _compared() -> list[Contender]:
+    def rival(name: str, kind: Any, **facts: Any) -> Contender:
+        facts = {"printed": name, **facts}
+        return Contender(name, lambda n_clusters, given, seed: kind(n_clusters, random_state=seed, **given), **facts)
+
+    fuzziness = _grid(fuzziness=(1.1, 1.5, 2.0))
+    return [
+        rival(
+            "SC, mean of the views",
+            SC,
+            sharing="nothing, each view",
+            printed=published.SC,
+            grid=_grid(graph=("self_tuning", "neighbours")),
+        ),
+        rival("SFMC", SFMC, draws=False, slow=True, grid=_grid(anchor_rate=(0.1, 0.5, 1.0))),
+        rival("CDMGC", CDMGC, slow=True, grid=_grid(n_neighbours=(5, 10, 15))),
+        rival("CDMGC, rows of length 1", CDMGC, sharing="nothing, unit rows", slow=True, printed=None),
+        rival("FSMSC", FSMSC, grid=_grid(guide=(50.0, 500.0, 5000.0), shrink=(1.0, 10.0, 100.0))),
+        rival("RCAGL", RCAGL, slow=True, grid=_grid(anchors_per_cluster=(1, 2, 3), penalty=(1.0, 1e2, 1e3, 1e6))),
+        rival(
+            "FedMVL",
+            functools.partial(FedMVL, start="random", rho=0.5, varrho=0.5, mu=0.1),
+            sharing="views",
+            printed="FedMVL",
+            grid=_grid(lam=(0.1, 0.5, 1.0), rho=(0.1, 0.5, 2.0), mu=(0.1, 1.0)),
+        ),
+        rival("FedMVL, spectral start", FedMVL, sharing="views", printed=None),
+        rival("FedMVFCM", FedMVFCM, sharing="patients", grid=fuzziness),
+        rival("FedMVFPC", FedMVFPC, sharing="patients", grid=fuzziness),
+    ]

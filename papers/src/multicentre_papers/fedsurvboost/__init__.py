@@ -1,0 +1,5 @@
+"""Tables 1 and 2 of the FedSurvBoost paper on the same data, and what they rest on."""
+
+from multicentre_papers.fedsurvboost.runner import reproduce
+
+__all__ = ["reproduce"]

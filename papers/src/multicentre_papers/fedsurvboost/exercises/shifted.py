@@ -1,0 +1,100 @@
+"""Sites that differ: by outcome, by age, by follow-up, by size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from multicentre.data.survival import SurvivalData
+from multicentre.datasets import partitions
+from multicentre_papers.fedsurvboost.contenders import Contender, contenders
+from multicentre_papers.fedsurvboost.exercises.paired import EXACT, TOLERANCE
+from multicentre_papers.fedsurvboost.fits import Bench
+from multicentre_papers.fedsurvboost.plan import Plan
+from multicentre_papers.fedsurvboost.samples import SIMULATED, at_hand
+from multicentre_papers.fedsurvboost.splits import hold_out
+from multicentre_papers.runner.markdown import markdown, mean_and_spread
+from multicentre_papers.runner.section import Claim, Exercise, Heard, Row, Section, distinct, mean, pick, values
+
+Share = Callable[[SurvivalData, int, int], Mapping[str, SurvivalData]]
+N_SITES = 8
+
+
+def _by_age(data: SurvivalData, n_sites: int, seed: int) -> Mapping[str, SurvivalData]:
+    column = "age_at_diagnosis" if "age_at_diagnosis" in data.columns else data.columns[0]
+    return partitions.split_by_column(data, column, n_sites, seed)
+
+
+def _by_follow_up(data: SurvivalData, n_sites: int, seed: int) -> Mapping[str, SurvivalData]:
+    return partitions.censor_by_site(partitions.split_iid(data, n_sites, seed))
+
+
+KINDS: dict[str, Share] = {
+    "by chance": partitions.split_iid,
+    "Dirichlet(1) over time": lambda data, n, seed: partitions.split_dirichlet(data, n, seed, alpha=1.0),
+    "sorted by time": partitions.split_by_time,
+    "sorted by age": _by_age,
+    "follow-up of their own": _by_follow_up,
+    "sizes halving": partitions.split_sizes,
+}
+
+
+def n_fits(plan: Plan) -> int:
+    """Return how many cells are measured."""
+    return len(KINDS) * plan.n_shifted_splits * len(_methods(plan))
+
+
+def run(plan: Plan, heard: Heard) -> list[Row]:
+    """Measure every method without networks over eight sites of each kind."""
+    name = "metabric" if "metabric" in plan.samples else SIMULATED
+    rows: list[Row] = []
+    for sample, data in at_hand((name,)):
+        if not isinstance(data, SurvivalData):
+            rows.append({"sample": sample, "skipped": data})
+            continue
+        for kind, share in KINDS.items():
+            for split in range(plan.n_shifted_splits):
+                training, test = hold_out(data, split)
+                bench = Bench(share(training, N_SITES, split), split)
+                for contender in _methods(plan):
+                    figures = bench.judge(contender, test)
+                    rows.append({"sample": sample, "kind": kind, "split": split, "method": contender.name, **figures})
+                    heard(len(rows))
+    return rows
+
+
+def _methods(plan: Plan) -> list[Contender]:
+    return [one for one in contenders(plan) if "DeepSurv" not in one.name]
+
+
+def show(rows: Sequence[Row], plan: Plan) -> Section:
+    """Show a table by kind of site, and whether an exact method is best for each."""
+    known = [row for row in rows if not row.get("skipped")]
+    if not known:
+        return Section(["*Left out: METABRIC.*"])
+    kinds = distinct(known, "kind")
+    blocks = [_table(known, kinds, figure, title) for figure, title in (("concordance", "C"), ("ibs", "IBS"))]
+    claims = [_best(pick(known, kind=kind), kind, figure) for kind in kinds for figure in ("concordance", "ibs")]
+    return Section(blocks, claims=claims)
+
+
+def _table(rows: Sequence[Row], kinds: Sequence[str], figure: str, title: str) -> str:
+    lines = [
+        [method, *(mean_and_spread(values(pick(rows, method=method, kind=kind), figure)) for kind in kinds)]
+        for method in distinct(rows, "method")
+    ]
+    return markdown([f"{title}, {N_SITES} sites", *kinds], lines)
+
+
+def _best(rows: Sequence[Row], kind: str, figure: str) -> Claim:
+    sign = 1 if figure == "concordance" else -1
+    means = {method: sign * mean(pick(rows, method=method), figure) for method in distinct(rows, "method")}
+    ours = max((method for method in means if method in EXACT), key=means.__getitem__)
+    rival = max((method for method in means if method not in EXACT), key=means.__getitem__)
+    return Claim(
+        f"{kind}: the best exact method is within {TOLERANCE[figure]} of every other in {figure}",
+        means[ours] >= means[rival] - TOLERANCE[figure],
+        f"{ours} {sign * means[ours]:.4f}, {rival} {sign * means[rival]:.4f}",
+    )
+
+
+SHIFTED: Exercise[Plan] = Exercise("shifted", "Sites that differ", n_fits, run, show)

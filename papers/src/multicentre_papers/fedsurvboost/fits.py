@@ -1,0 +1,114 @@
+"""Fits over simulated sites, with settings chosen inside the training patients."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+
+import numpy as np
+
+from multicentre import survival
+from multicentre.consortium.federation import Federation
+from multicentre.data.concatenate import concatenate
+from multicentre.data.survival import SurvivalData
+from multicentre.federation.errors import MulticentreError
+from multicentre.privacy.policy import Policy
+from multicentre.survival.fitted import SurvivalEstimator
+from multicentre_papers.fedsurvboost.contenders import Contender, Settings
+from multicentre_papers.fedsurvboost.measure import assess
+from multicentre_papers.fedsurvboost.splits import Split, inside
+
+Sites = Mapping[str, SurvivalData]
+NO_MINIMUM = Policy(min_patients=0)
+
+
+class Bench:
+    """The training patients of one split at their sites, and the fits to them, each made once.
+
+    Parameters
+    ----------
+    sites : mapping of str to SurvivalData
+    seed : int
+    """
+
+    def __init__(self, sites: Sites, seed: int) -> None:
+        self.sites = sites
+        self.seed = seed
+        self.training = concatenate(dict(sites))
+        self._chosen: dict[str, Settings] = {}
+        self._fitted: dict[str, SurvivalEstimator] = {}
+
+    @cached_property
+    def _within(self) -> Split:
+        return inside(self.sites, self.seed)
+
+    def chosen(self, contender: Contender) -> Settings:
+        """Return the settings of the lowest integrated Brier score on a fifth of every site's training patients."""
+        if contender.name not in self._chosen:
+            self._chosen[contender.name] = self._choose(contender)
+        return self._chosen[contender.name]
+
+    def settings(self, contender: Contender) -> str:
+        """Return the settings that were chosen, those of the parts where there are some, as a text."""
+        if contender.parts:
+            return "; ".join(f"{part.name}: {self.settings(part)}" for part in contender.parts)
+        return ", ".join(f"{name}={value}" for name, value in self.chosen(contender).items())
+
+    def fitted(self, contender: Contender) -> SurvivalEstimator:
+        """Return the fit to all training patients, with the settings that were chosen."""
+        if contender.name not in self._fitted:
+            self._fitted[contender.name] = self._fit_whole(contender)
+        return self._fitted[contender.name]
+
+    def judge(self, contender: Contender, test: SurvivalData) -> dict[str, float]:
+        """Return concordance and integrated Brier score on held-out patients; of sites alone, the means over sites."""
+        if not contender.alone:
+            return assess(self.fitted(contender), test, self.training)
+        alone = [self._alone(contender, name, test) for name in self.sites]
+        known = [one for one in alone if len(one) == 2]
+        return {name: float(np.mean([one[name] for one in known])) for name in ("concordance", "ibs")}
+
+    def _choose(self, contender: Contender) -> Settings:
+        if len(contender.settings) == 1:
+            return contender.settings[0]
+        split, training = self._within, concatenate(dict(self._within.sites))
+        scores = [
+            assess(fit(contender, settings, split.sites, self.seed), split.test, training)["ibs"]
+            for settings in contender.settings
+        ]
+        return contender.settings[int(np.argmin(scores))]
+
+    def _fit_whole(self, contender: Contender) -> SurvivalEstimator:
+        if not contender.parts:
+            return fit(contender, self.chosen(contender), self.sites, self.seed)
+        parts = [self.fitted(part) for part in contender.parts]
+        return mixed(parts, self._weights(contender) if contender.learnt else [1.0] * len(parts), self.sites)
+
+    def _weights(self, contender: Contender) -> Sequence[float]:
+        """Return the weights that fits without a fifth of every site's patients deserve on that fifth."""
+        split = self._within
+        parts = [fit(part, self.chosen(part), split.sites, self.seed) for part in contender.parts]
+        with Federation.in_process(split.held, policy=NO_MINIMUM) as federation:
+            return [float(weight) for weight in survival.FedStack(parts).fit(federation).weights_]
+
+    def _alone(self, contender: Contender, name: str, test: SurvivalData) -> dict[str, float]:
+        try:
+            fitted = fit(contender, self.chosen(contender), {name: self.sites[name]}, self.seed)
+        except MulticentreError:
+            return {}
+        return assess(fitted, test, self.training)
+
+
+def fit(contender: Contender, settings: Settings, sites: Sites, seed: int) -> SurvivalEstimator:
+    """Return a fit over simulated sites; their sums are exact, and no minimum of patients is asked for."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        with Federation.in_process(sites, policy=NO_MINIMUM) as federation:
+            return contender.make(settings, seed).fit(federation)
+
+
+def mixed(parts: Sequence[SurvivalEstimator], weights: Sequence[float], sites: Sites) -> SurvivalEstimator:
+    """Return the mean of fits by weight."""
+    with Federation.in_process(sites, policy=NO_MINIMUM) as federation:
+        return survival.FedStack(list(parts), weights=list(weights)).fit(federation)

@@ -1,0 +1,211 @@
+"""A paper whose figures are recomputed: exercises one after the other, and the files that they leave."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
+
+from multicentre.exhibits import Exhibit
+from multicentre.federation.progress import Listener, Silence
+from multicentre.federation.storage import write_atomically
+from multicentre.studies.environment import describe_environment
+from multicentre.studies.plain import to_json, to_plain
+from multicentre_papers.runner.files import write_csv
+from multicentre_papers.runner.loops import loop
+from multicentre_papers.runner.section import Exercise, Row, Section
+
+SUMMARY, TEXT = "summary.json", "summary.md"
+
+
+class Plan(Protocol):
+    """How much is run: a frozen dataclass of plain values."""
+
+    def describe(self) -> str:
+        """Return the budget in a sentence or two."""
+
+
+P = TypeVar("P", bound=Plan)
+
+
+@dataclass(frozen=True)
+class Paper(Generic[P]):
+    """What is known of a paper before anything is run.
+
+    Parameters
+    ----------
+    name : str
+        Short; its results go to ``runs/reproduce-<name>``.
+    citation, title, preamble : str
+        The title is a heading in Markdown.
+    exercises : sequence of Exercise
+    published : callable
+        Returns the printed figures, as plain values by table.
+    differences : mapping of str to str
+        In what this reproduction differs, and why.
+    """
+
+    name: str
+    citation: str
+    title: str
+    preamble: str
+    exercises: Sequence[Exercise[P]]
+    published: Callable[[], dict[str, Any]]
+    differences: Mapping[str, str]
+
+    def run(self, plan: P, output: Path | None = None, listener: Listener | None = None) -> ReproductionResult[P]:
+        """Run every exercise that an unfinished run of an equal plan did not finish in the same folder."""
+        told: Listener = Silence() if listener is None else listener
+        folder = Path("runs") / f"reproduce-{self.name}" if output is None else Path(output)
+        result = ReproductionResult(self, plan, folder)
+        before = read_finished(result.folder / SUMMARY, plan)
+        for exercise in self.exercises:
+            known = before.get(exercise.name)
+            result.finished.append(
+                _run(exercise, plan, told) if known is None else Finished(exercise, known["rows"], known["seconds"])
+            )
+            result.complete = exercise is self.exercises[-1]
+            result.write()
+        return result
+
+
+@dataclass
+class Finished(Generic[P]):
+    """The rows of one exercise.
+
+    Parameters
+    ----------
+    exercise : Exercise
+    rows : list of mapping
+    seconds : float
+        Wall-clock time.
+    """
+
+    exercise: Exercise[P]
+    rows: list[Row]
+    seconds: float
+
+
+@dataclass
+class ReproductionResult(Generic[P]):
+    """Everything that a reproduction measured.
+
+    Attributes
+    ----------
+    paper : Paper
+    plan : Plan
+        What was run.
+    folder : Path
+        Where the files are.
+    finished : list of Finished
+        One entry an exercise.
+    complete : bool
+        Whether all exercises were run.
+    """
+
+    paper: Paper[P]
+    plan: P
+    folder: Path
+    finished: list[Finished[P]] = field(default_factory=list)
+    complete: bool = False
+
+    @property
+    def seconds(self) -> float:
+        """Wall-clock time of all exercises, those of a run that was taken up included."""
+        return sum(one.seconds for one in self.finished)
+
+    @property
+    def notes(self) -> list[str]:
+        """What was left out, and how to have it next time."""
+        rows = (row for one in self.finished for row in one.rows)
+        return list(dict.fromkeys(str(row["skipped"]) for row in rows if row.get("skipped")))
+
+    @property
+    def sections(self) -> dict[str, Section]:
+        """What is shown of every exercise, by title."""
+        return {one.exercise.title: one.exercise.show(one.rows, self.plan) for one in self.finished if one.rows}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result in dicts, lists, texts and numbers."""
+        sections = self.sections
+        return {
+            "paper": self.paper.citation,
+            "plan": plan_as_dict(self.plan),
+            "budget": self.plan.describe(),
+            "seconds": self.seconds,
+            "complete": self.complete,
+            "environment": describe_environment(),
+            "published": self.paper.published(),
+            "exercises": {
+                one.exercise.name: {"seconds": one.seconds, "rows": [dict(row) for row in one.rows]}
+                for one in self.finished
+            },
+            "claims": {
+                title: [dataclasses.asdict(claim) for claim in section.claims] for title, section in sections.items()
+            },
+            "differences": dict(self.paper.differences),
+            "notes": self.notes,
+        }
+
+    def write(self) -> None:
+        """Write every file whole or not at all; figures at the end."""
+        summary, text = to_json(self.to_dict()), str(self) + "\n"
+        for one in self.finished:
+            write_csv(self.folder / f"{one.exercise.name}.csv", one.rows)
+        for section in self.sections.values() if self.complete else ():
+            _draw(self.folder, section.figures)
+        write_atomically(self.folder / SUMMARY, summary.encode())
+        write_atomically(self.folder / TEXT, text.encode())
+
+    def __str__(self) -> str:
+        parts = [self.paper.title, self.paper.preamble, f"Run: {self.plan.describe()}"]
+        for title, section in self.sections.items():
+            parts += [f"## {title}", *section.blocks]
+            if section.figures:
+                parts.append("Figures: " + ", ".join(f"[{name}]({name}.svg)" for name in section.figures))
+            parts.append("\n".join(f"* {claim}" for claim in section.claims))
+        differences = "\n".join(f"* **{name}.** {text}" for name, text in self.paper.differences.items())
+        parts += ["## Differences from the paper", differences]
+        parts.append("\n".join(f"* {note}" for note in [*self.notes, f"Files: {self.folder}", f"{self.seconds:.0f} s"]))
+        return "\n\n".join(part for part in parts if part)
+
+
+def plan_as_dict(plan: Plan) -> dict[str, Any]:
+    """Return the fields of a plan."""
+    return dataclasses.asdict(plan)  # type: ignore[call-overload,no-any-return]
+
+
+def read_finished(summary: Path, plan: Plan) -> dict[str, Any]:
+    """Return the exercises that a run with an equal plan finished before it was broken off, by name.
+
+    Parameters
+    ----------
+    summary : Path
+        Summary of the earlier run; it need not be there.
+    plan : Plan
+        What is to be run.
+    """
+    if not summary.exists():
+        return {}
+    told = json.loads(summary.read_text(encoding="utf-8"))
+    if told.get("plan") != to_plain(plan_as_dict(plan)) or told.get("complete"):
+        return {}
+    return dict(told.get("exercises", {}))
+
+
+def _run(exercise: Exercise[P], plan: P, told: Listener) -> Finished[P]:
+    began = time.perf_counter()
+    with loop(told, exercise.name, exercise.n_fits(plan)) as heard:
+        rows = exercise.run(plan, heard)
+    return Finished(exercise, rows, time.perf_counter() - began)
+
+
+def _draw(folder: Path, figures: Mapping[str, Exhibit]) -> None:
+    from multicentre.reports.figures import draw
+
+    for name, shown in figures.items():
+        write_atomically(folder / f"{name}.svg", draw(shown).encode())

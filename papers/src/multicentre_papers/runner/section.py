@@ -1,0 +1,137 @@
+"""What an exercise of the reproduction runs, and what is shown of its rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Generic, TypeVar
+
+from multicentre.exhibits import Exhibit
+from multicentre_papers.runner.verdict import Verdict
+
+P = TypeVar("P")
+Row = Mapping[str, Any]
+"""Texts, whole numbers, finite numbers and None by name; a line of a CSV file."""
+
+Heard = Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class Claim(Verdict):
+    """A claim of the paper, or about it, and whether it holds in this run.
+
+    Parameters
+    ----------
+    clear : bool, default True
+        Whether the figures lie further from the claim's level than twice their standard error.
+    """
+
+    words: ClassVar[tuple[str, str]] = ("holds", "does NOT hold")
+    clear: bool = True
+
+    def __str__(self) -> str:
+        return super().__str__() if self.clear else f"undecided: {self.claim} ({self.found})"
+
+
+def compare(claim: str, gain: float, error: float, found: str = "", *, least: float = 0.0) -> Claim:
+    """Return a claim that a gain is above a level; undecided within two standard errors, or with one pair.
+
+    Examples
+    --------
+    >>> print(compare("more than before", 0.02, 0.015))
+    undecided: more than before (+0.0200, standard error 0.0150)
+    """
+    told = f"{gain:+.4f}, standard error {error:.4f}" if math.isfinite(error) else f"{gain:+.4f}, one pair"
+    return Claim(claim, gain > least, told + (f"; {found}" if found else ""), clear=abs(gain - least) > 2 * error)
+
+
+@dataclass(frozen=True)
+class Section:
+    """What is shown of one exercise.
+
+    Parameters
+    ----------
+    blocks : sequence of str
+        Paragraphs and tables in Markdown.
+    figures : mapping from str to Exhibit
+        By name of the file, without ending.
+    claims : sequence of Claim
+    """
+
+    blocks: Sequence[str]
+    figures: Mapping[str, Exhibit] = field(default_factory=dict)
+    claims: Sequence[Claim] = ()
+
+
+@dataclass(frozen=True)
+class Exercise(Generic[P]):
+    """One figure or table of a paper.
+
+    Parameters
+    ----------
+    name : str
+        Of its CSV file.
+    title : str
+    n_fits : callable from the plan to int
+    run : callable from the plan and a listener of the number of fits to rows
+    show : callable from rows and the plan to Section
+    """
+
+    name: str
+    title: str
+    n_fits: Callable[[P], int]
+    run: Callable[[P, Heard], list[Row]]
+    show: Callable[[Sequence[Row], P], Section]
+
+
+def pick(rows: Sequence[Row], **place: object) -> list[Row]:
+    """Return the rows that have these values.
+
+    Examples
+    --------
+    >>> pick([{"seed": 0, "auc": 0.7}, {"seed": 1, "auc": 0.8}], seed=1)
+    [{'seed': 1, 'auc': 0.8}]
+    """
+    return [row for row in rows if all(row.get(name) == value for name, value in place.items())]
+
+
+def values(rows: Sequence[Row], name: str) -> list[float]:
+    """Return the figures of that name that are known."""
+    return [float(row[name]) for row in rows if row.get(name) is not None]
+
+
+def mean(rows: Sequence[Row], name: str) -> float:
+    """Return the mean of the figures of that name that are known; not-a-number without any."""
+    known = values(rows, name)
+    return sum(known) / len(known) if known else float("nan")
+
+
+def distinct(rows: Sequence[Row], name: str) -> list[Any]:
+    """Return the different values in order of appearance."""
+    return list(dict.fromkeys(row[name] for row in rows if row.get(name) is not None))
+
+
+def paired(rows: Sequence[Row], name: str, method: str, rival: str, by: Sequence[str]) -> tuple[float, float]:
+    """Return the mean difference between two methods over pairs of rows alike in `by`, and its standard error.
+
+    Examples
+    --------
+    >>> rows = [{"method": m, "seed": s, "auc": a} for m, s, a in (("a", 0, 0.75), ("b", 0, 0.5))]
+    >>> paired(rows, "auc", "a", "b", by=["seed"])
+    (0.25, nan)
+    """
+    theirs = {tuple(row[key] for key in by): row.get(name) for row in pick(rows, method=rival)}
+    pairs = [(row.get(name), theirs.get(tuple(row[key] for key in by))) for row in pick(rows, method=method)]
+    gains = [one - other for one, other in pairs if one is not None and other is not None]
+    if not gains:
+        return math.nan, math.nan
+    middle = sum(gains) / len(gains)
+    if len(gains) == 1:
+        return middle, math.nan
+    return middle, math.sqrt(sum((one - middle) ** 2 for one in gains) / (len(gains) - 1) / len(gains))
+
+
+def skipped(rows: Sequence[Row]) -> list[str]:
+    """Return a line for everything that was left out; why, and how to mend it, stands in the notes."""
+    return [f"*Left out: {row['sample']}.*" for row in rows if row.get("skipped")]

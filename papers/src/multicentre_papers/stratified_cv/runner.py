@@ -1,0 +1,64 @@
+"""Runs the exercises one after the other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from multicentre.federation.progress import Listener
+from multicentre_papers.runner.paper import Paper, ReproductionResult
+from multicentre_papers.stratified_cv.differences import DIFFERENCES
+from multicentre_papers.stratified_cv.exercises.alarm import ALARM
+from multicentre_papers.stratified_cv.exercises.covariates import COVARIATE_TABLE
+from multicentre_papers.stratified_cv.exercises.curves import CURVES
+from multicentre_papers.stratified_cv.exercises.federated import FEDERATED_RUN
+from multicentre_papers.stratified_cv.exercises.hospitals import HOSPITALS
+from multicentre_papers.stratified_cv.exercises.key_stability import KEY_STABILITY
+from multicentre_papers.stratified_cv.exercises.linkage import LINKAGE
+from multicentre_papers.stratified_cv.exercises.strategies import STRATEGY_TABLE
+from multicentre_papers.stratified_cv.plan import FULL, QUICK, Plan
+from multicentre_papers.stratified_cv.published import published
+
+
+def reproduce(
+    quick: bool = False, output: Path | None = None, listener: Listener | None = None, *, plan: Plan | None = None
+) -> ReproductionResult[Plan]:
+    """Recompute figures 2 to 4, and what hashes, pilots and real records add, and write them to a folder.
+
+    Parameters
+    ----------
+    quick : bool, default False
+        A small version that takes a few minutes; the whole one takes about an hour of one core.
+    output : path, optional
+        Folder of the results; ``runs/reproduce-stratified-cv`` by default. Exercises that a run with an equal plan
+        finished there before it was broken off are not run again; anything else that is there is replaced.
+    listener : Listener, optional
+        Hears of measurements, one loop an exercise.
+    plan : Plan, optional
+        What to run in place of the quick or the whole version.
+
+    Returns
+    -------
+    ReproductionResult
+
+    Raises
+    ------
+    MissingExtra
+        xgboost is not installed.
+    """
+    return PAPER.run(plan or (QUICK if quick else FULL), output, listener)
+
+
+PAPER = Paper(
+    name="stratified-cv",
+    citation="Bey and others, Fold-stratified cross-validation for unbiased and privacy-preserving federated learning, "
+    "JAMIA 27(8), 2020",
+    title="# Fold-stratified cross-validation: figures 2 to 4, and what hashes, pilots and real records add",
+    preamble=(
+        "Records of some people are at two hospitals or more. Accuracies are means over five folds. `unbiased` divides "
+        "the records without duplicates by chance, `random` all records; x1 to x10 stand for thresholds of a "
+        "covariate. Bias is the difference from `unbiased`."
+    ),
+    exercises=(CURVES, STRATEGY_TABLE, COVARIATE_TABLE, ALARM, FEDERATED_RUN, LINKAGE, KEY_STABILITY, HOSPITALS),
+    published=published,
+    differences=DIFFERENCES,
+)

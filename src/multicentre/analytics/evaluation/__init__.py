@@ -1,5 +1,0 @@
-"""How well a survival model does on patients it has not seen, wherever they are."""
-
-from multicentre.analytics.evaluation.estimator import SurvivalEvaluation
-
-__all__ = ["SurvivalEvaluation"]

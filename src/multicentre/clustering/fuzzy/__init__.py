@@ -1,5 +1,0 @@
-"""Federated fuzzy clustering of patients at different sites (horizontal)."""
-
-from multicentre.clustering.fuzzy.estimator import FedMVFCM, FedMVFPC
-
-__all__ = ["FedMVFCM", "FedMVFPC"]

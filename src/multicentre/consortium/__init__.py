@@ -1,0 +1,1 @@
+"""The sites of a study, opened on an engine."""

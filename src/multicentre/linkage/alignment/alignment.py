@@ -1,0 +1,263 @@
+"""What the coordinator does to align records: it compares pseudonyms that it cannot read."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.data.identifiers import IDENTIFIER
+from multicentre.data.table import is_frame
+from multicentre.federation.coordinator import Federation
+from multicentre.federation.errors import DataError
+from multicentre.federation.messages import Message, array, count
+from multicentre.linkage.alignment import messages as sent
+from multicentre.linkage.alignment.site import AlignmentPart, as_given, as_names, pseudonyms_of, short
+from multicentre.linkage.persons import Persons, agree_on_key, describe_persons
+from multicentre.linkage.pseudonyms import PseudonymKey
+from multicentre.privacy.normalisation import DateOrder, Kind
+
+FEW_SHARE = 0.5
+
+
+@dataclass(frozen=True)
+class _Found(Message):
+    """What the sites told, as a resumed run takes it up."""
+
+    pseudonyms: sent.Bytes = array("pseudonyms in the common order", ("n", sent.PSEUDONYM_BYTES), dtype="u1")
+    at_site: dict[str, int] = count("patients by site", keyed=True)
+    aligned: dict[str, int] = count("patients of them that are aligned", keyed=True)
+    missing: dict[str, int] = count("records without an identifier", keyed=True)
+    repeated: dict[str, int] = count("records of a patient with an earlier one", keyed=True)
+
+
+@dataclass(frozen=True, eq=False)
+class Alignment:
+    """The same patients at several sites, in one order.
+
+    Attributes
+    ----------
+    federation : Federation
+        The aligned records: whatever is fitted over it sees them in the common order.
+    pseudonyms : array of uint8, shape (n, 16)
+        Pseudonym of each patient in the common order, ascending. Without the study's key nobody can tell whose it is.
+    n_at_site, n_aligned : dict of str to int
+        Patients that a site has, and those of them that are aligned.
+    n_missing, n_repeated : dict of str to int
+        Records that were left out for want of an identifier, and because an earlier record has the same one; from 1 to
+        the policy's minimum a site tells that minimum.
+    """
+
+    federation: Federation = field(repr=False)
+    pseudonyms: sent.Bytes = field(repr=False)
+    n_at_site: dict[str, int]
+    n_aligned: dict[str, int]
+    n_missing: dict[str, int]
+    n_repeated: dict[str, int]
+    persons: Persons = field(repr=False)
+
+    @property
+    def n_common(self) -> int:
+        """Patients in the common order."""
+        return len(self.pseudonyms)
+
+    @property
+    def n_unmatched(self) -> dict[str, int]:
+        """Patients of each site who are not aligned, for another site lacks them."""
+        return {site: n - self.n_aligned[site] for site, n in self.n_at_site.items()}
+
+
+def align(
+    federation: Federation,
+    *,
+    person_key: str = IDENTIFIER,
+    kind: Kind = "identifier",
+    date_order: DateOrder | Mapping[str, DateOrder] = "iso",
+    incomplete: bool = False,
+    study: str | None = None,
+) -> Alignment:
+    """Bring the patients whom the sites share into one order, without telling the coordinator who they are.
+
+    Every site makes keyed pseudonyms of its patients' identifiers. The coordinator, which has no key, finds those that
+    all sites have and sends their order back; each site seals the order it got with the key, and goes on only if all
+    sites sealed the same. What the coordinator learns is how many patients the sites have and share, and which
+    pseudonyms are at which site.
+
+    Parameters
+    ----------
+    federation : Federation
+    person_key : str, default "identifier"
+        Column of identifiers; "identifier" stands for a sole column of any name, and for the records' own names
+        (``ids``) where a site has no identifiers.
+    kind : {"identifier", "name", "date", "nhs-number", "nir", "combined"}, default "identifier"
+        How they are normalised, see :func:`multicentre.privacy.normalisation.normalise`.
+    date_order : {"iso", "ymd", "dmy", "mdy"} or mapping of str to these, default "iso"
+        How dates are written, at all sites or by site.
+    incomplete : bool, default False
+        Align all patients of any site, for methods that can do without some views of some patients; otherwise those
+        that every site has. Every site then gets the pseudonyms of all patients, and could look for one whose
+        identifier it knows.
+    study : str, optional
+        Name that pseudonyms depend on; the federation's own by default.
+
+    Raises
+    ------
+    ConfigurationError
+        A site has no key, or two sites hold different ones.
+    DataError
+        A site has no such identifiers, or sites share fewer than two patients.
+    RefusedByPolicy
+        A site's policy lets nothing out about single patients (``relations = "none"``).
+
+    Examples
+    --------
+    >>> import multicentre as mc
+    >>> rng = np.random.default_rng(0)
+    >>> blood = mc.data.MultiViewData({"blood": rng.normal(size=(30, 2))}, ids=[f"p{i}" for i in range(30)])
+    >>> image = mc.data.MultiViewData({"image": rng.normal(size=(25, 3))}, ids=[f"p{i}" for i in range(29, 4, -1)])
+    >>> aligned = align(mc.Federation.in_process({"lab": blood, "radiology": image}))
+    >>> aligned.n_common, aligned.n_unmatched
+    (25, {'lab': 5, 'radiology': 0})
+    """
+    told = Persons(**describe_persons(federation, person_key, kind, date_order, study))
+    for attempt in federation.attempts(AlignmentPart, repr((told, incomplete))):
+        with attempt as opened:
+            found = _found(opened, told, incomplete)
+    sites = [site for site in found.at_site if site in opened.sites]
+    aligned = Alignment(
+        opened.select((0,), sites),
+        found.pseudonyms,
+        n_at_site=_plain(found.at_site),
+        n_aligned=_plain(found.aligned),
+        n_missing=_plain(found.missing),
+        n_repeated=_plain(found.repeated),
+        persons=told,
+    )
+    _warn_of_losses(aligned)
+    return aligned
+
+
+def _found(federation: Federation, told: Persons, incomplete: bool) -> _Found:
+    return federation.once("aligned", _Found, lambda: _agree(federation, told, incomplete))
+
+
+def _agree(federation: Federation, told: Persons, incomplete: bool) -> _Found:
+    agree_on_key(federation, AlignmentPart, told.study, told.person_key)
+    counted = federation.ask(AlignmentPart.count_records, told)
+    named = {
+        site: as_names(answer.pseudonyms)
+        for site, answer in federation.ask(AlignmentPart.tell_pseudonyms, told).items()
+    }
+    order = _common_order(named, incomplete)
+    pseudonyms = np.frombuffer(order.tobytes(), dtype=np.uint8).reshape(-1, sent.PSEUDONYM_BYTES).copy()
+    asked = sent.Agreeing(**{name: getattr(told, name) for name in Persons.declarations()}, pseudonyms=pseudonyms)
+    sealed = _seals(federation, asked, incomplete)
+    federation.ask(AlignmentPart.confirm, sent.Seals(sealed))
+    return _Found(
+        pseudonyms,
+        at_site={site: len(named[site]) for site in sealed},
+        aligned={site: int(np.isin(named[site], order).sum()) for site in sealed},
+        missing={site: counted[site].n_missing for site in sealed},
+        repeated={site: counted[site].n_repeated for site in sealed},
+    )
+
+
+def _seals(federation: Federation, asked: sent.Agreeing, incomplete: bool) -> dict[str, sent.Bytes]:
+    if incomplete:
+        answers = federation.ask(AlignmentPart.agree_incomplete, asked)
+        return {site: answer.seal for site, answer in answers.items()}
+    return {site: answer.seal for site, answer in federation.ask(AlignmentPart.agree, asked).items()}
+
+
+def _common_order(named: Mapping[str, NDArray[np.bytes_]], incomplete: bool) -> NDArray[np.bytes_]:
+    names, n_sites = np.unique(np.concatenate(list(named.values())), return_counts=True)
+    order = names if incomplete else names[n_sites == len(named)]
+    if len(order) < 2:
+        raise DataError(
+            f"{len(order)} patients are at every site",
+            where=", ".join(named),
+            mend="See that all sites name their patients by the same identifier, written alike (person_key, kind).",
+        )
+    return np.asarray(order)
+
+
+def find_places(
+    records: Iterable[object],
+    pseudonyms: sent.Bytes,
+    persons: Persons,
+    key: PseudonymKey,
+    *,
+    date_order: DateOrder = "iso",
+) -> NDArray[np.int64]:
+    """Return the place of each record in a common order, -1 where it has none; only who holds the key can tell.
+
+    Parameters
+    ----------
+    records : iterable, or data
+        Identifiers of the records as they were recorded, or their names; or data that has either.
+    pseudonyms : array of uint8, shape (n, 16)
+        The common order.
+    persons : Persons
+        What the pseudonyms were made of.
+    key : PseudonymKey
+    date_order : {"iso", "ymd", "dmy", "mdy"}
+
+    Returns
+    -------
+    array of int64, shape (number of records,)
+
+    Raises
+    ------
+    DataError
+        The data have neither identifiers nor names.
+
+    Examples
+    --------
+    >>> import multicentre as mc
+    >>> lab, ward = (
+    ...     mc.data.MultiViewData({"x": np.eye(3)}, ids=names) for names in (["a", "b", "c"], ["d", "c", "b"])
+    ... )
+    >>> found = align(mc.Federation.in_process({"lab": lab, "ward": ward}, policy=mc.Policy(min_patients=1)))
+    >>> key = PseudonymKey.simulated("study")
+    >>> sorted(find_places(["d", "c", "b"], found.pseudonyms, found.persons, key).tolist())
+    [-1, 0, 1]
+    """
+    known = pseudonyms_of(_values(records, persons.person_key), key, persons, date_order)
+    names, order = as_names(short(known.tokens)), as_names(pseudonyms)
+    places = np.minimum(np.searchsorted(order, names), len(order) - 1)
+    return np.where(known.present & (order[places] == names), places, -1).astype(np.int64)
+
+
+def _values(records: Any, person_key: str) -> list[Any]:
+    if isinstance(records, str) or is_frame(records):
+        raise DataError("a column of identifiers is needed", where="records", mend="Give a list, one a record.")
+    columns = getattr(records, "identifier", None)
+    if columns is not None:
+        return list(columns.column(person_key))
+    names = getattr(records, "ids", records)
+    if names is None:
+        raise DataError("the records have no identifiers", where=person_key, mend="Give them with ids=.")
+    return list(as_given(list(names))) if person_key == IDENTIFIER else list(names)
+
+
+def _plain(counts: Mapping[str, int]) -> dict[str, int]:
+    return {site: int(n) for site, n in counts.items()}
+
+
+def _warn_of_losses(aligned: Alignment) -> None:
+    for site, n in aligned.n_missing.items():
+        if n:
+            warnings.warn(
+                f"{site}: up to {n} records have no identifier that can be read and are left out", stacklevel=3
+            )
+    for site, n in aligned.n_at_site.items():
+        if aligned.n_aligned[site] < FEW_SHARE * n:
+            warnings.warn(
+                f"{site}: {n - aligned.n_aligned[site]} of {n} patients are not at all other sites and are left out; "
+                "incomplete=True keeps them for methods that can do without some views",
+                stacklevel=3,
+            )

@@ -1,0 +1,88 @@
+"""What the alignment of records asks of a site, and what a site answers with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.federation.messages import Message, array, arrays, count, flag, texts
+from multicentre.federation.steps import Release
+from multicentre.linkage.persons import Persons
+
+PSEUDONYM_BYTES, SEAL_BYTES = 16, 32
+Bytes = NDArray[np.uint8]
+Rows = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Counted(Release):
+    """How many of a site's records can be aligned."""
+
+    without_values: ClassVar[bool] = True
+    n_missing: int = count("records without an identifier; from 1 to the policy's minimum told as that minimum")
+    n_repeated: int = count("records of a patient with an earlier one; few are told as the policy's minimum too")
+
+
+@dataclass(frozen=True)
+class Pseudonyms(Release):
+    """A pseudonym of every patient, in ascending order: the order of the site's rows does not show."""
+
+    individual: ClassVar[bool] = True
+    without_values: ClassVar[bool] = True
+    pseudonyms: Bytes = array(
+        "keyed hash of each patient's identifier, made for this study alone",
+        ("n", PSEUDONYM_BYTES),
+        dtype="u1",
+        permission="relations=summed",
+    )
+
+
+@dataclass(frozen=True)
+class Agreeing(Persons):
+    """The patients that are to be aligned."""
+
+    pseudonyms: Bytes = array("pseudonyms of the patients, ascending", ("n", PSEUDONYM_BYTES), dtype="u1")
+
+
+@dataclass(frozen=True)
+class Sealed(Release):
+    """A seal on the order, which only a site with the study's key can make, and only if it has all the patients."""
+
+    individual: ClassVar[bool] = True
+    without_values: ClassVar[bool] = True
+    seal: Bytes = array(
+        "keyed hash of the site's name and the order", (SEAL_BYTES,), dtype="u1", permission="relations=summed"
+    )
+
+
+@dataclass(frozen=True)
+class SealedIncomplete(Release):
+    """A seal on an order of which the site may lack patients: sums then show pairs that one site alone has."""
+
+    individual: ClassVar[bool] = True
+    without_values: ClassVar[bool] = True
+    seal: Bytes = array(
+        "keyed hash of the site's name and the order", (SEAL_BYTES,), dtype="u1", permission="relations=listed"
+    )
+
+
+@dataclass(frozen=True)
+class Seals(Message):
+    """The seals of all sites."""
+
+    seals: dict[str, Bytes] = arrays("seal by site", (SEAL_BYTES,), dtype="u1")
+
+
+@dataclass(frozen=True)
+class Ordered(Message):
+    """What a site remembers of an alignment."""
+
+    rows: Rows = array("row of each aligned record, in the common order", ("m",), dtype="i8")
+    places: Rows = array("its place in the common order", ("m",), dtype="i8")
+    n_common: int = count("records in the common order")
+    order: Bytes = array("hash of the order, by which seals are compared", (SEAL_BYTES,), dtype="u1")
+    incomplete: bool = flag("whether a site may lack some of the patients")
+    sites: tuple[str, ...] = texts("sites that sealed the order; none before all were found to have the same")

@@ -1,0 +1,212 @@
+"""The alignment of records beside the patients.
+
+The coordinator gets pseudonyms that it has no key for, and tells the sites which of them to use. Every site then seals
+the order that it was told with the key that all sites hold and the coordinator lacks, and looks at the seals of all
+others: no site works on another order than the rest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.federation.errors import ConfigurationError, DataError, ProtocolRefused
+from multicentre.federation.lengths import Lengths
+from multicentre.federation.messages import Message
+from multicentre.federation.steps import Acknowledgement, Common, step
+from multicentre.federation.wire import encode
+from multicentre.linkage.alignment import messages as sent
+from multicentre.linkage.persons import KeyedPart, Persons
+from multicentre.linkage.pseudonyms import PseudonymKey, Pseudonyms, pseudonymise
+from multicentre.privacy.normalisation import DateOrder, normalise_identifier
+
+Rows = NDArray[np.int64]
+LEAST_COMMON = 2
+
+
+class AlignmentPart(KeyedPart):
+    """The site part of an alignment."""
+
+    method: ClassVar[str] = "alignment"
+    remembers: ClassVar[type[Message]] = sent.Ordered
+    lengths: ClassVar[Lengths] = {"n": "patients of the site who have an identifier"}
+    state: sent.Ordered | None = None
+    _known: tuple[str, Pseudonyms] | None = None
+    _told: str = ""
+
+    @property
+    def folds(self) -> Rows | None:
+        """0 for aligned records, -1 for others, once all sites were found to have the same order."""
+        if self.state is None or not self.state.sites:
+            return None
+        folds = np.full(len(self.data), -1, dtype=np.int64)
+        folds[self.state.rows] = 0
+        return folds
+
+    @property
+    def alignment(self) -> tuple[Rows, Common] | None:
+        """Rows of the aligned records in the common order, and their places in it."""
+        if self.state is None or not self.state.sites:
+            return None
+        held = self.state
+        return held.rows, Common(held.places, held.n_common, frozenset(held.sites), held.incomplete)
+
+    @property
+    def division(self) -> str:
+        """Hash of the order; the same at all sites."""
+        return "" if self.state is None else self.state.order.tobytes().hex()
+
+    @step(releases=sent.Counted, when="once")
+    def count_records(self, ask: Persons) -> sent.Counted:
+        """Count records that have no identifier, or one that an earlier record has."""
+        known = self._pseudonyms(ask)
+        return sent.Counted(self._coarse(known.n_missing), self._coarse(known.n_duplicates), patients=len(known))
+
+    @step(releases=sent.Pseudonyms, when="once")
+    def tell_pseudonyms(self, ask: Persons) -> sent.Pseudonyms:
+        """Tell the pseudonyms of the site's patients, each once and in ascending order."""
+        known = self._pseudonyms(ask)
+        self._told = purpose_of(ask)
+        return sent.Pseudonyms(short(known.tokens[first_rows(known)]))
+
+    @step(releases=sent.Sealed, when="once")
+    def agree(self, ask: sent.Agreeing) -> sent.Sealed:
+        """Take in an order of patients who all are at this site, and seal it."""
+        return sent.Sealed(self._sealed(ask, incomplete=False))
+
+    @step(releases=sent.SealedIncomplete, when="on request")
+    def agree_incomplete(self, ask: sent.Agreeing) -> sent.SealedIncomplete:
+        """Take in an order of patients of whom this site may lack some, and seal it."""
+        return sent.SealedIncomplete(self._sealed(ask, incomplete=True))
+
+    def _sealed(self, ask: sent.Agreeing, *, incomplete: bool) -> sent.Bytes:
+        if self.state is not None or self._told != purpose_of(ask):
+            raise ConfigurationError(
+                "the records are aligned already, or their pseudonyms were not told",
+                where=self.site,
+                mend="Align anew.",
+            )
+        known = self._pseudonyms(ask)
+        rows = first_rows(known)
+        own, order = as_names(short(known.tokens[rows])), as_names(ask.pseudonyms)
+        if np.any(order[1:] <= order[:-1]):
+            raise ConfigurationError("the pseudonyms are not in ascending order", where=self.site)
+        places = np.flatnonzero(np.isin(order, own))
+        if not incomplete and len(places) < len(order):
+            raise ProtocolRefused("patients who are not at this site are to be aligned", where=self.site)
+        self._check_crowd(len(places))
+        digest = np.frombuffer(hashlib.sha256(encode(ask)).digest(), dtype=np.uint8).copy()
+        found = rows[np.searchsorted(own, order[places])]
+        self.state = sent.Ordered(found, places, len(order), digest, incomplete, ())
+        return seal_of(self._held_key(), self.site, digest)
+
+    def _check_crowd(self, n_aligned: int) -> None:
+        """Refuse to align few records."""
+        least = max(self.least_behind, LEAST_COMMON)
+        if n_aligned < least:
+            raise DataError(
+                f"fewer than {least} of this site's patients are to be aligned",
+                where=self.site,
+                mend="See that all sites name their patients by the same identifier, and hold the same key.",
+            )
+
+    @step(releases=Acknowledgement, when="once")
+    def confirm(self, ask: sent.Seals) -> Acknowledgement:
+        """Compare the seals of all sites with those that this site's own order would have; nothing leaves."""
+        held = self.state
+        if held is None:
+            raise ConfigurationError("no order was taken in", where=self.site, mend="Align the records anew.")
+        if self.site not in ask.seals or len(ask.seals) < self.n_peers:
+            raise ProtocolRefused("the seal of a site that takes part is missing", where=self.site)
+        key = self._held_key()
+        strangers = [site for site, seal in ask.seals.items() if not _same(seal, seal_of(key, site, held.order))]
+        if strangers:
+            raise ProtocolRefused(
+                "a site sealed another order, or with another key",
+                where=", ".join(strangers),
+                mend="Compare the sites' keys (PseudonymKey.fingerprint) and align anew.",
+            )
+        self.state = replace(held, sites=tuple(ask.seals))
+        return Acknowledgement()
+
+    def _pseudonyms(self, told: Persons) -> Pseudonyms:
+        purpose = purpose_of(told)
+        if self._known is None or self._known[0] != purpose:
+            values = self.identifiers(told.person_key)
+            if getattr(self.data, "identifier", None) is None:
+                values = as_given(values)
+            self._known = purpose, self.tokens(values, told, purpose)
+        return self._known[1]
+
+    def _held_key(self) -> PseudonymKey:
+        if not isinstance(self.key, PseudonymKey):
+            raise ConfigurationError("the site has no key of pseudonyms", where=self.site)
+        return self.key
+
+    def _coarse(self, n_records: int) -> int:
+        return max(n_records, self.least_behind) if n_records else 0
+
+
+def purpose_of(told: Persons) -> str:
+    """Return what pseudonyms are for: ``alignment/v1/<16 hex digits of all terms>``."""
+    terms = [getattr(told, name) for name in Persons.declarations()]
+    return f"alignment/v1/{hashlib.sha256(repr(terms).encode()).hexdigest()[:16]}"
+
+
+def pseudonyms_of(values: list[Any], key: PseudonymKey, told: Persons, order: DateOrder) -> Pseudonyms:
+    """Return the pseudonyms that a site with this key and this order of dates makes of identifiers."""
+    kind: Any = told.kind
+    return pseudonymise(values, key, purpose=f"{purpose_of(told)}/{told.study}", kind=kind, date_order=order)
+
+
+def as_given(names: Sequence[str | None]) -> list[str | None]:
+    """Return the records' own names, with those that look like a placeholder (1111) marked as none.
+
+    Examples
+    --------
+    >>> as_given(["1110", "1111", "p7"])
+    ['1110', 'record 1111', 'p7']
+    """
+    return [f"record {name}" if name and normalise_identifier(name) is None else name for name in names]
+
+
+def first_rows(known: Pseudonyms) -> Rows:
+    """Return the first row of each patient who has an identifier, in the order of the pseudonyms."""
+    order = known.order()
+    tokens = known.tokens[order]
+    is_new = np.r_[True, np.any(tokens[1:] != tokens[:-1], axis=1)] if len(order) else np.zeros(0, dtype=np.bool_)
+    return np.asarray(order[is_new])
+
+
+def short(tokens: sent.Bytes) -> sent.Bytes:
+    """Return the first half of each token, shape (n, 16): enough to tell patients apart."""
+    return np.ascontiguousarray(tokens[:, : sent.PSEUDONYM_BYTES])
+
+
+def as_names(pseudonyms: sent.Bytes) -> NDArray[np.bytes_]:
+    """Return pseudonyms as an array that can be sorted and looked up, shape (n,).
+
+    Examples
+    --------
+    >>> names = as_names(np.array([[0] * 15 + [2], [1] + [0] * 15], dtype=np.uint8))
+    >>> bool(names[0] < names[1])
+    True
+    """
+    return np.ascontiguousarray(pseudonyms).view(f"S{sent.PSEUDONYM_BYTES}").ravel()
+
+
+def seal_of(key: PseudonymKey, site: str, order: sent.Bytes) -> sent.Bytes:
+    """Return the seal that a site with this key puts on an order, shape (32,)."""
+    sealing = key.hash_for(f"alignment/v1/seal/{site}")
+    sealing.update(order.tobytes())
+    return np.frombuffer(sealing.digest(), dtype=np.uint8).copy()
+
+
+def _same(seal: sent.Bytes, expected: sent.Bytes) -> bool:
+    return hmac.compare_digest(seal.tobytes(), expected.tobytes())

@@ -1,0 +1,199 @@
+"""How many people have records at more than one site, from secure sums over buckets of a keyed hash."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.data.identifiers import IDENTIFIER
+from multicentre.federation.coordinator import Federation
+from multicentre.federation.errors import ConfigurationError, DataError
+from multicentre.federation.messages import Message, array, number, text
+from multicentre.linkage.duplicates.controls import check_controls, normalise_controls
+from multicentre.linkage.duplicates.maths import choose_buckets, duplicate_rate
+from multicentre.linkage.duplicates.messages import Counting, Marking, Sizes
+from multicentre.linkage.duplicates.rate import DuplicateRate
+from multicentre.linkage.duplicates.site import DuplicatesPart
+from multicentre.linkage.keys.union import count_union, read_marks
+from multicentre.linkage.persons import agree_on_key, check_present, describe_persons, draw_label
+from multicentre.privacy.normalisation import DateOrder, Kind
+
+UNPROVEN = (
+    "a rate of 0 cannot be told from identifiers that differ between sites (pseudonyms of their own, shifted dates): "
+    "register test patients at all sites and name them in controls="
+)
+MOST_PER_RECORD = 4096
+
+
+def estimate_duplicate_rate(
+    federation: Federation,
+    *,
+    person_key: str = IDENTIFIER,
+    kind: Kind = "identifier",
+    date_order: DateOrder | Mapping[str, DateOrder] = "iso",
+    buckets_per_record: int = 32,
+    by_outcome: bool = False,
+    controls: Sequence[str] = (),
+    study: str | None = None,
+) -> DuplicateRate:
+    """Estimate how many people have records at more than one site, without a token or an identifier leaving any.
+
+    Parameters
+    ----------
+    federation : Federation
+        With masked sums (``secure_sum=True``), or sites whose policy has no minimum of patients.
+    person_key : str, default "identifier"
+        Column of identifiers that are the same at all sites; the default stands for a sole one of any name.
+    kind : {"identifier", "name", "date", "nhs-number", "nir", "combined"}, default "identifier"
+        How they are normalised, see :func:`multicentre.privacy.normalisation.normalise`.
+    date_order : {"iso", "ymd", "dmy", "mdy"} or mapping of str to these, default "iso"
+        How dates are written, at all sites or by site; sites left out of a mapping write "iso".
+    buckets_per_record : int, default 32
+        Buckets of the hash for each person that a site has, from 1 to 4096: more are more exact and more traffic (8
+        bytes a bucket and site). There are from 1024 to 8,388,608 in all.
+    by_outcome : bool, default False
+        Estimate among the records of each class of the outcome too.
+    controls : sequence of str, optional
+        Test patients that every site registered, see :mod:`multicentre.linkage.duplicates.controls`. They show that
+        identifiers are comparable, and are left out of the counts.
+    study : str, optional
+        Name that the hash depends on; the federation's own by default.
+
+    Returns
+    -------
+    DuplicateRate
+
+    Raises
+    ------
+    ConfigurationError
+        The sites hold different keys, a control is not known at all of them, or too few buckets are asked for.
+    DataError
+        A site has no such column, or no record has an identifier.
+    QuorumLost
+        A site was lost on the way, so that the counts are not about the same sites.
+    DisclosureRefused
+        Sums leave in clear, which would show who is at a site.
+    RefusedByPolicy
+        A control could be a person's identifier.
+
+    Warns
+    -----
+    UserWarning
+        The interval holds 0 and there are no controls.
+
+    Examples
+    --------
+    >>> import multicentre as mc
+    >>> rng = np.random.default_rng(0)
+    >>> sites = {}
+    >>> for name, first in {"lyon": 0, "oslo": 900}.items():
+    ...     people = [f"p{number}" for number in range(first, first + 1000)] + ["TEST-PATIENT-1"]
+    ...     sites[name] = mc.data.TableData(rng.normal(size=(1001, 2)), np.arange(1001) % 2, people)
+    >>> found = estimate_duplicate_rate(
+    ...     mc.Federation.in_process(sites), buckets_per_record=512, controls=["TEST-PATIENT-1"]
+    ... )
+    >>> found.n_local, round(found.rate, 2), found.controls
+    (2000, 0.05, {'TEST-PATIENT-1': 2})
+    """
+    _check_fineness(buckets_per_record)
+    normalise_controls(controls, kind)
+    persons = describe_persons(federation, person_key, kind, date_order, study)
+    told = Counting(**persons, controls=tuple(controls))
+    for attempt in federation.attempts(DuplicatesPart, f"{told}, {buckets_per_record}, {by_outcome}"):
+        with attempt as opened:
+            rate = _estimate(opened, told, buckets_per_record, by_outcome=by_outcome)
+    for line in rate.warnings:
+        warnings.warn(line, stacklevel=2)
+    return rate
+
+
+def _estimate(opened: Federation, told: Counting, buckets_per_record: int, *, by_outcome: bool) -> DuplicateRate:
+    key = opened.once("key", _Key, lambda: _Key(agree_on_key(opened, DuplicatesPart, told.study, told.person_key)))
+    known = opened.once("controls", _Known, lambda: _Known(_find(opened, told)))
+    sites = opened.sites
+    found = check_controls(known.sites, told.controls, len(sites))
+    sizes = opened.once("sizes", Sizes, lambda: opened.sum(DuplicatesPart.count_persons, told))
+    if sizes.sites < len(sites) or sizes.sites < 2:
+        raise DataError(
+            f"{sizes.sites} of {len(sites)} sites have records with an identifier, and at least two are compared",
+            where=told.person_key,
+            mend="Give them with data.with_identifier, or leave the others out.",
+        )
+    counts = [sizes.persons, *(sizes.by_class.tolist() if by_outcome else [])]
+    rates = [
+        _rate(opened, told, stratum, int(n_local), buckets_per_record)
+        for stratum, n_local in enumerate(counts, start=-1)
+    ]
+    check_present(opened, sites)
+    return DuplicateRate(
+        rate=rates[0].rate,
+        interval=rates[0].interval,
+        n_records=round(sizes.records),
+        n_missing=round(sizes.missing),
+        n_within=round(sizes.records - sizes.missing - sizes.persons),
+        n_local=round(sizes.persons),
+        n_union=rates[0].union,
+        n_buckets=rates[0].n_buckets,
+        by_class={f"class {number}": (one.rate, one.interval) for number, one in enumerate(rates[1:])},
+        controls=found,
+        fingerprint=key.fingerprint,
+        warnings=_warnings(rates[0], bool(found)),
+    )
+
+
+@dataclass(frozen=True)
+class _Key(Message):
+    fingerprint: str = text("fingerprint of the key that all sites hold")
+
+
+@dataclass(frozen=True)
+class _Known(Message):
+    sites: NDArray[np.int64] = array("at how many sites each control is known", ("c",), dtype="i8")
+
+
+@dataclass(frozen=True)
+class _Empty(Message):
+    share: float = number("share of the buckets that are empty at all sites")
+
+
+@dataclass(frozen=True)
+class _Rate:
+    rate: float
+    interval: tuple[float, float]
+    union: float
+    n_buckets: int
+
+
+def _find(federation: Federation, told: Counting) -> NDArray[np.int64]:
+    if not told.controls:
+        return np.zeros(0, dtype=np.int64)
+    return federation.sum(DuplicatesPart.find_controls, told).found
+
+
+def _rate(federation: Federation, told: Counting, stratum: int, n_local: int, per_record: int) -> _Rate:
+    n_buckets = choose_buckets(n_local, per_record)
+    empty = federation.once(f"marked-{stratum}", _Empty, lambda: _mark(federation, told, stratum, n_buckets))
+    union, deviation = count_union(round(empty.share * n_buckets), n_buckets)
+    return _Rate(*duplicate_rate(union, deviation, n_local), union, n_buckets)
+
+
+def _mark(federation: Federation, told: Counting, stratum: int, n_buckets: int) -> _Empty:
+    fields: dict[str, Any] = {name: getattr(told, name) for name in Counting.declarations()}
+    nonces = draw_label(federation, DuplicatesPart)
+    ask = Marking(**fields, nonces=nonces, n_buckets=n_buckets, stratum=stratum)
+    occupied = read_marks(federation.sum(DuplicatesPart.mark, ask).marks)
+    return _Empty(float(1 - occupied.mean()))
+
+
+def _warnings(rate: _Rate, has_controls: bool) -> tuple[str, ...]:
+    return () if has_controls or rate.interval[0] > 0 else (UNPROVEN,)
+
+
+def _check_fineness(per_record: int) -> None:
+    if int(per_record) != per_record or not 1 <= per_record <= MOST_PER_RECORD:
+        raise ConfigurationError(f"a whole number from 1 to {MOST_PER_RECORD} is needed", where="buckets_per_record")

@@ -1,0 +1,99 @@
+"""Counting people over sites, beside the patients: which buckets of a keyed hash hold somebody, behind masks alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.federation.errors import ConfigurationError, DataError
+from multicentre.federation.lengths import Lengths
+from multicentre.federation.steps import step
+from multicentre.linkage.duplicates import messages as sent
+from multicentre.linkage.duplicates.controls import normalise_controls
+from multicentre.linkage.keys.union import LEAST_BUCKETS, MOST_BUCKETS, mark_buckets
+from multicentre.linkage.persons import KeyedPart, Persons, check_rules
+from multicentre.linkage.strata import outcome_strata
+from multicentre.privacy.normalisation import normalise
+
+Texts = list[str | None]
+MOST_QUESTIONS = 101
+
+
+class DuplicatesPart(KeyedPart):
+    """The site part of duplicate rates."""
+
+    method: ClassVar[str] = "duplicate-rate"
+    lengths: ClassVar[Lengths] = {
+        "c": "test patients of the analyst",
+        "C": "classes of the outcome",
+        "M": "buckets that persons are hashed into",
+    }
+    _asked: int = 0
+
+    @step(releases=sent.Found, when="once", summed=True)
+    def find_controls(self, ask: sent.Counting) -> sent.Found:
+        """Tell which test patients are known here; nothing that could be a person's identifier is looked up."""
+        self.check_masked()
+        known = set(self._normalised(ask))
+        controls = normalise_controls(ask.controls, ask.kind)
+        return sent.Found(np.array([int(one in known) for one in controls], dtype=np.int64), patients=len(self.data))
+
+    @step(releases=sent.Sizes, when="once", summed=True)
+    def count_persons(self, ask: sent.Counting) -> sent.Sizes:
+        """Count records, different persons, and records without an identifier."""
+        self.check_masked()
+        kept, texts = self._persons(ask, ask.controls)
+        strata, n_strata = outcome_strata(self.data)
+        by_class = [_n_different(texts, kept & (strata == stratum)) for stratum in range(n_strata)]
+        n_missing = sum(text is None for text in texts)
+        n_records = int(kept.sum()) + n_missing
+        return sent.Sizes(
+            float(n_records),
+            float(n_missing),
+            float(_n_different(texts, kept)),
+            int(kept.any()),
+            np.array(by_class, dtype=np.int64),
+            patients=len(self.data),
+        )
+
+    @step(releases=sent.Marks, when="every round", summed=True)
+    def mark(self, ask: sent.Marking) -> sent.Marks:
+        """Mark the buckets of a keyed hash that hold somebody, under a label that serves once."""
+        self.check_masked()
+        if not LEAST_BUCKETS <= ask.n_buckets <= MOST_BUCKETS:
+            raise ConfigurationError("the number of buckets is out of range", where="n_buckets")
+        self._asked += 1
+        if self._asked > MOST_QUESTIONS:
+            raise ConfigurationError(f"a session takes {MOST_QUESTIONS} questions", where=self.site)
+        label = self.use_label(ask.nonces)
+        kept, _ = self._persons(ask, ask.controls)
+        raw = self.identifiers(ask.person_key)
+        values = [raw[row] for row in np.flatnonzero(kept & self._of_class(ask.stratum))]
+        buckets = self.tokens(values, ask, f"duplicates/v1/{label}").buckets(ask.n_buckets)
+        return sent.Marks(mark_buckets(buckets, ask.n_buckets, sent.MARK_BOUND), patients=len(self.data))
+
+    def _persons(self, told: Persons, controls: Sequence[str]) -> tuple[NDArray[np.bool_], Texts]:
+        """Return which records have an identifier that is no test patient's, and all identifiers, normalised."""
+        texts, left_out = self._normalised(told), set(normalise_controls(controls, told.kind))
+        return np.array([text is not None and text not in left_out for text in texts], dtype=np.bool_), texts
+
+    def _normalised(self, told: Persons) -> Texts:
+        check_rules(told)
+        kind: Any = told.kind
+        try:
+            return normalise(self.identifiers(told.person_key), kind, date_order=told.order_at(self.site))
+        except DataError as refused:
+            raise refused.at(told.person_key) from None
+
+    def _of_class(self, stratum: int) -> NDArray[np.bool_]:
+        strata, n_strata = outcome_strata(self.data)
+        if not -1 <= stratum < n_strata:
+            raise ConfigurationError(f"there are classes 0 to {n_strata - 1}", where="stratum")
+        return np.ones(len(strata), dtype=np.bool_) if stratum == -1 else strata == stratum
+
+
+def _n_different(texts: Texts, kept: NDArray[np.bool_]) -> int:
+    return len({texts[row] for row in np.flatnonzero(kept)})

@@ -1,0 +1,105 @@
+"""The audit of a plan beside the patients: a plan's own part answers, since nobody else at a site knows the folds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.federation.errors import ConfigurationError
+from multicentre.federation.lengths import Lengths
+from multicentre.federation.steps import step
+from multicentre.linkage.keys import messages as sent
+from multicentre.linkage.keys.mixture import mark_folds
+from multicentre.linkage.keys.union import LEAST_BUCKETS, MOST_BUCKETS
+from multicentre.linkage.persons import KeyedPart, Persons
+
+Integers = NDArray[np.int64]
+MOST_TURNS = 6
+
+
+@dataclass(frozen=True, eq=False)
+class _Looked:
+    """Which records the last question was about, in which buckets they fell, and which question that was."""
+
+    persons: tuple[object, ...]
+    rows: Integers
+    buckets: Integers
+    n_buckets: int
+    turn: int
+
+
+class AuditedPart(KeyedPart):
+    """What parts that divide records answer to an audit; they have `folds`."""
+
+    lengths: ClassVar[Lengths] = {"M": "buckets that persons are hashed into"}
+    session_memory: ClassVar[tuple[str, ...]] = ("_looked",)
+    _looked: _Looked | None = None
+
+    @step(releases=sent.Reviewed, when="on request", summed=True)
+    def review_folds(self, ask: sent.Reviewing) -> sent.Reviewed:
+        """Count records in folds and in none, persons, and patients of this site in several folds."""
+        self.check_masked()
+        folds = self._settled_folds()
+        tokens = self.tokens(self.identifiers(ask.person_key), ask, "audit/v1/review")
+        inside = folds >= 0
+        identified = inside & tokens.present
+        by_patient = self.identifiers(ask.patient_key) if ask.patient_key else tokens.hex()
+        return sent.Reviewed(
+            float(len(folds)),
+            float((~inside).sum()),
+            float((inside & ~tokens.present).sum()),
+            float(len(np.unique(tokens.tokens[identified], axis=0))),
+            float(_n_split(by_patient, folds)),
+            patients=len(self.data),
+        )
+
+    @step(releases=sent.FoldMarks, when="on request", summed=True)
+    def mark_folds(self, ask: sent.Checking) -> sent.FoldMarks:
+        """Mark the buckets of a keyed hash by the folds of the people in them, so that only mixtures can be told."""
+        self.check_masked()
+        if not LEAST_BUCKETS <= ask.n_buckets <= MOST_BUCKETS:
+            raise ConfigurationError("the number of buckets is out of range", where="n_buckets")
+        rows = self._rows_of_interest(ask)
+        label = self.use_label(ask.nonces)
+        values = self.identifiers(ask.person_key)
+        tokens = self.tokens([values[row] for row in rows], ask, f"audit/v1/{label}")
+        rows, buckets = rows[tokens.present], tokens.buckets(ask.n_buckets)[tokens.present]
+        self._looked = _Looked(_persons(ask), rows, buckets, ask.n_buckets, ask.turn)
+        marks = mark_folds(buckets, self._settled_folds()[rows], ask.n_buckets, sent.MARK_BOUND)
+        return sent.FoldMarks(*marks, patients=len(self.data))
+
+    def _rows_of_interest(self, ask: sent.Checking) -> Integers:
+        if ask.turn == 0:
+            return np.flatnonzero(self._settled_folds() >= 0)
+        looked = self._looked
+        if looked is None or not looked.turn + 1 == ask.turn < MOST_TURNS:
+            raise ConfigurationError(
+                f"an audit is at most {MOST_TURNS} questions in turn", where=self.site, mend="Begin it anew."
+            )
+        if looked.persons != _persons(ask):
+            raise ConfigurationError("an audit is about one identifier", where=self.site, mend="Begin it anew.")
+        if len(ask.mixed) and not 0 <= ask.mixed.min() <= ask.mixed.max() < looked.n_buckets:
+            raise ConfigurationError("there are no such buckets", where="mixed")
+        return looked.rows[np.isin(looked.buckets, ask.mixed)]
+
+    def _settled_folds(self) -> Integers:
+        if self.folds is None:
+            raise ConfigurationError("the records are not divided yet", where=self.method, mend="Make a plan anew.")
+        return self.folds
+
+
+def _persons(told: Persons) -> tuple[object, ...]:
+    return tuple(getattr(told, name) for name in Persons.declarations())
+
+
+def _n_split(patients: Sequence[str | None], folds: Integers) -> int:
+    """Return how many patients have records in several folds, records in none left out."""
+    held: dict[str, set[int]] = {}
+    for patient, fold in zip(patients, folds.tolist(), strict=True):
+        if patient is not None and fold >= 0:
+            held.setdefault(patient, set()).add(fold)
+    return sum(len(folds_of) > 1 for folds_of in held.values())

@@ -1,0 +1,94 @@
+"""A test, from sums alone, of whether all people in a bucket are in one fold.
+
+Every record i in a bucket adds a random non-zero r_i to one sum and r_i f_i to another, modulo a prime p, with f_i its
+fold. If all are in fold f, the second sum is f times the first. If they are not, both are random, and the second is
+that with probability of at most K / p, K being the number of folds. Neither sum tells how many records went into it.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.linkage.keys.union import (
+    LEAST_BUCKETS,
+    MOST_BUCKETS,
+    count_union,
+    draw_words,
+    hide_residues,
+)
+
+Integers = NDArray[np.int64]
+Truths = NDArray[np.bool_]
+MODULUS = 1_048_573
+BUCKETS_A_PERSON = 8
+BUCKETS_A_SUSPECT = 64
+
+
+def mark_folds(buckets: Integers, folds: Integers, n_buckets: int, bound: float) -> tuple[Integers, Integers]:
+    """Return a site's summands of the two sums, each of shape (n_buckets,).
+
+    Parameters
+    ----------
+    buckets, folds : array of int64, shape (n,)
+        Bucket and fold of each record.
+    n_buckets : int
+    bound : float
+        See :func:`multicentre.linkage.keys.union.hide_residues`.
+
+    Examples
+    --------
+    >>> marks = mark_folds(np.array([0, 0, 2, 2]), np.array([1, 1, 1, 4]), 3, 2.0**53)
+    >>> occupied, mixed = read_folds(*marks, n_splits=5)
+    >>> occupied.tolist(), mixed.tolist()
+    ([True, False, True], [False, False, True])
+    """
+    drawn = 1 + (draw_words(len(buckets)) % np.uint64(MODULUS - 1)).astype(np.int64)
+    sums = np.zeros((2, n_buckets), dtype=np.int64)
+    np.add.at(sums[0], buckets, drawn)
+    np.add.at(sums[1], buckets, drawn * folds % MODULUS)
+    return hide_residues(sums[0] % MODULUS, MODULUS, bound), hide_residues(sums[1] % MODULUS, MODULUS, bound)
+
+
+def read_folds(marks: Integers, weighted: Integers, n_splits: int) -> tuple[Truths, Truths]:
+    """Return which buckets hold somebody, and which hold people of several folds, each of shape (M,)."""
+    first, second = marks % MODULUS, weighted % MODULUS
+    occupied = (first != 0) | (second != 0)
+    pure = np.zeros(len(first), dtype=np.bool_)
+    for fold in range(n_splits):
+        pure |= (first != 0) & (second == first * fold % MODULUS)
+    return occupied, occupied & ~pure
+
+
+def next_buckets(n_mixed: int) -> int:
+    """Return the number of buckets for the people of so many mixed buckets: 64 for each, from 1024 to 2**23."""
+    return min(max(BUCKETS_A_SUSPECT * n_mixed, LEAST_BUCKETS), MOST_BUCKETS)
+
+
+def first_buckets(n_persons: int) -> int:
+    """Return the number of buckets for all people: 8 for each, from 1024 to 2**23."""
+    return min(max(BUCKETS_A_PERSON * n_persons, LEAST_BUCKETS), MOST_BUCKETS)
+
+
+def count_mixed(n_mixed: int, n_buckets: int) -> int:
+    """Return how many people were hashed into so many different buckets, by linear counting.
+
+    Examples
+    --------
+    >>> count_mixed(0, 1024), count_mixed(1600, 102_400)
+    (0, 1613)
+    """
+    return round(count_union(n_buckets - n_mixed, n_buckets)[0])
+
+
+def miss_probability(n_splits: int, n_turns: int) -> float:
+    """Return the largest probability that a person in several folds passes for one in a single fold, in some turn.
+
+    Examples
+    --------
+    >>> f"{miss_probability(5, 4):.1e}"
+    '1.9e-05'
+    """
+    return -math.expm1(n_turns * math.log1p(-n_splits / MODULUS))

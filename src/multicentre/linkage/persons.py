@@ -1,0 +1,323 @@
+"""What the parts share that compare people between sites: one key, and a label that serves for one question alone.
+
+Tokens are made under a label that every site has a hand in: each draws a nonce, the coordinator tells all of them to
+all sites, and a site that does not find its own among them, or has answered under it before, refuses. So no two
+questions, whatever records or sites they are about, have tokens that can be laid side by side.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.data.identifiers import IDENTIFIER
+from multicentre.federation.coordinator import Federation
+from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused, ProtocolRefused, QuorumLost
+from multicentre.federation.messages import Message, Nothing, array, arrays, text, texts
+from multicentre.federation.steps import Release, SitePart, step
+from multicentre.linkage.pseudonyms import PseudonymKey, Pseudonyms, pseudonymise
+from multicentre.privacy.normalisation import NORMALISATION, DateOrder, Kind
+
+Nonces = dict[str, NDArray[np.uint8]]
+NONCE_BYTES = 16
+
+
+@dataclass(frozen=True)
+class Study(Message):
+    """Which study's key is meant."""
+
+    study: str = text("name of the study")
+
+
+@dataclass(frozen=True)
+class Persons(Message):
+    """By what people are told apart, the same at all sites."""
+
+    study: str = text("name of the study, part of what is hashed")
+    person_key: str = text("identifiers that tell the same person at all sites")
+    kind: str = text("how they are normalised")
+    rules: str = text("version of the rules of normalisation")
+    sites: tuple[str, ...] = texts("sites that write dates in an order of their own")
+    date_orders: tuple[str, ...] = texts("their orders")
+    date_order: str = text("order of dates at all other sites")
+
+    def order_at(self, site: str) -> Any:
+        """Return how a site writes dates."""
+        return dict(zip(self.sites, self.date_orders, strict=False)).get(site, self.date_order)
+
+
+@dataclass(frozen=True)
+class Fingerprint(Release):
+    """By which sites see that they hold one key."""
+
+    concerns_patients: ClassVar[bool] = False
+    fingerprint: str = text("eight digits that are the same for the same key; empty without one")
+    identifier: str = text("name of the column that the default name of identifiers stands for")
+
+
+@dataclass(frozen=True)
+class Nonce(Release):
+    """A site's part in the label of the next question."""
+
+    concerns_patients: ClassVar[bool] = False
+    nonce: NDArray[np.uint8] = array("random bytes", (NONCE_BYTES,), dtype="u1")
+
+
+@dataclass(frozen=True)
+class Labelled(Persons):
+    """A question about people under a label of its own."""
+
+    nonces: Nonces = arrays("what each site drew for this question", (NONCE_BYTES,), dtype="u1")
+
+
+class KeyedPart(SitePart):
+    """Base of the site parts that compare people between sites."""
+
+    data: Any
+    sees_identifiers: ClassVar[bool] = True
+    counts_persons: ClassVar[bool] = True
+    _nonce: bytes = b""
+
+    @step(releases=Fingerprint, when="once")
+    def tell_fingerprint(self, ask: Study) -> Fingerprint:
+        """Return a fingerprint of the study's key, which stands for no patient, and the name of a sole identifier."""
+        return Fingerprint("" if self.key is None else self.key.fingerprint(ask.study), self.default_identifier)
+
+    @step(releases=Nonce, when="on request")
+    def draw_nonce(self, ask: Nothing) -> Nonce:
+        """Draw this site's part in the label of the next question; one that was drawn before is void."""
+        self._nonce = secrets.token_bytes(NONCE_BYTES)
+        return Nonce(np.frombuffer(self._nonce, dtype=np.uint8).copy())
+
+    def use_label(self, nonces: Nonces) -> str:
+        """Return the label that the sites' nonces make, once.
+
+        Raises
+        ------
+        ProtocolRefused
+            This site's own nonce is not among them, or served before.
+        """
+        own, told = self._nonce, nonces.get(self.site)
+        if not own or told is None or told.tobytes() != own:
+            raise ProtocolRefused(
+                "the label of a question serves once, and with this site's own nonce alone",
+                where=self.site,
+                mend="Have all sites draw anew before each question.",
+            )
+        self._nonce = b""
+        return label_of(nonces)
+
+    def tokens(self, values: list[str | None], told: Persons, purpose: str) -> Pseudonyms:
+        """Return the tokens of identifiers for a purpose.
+
+        Raises
+        ------
+        ConfigurationError
+            The site has no key, the rules of normalisation are of another version, or kind or order is unknown.
+        DataError
+            A value was refused.
+        """
+        if not isinstance(self.key, PseudonymKey):
+            raise ConfigurationError("the site has no key of pseudonyms", where=self.site)
+        check_rules(told)
+        kind: Any = told.kind
+        order = told.order_at(self.site)
+        try:
+            return pseudonymise(values, self.key, purpose=f"{purpose}/{told.study}", kind=kind, date_order=order)
+        except DataError as refused:
+            raise DataError(refused.what, where=f"{self.site}, {told.person_key}", mend=refused.mend) from None
+
+    @property
+    def default_identifier(self) -> str:
+        """Name of the column that "identifier" stands for: itself, or a sole one of another name."""
+        columns = getattr(self.data, "identifier", None)
+        return IDENTIFIER if columns is None else str(columns.meant(IDENTIFIER))
+
+    def identifiers(self, name: str) -> list[str | None]:
+        """Return a column of identifiers; "identifier" stands for a sole one, or else for the records' own names.
+
+        Raises
+        ------
+        DataError
+            The site has no such column.
+        """
+        columns = getattr(self.data, "identifier", None)
+        if columns is not None:
+            if columns.meant(name) not in columns.names:
+                raise DataError(
+                    f"the records have no identifier {name!r}",
+                    where=IDENTIFIER,
+                    mend=f"Say person_key={columns.names[0]!r}, or another of {', '.join(columns.names)}.",
+                )
+            found: list[str | None] = columns.column(name)
+            return found
+        own = getattr(self.data, "ids", None)
+        if own is None or name != IDENTIFIER:
+            raise DataError(
+                "the records have no identifiers",
+                where=f"{self.site}, {name}",
+                mend="Give them with data.with_identifier(...).",
+            )
+        return [str(one) for one in own]
+
+    def check_masked(self) -> None:
+        """Refuse to answer in clear, unless the site's policy has no minimum of patients.
+
+        Raises
+        ------
+        DisclosureRefused
+        """
+        if not self.masked and self.least_behind > 0:
+            raise DisclosureRefused(
+                "who is at this site would show in the answer",
+                where=self.site,
+                mend="Mask the sums (secure_sum=True); a policy with min_patients = 0 is for simulations.",
+            )
+
+
+def label_of(nonces: Nonces) -> str:
+    """Return the hash of all sites' nonces, 64 hex digits.
+
+    Examples
+    --------
+    >>> drawn = {"oslo": np.arange(16, dtype=np.uint8), "lyon": np.ones(16, dtype=np.uint8)}
+    >>> label_of(drawn) == label_of(dict(sorted(drawn.items()))), len(label_of(drawn))
+    (True, 64)
+    """
+    parts = [hashlib.sha256(site.encode()).digest() + nonces[site].tobytes() for site in sorted(nonces)]
+    return hashlib.sha256(b"".join(parts)).hexdigest()
+
+
+def check_rules(told: Persons) -> None:
+    """Raise ConfigurationError unless the rules of normalisation are those of this version of the package."""
+    if told.rules != NORMALISATION:
+        raise ConfigurationError(
+            "rules of normalisation differ", where="rules", mend="Install one version of the package at all sites."
+        )
+
+
+def describe_persons(
+    federation: Federation,
+    person_key: str,
+    kind: Kind,
+    date_order: DateOrder | Mapping[str, DateOrder],
+    study: str | None,
+) -> dict[str, Any]:
+    """Return the fields of :class:`Persons`.
+
+    Parameters
+    ----------
+    federation : Federation
+    person_key : str
+        Column of identifiers.
+    kind, date_order
+        See :func:`multicentre.privacy.normalisation.normalise`; orders may be by site, "iso" where left out.
+    study : str, optional
+        The federation's own by default.
+
+    Raises
+    ------
+    ConfigurationError
+        An order is for a site that takes no part.
+    """
+    orders = date_order if isinstance(date_order, Mapping) else {}
+    if strangers := sorted(set(orders) - set(federation.sites)):
+        raise ConfigurationError(f"no such site takes part: {', '.join(strangers)}", where="date_order")
+    return {
+        "study": study or federation.terms.study,
+        "person_key": person_key,
+        "kind": kind,
+        "rules": NORMALISATION,
+        "sites": tuple(orders),
+        "date_orders": tuple(orders.values()),
+        "date_order": date_order if isinstance(date_order, str) else "iso",
+    }
+
+
+def agree_on_key(federation: Federation, part: type[KeyedPart], study: str, person_key: str) -> str:
+    """Return the fingerprint of the key that all sites hold, once they mean the same by `person_key`.
+
+    Raises
+    ------
+    ConfigurationError
+        A site has no key, two sites hold different ones, or have sole identifiers of different names.
+    """
+    answers = federation.ask(part.tell_fingerprint, Study(study))
+    told = {site: answer.fingerprint for site, answer in answers.items()}
+    check_keys(told)
+    check_identifiers(person_key, {site: answer.identifier for site, answer in answers.items()})
+    return next(iter(told.values()))
+
+
+def check_identifiers(person_key: str, meant: Mapping[str, str]) -> None:
+    """Check that the default name of identifiers stands for the same column at all sites.
+
+    Raises
+    ------
+    ConfigurationError
+        It does not; the message names the columns.
+
+    Examples
+    --------
+    >>> check_identifiers("identifier", {"lyon": "birth_date", "oslo": "birth_date"})
+    """
+    if person_key == IDENTIFIER and len(set(meant.values())) > 1:
+        raise ConfigurationError(
+            "sites must know people by the same identifier; got "
+            + ", ".join(f"{name!r} at {site}" for site, name in meant.items()),
+            where="person_key",
+            mend="Give the identifiers the same name at all sites, or name one that all sites have.",
+        )
+
+
+def check_keys(fingerprints: Mapping[str, str]) -> None:
+    """Check that all sites hold the same key.
+
+    Raises
+    ------
+    ConfigurationError
+        Sites have none, or another one than most; the error names them.
+
+    Examples
+    --------
+    >>> check_keys({"lyon": "1f0a77c2", "oslo": "1f0a77c2"})
+    """
+    without = [site for site, mark in fingerprints.items() if not mark]
+    if without:
+        raise ConfigurationError(
+            "there is no key of pseudonyms",
+            where=", ".join(without),
+            mend="One site generates the study's key and hands it to the others; the coordinator never has it.",
+        )
+    [(commonest, n_sites), *others] = Counter(fingerprints.values()).most_common()
+    if others:
+        is_tie = others[0][1] == n_sites
+        strangers = [site for site, mark in fingerprints.items() if is_tie or mark != commonest]
+        raise ConfigurationError(
+            "the sites hold different keys of pseudonyms, and one person would have several pseudonyms",
+            where=", ".join(strangers),
+            mend="Compare PseudonymKey.fingerprint(study) and hand over the right key.",
+        )
+
+
+def draw_label(federation: Federation, part: type[KeyedPart]) -> Nonces:
+    """Return what every site drew for the next question."""
+    return {site: drawn.nonce for site, drawn in federation.ask(part.draw_nonce, Nothing()).items()}
+
+
+def check_present(federation: Federation, sites: Sequence[str]) -> None:
+    """Raise QuorumLost if one of `sites` takes part no more."""
+    lost = [site for site in sites if site not in federation.sites]
+    if lost:
+        raise QuorumLost(
+            "a site was lost on the way, and the counts are not about the same sites",
+            where=", ".join(lost),
+            mend="Run anew, with the site or without it.",
+        )

@@ -1,0 +1,122 @@
+"""The rounds by which sites fit a logistic regression together: Newton and Raphson on sums, with step halving."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.federation.coordinator import Federation
+from multicentre.federation.errors import DataError
+from multicentre.federation.rounds import History
+from multicentre.phenotyping.outcome import messages as sent
+from multicentre.phenotyping.outcome.maths.logistic import newton_step, objective, standard_deviations
+from multicentre.phenotyping.outcome.site import OutcomeSite
+
+Floats = NDArray[np.float64]
+NOISE = 1e-7
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the rounds need of the estimator's parameters."""
+
+    penalty: float
+    max_rounds: int
+    tol: float
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A logistic regression and the sums behind it.
+
+    Parameters
+    ----------
+    model : Model
+    moments : Moments
+        Of the patients of the fit.
+    information : array of shape (p, p)
+    log_likelihood : float
+    history : list of dict
+    converged : bool
+    """
+
+    model: sent.Model
+    moments: sent.Moments
+    information: Floats
+    log_likelihood: float
+    history: History
+    converged: bool
+
+
+def fit_model(federation: Federation, plan: Plan, *, everyone: bool) -> Fit:
+    """Standardise by sums, then climb the penalised log-likelihood."""
+    name = "everyone" if everyone else "training"
+    moments = federation.once(
+        f"moments-{name}",
+        sent.Moments,
+        lambda: federation.sum(OutcomeSite.sum_moments, sent.Among(everyone)),
+    )
+    check_outcomes(moments)
+    centre = moments.total / moments.n_patients
+    spread = standard_deviations(moments.total, moments.products, moments.n_patients)
+    rounds = federation.rounds(plan.max_rounds, sent.Ascent, lambda: _start(moments), name=name)
+    for _ in rounds:
+        before = rounds.state
+        ask = sent.Model(everyone, before.coefficients + before.share * before.step, centre, spread)
+        sums = federation.sum(OutcomeSite.sum_derivatives, ask)
+        rounds.state = _climb(before, ask.coefficients, sums, plan.penalty)
+        change = float(np.abs(rounds.state.step).max())
+        rounds.record(log_likelihood=sums.log_likelihood, change=change, share=before.share)
+        if rounds.state.share == 1.0 and change < plan.tol:
+            rounds.stop()
+    reached = rounds.state
+    return Fit(
+        model=sent.Model(everyone, reached.coefficients, centre, spread),
+        moments=moments,
+        information=reached.information,
+        log_likelihood=reached.objective - objective(0.0, reached.coefficients, plan.penalty),
+        history=rounds.history,
+        converged=rounds.stopped,
+    )
+
+
+def check_outcomes(moments: sent.Moments) -> None:
+    """Raise DataError unless some patients have the outcome and some have not."""
+    if not 0 < moments.n_outcomes < moments.n_patients:
+        raise DataError(
+            f"{'every' if moments.n_outcomes else 'no'} patient of all sites has the outcome",
+            where="outcomes",
+            mend="A model of the outcome needs patients with it and patients without; 1 stands for it, 0 for neither.",
+        )
+
+
+def count_held_out(federation: Federation, fit: Fit) -> sent.ScoreCounts:
+    """Count the held-out patients by score, in bins that the sites make."""
+    return federation.once("scores", sent.ScoreCounts, lambda: federation.sum(OutcomeSite.count_scores, fit.model))
+
+
+def _start(moments: sent.Moments) -> sent.Ascent:
+    n_coefficients = 1 + len(moments.total)
+    coefficients = np.zeros(n_coefficients)
+    coefficients[0] = np.log(moments.n_outcomes / (moments.n_patients - moments.n_outcomes))
+    nothing = np.zeros((n_coefficients, n_coefficients))
+    return sent.Ascent(coefficients, np.zeros(n_coefficients), 1.0, -np.inf, nothing, 0.0)
+
+
+def _climb(before: sent.Ascent, tried: Floats, sums: sent.Sums, penalty: float) -> sent.Ascent:
+    """Go on from where the objective rose, or halve the step; after the loss of a site nothing can be compared."""
+    reached = objective(sums.log_likelihood, tried, penalty)
+    slack = NOISE * (1.0 + abs(reached))
+    if sums.n_patients == before.n_patients and reached < before.objective - slack:
+        return sent.Ascent(
+            before.coefficients,
+            before.step,
+            before.share / 2.0,
+            before.objective,
+            before.information,
+            before.n_patients,
+        )
+    step = newton_step(sums.gradient, sums.information, tried, penalty)
+    return sent.Ascent(tried, step, 1.0, reached, sums.information, sums.n_patients)

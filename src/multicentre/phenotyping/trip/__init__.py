@@ -1,5 +1,0 @@
-"""TRIP: federated tensor factorisation by the alternating direction method of multipliers (Kim et al., KDD 2017)."""
-
-from multicentre.phenotyping.trip.estimator import TRIP
-
-__all__ = ["TRIP"]

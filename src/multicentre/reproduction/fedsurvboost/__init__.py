@@ -1,5 +1,0 @@
-"""Tables 1 and 2 of the FedSurvBoost paper on the same data, and what they rest on."""
-
-from multicentre.reproduction.fedsurvboost.runner import reproduce
-
-__all__ = ["reproduce"]

@@ -1,5 +1,0 @@
-"""Figures 2 to 4 of the paper on fold-stratified cross-validation, and what hashes, pilots and real records add."""
-
-from multicentre.reproduction.stratified_cv.runner import reproduce
-
-__all__ = ["reproduce"]

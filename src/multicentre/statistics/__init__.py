@@ -1,0 +1,1 @@
+"""Descriptive statistics over several sites."""

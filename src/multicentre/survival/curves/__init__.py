@@ -1,0 +1,1 @@
+"""Survival curves and tests that compare them."""

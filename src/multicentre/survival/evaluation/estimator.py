@@ -1,0 +1,325 @@
+"""How well a survival model does on held-out patients at the sites, by sums."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from multicentre.data.categories import have_other_levels
+from multicentre.estimator import Arrays, FederatedEstimator, Figure
+from multicentre.exhibits import Exhibit
+from multicentre.federation.coordinator import Answers, Federation
+from multicentre.federation.errors import DataError, IntegrityError, SchemaMismatch
+from multicentre.federation.messages import Nothing
+from multicentre.federation.steps import SitePart
+from multicentre.federation.wire import decode, encode
+from multicentre.missing import HandlesMissing
+from multicentre.survival.agreement.messages import Agreed
+from multicentre.survival.agreement.rounds import Needs, agree, steps_of_agreement
+from multicentre.survival.agreement.site import MOST_TIMES
+from multicentre.survival.agreement.sketch import LATEST
+from multicentre.survival.evaluation import messages as sent
+from multicentre.survival.evaluation import rounds as loops
+from multicentre.survival.evaluation import settings
+from multicentre.survival.evaluation.concluded import Concluded
+from multicentre.survival.evaluation.site import EvaluationSite
+from multicentre.survival.fitted import SurvivalEstimator
+from multicentre.survival.models import KINDS
+from multicentre.survival.models.base import SurvivalModel
+from multicentre.survival.models.packing import pack, unpack
+from multicentre.survival.scores.brier import brier_times, integrated_brier_score
+from multicentre.survival.scores.concordance import concordance_index
+from multicentre.survival.times.curves import at_times
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Floats = NDArray[np.float64]
+
+
+class SurvivalEvaluation(HandlesMissing, FederatedEstimator, Concluded):
+    """Concordance, Brier score, area under the curve, calibration and net benefit of a model, by sums over sites.
+
+    The sites hold patients whom the model has not seen. Each computes the model's predictions for its own patients and
+    answers with counts and sums. What the scores mean is said in :mod:`multicentre.survival.scores`.
+
+    Parameters
+    ----------
+    model : fitted survival estimator or SurvivalModel
+        What is judged; it goes to every site as it is. A SurvivalModel takes the sites' columns in their order, and
+        missing entries are filled with the means of the held-out patients; for an estimator they are handled as in
+        its fit: after a fit to complete records, incomplete patients are left out.
+    horizon : float, optional
+        Last time of Brier scores and areas; the model's own by default.
+    n_bins : int, default 256
+        Bins of the predicted restricted mean, and of time (of which there are 256 at most), in which pairs of patients
+        are compared.
+    n_times : int, default 100
+        Times of Brier scores and areas, equidistant up to the horizon; those that `time_points` do not tell apart
+        become one.
+    at : sequence of float, optional
+        Times of calibration and of net benefit; a quarter, a half and three quarters of the horizon by default.
+    n_groups : int, default 10
+        Groups of predicted risk.
+    time_points : sequence of float, optional
+        Times at which follow-up is counted; by default 256, equal steps up to the horizon and those of `at`. A time
+        is moved up to the next of them. More than 256, at most 4096, need ``exact_times`` of every site's policy:
+        their counts show when follow-up ended.
+    thresholds : sequence of float, optional
+        Predicted risks above which one would treat, above 0 and below 1; 0.01, 0.02, ..., 0.99 by default.
+    concordance : {"pooled", "within_sites"}, default "pooled"
+        All pairs of patients, from a histogram; or only pairs of one site, exactly, which is another quantity.
+    measures : sequence of str, optional
+        Of "concordance", "brier", "auc", "calibration", "net_benefit"; all by default.
+    by_site : bool, default False
+        Ask each site for its own concordance and calibration too.
+    cause : int, default 1
+        Which events count; an estimator's own cause goes before.
+
+    Attributes
+    ----------
+    n_patients_, n_events_ : float
+        Held-out patients of all sites, and those with an event.
+    concordance_, concordance_error_ : float
+        Harrell's index and its standard error; concordance_interval_ is its 95 % interval.
+    times_ : array of shape (T,)
+    brier_, brier_reference_ : array of shape (T,)
+        Brier score of the model and of the Kaplan-Meier curve of the same patients.
+    ibs_, ibs_error_, ibs_reference_, ipa_ : float
+        Brier score averaged over time, its standard error (that of the censoring left out), that of the Kaplan-Meier
+        curve, and the share by which the model's is lower.
+    auc_ : array of shape (T,)
+        Area under the curve of those with an event by each time against those free of it; mean_auc_ is its mean.
+    calibration_ : dict of float to Calibration
+        Predicted and observed risks of groups of patients, by time.
+    d_calibration_ : DCalibration
+    net_benefit_, net_benefit_of_all_ : dict of float to array of shape (p,)
+        Net benefit of treating patients above `thresholds_`, and of treating everyone, by time.
+    sites_ : dict of str to OwnScores
+        Each site's own answer; empty unless `by_site`. An answer is without values where few patients have an event,
+        or where the site refuses.
+    site_refusals_ : dict of str to str
+        Why sites refused to answer for themselves.
+
+    Notes
+    -----
+    Brier scores and their mean are those of the pooled patients with times moved up to `time_points`, to rounding:
+    exactly the pooled ones where every time up to the horizon is one of them. The concordance is that of 256 by 256
+    bins. Unmasked, sites refuse sums in which a time, or a bin of predictions, has fewer patients than their policy's
+    minimum: use ``secure_sum=True``. With one time of scoring, means over time are the values then.
+
+    A model whose parameters were chosen to single patients out would show them in a sum: a total over sites tells what
+    the model was made to ask. Approve the model, as any other code or query.
+
+    References
+    ----------
+    .. [1] F. E. Harrell, K. L. Lee, D. B. Mark, Statistics in Medicine 15 (1996), 361-387.
+    .. [2] E. Graf, C. Schmoor, W. Sauerbrei, M. Schumacher, Statistics in Medicine 18 (1999), 2529-2545.
+    .. [3] H. Haider, B. Hoehn, S. Davis, R. Greiner, Journal of Machine Learning Research 21 (2020).
+
+    Examples
+    --------
+    >>> import multicentre as mc
+    >>> from multicentre.survival.models import CoxModel
+    >>> sites = {f"site-{seed}": mc.datasets.simulate_survival(300, 3, seed) for seed in range(3)}
+    >>> times = np.linspace(5.0, 60.0, 12)
+    >>> model = CoxModel(times, np.array([0.8, -0.4, 0.27]), np.zeros(3), (times / 30) ** 1.3)
+    >>> federation = mc.Federation.in_process(sites)
+    >>> evaluation = SurvivalEvaluation(model).fit(federation)
+    >>> round(evaluation.concordance_, 2), round(evaluation.ipa_, 2)
+    (0.71, 0.23)
+    """
+
+    site_part: ClassVar[type[SitePart]] = EvaluationSite
+    figures: ClassVar[Mapping[str, Figure]] = SurvivalEstimator.figures
+
+    def __init__(
+        self,
+        model: SurvivalEstimator | SurvivalModel | None = None,
+        *,
+        horizon: float | None = None,
+        n_bins: int = 256,
+        n_times: int = 100,
+        at: Sequence[float] | None = None,
+        n_groups: int = 10,
+        time_points: ArrayLike | None = None,
+        thresholds: Sequence[float] | None = None,
+        concordance: Literal["pooled", "within_sites"] = "pooled",
+        measures: Sequence[str] = loops.MEASURES,
+        by_site: bool = False,
+        cause: int = 1,
+    ) -> None:
+        self.model = model
+        self.horizon = horizon
+        self.n_bins = n_bins
+        self.n_times = n_times
+        self.at = at
+        self.n_groups = n_groups
+        self.time_points = time_points
+        self.thresholds = thresholds
+        self.concordance = concordance
+        self.measures = measures
+        self.by_site = by_site
+        self.cause = cause
+
+    def asked_steps(self) -> frozenset[str]:
+        """Return the names of the steps that a fit with these parameters may ask of a site."""
+        pairs = "count_own_pairs" if self.concordance == "within_sites" else "count_pairs"
+        of_measures = {
+            "concordance": pairs,
+            "brier": "sum_errors",
+            "auc": "count_ranks",
+            "calibration": "count_groups",
+            "net_benefit": "sum_benefits",
+        }
+        judge = "judge_at_fine_times" if self._is_fine() else "judge"
+        asked = {judge, "count_follow_up"} | {of_measures[measure] for measure in self.measures}
+        own = {"score_own"} if self.by_site else set()
+        return steps_of_agreement(self._needs(np.array([1.0]))) | asked | own
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return the scores as a table: one row a score, its value, and its 95 % interval where there is one."""
+        import pandas as pd
+
+        return pd.DataFrame(self.rows(), columns=["score", "value", "lower", "upper"]).set_index("score").astype(float)
+
+    def assess(
+        self,
+        data: Any,
+        labels: Sequence[str] | None = None,
+        *,
+        training: Any = None,
+        training_labels: Sequence[str] | None = None,
+    ) -> dict[str, float]:
+        """Return concordance and integrated Brier score of the model on patients that the caller holds.
+
+        Parameters
+        ----------
+        data : SurvivalData
+        labels : None
+            Unused.
+        training : SurvivalData, optional
+            Patients from whom the censoring is estimated; `data` itself otherwise.
+        training_labels : None
+            Unused.
+        """
+        model, known = self._judged_model(), data if training is None else training
+        if isinstance(self.model, SurvivalEstimator):
+            data = self.model.predictable(data)
+            rows = self.model.filled(data)
+        else:
+            rows = np.where(np.isnan(data.X), self._judged.fill, data.X)
+        happened, before = data.event == self._cause, known.event == self._cause
+        found = {"concordance": concordance_index(data.time, happened, -model.restricted_mean(rows))}
+        times = brier_times(data.time, known.time, before, float(self._judged.grid[-1]))
+        if len(times) > 1:
+            curves = at_times(model.survival(rows), model.times, times)
+            found["ibs"] = integrated_brier_score(curves, times, data.time, happened, known.time, before)
+        return found
+
+    def exhibits(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Exhibit]:
+        """Return the scores as a table, and Brier scores, areas, calibration and net benefit as curves."""
+        from multicentre.survival.evaluation.exhibits import show_scores
+
+        return show_scores(self)
+
+    def save(self, folder: str | Path) -> None:
+        """Write the evaluation as ``model.npz`` and ``model.json``; the model that was judged is among the arrays."""
+        bare = copy.copy(self)
+        bare.model = None
+        for name in ("time_points", "at", "thresholds"):
+            given = getattr(self, name)
+            setattr(bare, name, None if given is None else np.asarray(given).tolist())
+        FederatedEstimator.save(bare, folder)
+
+    def _is_fine(self) -> bool:
+        if self.time_points is None:
+            return False
+        return settings.is_fine(settings.model_of(self.model), self.horizon, self.time_points)
+
+    def _needs(self, grid: Floats) -> Needs:
+        if self.concordance == "within_sites" or "concordance" not in self.measures:
+            return Needs(times=grid, cause=self._cause)
+        return Needs(n_times=min(int(self.n_bins), MOST_TIMES), horizon=LATEST, cause=self._cause)
+
+    def _fit(self, federation: Federation) -> None:
+        settings.check_settings(self.get_params(deep=False), loops.MEASURES)
+        model = settings.model_of(self.model)
+        grid, places, at = settings.choose_times(model, self.horizon, self.time_points, int(self.n_times), self.at)
+        fitted = self.model.missing_values_ if isinstance(self.model, SurvivalEstimator) else None
+        missing, marked = ("mean", ()) if fitted is None else (fitted.missing, fitted.incomplete_columns)
+        agreed, self.missing_values_ = agree(federation, EvaluationSite, self._needs(grid), missing, marked=marked)
+        packed = np.frombuffer(pack(model), dtype=np.uint8)
+        judged = sent.Judged(packed, self._fill(agreed), grid, places, at)
+        unpack(pack(model), KINDS, len(agreed.columns))
+        self.thresholds_ = settings.choose_thresholds(self.thresholds)
+        loops.hand_out(federation, judged)
+        sums = loops.collect(
+            federation,
+            judged,
+            float(model.times[-1]),
+            self.measures,
+            within_sites=self.concordance == "within_sites",
+            n_bins=int(self.n_bins),
+            n_groups=int(self.n_groups),
+            thresholds=self.thresholds_,
+        )
+        self.history_ = []
+        own = self._own_scores(federation) if self.by_site else Answers[sent.OwnScores]({}, {})
+        self.site_refusals_ = own.refused
+        self._conclude(judged, sums, own)
+
+    def _own_scores(self, federation: Federation) -> Answers[sent.OwnScores]:
+        """Return each site's own answer; that of a site that refuses is without values."""
+        answers = federation.ask(EvaluationSite.score_own, Nothing(), willing=True)
+        return Answers({site: answers.get(site, sent.OwnScores()) for site in federation.sites}, answers.refused)
+
+    @property
+    def _cause(self) -> int:
+        fitted = isinstance(self.model, SurvivalEstimator) and hasattr(self.model, "agreed_")
+        return int(self.model.agreed_.cause) if fitted else int(self.cause)  # type: ignore[union-attr]
+
+    def _fill(self, agreed: Agreed) -> Floats:
+        if not isinstance(self.model, SurvivalEstimator):
+            return agreed.centre
+        fitted = self.model.agreed_
+        if fitted.columns != agreed.columns or have_other_levels(fitted.levels, agreed.levels):
+            raise SchemaMismatch(
+                f"the sites have {len(agreed.columns)} columns, the model {len(self.model.columns_)}, not all the same",
+                where="columns",
+                mend=f"Give the sites, in this order, {', '.join(self.model.columns_[:8])}.",
+            )
+        return fitted.centre
+
+    def _judged_model(self) -> SurvivalModel:
+        if not hasattr(self, "_judged"):
+            raise DataError("nothing was evaluated", where=type(self).__name__, mend="Call fit first.")
+        return unpack(self._judged.packed.tobytes(), KINDS, len(self._judged.fill))
+
+    def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        own = {f"site {site}": answer for site, answer in self.sites_.items()}
+        kept = {"judged": self._judged, **self._sums, **own}
+        return {name: np.frombuffer(encode(message), dtype=np.uint8) for name, message in kept.items()}, {
+            "site_refusals": self.site_refusals_
+        }
+
+    def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
+        blobs = {name: blob.tobytes() for name, blob in arrays.items()}
+        judged = decode(sent.Judged, blobs.pop("judged"))
+        self.site_refusals_ = dict(facts.get("site_refusals", {}))
+        own = {name[5:]: decode(sent.OwnScores, blobs.pop(name)) for name in list(blobs) if name.startswith("site ")}
+        kinds = {step.releases.__name__: step.releases for step in EvaluationSite.steps().values()}
+        of_pairs = "OwnPairs" if self.concordance == "within_sites" else "Pairs"
+        names = {"follow_up": "FollowUp", "concordance": of_pairs, "brier": "Errors", "auc": "Ranks"}
+        names |= {"calibration": "Groups", "net_benefit": "Benefits"}
+        if set(blobs) != {"follow_up", *self.measures}:
+            raise IntegrityError("the sums are not those of the measures", where="model")
+        sums = {name: decode(kinds[names[name]], blob) for name, blob in blobs.items()}
+        self.model = unpack(judged.packed.tobytes(), KINDS, len(judged.fill))
+        self.thresholds_ = settings.choose_thresholds(self.thresholds)
+        self._conclude(judged, sums, own)

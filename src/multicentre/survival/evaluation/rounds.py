@@ -1,0 +1,119 @@
+"""The rounds of an evaluation: the model goes out, follow-up is counted, then each score has one sum."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.federation.coordinator import Federation
+from multicentre.federation.errors import ConfigurationError
+from multicentre.federation.messages import Message, Nothing
+from multicentre.federation.steps import Release, Step
+from multicentre.federation.wire import encode
+from multicentre.survival.agreement.site import MOST_TIMES
+from multicentre.survival.agreement.sketch import bin_edges
+from multicentre.survival.evaluation import messages as sent
+from multicentre.survival.evaluation.maths import at_risk, restricted_mean_edges
+from multicentre.survival.evaluation.site import MEAN_BINS, RISK_BINS, EvaluationSite
+from multicentre.survival.scores.censoring import Censoring
+
+Floats = NDArray[np.float64]
+Sums = dict[str, Release]
+MEASURES = ("concordance", "brier", "auc", "calibration", "net_benefit")
+
+
+def hand_out(federation: Federation, judged: sent.Judged) -> None:
+    """Give every site the model to be judged.
+
+    Raises
+    ------
+    ConfigurationError
+        The run that is resumed judged another model, or other times.
+    RefusedByPolicy
+        There are more than 256 times, and a site's policy does not permit exact ones.
+    """
+
+    def ask() -> sent.Judged:
+        is_fine = len(judged.grid) > MOST_TIMES
+        step: Step[Any, Any, Any] = EvaluationSite.judge_at_fine_times if is_fine else EvaluationSite.judge
+        federation.ask(step, judged)
+        return judged
+
+    if encode(federation.once("judged", sent.Judged, ask)) != encode(judged):
+        raise ConfigurationError(
+            "the checkpoint is of another model", where="model", mend="Give the model of the run that was broken off."
+        )
+
+
+def collect(
+    federation: Federation,
+    judged: sent.Judged,
+    horizon: float,
+    measures: Sequence[str],
+    *,
+    within_sites: bool,
+    n_bins: int,
+    n_groups: int,
+    thresholds: Floats,
+) -> Sums:
+    """Return the sums over sites behind each of the measures, by measure, and ``follow_up``.
+
+    Parameters
+    ----------
+    federation : Federation
+    judged : Judged
+        What was handed out.
+    horizon : float
+        Last time of the model's grid.
+    measures : sequence of str
+        Of ``MEASURES``.
+    within_sites : bool
+        Only pairs of patients of one site count.
+    n_bins, n_groups : int
+        Bins of the predicted restricted mean, and groups of calibration.
+    thresholds : array of shape (p,)
+        Risks above which one would treat.
+    """
+    follow_up = _once(federation, "follow_up", EvaluationSite.count_follow_up, Nothing())
+    staying = censoring_of(follow_up, judged.grid).staying
+    edges = bin_edges(follow_up.means, restricted_mean_edges(horizon, MEAN_BINS), n_bins)
+    pairs: tuple[Step[Any, Any, Any], Message] = (EvaluationSite.count_pairs, sent.ByMean(edges))
+    steps = {
+        "concordance": (EvaluationSite.count_own_pairs, Nothing()) if within_sites else pairs,
+        "brier": (EvaluationSite.sum_errors, sent.Known(staying)),
+        "auc": (EvaluationSite.count_ranks, sent.KnownByMean(staying, edges)),
+        "calibration": (EvaluationSite.count_groups, sent.ByChance(group_edges(follow_up.chances, n_groups))),
+        "net_benefit": (EvaluationSite.sum_benefits, sent.ByThreshold(staying, thresholds)),
+    }
+    found: Sums = {"follow_up": follow_up}
+    for measure in MEASURES:
+        if measure in measures:
+            found[measure] = _once(federation, measure, *steps[measure])
+    return found
+
+
+def censoring_of(follow_up: sent.FollowUp, grid: Floats) -> Censoring:
+    """Return the chance not to be censored, from counts; at one time, events come before censorings."""
+    staying = at_risk(follow_up.events, follow_up.censored) - follow_up.events
+    return Censoring.from_counts(follow_up.censored[:-1], staying, grid)
+
+
+def group_edges(chances: Floats, n_groups: int) -> Floats:
+    """Return predicted risks between groups of about as many patients, shape (H, n_groups - 1).
+
+    Examples
+    --------
+    >>> group_edges(np.full((1, RISK_BINS), 2.0), 4).tolist()
+    [[0.25, 0.5, 0.75]]
+    """
+    cumulated = np.cumsum(chances, axis=1)
+    wanted = np.arange(1, n_groups) / n_groups
+    rows = [np.searchsorted(row, wanted * row[-1] - 1e-6) for row in cumulated]
+    return np.asarray((np.minimum(rows, RISK_BINS - 1) + 1.0) / RISK_BINS, dtype=np.float64).reshape(len(rows), -1)
+
+
+def _once(federation: Federation, name: str, step: Step[Any, Any, Any], ask: Message) -> Any:
+    return federation.once(name, step.releases, lambda: federation.sum(step, ask))

@@ -1,0 +1,151 @@
+"""What an analyst chose for an evaluation: its limits, the model, and the times."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from multicentre.federation.errors import ConfigurationError
+from multicentre.survival.agreement.site import MOST_TIMES as MOST_UNPERMITTED
+from multicentre.survival.evaluation.limits import MOST_CALIBRATED, MOST_GROUPS, MOST_SCORED, MOST_TIMES
+from multicentre.survival.fitted import SurvivalEstimator
+from multicentre.survival.models.base import SurvivalModel
+from multicentre.survival.times.grid import check_grid
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+N_STEPS = 256
+_RANGES = {"n_bins": (2, 2048), "n_times": (2, MOST_SCORED), "n_groups": (2, MOST_GROUPS)}
+
+
+def check_settings(parameters: Mapping[str, Any], measures: Sequence[str]) -> None:
+    """Raise ConfigurationError unless numbers are in their ranges and names are known."""
+    for name, (least, most) in _RANGES.items():
+        if not least <= int(parameters[name]) <= most:
+            raise ConfigurationError(f"{parameters[name]} is out of range", where=name, mend=f"Give {least} to {most}.")
+    unknown = set(parameters["measures"]) - set(measures)
+    if unknown or isinstance(parameters["measures"], str) or not parameters["measures"]:
+        raise ConfigurationError(
+            "there is no such measure", where="measures", mend=f"Name some of {', '.join(measures)}."
+        )
+    if parameters["concordance"] not in ("pooled", "within_sites"):
+        raise ConfigurationError(
+            "there is no such concordance", where="concordance", mend='Use "pooled" or "within_sites".'
+        )
+
+
+def model_of(given: object) -> SurvivalModel:
+    """Return the model of a fitted estimator, or the model that was given.
+
+    Raises
+    ------
+    ConfigurationError
+        It is neither.
+    sklearn.exceptions.NotFittedError
+        The estimator is not fitted.
+    """
+    if isinstance(given, SurvivalEstimator):
+        check_is_fitted(given, "model_")
+        given = given.model_
+    if not isinstance(given, SurvivalModel) or given.is_empty:
+        raise ConfigurationError(
+            f"{type(given).__name__} cannot be judged",
+            where="model",
+            mend="Give a fitted survival estimator, or its model_.",
+        )
+    return given
+
+
+def choose_times(
+    model: SurvivalModel, horizon: float | None, time_points: ArrayLike | None, n_times: int, at: Sequence[float] | None
+) -> tuple[Floats, Integers, Integers]:
+    """Return the grid of follow-up, shape (K,), and places on it: of scoring (T,) and of calibration (H,).
+
+    Raises
+    ------
+    ConfigurationError
+        A time is beyond the model's horizon, or the grid is too fine.
+
+    Examples
+    --------
+    >>> from multicentre.survival.models import CoxModel
+    >>> model = CoxModel(np.array([4.0, 8.0]), np.zeros(1), np.zeros(1), np.array([0.1, 0.2]))
+    >>> grid, places, at = choose_times(model, None, np.arange(1.0, 9.0), 4, [2.0])
+    >>> grid[places].tolist(), grid[at].tolist()
+    ([2.0, 4.0, 6.0, 8.0], [2.0])
+    """
+    end = float(model.times[-1] if horizon is None else horizon)
+    if not 0 < end <= model.times[-1]:
+        raise ConfigurationError(
+            "the model says nothing of that time", where="horizon", mend=f"Stay within {model.times[-1]:.6g}."
+        )
+    grid = _grid(end, time_points, at)
+    if not 1 < len(grid) <= MOST_TIMES:
+        what = f"{len(grid)} times up to the horizon"
+        raise ConfigurationError(what, where="time_points", mend=f"Give 2 to {MOST_TIMES} of them.")
+    wanted = np.arange(1, n_times + 1) / n_times * grid[-1]
+    return grid, _places(grid, wanted), _places(grid, _calibrated(grid, at))
+
+
+def is_fine(model: SurvivalModel, horizon: float | None, time_points: ArrayLike | None) -> bool:
+    """Return whether there are more than 256 times up to the horizon, for which sites' policies are asked.
+
+    Examples
+    --------
+    >>> from multicentre.survival.models import CoxModel
+    >>> model = CoxModel(np.array([4.0, 8.0]), np.zeros(1), np.zeros(1), np.array([0.1, 0.2]))
+    >>> is_fine(model, None, None), is_fine(model, None, np.linspace(0.01, 8.0, 500))
+    (False, True)
+    """
+    end = float(model.times[-1] if horizon is None else horizon)
+    return len(_grid(end, time_points, None)) > MOST_UNPERMITTED
+
+
+def choose_thresholds(given: Sequence[float] | None) -> Floats:
+    """Return the thresholds of predicted risk, shape (p,).
+
+    Raises
+    ------
+    ConfigurationError
+        They do not increase within 0 and 1.
+
+    Examples
+    --------
+    >>> len(choose_thresholds(None))
+    99
+    """
+    chosen = np.arange(1, 100) / 100 if given is None else np.asarray(given, dtype=np.float64)
+    if chosen.ndim != 1 or not len(chosen) or chosen.min() <= 0 or chosen.max() >= 1 or (np.diff(chosen) <= 0).any():
+        raise ConfigurationError("the thresholds do not increase within 0 and 1", where="thresholds", mend="Sort them.")
+    return chosen
+
+
+def _grid(end: float, time_points: ArrayLike | None, at: Sequence[float] | None) -> Floats:
+    """Return the times that were given, or equal steps and the times of calibration, up to the last time."""
+    if time_points is None:
+        own = np.zeros(0) if at is None else np.unique(np.asarray(at, dtype=np.float64))[:MOST_CALIBRATED]
+        own = own[(own > 0) & (own <= end)]
+        return np.union1d(np.linspace(0.0, end, N_STEPS + 1 - len(own))[1:], own)
+    grid = np.asarray(time_points, dtype=np.float64)
+    check_grid(grid)
+    return grid[grid <= end]
+
+
+def _calibrated(grid: Floats, at: Sequence[float] | None) -> Floats:
+    times = grid[-1] * np.array([0.25, 0.5, 0.75]) if at is None else np.asarray(at, dtype=np.float64)
+    if not 0 < len(times) <= MOST_CALIBRATED or not ((times > 0) & (times <= grid[-1])).all():
+        raise ConfigurationError(
+            "calibration is not possible then",
+            where="at",
+            mend=f"Give 1 to {MOST_CALIBRATED} times within {grid[-1]:.6g}.",
+        )
+    return np.asarray(times, dtype=np.float64)
+
+
+def _places(grid: Floats, times: Floats) -> Integers:
+    found = np.searchsorted(grid, times * (1 - 1e-12), side="left")
+    return np.unique(np.minimum(found, len(grid) - 1)).astype(np.int64)

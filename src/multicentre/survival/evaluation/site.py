@@ -1,0 +1,330 @@
+"""An evaluation beside the patients: all that a coordinator can ask of a site, and all that it answers.
+
+A site computes the model's predictions for its own patients and keeps them. What leaves are counts and sums, as terms
+of sums over sites; only :meth:`EvaluationSite.score_own` answers for the site alone. Each step answers one ask per
+fit: the differences to other bins of the same patients would reveal more. Every sum is exact. Unmasked, a sum with
+weights by time rests on the patients of each single time: a coordinator that makes up the weights can read those off.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.federation.errors import ConfigurationError
+from multicentre.federation.lengths import Lengths
+from multicentre.federation.messages import Message, Nothing
+from multicentre.federation.steps import Acknowledgement, step
+from multicentre.federation.wire import encode
+from multicentre.survival.agreement.messages import Agreed
+from multicentre.survival.agreement.site import SurvivalPart, check_grid_is_coarse
+from multicentre.survival.agreement.sketch import public_times
+from multicentre.survival.evaluation import limits
+from multicentre.survival.evaluation import messages as sent
+from multicentre.survival.evaluation.maths import (
+    count_cells,
+    count_touched,
+    inverse_of,
+    mean_weights,
+    restricted_mean_edges,
+)
+from multicentre.survival.evaluation.predictions import Predictions
+from multicentre.survival.models import KINDS
+from multicentre.survival.models.packing import unpack
+from multicentre.survival.scores.brier import squared_errors
+from multicentre.survival.scores.calibration import calibrate_groups, spread_over_bins
+from multicentre.survival.scores.concordance import concordance_with_error, sum_pairs
+from multicentre.survival.times.grid import to_bins
+
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+Integers = NDArray[np.int64]
+MEAN_BINS = 8192
+RISK_BINS = 1000
+SPREAD_BINS = 10
+
+
+class EvaluationSite(SurvivalPart):
+    """The site part of an evaluation."""
+
+    has_exact_steps: ClassVar[bool] = True
+    method: ClassVar[str] = "survival-evaluation"
+    remembers: ClassVar[type[Message]] = sent.Memory
+    lengths: ClassVar[Lengths] = {
+        "H": "times at which risks are judged",
+        "K": "times of events",
+        "L": "ends of follow-up",
+        "R": "bins of the predicted restricted mean",
+        "C": "bins of the time of an event",
+        "T": "times of scoring, or the stretches between them",
+        "b": "bins of a prediction",
+        "c": "bins of the predicted risk",
+        "g": "groups of patients of similar predicted risk",
+        "t": "thresholds of the predicted risk",
+    }
+    state: sent.Memory | None = None
+
+    def first_memory(self, agreed: Agreed) -> sent.Memory:
+        """Return the agreement, as yet without a model."""
+        known = {name: getattr(agreed, name) for name in Agreed.declarations()}
+        none, nowhere = np.zeros(0), np.zeros(0, dtype=np.int64)
+        return sent.Memory(
+            **known, packed=np.zeros(0, np.uint8), fill=none, grid=none, places=nowhere, at=nowhere, asked=()
+        )
+
+    @step(releases=Acknowledgement, when="once")
+    def judge(self, ask: sent.Judged) -> Acknowledgement:
+        """Take in the model to be judged and the times at which it is, once; nothing leaves."""
+        check_grid_is_coarse(ask.grid)
+        self._take_in(ask)
+        return Acknowledgement()
+
+    @step(releases=sent.FineTimes, when="once")
+    def judge_at_fine_times(self, ask: sent.Judged) -> sent.FineTimes:
+        """Take in the model and more than 256 times, which show when follow-up ended, and need permission."""
+        self._take_in(ask)
+        return sent.FineTimes(np.array([float(len(ask.grid))]))
+
+    def _take_in(self, ask: sent.Judged) -> None:
+        limits.check_times(ask)
+        limits.check_fill(ask.fill, len(self.agreed.columns))
+        unpack(ask.packed.tobytes(), KINDS, len(self.agreed.columns))
+        kept = self._answer_once("judge", ask)
+        self.state = replace(kept, packed=ask.packed, fill=ask.fill, grid=ask.grid, places=ask.places, at=ask.at)
+
+    @step(releases=sent.FollowUp, when="once", summed=True)
+    def count_follow_up(self, ask: Nothing) -> sent.FollowUp:
+        """Count patients by time, for the censoring, and by what is predicted, for bins that all sites share."""
+        n_times = len(self.memory.grid)
+        edges = restricted_mean_edges(float(self.predictions.model.times[-1]), MEAN_BINS)
+        means = np.bincount(np.searchsorted(edges, self.predictions.restricted_means), minlength=MEAN_BINS)
+        risks = np.minimum((self.risks * RISK_BINS).astype(np.int64), RISK_BINS - 1)
+        tables = [
+            np.bincount(self.bins[self.happened], minlength=n_times),
+            np.bincount(self.bins[~self.happened], minlength=n_times + 1),
+            means,
+            np.array([np.bincount(column, minlength=RISK_BINS) for column in risks.T]),
+        ]
+        counts = [table.astype(np.float64) for table in tables]
+        return sent.FollowUp(float(len(self.data)), *counts, patients=self._behind_cells(*counts))
+
+    @step(releases=sent.Pairs, when="at the end", summed=True)
+    def count_pairs(self, ask: sent.ByMean) -> sent.Pairs:
+        """Count patients by predicted restricted mean and time, for the concordance over all sites."""
+        check_grid_is_coarse(self.agreed.times)
+        self._answer_once("count_pairs", ask)
+        rows = self._rows_of_means(ask.edges)
+        n_rows, n_times = len(ask.edges) + 1, len(self.agreed.times)
+        bins = to_bins(self.data.time, self.agreed.times)
+        happened = self._of_cause & (bins < n_times)
+        events = count_cells(rows[happened], bins[happened], (n_rows, n_times))
+        censored = count_cells(rows[~happened], bins[~happened], (n_rows, n_times + 1))
+        return sent.Pairs(events, censored, patients=self._behind_cells(events, censored))
+
+    @step(releases=sent.OwnPairs, when="at the end", summed=True)
+    def count_own_pairs(self, ask: Nothing) -> sent.OwnPairs:
+        """Count pairs of the site's own patients, and those that the model puts in order."""
+        found = sum_pairs(self.data.time, self._of_cause, -self.predictions.restricted_means)
+        return sent.OwnPairs(*found, patients=self.behind(self._both_outcomes()))
+
+    @step(releases=sent.Errors, when="at the end", summed=True)
+    def sum_errors(self, ask: sent.Known) -> sent.Errors:
+        """Sum squared errors of the survival curves at each time, weighted for censoring."""
+        self._answer_once("sum_errors", ask)
+        memory, weights = self.memory, self._weights(ask.staying)
+        of_controls = inverse_of(ask.staying[memory.places])
+        times, shares = memory.grid[memory.places], mean_weights(memory.grid[memory.places])
+        errors, squares = np.zeros(len(times)), 0.0
+        places, bins = memory.places.astype(np.float64), self.bins.astype(np.float64)
+        for part, curves in self.predictions.blocks(times):
+            found = squared_errors(curves, places, bins[part], self.happened[part], weights[part], of_controls)
+            errors += found.sum(axis=0)
+            squares += float(np.square(found @ shares).sum())
+        stretches = self.stretches
+        cases = np.bincount(stretches, weights=weights, minlength=len(times) + 1)[:-1].cumsum()
+        leaving = np.bincount(stretches, minlength=len(times) + 1).astype(np.float64)
+        controls = len(self.data) - leaving[:-1].cumsum()
+        behind = self._behind_cells(*self._weighted_cells(np.zeros_like(self.bins)))
+        return sent.Errors(float(len(self.data)), errors, squares, cases, controls, patients=behind)
+
+    @step(releases=sent.Ranks, when="at the end", summed=True)
+    def count_ranks(self, ask: sent.KnownByMean) -> sent.Ranks:
+        """Count patients by predicted restricted mean and stretch of time, for areas under the curve."""
+        self._answer_once("count_ranks", ask)
+        rows = self._rows_of_means(ask.edges)
+        shape = len(ask.edges) + 1, len(self.memory.places)
+        cases = count_cells(rows, self.stretches, shape, self._weights(ask.staying))
+        leaving = count_cells(rows, self.stretches, (shape[0], shape[1] + 1))
+        return sent.Ranks(cases, leaving, patients=self._behind_cells(*self._weighted_cells(rows)))
+
+    @step(releases=sent.Groups, when="at the end", summed=True)
+    def count_groups(self, ask: sent.ByChance) -> sent.Groups:
+        """Count patients by group of predicted risk and time, and by survival at their event, for calibration."""
+        self._answer_once("count_groups", ask)
+        limits.check_groups(ask.edges, len(self.memory.at))
+        tables = [self._group(place, edges) for place, edges in enumerate(ask.edges)]
+        n_patients, predicted, events, censored = (np.array(kind) for kind in zip(*tables, strict=True))
+        low, high = self.predictions.survival_at_event(self.data.time, self.happened, float(self.memory.grid[-1]))
+        totals = [n_patients, events.sum(axis=2), censored.sum(axis=2), count_touched(low, high, SPREAD_BINS)]
+        behind = self._behind_times(*totals, events, censored)
+        spread = spread_over_bins(low, high, SPREAD_BINS)
+        return sent.Groups(n_patients, predicted, events, censored, spread, patients=behind)
+
+    @step(releases=sent.Benefits, when="at the end", summed=True)
+    def sum_benefits(self, ask: sent.ByThreshold) -> sent.Benefits:
+        """Sum weights of patients between thresholds of predicted risk, for decision curves."""
+        self._answer_once("sum_benefits", ask)
+        limits.check_edges(ask.thresholds, "thresholds")
+        limits.check_staying(ask.staying, len(self.memory.grid))
+        inverse, n_bins = inverse_of(ask.staying), len(ask.thresholds) + 1
+        weights = self._weights(ask.staying)
+        cases, controls, cells = [], [], []
+        for place, column in zip(self.memory.at.tolist(), self.risks.T, strict=True):
+            rows, by_then = np.searchsorted(ask.thresholds, column, side="left"), self.bins <= place
+            cases.append(np.bincount(rows[by_then], weights=weights[by_then], minlength=n_bins))
+            controls.append(inverse[place] * np.bincount(rows[~by_then], minlength=n_bins))
+            early = self.happened & by_then
+            cells += [count_cells(rows[early], self.bins[early], (n_bins, place + 1)), np.bincount(rows[~by_then])]
+        behind = self._behind_times(*cells)
+        return sent.Benefits(float(len(self.data)), np.array(cases), np.array(controls), patients=behind)
+
+    @step(releases=sent.OwnScores, when="on request", refusable=True)
+    def score_own(self, ask: Nothing) -> sent.OwnScores:
+        """Tell how well the model does for the site's own patients.
+
+        A sum over sites cannot answer for one of them, so this is the site's own answer: two numbers, and four for each
+        time of calibration. It is asked for when an analyst wants to know where a model serves worse.
+        """
+        fewest, least = int(self._both_outcomes().min()), max(self.least_behind, 2)
+        if fewest < least:
+            return sent.OwnScores(patients=0)
+        share, error = concordance_with_error(self.data.time, self._of_cause, -self.predictions.restricted_means)
+        bins = to_bins(self.data.time, self._own_grid)
+        between = np.searchsorted(self.memory.at, bins, side="left") * 2
+        between += self._of_cause & (bins <= self.memory.at[-1])
+        cells = np.bincount(between)
+        fewest_between = int(cells[cells > 0].min())
+        behind = {"concordance": fewest, "standard_error": fewest}
+        if fewest_between < least:
+            return sent.OwnScores(share, error, patients=behind)
+        behind |= {"predicted": len(self.data), "observed": fewest_between}
+        return sent.OwnScores(share, error, self.risks.mean(axis=0), self._observed(), patients=behind)
+
+    @property
+    def memory(self) -> sent.Memory:
+        """The agreement, and the model to be judged.
+
+        Raises
+        ------
+        ConfigurationError
+            There is no agreement, or no model yet.
+        """
+        if self.state is None or not len(self.state.packed):
+            raise ConfigurationError("there is no model to be judged", where=self.method, mend="Begin the fit anew.")
+        return self.state
+
+    @cached_property
+    def predictions(self) -> Predictions:
+        """What the model predicts for the site's patients, whose columns are those of the agreement."""
+        model = unpack(self.memory.packed.tobytes(), KINDS, len(self.agreed.columns))
+        return Predictions(model, np.where(np.isnan(self.data.X), self.memory.fill, self.data.X))
+
+    @cached_property
+    def risks(self) -> Floats:
+        """Predicted risk at each time of calibration, shape (n, H)."""
+        return self.predictions.risks(self.memory.grid[self.memory.at])
+
+    @cached_property
+    def bins(self) -> Integers:
+        """Bin of every patient's time on the grid, shape (n,)."""
+        return to_bins(self.data.time, self.memory.grid)
+
+    @cached_property
+    def happened(self) -> Flags:
+        """Whether the event happened up to the last time of the grid, shape (n,)."""
+        return np.asarray(self._of_cause & (self.bins < len(self.memory.grid)), dtype=np.bool_)
+
+    @property
+    def stretches(self) -> Integers:
+        """In which stretch between the times of scoring every patient's time is, shape (n,)."""
+        return np.searchsorted(self.memory.places, self.bins, side="left").astype(np.int64)
+
+    @property
+    def _of_cause(self) -> Flags:
+        return np.asarray(self.data.event == self.agreed.cause, dtype=np.bool_)
+
+    def _both_outcomes(self) -> Integers:
+        """Return numbers of patients with an event and without."""
+        n_events = int(self._of_cause.sum())
+        return np.array([n_events, len(self.data) - n_events])
+
+    @property
+    def _own_grid(self) -> Floats:
+        """Times of the site's own scores: public ones where the policy has a minimum of patients."""
+        return public_times(self.memory.grid) if self.least_behind > 1 else self.memory.grid
+
+    def _observed(self) -> Floats:
+        """Return the observed risk and its interval at each time of calibration, shape (H, 3)."""
+        times, one = self._own_grid[self.memory.at], np.zeros(0)
+        found = [
+            calibrate_groups(column, self.data.time, self._of_cause, moment, one)
+            for column, moment in zip(self.risks.T, times.tolist(), strict=True)
+        ]
+        return np.array([[each.observed[0], each.lower[0], each.upper[0]] for each in found])
+
+    def _behind_cells(self, *cells: NDArray[np.number]) -> int:
+        """Return how many patients stand behind counts, or sums with weights by these cells."""
+        return self.behind(np.concatenate([np.ravel(table) for table in cells]))
+
+    def _behind_times(self, *cells: NDArray[np.number]) -> int:
+        """Return how many patients stand behind counts at the times of calibration.
+
+        Counts at two of them tell, by their difference, of the few whose event lies between.
+        """
+        if not self.masked and len(self.memory.at) > 1:
+            return 1
+        return self._behind_cells(*cells)
+
+    def _weighted_cells(self, rows: Integers) -> list[Floats]:
+        """Return what sums with weights by time rest on: events by row and time, the others by row and stretch."""
+        shape, happened = (int(rows.max()) + 1, len(self.memory.grid) + 1), self.happened
+        by_column = (happened, self.bins), (~happened, self.stretches)
+        return [count_cells(rows[chosen], columns[chosen], shape) for chosen, columns in by_column]
+
+    def _weights(self, staying: Floats) -> Floats:
+        """Return 1 / G at the time of each patient with an event, 0 for the others; shape (n,)."""
+        limits.check_staying(staying, len(self.memory.grid))
+        places = np.minimum(self.bins, len(staying) - 1)
+        return np.where(self.happened, inverse_of(staying)[places], 0.0)
+
+    def _rows_of_means(self, edges: Floats) -> Integers:
+        limits.check_edges(edges, "edges")
+        return np.searchsorted(edges, self.predictions.restricted_means, side="left").astype(np.int64)
+
+    def _group(self, place: int, edges: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+        """Return patients, predicted risks, events and censorings of the groups at one time of calibration."""
+        risks, last = self.risks[:, place], int(self.memory.at[place])
+        rows, n_rows, n_times = np.searchsorted(edges, risks, side="left"), len(edges) + 1, len(self.memory.grid)
+        by_then = self.happened & (self.bins <= last)
+        ended = np.where(self.bins <= last, self.bins, n_times)
+        events = count_cells(rows[by_then], ended[by_then], (n_rows, n_times))
+        censored = count_cells(rows[~by_then], ended[~by_then], (n_rows, n_times + 1))
+        counts = np.bincount(rows, minlength=n_rows).astype(np.float64)
+        predicted = np.bincount(rows, weights=risks, minlength=n_rows).astype(np.float64)
+        return counts, predicted, events, censored
+
+    def _answer_once(self, step: str, ask: Message) -> sent.Memory:
+        """Remember what a step was asked, and refuse to answer it for something else."""
+        if self.state is None:
+            raise ConfigurationError("the site has agreed on nothing", where=self.method, mend="Begin the fit anew.")
+        told = f"{step} {hashlib.sha256(encode(ask)).hexdigest()}"
+        if any(known.partition(" ")[0] == step and known != told for known in self.state.asked):
+            raise ConfigurationError("the step has answered another ask", where=step, mend="Begin a new fit.")
+        if told not in self.state.asked:
+            self.state = replace(self.state, asked=(*self.state.asked, told))
+        return self.state

@@ -1,0 +1,294 @@
+"""FedHazardBoost: gradient boosting of discrete hazards that is the same model however patients are split."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from multicentre.estimator import Arrays
+from multicentre.exhibits import Bars, Exhibit, Lines
+from multicentre.federation.coordinator import Federation
+from multicentre.federation.errors import ConfigurationError, DataError
+from multicentre.federation.steps import SitePart
+from multicentre.missing import Missing
+from multicentre.survival.agreement.messages import Agreed
+from multicentre.survival.agreement.rounds import Needs, steps_of_agreement
+from multicentre.survival.fitted import SurvivalEstimator
+from multicentre.survival.hazard_boost import messages as sent
+from multicentre.survival.hazard_boost.limits import MOST_DEPTH, MOST_TREES
+from multicentre.survival.hazard_boost.rounds import Plan, grow_trees, start_everyone
+from multicentre.survival.hazard_boost.site import HazardSite
+from multicentre.survival.models.hazard import HazardModel
+from multicentre.survival.models.regridded import Regridded
+
+Floats = NDArray[np.float64]
+MOST_INTERVALS = 256
+LEAST_TIMES = 128
+N_SHOWN = 15
+QUARTILES = {"low": 0.1, "middle": 0.5, "high": 0.9}
+
+
+class FedHazardBoost(SurvivalEstimator):
+    """Boosted trees for the hazard in each interval of follow-up, in which time is a column like any other.
+
+    Follow-up is cut into intervals. The log odds of an event in an interval, for those who reach it, is a sum of trees
+    that split patients by their columns and intervals by their number, so that effects may change over time. A tree is
+    grown from histograms of the log-loss's slopes and curvatures, summed over the sites as whole numbers: the fit is
+    that of the pooled patients, to the last bit, however they are split, masked or not.
+
+    Parameters
+    ----------
+    n_trees : int, default 200
+    max_depth : int, default 2
+        Splits on the way to a leaf, at most 12; one sum over the sites for each, so that a fit asks for
+        ``n_trees * max_depth`` sums at most.
+    learning_rate : float, default 0.05
+        Share of each Newton step that is taken, above 0 and at most 1.
+    n_times : int, default 16
+        Intervals, at most 256; they end at quantiles of the events, the last at the horizon.
+    n_bins : int, default 64
+        Bins of every column, from 2 to 256; thresholds lie between them.
+    l2 : float, default 1.0
+        Penalty of the leaves' squared values.
+    min_child_hessian : float, default 10.0
+        Least sum of hazard times one minus hazard on either side of a split, above 0: about the number of events
+        expected there.
+    subsample : float, default 1.0
+        Share of the patients that each tree sees. Whether it sees a patient depends on the patient's identifier (on the
+        record where there is none), the seed and the tree, not on the site.
+    validation : float, default 0.0
+        Share of the patients, drawn likewise, that no tree sees. Trees end where their log-loss was least.
+    patience : int, default 20
+        With `validation`, growing stops after so many trees that do not lower it.
+    cause : int, default 1
+        Events that count. Those of other causes end the follow-up: the hazard is that of the cause.
+    horizon : float, optional
+        End of the last interval; by default the time by which 95 % of the follow-ups ended.
+    missing : {"mean", "indicator", "complete"}, default "mean"
+        What is done with missing entries: fill them with the sites' mean; fill and add a column that marks them; or
+        leave incomplete patients out. ``missing_`` counts them.
+    random_state : int, default 0
+        Seed of the patients' draws; without `subsample` and `validation` nothing is drawn.
+
+    Attributes
+    ----------
+    model_ : Regridded
+        The model with straight cumulative hazards within the intervals, on a grid of 128 times or more.
+    hazard_model_ : HazardModel
+        The model on the intervals.
+    importances_ : array of shape (d + 1,)
+        Share of the gain of all splits that was made by each column, and by time.
+
+    Notes
+    -----
+    Sums are exact. Unmasked, a site's policy refuses those of which a cell rests on too few patients: of a bin of any
+    leaf of the growing tree, of an interval, of any leaf of a finished tree.
+
+    Differences remain: sums under several trees, or of fits with other parameters or draws, tell more than each alone.
+    Unmasked, a coordinator that forges trees could take them; under masks it sees totals over sites only.
+
+    References
+    ----------
+    .. [1] D. R. Cox, "Regression models and life-tables", Journal of the Royal Statistical Society B 34 (1972),
+       187-220.
+    .. [2] T. Chen, C. Guestrin, "XGBoost: A scalable tree boosting system", KDD 2016, 785-794.
+
+    Examples
+    --------
+    >>> import multicentre as mc
+    >>> rng = np.random.default_rng(0)
+    >>> def site(n):
+    ...     X = rng.normal(size=(n, 2))
+    ...     return mc.data.SurvivalData(X, rng.exponential(np.exp(-X[:, 0])), rng.random(n) < 0.7)
+    >>> federation = mc.Federation.in_process({name: site(80) for name in ("lyon", "nice", "lille")})
+    >>> model = FedHazardBoost(n_trees=20, n_times=8).fit(federation)
+    >>> model.importances_.argmax()
+    np.int64(0)
+    """
+
+    site_part: ClassVar[type[SitePart]] = HazardSite
+    importances_: Floats
+
+    def __init__(
+        self,
+        n_trees: int = 200,
+        *,
+        max_depth: int = 2,
+        learning_rate: float = 0.05,
+        n_times: int = 16,
+        n_bins: int = 64,
+        l2: float = 1.0,
+        min_child_hessian: float = 10.0,
+        subsample: float = 1.0,
+        validation: float = 0.0,
+        patience: int = 20,
+        cause: int = 1,
+        horizon: float | None = None,
+        missing: Missing = "mean",
+        random_state: int = 0,
+    ) -> None:
+        self.n_trees = n_trees
+        self.max_depth = max_depth
+        self.learning_rate = learning_rate
+        self.n_times = n_times
+        self.n_bins = n_bins
+        self.l2 = l2
+        self.min_child_hessian = min_child_hessian
+        self.subsample = subsample
+        self.validation = validation
+        self.patience = patience
+        self.cause = cause
+        self.horizon = horizon
+        self.missing = missing
+        self.random_state = random_state
+
+    def asked_steps(self) -> frozenset[str]:
+        """Return the names of the steps that a fit with these parameters may ask of a site."""
+        return steps_of_agreement(self._needs()) | {"count_intervals", "begin", "sum_slopes"}
+
+    @property
+    def hazard_model_(self) -> HazardModel:
+        """The model on the intervals."""
+        return cast("HazardModel", cast("Regridded", self.model_).inner)
+
+    def effect_over_time(self, column: str, values: Sequence[float] | None = None) -> tuple[Floats, Floats]:
+        """Return the hazard in every interval at some values of a column, all others at their means.
+
+        Parameters
+        ----------
+        column : str
+        values : sequence of float, optional
+            By default thresholds of the column at its tenths 1, 5 and 9.
+
+        Returns
+        -------
+        values : array of shape (v,)
+        hazards : array of shape (v, K)
+            Chance of an event in the interval for those who reach it.
+
+        Raises
+        ------
+        DataError
+            There is no such column.
+        """
+        check_is_fitted(self, "model_")
+        if column not in self.columns_:
+            raise DataError(f"there is no column {column!r}", where="column", mend="Name a column of the fit.")
+        place = self.columns_.index(column)
+        chosen = np.asarray(self._typical(place) if values is None else values, dtype=np.float64)
+        rows = np.repeat(self.agreed_.centre[None, :], len(chosen), axis=0)
+        rows[:, place] = chosen
+        return chosen, 1.0 / (1.0 + np.exp(-self.hazard_model_.log_odds(rows)))
+
+    def exhibits(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Exhibit]:
+        """Return the columns' importances, and the hazard over time at low and high values of the first of them."""
+        names = [*self.columns_, "time"]
+        order = np.argsort(-self.importances_, kind="stable")[:N_SHOWN].tolist()
+        shares = {"share of gain": [float(self.importances_[k]) for k in order]}
+        caption = "Share of the fall in log-loss that splits by each column made; time stands for effects that change."
+        shown: list[Exhibit] = [
+            Bars("Importance of the columns", caption, "model", "share of gain", [names[k] for k in order], shares, {})
+        ]
+        leading = next((k for k in order if k < len(self.columns_)), None)
+        if leading is not None:
+            shown.append(self._hazards_of(self.columns_[leading]))
+        return shown
+
+    def _hazards_of(self, column: str) -> Lines:
+        values, hazards = self.effect_over_time(column)
+        series = {f"{column} = {value:.3g}": hazard.tolist() for value, hazard in zip(values, hazards, strict=True)}
+        caption = f"Chance of an event in each interval at values of {column}, all other columns at their means."
+        times = self.hazard_model_.times.tolist()
+        return Lines(f"Hazard by {column}", caption, "model", "time", "hazard in the interval", times, series, {})
+
+    def _typical(self, place: int) -> Floats:
+        edges = self.agreed_.edges_of(place)
+        if len(edges) < 3:
+            return np.unique(self.agreed_.centre[place] + np.array([-0.5, 0.5]) * self.agreed_.spread[place])
+        return np.unique(np.quantile(edges, list(QUARTILES.values())))
+
+    def _needs(self) -> Needs:
+        return Needs(n_times=self.n_times, horizon=self.horizon, n_bins=self.n_bins, cause=self.cause)
+
+    def _fit(self, federation: Federation) -> None:
+        self._check_parameters()
+        agreed = self._agree(federation, self._needs())
+        draws = (int(self.random_state), float(self.subsample), float(self.validation))
+        base = start_everyone(federation, agreed, draws)
+        plan = Plan(
+            int(self.n_trees),
+            int(self.max_depth),
+            float(self.learning_rate),
+            float(self.l2),
+            float(self.min_child_hessian),
+            int(self.patience),
+        )
+        trees, self.history_ = grow_trees(federation, agreed, plan)
+        self.agreed_ = agreed
+        self.importances_ = trees.gain / max(float(trees.gain.sum()), 1e-300)
+        self.model_ = Regridded.of(_model(agreed, base, trees), subdivided(agreed.times), len(agreed.columns))
+
+    def _check_parameters(self) -> None:
+        checks = {
+            "n_trees": _whole(self.n_trees, 1, MOST_TREES),
+            "max_depth": _whole(self.max_depth, 1, MOST_DEPTH),
+            "learning_rate": 0 < self.learning_rate <= 1,
+            "n_times": _whole(self.n_times, 1, MOST_INTERVALS),
+            "n_bins": _whole(self.n_bins, 2, 256),
+            "l2": 0 <= self.l2 < np.inf,
+            "min_child_hessian": 0 < self.min_child_hessian < np.inf,
+            "subsample": 0 < self.subsample <= 1,
+            "validation": 0 <= self.validation < 1,
+            "patience": _whole(self.patience, 1, 100_000),
+            "cause": _whole(self.cause, 1, 127),
+            "horizon": self.horizon is None or 0 < self.horizon < np.inf,
+            "random_state": _whole(self.random_state, 0, 2**62),
+        }
+        for name, good in checks.items():
+            if not good:
+                what = f"{getattr(self, name)!r} is out of range"
+                raise ConfigurationError(what, where=name, mend="See the parameter's documentation.")
+
+    def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        arrays, facts = super()._state()
+        return {**arrays, "importances": self.importances_}, facts
+
+    def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
+        super()._restore(arrays, facts)
+        self.importances_ = arrays["importances"]
+
+
+def subdivided(ends: Floats) -> Floats:
+    """Return the ends of intervals with times between them, as many in each, 128 or more in all.
+
+    Examples
+    --------
+    >>> subdivided(np.arange(1.0, 65.0))[:4].tolist()
+    [0.5, 1.0, 1.5, 2.0]
+    """
+    n_parts = -(-LEAST_TIMES // len(ends))
+    starts = np.append(0.0, ends[:-1])
+    shares = np.arange(1, n_parts + 1) / n_parts
+    times = starts[:, None] + (ends - starts)[:, None] * shares
+    times[:, -1] = ends
+    return np.asarray(times.ravel(), dtype=np.float64)
+
+
+def _whole(value: object, least: int, most: int) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and least <= int(value) <= most
+
+
+def _model(agreed: Agreed, base: Floats, trees: sent.Ensemble) -> HazardModel:
+    """Return the trees with thresholds in the columns' own units in place of numbers of bins."""
+    n_columns = len(agreed.columns)
+    threshold = trees.cut.astype(np.float64)
+    own = (trees.column >= 0) & (trees.column < n_columns)
+    threshold[own] = agreed.edges[agreed.first[trees.column[own]] + trees.cut[own]]
+    threshold[trees.column < 0] = 0.0
+    return HazardModel(
+        agreed.times, base, trees.roots, trees.column, threshold, trees.left, trees.right, trees.value, patients=0
+    )

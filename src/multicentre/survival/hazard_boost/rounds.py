@@ -1,0 +1,170 @@
+"""The rounds of FedHazardBoost: each grows one tree, level by level, from histograms summed over the sites."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.federation.coordinator import Federation
+from multicentre.federation.messages import Nothing
+from multicentre.federation.rounds import History, Rounds
+from multicentre.federation.steps import Acknowledgement
+from multicentre.federation.ties import first_least
+from multicentre.survival.agreement.messages import Agreed
+from multicentre.survival.hazard_boost import messages as sent
+from multicentre.survival.hazard_boost.maths import empirical_logits, find_splits, first_cells, leaf_values
+from multicentre.survival.hazard_boost.site import HazardSite
+
+Floats = NDArray[np.float64]
+Sums = NDArray[np.int64]
+LOSS_UNIT = 2.0**20
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the rounds need of the estimator's parameters."""
+
+    n_trees: int
+    max_depth: int
+    learning_rate: float
+    l2: float
+    least: float
+    patience: int
+
+
+@dataclass
+class Growing:
+    """A tree that grows: its nodes in the order in which they came, the sums at each, and whose patients they hold."""
+
+    nodes: list[list[int]] = field(default_factory=lambda: [[-1, -1, -1, -1]])
+    sums: list[tuple[int, int]] = field(default_factory=lambda: [(0, 0)])
+    sites: tuple[str, ...] = ()
+
+    def split(self, node: int, column: int, cut: int, slopes: Sums, curvatures: Sums) -> tuple[int, int]:
+        """Split a leaf; return its children."""
+        left = len(self.nodes)
+        self.nodes[node] = [column, cut, left, left + 1]
+        self.nodes += [[-1, -1, -1, -1] for _ in range(2)]
+        self.sums += zip(slopes.tolist(), curvatures.tolist(), strict=True)
+        return left, left + 1
+
+    def lighter(self, node: int) -> bool:
+        """Whether a child's curvature is below its sibling's, or equal and it is the left one."""
+        sibling = node + 1 if node % 2 else node - 1
+        return (self.sums[node][1], node) < (self.sums[sibling][1], sibling)
+
+    def tree(self, l2: float = 0.0, learning_rate: float = 0.0) -> sent.Tree:
+        """Return the tree, with the values of its leaves where there is a learning rate."""
+        column, cut, left, right = np.array(self.nodes, dtype=np.int32).T.copy()
+        value = np.zeros(len(column))
+        if learning_rate:
+            sums = np.array(self.sums, dtype=np.int64).T
+            value = np.where(column < 0, leaf_values(sums[0], sums[1], l2, learning_rate), 0.0)
+        return sent.Tree(column, cut, left, right, value)
+
+
+def start_everyone(federation: Federation, agreed: Agreed, ask: tuple[int, float, float]) -> Floats:
+    """Return the log odds that all patients start from, shape (K,), after every site has taken them in."""
+    counts = federation.once(
+        "intervals", sent.IntervalCounts, lambda: federation.sum(HazardSite.count_intervals, Nothing())
+    )
+    base = empirical_logits(counts.events, counts.leaving)
+
+    def begin() -> Acknowledgement:
+        federation.ask(HazardSite.begin, sent.Beginning(base, *ask))
+        return Acknowledgement()
+
+    federation.once("begun", Acknowledgement, begin)
+    return base
+
+
+def grow_trees(federation: Federation, agreed: Agreed, plan: Plan) -> tuple[sent.Ensemble, History]:
+    """Grow one tree a round; with patients held out, return those trees after which their log-loss was least."""
+    first = first_cells(agreed.n_bins, len(agreed.times))
+    rounds = federation.rounds(plan.n_trees, sent.Ensemble, lambda: sent.Ensemble.empty(len(first) - 1), name="trees")
+    for number in rounds:
+        growing, gain = _grow(federation, rounds, first, plan)
+        rounds.state = rounds.state.with_tree(growing.tree(plan.l2, plan.learning_rate), gain)
+        if len(growing.nodes) == 1 or _is_stale(rounds, number, plan.patience):
+            rounds.stop()
+    return rounds.state.first(_best(rounds.history, plan)), rounds.history
+
+
+def _grow(federation: Federation, rounds: Rounds[sent.Ensemble], first: Sums, plan: Plan) -> tuple[Growing, Floats]:
+    growing, gain = Growing(), np.zeros(len(first) - 1)
+    frontier, above = [0], dict[int, tuple[Sums, Sums]]()
+    for _ in range(plan.max_depth):
+        sums = _sums(federation, rounds, growing, frontier, above)
+        if frontier == [0]:
+            growing.sums[0] = (int(sums[0][0][: first[1]].sum()), int(sums[0][1][: first[1]].sum()))
+        slopes, curvatures = (np.stack([sums[node][k] for node in frontier]) for k in range(2))
+        found = find_splits(slopes, curvatures, first, plan.l2, plan.least)
+        split: list[int] = []
+        above = {}
+        for place in np.flatnonzero(found.gain > 0).tolist():
+            node, cell = frontier[place], int(found.cell[place])
+            column = int(np.searchsorted(first, cell, side="right")) - 1
+            sides = growing.split(node, column, cell - int(first[column]), found.slope[place], found.curvature[place])
+            gain[column] += found.gain[place]
+            split += sides
+            above |= dict.fromkeys(sides, sums[node])
+        frontier = split
+        if not frontier:
+            break
+    return growing, gain
+
+
+def _sums(
+    federation: Federation,
+    rounds: Rounds[sent.Ensemble],
+    growing: Growing,
+    frontier: list[int],
+    above: dict[int, tuple[Sums, Sums]],
+) -> dict[int, tuple[Sums, Sums]]:
+    """Return slopes and curvatures by cell of every leaf at the frontier.
+
+    Only the lighter of two siblings is asked for, and the other's sums are those of both less its own.
+    Sums in which a site was lost may hold its patients or not: they are asked for again, both siblings, so that all
+    sums of a level are of the same patients.
+    """
+    while True:
+        before, wanted = federation.sites, frontier
+        if growing.sites == before:
+            wanted = [node for node in frontier if growing.lighter(node)]
+        found = _ask(federation, rounds, growing, wanted)
+        if federation.sites == before:
+            break
+    growing.sites = before
+    for node in set(frontier) - set(wanted):
+        sibling = node + 1 if node % 2 else node - 1
+        found[node] = (above[node][0] - found[sibling][0], above[node][1] - found[sibling][1])
+    return found
+
+
+def _ask(
+    federation: Federation, rounds: Rounds[sent.Ensemble], growing: Growing, wanted: list[int]
+) -> dict[int, tuple[Sums, Sums]]:
+    trees = rounds.state
+    leaves = np.array(wanted, dtype=np.int32)
+    ask = sent.Level.of(len(trees.roots), growing.tree(), trees.last_tree, leaves)
+    answer = federation.sum(HazardSite.sum_slopes, ask)
+    if wanted == [0]:
+        (loss, n_seen), (held_out_loss, n_held_out) = (answer.losses / [LOSS_UNIT, 1.0]).tolist()
+        rounds.record(loss=loss / max(n_seen, 1.0))
+        if n_held_out:
+            rounds.record(held_out_loss=held_out_loss / n_held_out)
+    return {node: (answer.slopes[k], answer.curvatures[k]) for k, node in enumerate(wanted)}
+
+
+def _is_stale(rounds: Rounds[sent.Ensemble], number: int, patience: int) -> bool:
+    """Whether the held-out log-loss has not fallen for so many trees; a round knows it without its own tree."""
+    losses = [each.get("held_out_loss", np.inf) for each in rounds.history]
+    losses.append(rounds.figures.get("held_out_loss", np.inf))
+    return bool(np.isfinite(losses[-1]) and number - 1 - int(first_least(losses)) >= patience)
+
+
+def _best(history: History, plan: Plan) -> int:
+    losses = [each.get("held_out_loss", np.inf) for each in history]
+    return int(first_least(losses)) if losses and np.isfinite(losses).any() else plan.n_trees

@@ -1,0 +1,141 @@
+"""Site part of FedHazardBoost: every step that a coordinator can ask of a site.
+
+A site keeps the margins of its own patients; what leaves are sums over patients and intervals by bin, as terms of sums
+over sites. They are the same whether they are masked or not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.federation.errors import ConfigurationError
+from multicentre.federation.lengths import Lengths
+from multicentre.federation.messages import Message, Nothing
+from multicentre.federation.steps import Acknowledgement, step
+from multicentre.survival.agreement.messages import Agreed
+from multicentre.survival.agreement.site import SurvivalPart
+from multicentre.survival.hazard_boost import messages as sent
+from multicentre.survival.hazard_boost.limits import check_beginning, check_level, check_tree
+from multicentre.survival.hazard_boost.maths import first_cells, last_intervals
+from multicentre.survival.hazard_boost.rows import Rows
+
+Integers = NDArray[np.int32]
+Sums = NDArray[np.int64]
+
+
+class HazardSite(SurvivalPart):
+    """The site part of FedHazardBoost."""
+
+    method: ClassVar[str] = "fed-hazard-boost"
+    remembers: ClassVar[type[Message]] = sent.Memory
+    lengths: ClassVar[Lengths] = {
+        "K": "intervals of time",
+        "s": "nodes of the tree that grows",
+        "q": "bins of all columns",
+    }
+    _rows: Rows | None = None
+
+    @step(releases=sent.IntervalCounts, when="once", summed=True)
+    def count_intervals(self, ask: Nothing) -> sent.IntervalCounts:
+        """Count patients by interval, those with an event and those who leave, for the hazard that all start from."""
+        last, n_times = self._last, len(self.agreed.times)
+        events = np.bincount(last[self.patients.happened], minlength=n_times).astype(np.float64)
+        leaving = np.bincount(last[last >= 0], minlength=n_times).astype(np.float64)
+        return sent.IntervalCounts(events, leaving, patients=self.behind(np.concatenate([events, leaving])))
+
+    @step(releases=Acknowledgement, when="once")
+    def begin(self, ask: sent.Beginning) -> Acknowledgement:
+        """Take in where all patients start, once; nothing leaves."""
+        check_beginning(ask, len(self.agreed.times))
+        memory = self.memory
+        asked = sent.Beginning(memory.base, memory.seed, memory.subsample, memory.validation)
+        if len(memory.base) and not _are_equal(asked, ask):
+            raise ConfigurationError("the fit began otherwise", where="begin", mend="Begin a new fit.")
+        self.state = _remember(memory, base=ask.base, seed=ask.seed, subsample=ask.subsample, validation=ask.validation)
+        return Acknowledgement()
+
+    @step(releases=sent.Histograms, when="every round", summed=True)
+    def sum_slopes(self, ask: sent.Level) -> sent.Histograms:
+        """Sum slopes and curvatures of the log-loss by node and bin, for the next splits of a tree."""
+        n_bins = np.append(self.agreed.n_bins, len(self.agreed.times))
+        # Unmasked, leaves that are not wanted count too: their sums follow from those of a parent and of a sibling.
+        leaves = ask.wanted if self.masked else np.flatnonzero(ask.column < 0).astype(np.int32)
+        check_level(ask, n_bins, len(leaves))
+        rows = self._caught_up(ask, n_bins)
+        first = first_cells(self.agreed.n_bins, len(self.agreed.times))
+        slopes, curvatures, cells = rows.sum_by_bin(ask.growing, leaves, first)
+        wanted = np.argmax(leaves == ask.wanted[:, None], axis=1)
+        behind = self._behind_level(rows, cells)
+        return sent.Histograms(slopes[wanted], curvatures[wanted], rows.losses, patients=behind)
+
+    def first_memory(self, agreed: Agreed) -> sent.Memory:
+        """Return a memory without a start and without trees."""
+        none = np.zeros(0, dtype=np.int32)
+        known = {field.name: getattr(agreed, field.name) for field in fields(agreed)}
+        return sent.Memory(
+            **known,
+            base=np.zeros(0),
+            seed=0,
+            subsample=1.0,
+            validation=0.0,
+            roots=none,
+            node_column=none,
+            cut=none,
+            left=none,
+            right=none,
+            value=np.zeros(0),
+        )
+
+    @property
+    def memory(self) -> sent.Memory:
+        """What the site remembers."""
+        agreed = self.agreed
+        if not isinstance(agreed, sent.Memory):
+            raise ConfigurationError("the site has agreed on nothing", where=self.method, mend="Begin the fit anew.")
+        return agreed
+
+    @property
+    def _last(self) -> Integers:
+        """The last interval in which each patient counts, shape (n,)."""
+        patients = self.patients
+        return last_intervals(patients.bins, patients.happened, self.data.time, self.agreed.times)
+
+    def _behind_level(self, rows: Rows, cells: Sums) -> int:
+        """Return how many patients stand behind the sums of a level: those of the smallest cell.
+
+        The leaves of finished trees count too, since a leaf's patients share what it adds to their margins.
+        """
+        if self.masked:
+            return self.behind()
+        fewest = np.array([rows.fewest_in_leaf(self.memory.trees)])
+        return min(self.behind(each) for each in (cells, rows.losses[:, 1], fewest))
+
+    def _caught_up(self, ask: sent.Level, n_bins: NDArray[np.int64]) -> Rows:
+        """Return the patients' rows under as many trees as the coordinator has finished."""
+        memory = self.memory
+        if not len(memory.base):
+            raise ConfigurationError("the fit has not begun", where="sum_slopes", mend="Begin the fit anew.")
+        if ask.number == len(memory.roots) + 1 and len(ask.last_column):
+            check_tree(ask.last, n_bins)
+            memory = memory.with_tree(ask.last)
+            self.state = memory
+        if ask.number != len(memory.roots):
+            raise ConfigurationError("a tree was skipped", where="Level.number", mend="Begin the fit anew.")
+        if self._rows is None:
+            self._rows = Rows(self.patients, self.data, self._last, memory)
+            self._patients = None  # columns in full, which Rows no longer needs
+        self._rows.catch_up(memory.trees)
+        return self._rows
+
+
+def _remember(memory: sent.Memory, **news: object) -> sent.Memory:
+    known = {field.name: getattr(memory, field.name) for field in fields(memory)}
+    return sent.Memory(**{**known, **news})
+
+
+def _are_equal(one: sent.Beginning, other: sent.Beginning) -> bool:
+    return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in sent.Beginning.declarations())

@@ -1,0 +1,141 @@
+"""Checks, sums and memory of a site, and that it takes up a fit again."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import multicentre as mc
+from multicentre.federation.errors import ConfigurationError, DisclosureRefused, MessageError, MulticentreError
+from multicentre.federation.messages import Nothing
+from multicentre.federation.wire import decode, encode
+from multicentre.survival.agreement.rounds import Needs, agree
+from multicentre.survival.hazard_boost import messages as sent
+from multicentre.survival.hazard_boost.site import HazardSite
+from support.hazard_toy import federate, parts_of, simulate
+
+DATA = simulate(300)
+NONE = np.zeros(0, dtype=np.int32)
+NO_TREE = sent.Tree(NONE, NONE, NONE, NONE, np.zeros(0))
+
+
+def i4(*values):
+    return np.array(values, dtype=np.int32)
+
+
+LEAF = sent.Tree(i4(-1), i4(-1), i4(-1), i4(-1), np.array([0.5]))
+STUMP = sent.Tree(i4(0, -1, -1), i4(3, -1, -1), i4(1, -1, -1), i4(2, -1, -1), np.array([0.0, 0.5, -0.5]))
+
+
+@pytest.fixture(scope="module")
+def agreed():
+    federation = federate(DATA, parts_of(DATA, 2, "random"))
+    return agree(federation.begin(HazardSite), HazardSite, Needs(n_times=6, n_bins=8), "mean")[0]
+
+
+@pytest.fixture
+def part(agreed):
+    site = HazardSite("lyon", DATA)
+    site.agree(agreed)
+    site.begin(sent.Beginning(np.full(6, -2.0), 0, 1.0, 0.0))
+    return site
+
+
+def ask(number=0, growing=LEAF, last=NO_TREE, wanted=(0,)):
+    return sent.Level.of(number, growing, last, i4(*wanted))
+
+
+def test_every_column_holds_the_same_sums(part):
+    answer = part.sum_slopes(ask())
+    first = np.concatenate([part.agreed.first[:-1] + np.arange(4), [part.agreed.n_bins.sum()]])
+    columns = [answer.slopes[0, a:b].sum() for a, b in zip(first, [*first[1:], None], strict=True)]
+    assert len(set(columns)) == 1
+    counts = part.count_intervals(Nothing())
+    assert answer.losses[0, 1] == counts.leaving.sum()
+    hazard = 1 / (1 + np.exp(2.0))
+    at_risk = np.cumsum(counts.leaving[::-1])[::-1]
+    np.testing.assert_allclose(answer.slopes[0, -6:] / 2**30, hazard * at_risk - counts.events, atol=1e-6)
+
+
+def test_a_repeated_ask_changes_nothing(part):
+    part.sum_slopes(ask())
+    one, two = (part.sum_slopes(ask(1, last=STUMP)) for _ in range(2))
+    assert np.array_equal(one.slopes, two.slopes)
+    assert len(part.memory.roots) == 1
+
+
+def test_a_site_goes_on_from_what_it_remembers(part, agreed):
+    for number, last in enumerate([NO_TREE, STUMP, LEAF]):
+        answer = part.sum_slopes(ask(number, last=last))
+    again = HazardSite("lyon", DATA)
+    again.state = decode(sent.Memory, encode(dataclasses.replace(part.state)))
+    assert np.array_equal(again.sum_slopes(ask(2)).slopes, answer.slopes)
+    part.state = _fresh(agreed).state
+    assert np.array_equal(part.sum_slopes(ask()).slopes, _fresh(agreed).sum_slopes(ask()).slopes)
+
+
+def _fresh(agreed):
+    site = HazardSite("nice", DATA)
+    site.agree(agreed)
+    site.begin(sent.Beginning(np.full(6, -2.0), 0, 1.0, 0.0))
+    return site
+
+
+WRONG = {
+    "no leaf wanted": ask(wanted=()),
+    "an inner node wanted": ask(growing=STUMP, wanted=(0,)),
+    "a leaf wanted twice": ask(growing=STUMP, wanted=(1, 1)),
+    "a node that is not": ask(wanted=(1,)),
+    "a node below none": ask(wanted=(-1,)),
+    "a column that is not": ask(growing=dataclasses.replace(STUMP, column=i4(9, -1, -1)), wanted=(1,)),
+    "a bin that is not": ask(growing=dataclasses.replace(STUMP, cut=i4(99, -1, -1)), wanted=(1,)),
+    "a cycle": ask(growing=dataclasses.replace(STUMP, left=i4(0, -1, -1)), wanted=(1,)),
+    "two parents": ask(growing=dataclasses.replace(STUMP, left=i4(2, -1, -1)), wanted=(1,)),
+    "a huge leaf": ask(1, last=dataclasses.replace(STUMP, value=np.array([0.0, 1e9, 0.0]))),
+    "no tree at all": ask(growing=NO_TREE),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_an_ask_that_makes_no_sense_is_refused(part, wrong):
+    with pytest.raises(MessageError):
+        part.sum_slopes(WRONG[wrong])
+    assert len(part.memory.roots) == 0
+
+
+def test_a_skipped_tree_and_a_fit_that_did_not_begin_are_refused(part, agreed):
+    with pytest.raises(ConfigurationError):
+        part.sum_slopes(ask(2, last=STUMP))
+    site = HazardSite("lyon", DATA)
+    with pytest.raises(MulticentreError):
+        site.sum_slopes(ask())
+    site.agree(agreed)
+    with pytest.raises(ConfigurationError):
+        site.sum_slopes(ask())
+
+
+def test_a_fit_begins_once(part):
+    part.begin(sent.Beginning(np.full(6, -2.0), 0, 1.0, 0.0))
+    for other in (np.full(6, -1.0), np.full(5, -2.0), np.full(6, 1e4)):
+        with pytest.raises((ConfigurationError, MessageError)):
+            part.begin(sent.Beginning(other, 0, 1.0, 0.0))
+
+
+@pytest.mark.parametrize("growing", [LEAF, STUMP])
+def test_a_masked_and_an_unmasked_answer_are_the_same(part, growing):
+    wanted = tuple(np.flatnonzero(growing.column < 0).tolist())
+    answers = []
+    for part.masked in (False, True):
+        answers.append((part.count_intervals(Nothing()), part.sum_slopes(ask(growing=growing, wanted=wanted))))
+    for clear, masked in zip(*answers, strict=True):
+        assert clear.patients < masked.patients == len(DATA)
+        for one, other in zip(clear.items(), masked.items(), strict=True):
+            np.testing.assert_array_equal(one[3], other[3])
+
+
+def test_an_unmasked_fit_is_refused_with_a_hint_and_a_masked_one_passes():
+    parts = parts_of(DATA, 2, "random")
+    with pytest.raises(DisclosureRefused, match=r"fewer than 10.*secure_sum=True"):
+        mc.survival.FedHazardBoost(n_trees=5).fit(federate(DATA, parts, policy=mc.Policy(), secure_sum=False))
+    federation = federate(DATA, parts, policy=mc.Policy(), secure_sum=True)
+    assert mc.survival.FedHazardBoost(n_trees=5).fit(federation).score(DATA) > 0.5
