@@ -21,8 +21,8 @@ import numpy as np
 from measuring import pin_threads, write_json
 
 import multicentre as mc
+from multicentre.estimator.registry import METHODS, find_estimator
 from multicentre.privacy.secure_sum.summation import GROWTH, MOST_AT_ONCE, N_SUMS, MaskedSummation
-from multicentre.studies.methods import METHODS, find_estimator
 
 N_SITES, N_FOLDS = 3, 5
 POLICY = mc.Policy(min_patients=0, relations="dense")

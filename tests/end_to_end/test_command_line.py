@@ -30,7 +30,7 @@ WITH_TOY = """
 import sys
 sys.path.insert(0, sys.argv.pop(1))
 from support.studies_toy import TOY
-from multicentre.studies.methods import METHODS
+from multicentre.estimator.registry import METHODS
 METHODS["toy"] = TOY
 from multicentre.cli import main
 main()

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from multicentre.cli.summary import describe_run
+from multicentre.estimator.registry import METHODS
 from multicentre.federation.errors import (
     ConfigurationError,
     DataError,
@@ -21,7 +22,6 @@ from multicentre.federation.errors import (
 from multicentre.privacy.ledger import read_ledger, verify_ledger
 from multicentre.reports import write_report
 from multicentre.studies import RunFolder, read_study, resume_run, run_study
-from multicentre.studies.methods import METHODS
 from multicentre.studies.sites import read_sites
 from support import events_toy, studies_toy
 from support.studies_toy import STUDY, TOY, Interrupts, write_study

@@ -31,6 +31,7 @@ from multicentre.deployment.site import read_site
 from multicentre.engines.remote import engine
 from multicentre.engines.remote.packing import Opening
 from multicentre.engines.remote.socket import receive_frame, send_frame
+from multicentre.estimator.registry import METHODS
 from multicentre.federation.errors import (
     ConfigurationError,
     IntegrityError,
@@ -40,7 +41,6 @@ from multicentre.federation.errors import (
 )
 from multicentre.privacy.ledger import read_ledger
 from multicentre.studies import read_study
-from multicentre.studies.methods import METHODS
 from multicentre.studies.terms import digest_of
 from support import service_of_analysts
 from support.accounts import ANALYST, OTHER, SERVICE, as_account, give_to, outcome_of, own_folder, run_as, shared_folder
@@ -591,7 +591,7 @@ def machine():
 
 
 TOY_COMMAND = (
-    "import sys; from support.studies_toy import TOY; from multicentre.studies.methods import METHODS; "
+    "import sys; from support.studies_toy import TOY; from multicentre.estimator.registry import METHODS; "
     "METHODS['toy'] = TOY; from multicentre.cli import main; main()"
 )
 

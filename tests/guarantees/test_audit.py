@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from multicentre.cli import app
-from multicentre.estimator import FederatedEstimator
+from multicentre.estimator.base import FederatedEstimator
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.messages import Message, Nothing, array, count, texts
 from multicentre.federation.noise import Noise, Plan, Planned

@@ -9,9 +9,9 @@ import multicentre as mc
 from multicentre.boosting import Ensemble
 from multicentre.boosting import messages as sent
 from multicentre.boosting.site import BoostingSite
+from multicentre.data.missing.filling import Means
+from multicentre.data.missing.values import Handling
 from multicentre.federation.errors import ConfigurationError, DisclosureRefused, MessageError
-from multicentre.filling import Means
-from multicentre.missing import Handling
 
 LEAST, N = 10, 200
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import multicentre as mc
+from multicentre.data.missing.values import MissingValues
 from multicentre.federation.errors import ConfigurationError, IntegrityError, MessageError
 from multicentre.federation.messages import Nothing
-from multicentre.missing import MissingValues
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.deep import FedDeepSurv
 from multicentre.survival.deep import messages as deep

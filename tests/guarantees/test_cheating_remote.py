@@ -15,6 +15,7 @@ from multicentre.deployment.site import read_site
 from multicentre.engines.remote import desk as desk_of
 from multicentre.engines.remote import engine
 from multicentre.engines.remote.packing import MOST_TEXT, Letter, Opening, Reply, pack_errand, pack_error, unpack_error
+from multicentre.estimator.registry import METHODS
 from multicentre.federation.engine import Call, Selection, Upkeep, encode_call
 from multicentre.federation.errors import (
     ConfigurationError,
@@ -33,7 +34,6 @@ from multicentre.privacy.ledger import Ledger, read_ledger
 from multicentre.privacy.policy import Policy
 from multicentre.privacy.secrets import Secret
 from multicentre.privacy.vault import SealedStore
-from multicentre.studies.methods import METHODS
 from multicentre.studies.remote import check_told
 from multicentre.studies.study import read_study
 from multicentre.studies.terms import digest_of

@@ -15,9 +15,10 @@ from multicentre.validation.scoring.classes import messages as of_classes
 from multicentre.validation.scoring.events.site import EventPart
 from multicentre.validation.scoring.judging import FIXED, LARGEST_FIXED, Judged, Wanted, judge
 from multicentre.validation.scoring.numbers import messages as of_numbers
-from multicentre.validation.scoring.tables import TableClassPart, TableNumberPart, VotedTrees, table_model
+from multicentre.validation.scoring.tables import TableClassPart, TableNumberPart, table_model
 from multicentre.validation.scoring.views.predictors import RowLaw
 from multicentre.validation.scoring.views.site import RowPart
+from multicentre_papers.baselines.adaboost_f.scoring import VotedTrees
 from support.event_sites import simulate_events
 
 LEAST = 10

@@ -10,6 +10,7 @@ import pytest
 
 import multicentre as mc
 from multicentre.consortium.federation import new_guard
+from multicentre.data.missing.values import Gaps, Handling
 from multicentre.federation.engine import Call, Refused
 from multicentre.federation.errors import DisclosureRefused, MissingExtra
 from multicentre.federation.messages import Nothing, array, count
@@ -17,7 +18,6 @@ from multicentre.federation.runtime import SiteRuntime
 from multicentre.federation.steps import Release, SitePart, step
 from multicentre.linkage.alignment import align
 from multicentre.linkage.alignment import messages as alignment
-from multicentre.missing import Gaps, Handling
 from multicentre.multiview import agreement as views
 from multicentre.multiview.ppca.site import MvPPCASite
 from multicentre.privacy.ledger import Ledger

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 import multicentre as mc
+from multicentre.estimator.registry import METHODS, find_estimator
 from multicentre.federation.errors import MissingExtra
 from multicentre.federation.steps import SitePart
 from multicentre.privacy.card import disclosure_card
 from multicentre.privacy.policy import RELATIONS
 from multicentre.studies.cards import describe_method
-from multicentre.studies.methods import METHODS, find_estimator
 
 CELL = "a cell of a masked total may rest on one patient"
 

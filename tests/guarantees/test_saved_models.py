@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import multicentre as mc
-from multicentre.estimator import FederatedEstimator
+from multicentre.estimator.base import FederatedEstimator
 from multicentre.federation import modelfiles
 from multicentre.federation.errors import IntegrityError, NoiseWarning
 from multicentre.federation.modelfiles import ARRAYS, DESCRIPTION, FORMAT, LARGEST_DESCRIPTION, write_model
@@ -85,10 +85,10 @@ def test_a_strange_description_is_refused(tmp_path, text):
     [
         "os:system",
         "subprocess:Popen",
-        "multicentre.estimator:importlib",
+        "multicentre.estimator.base:importlib",
         "multicentre.nowhere:Model",
-        "multicentre.estimator:Figure",
-        "multicentre.estimator:FederatedEstimator",
+        "multicentre.estimator.base:Figure",
+        "multicentre.estimator.base:FederatedEstimator",
         "multicentre.survival:FedCox",
         "multicentre..estimator:Figure",
         "multicentre. os:system",

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from multicentre.cli import app
 from multicentre.deployment.site import read_site
 from multicentre.engines.remote.packing import Letter, Opening, Reply
+from multicentre.estimator.registry import METHODS
 from multicentre.federation.engine import Call, encode_call
 from multicentre.federation.errors import ConfigurationError, IntegrityError
 from multicentre.privacy.heads import Head, Statement, read_statement, signed_text
@@ -19,7 +20,6 @@ from multicentre.privacy.ledger import Ledger, read_ledger, verify_ledger
 from multicentre.privacy.secure_sum.identity import Identity
 from multicentre.privacy.witness import HeadRecord, Witness, confirmed_in
 from multicentre.studies import read_study, resume_run, run_study
-from multicentre.studies.methods import METHODS
 from multicentre.studies.terms import digest_of
 from support.ledger_forgery import cut_off, lines_of, write_anew
 from support.real_sites import Hospitals

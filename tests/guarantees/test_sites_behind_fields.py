@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import multicentre as mc
+from multicentre.data.missing.values import Handling
 from multicentre.federation.errors import (
     IntegrityError,
     LeftOutWarning,
@@ -15,7 +16,6 @@ from multicentre.federation.errors import (
     RefusedByPolicy,
 )
 from multicentre.federation.messages import Nothing
-from multicentre.missing import Handling
 from multicentre.multiview import agreement as views
 from multicentre.multiview.ppca.site import MvPPCASite
 from multicentre.privacy.fields import HeldFields

@@ -9,10 +9,10 @@ import pytest
 
 import multicentre as mc
 from multicentre.deployment.site import read_site
+from multicentre.estimator.registry import METHODS
 from multicentre.federation.errors import ConfigurationError, IntegrityError, RefusedByPolicy
 from multicentre.privacy.ledger import read_ledger
 from multicentre.studies import read_study, resume_run, run_study
-from multicentre.studies.methods import METHODS
 from multicentre.studies.terms import agreed_in, digest_of
 from support.ledger_forgery import lines_of, write_anew
 from support.real_sites import NAMES, Hospitals, approve_at

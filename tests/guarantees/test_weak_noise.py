@@ -10,6 +10,7 @@ import multicentre as mc
 from multicentre.deployment.house import SiteHouse
 from multicentre.deployment.site import read_site
 from multicentre.engines.remote.packing import Opening
+from multicentre.estimator.registry import METHODS
 from multicentre.federation.engine import Call
 from multicentre.federation.errors import DisclosureRefused, IntegrityError, RefusedByPolicy
 from multicentre.federation.messages import Nothing
@@ -20,7 +21,6 @@ from multicentre.privacy.hiding import DELTA, EPSILON, NoisedAnswers
 from multicentre.privacy.ledger import Ledger, entries_of_all
 from multicentre.privacy.people import People
 from multicentre.studies import read_study
-from multicentre.studies.methods import METHODS
 from multicentre.studies.terms import digest_of
 from support.real_sites import NAMES, Hospitals, approve_at
 from support.studies_toy import TOY, write_study

@@ -7,14 +7,14 @@ from typing import ClassVar
 import numpy as np
 
 from multicentre.data import EventTensor
-from multicentre.estimator import FederatedEstimator, Figure
+from multicentre.estimator.base import FederatedEstimator, Figure
+from multicentre.estimator.registry import Registered
 from multicentre.federation.messages import Message, array, number, texts
 from multicentre.federation.noise import Noise, Plan, Planned
 from multicentre.federation.steps import Release, SitePart, step
 from multicentre.privacy.accounting import rho_of_epsilon
-from multicentre.studies.methods import Method
 
-TOY = Method("support.events_toy:FedCodeShares", "multicentre.studies.events:read_event_site")
+TOY = Registered("support.events_toy:FedCodeShares")
 CODES = {
     "procedure": ("icd9cm-proc:3891", "icd9cm-proc:9604", "icd9cm-proc:9671"),
     "diagnosis": ("icd9cm-dx:0389", "icd9cm-dx:4280", "icd9cm-dx:5849"),

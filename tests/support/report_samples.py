@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from multicentre.exhibits import Bars, Cloud, Densities, Exhibit, HeatMap, Lines, Panel, Points, Table
+from multicentre.estimator.figures import Bars, Cloud, Densities, Exhibit, HeatMap, Lines, Panel, Points, Table
 
 SITES = ("lyon", "nice", "porto", "turin", "ghent", "uppsala")
 VIEWS = ("clinical", "imaging", "proteins")

@@ -12,7 +12,7 @@ from multicentre.deployment import analyst_run
 from multicentre.deployment.analyst_service import AnalystService
 from multicentre.deployment.consortium import Consortium
 from multicentre.deployment.private_files import check_secrets, nothing_for_others
-from multicentre.studies.methods import METHODS
+from multicentre.estimator.registry import METHODS
 from support.real_sites import Hospitals
 from support.remote_sites import ByHand
 from support.studies_toy import TOY

@@ -7,14 +7,14 @@ from typing import ClassVar
 import numpy as np
 
 from multicentre.data import MultiViewData
-from multicentre.estimator import FederatedEstimator, Figure
-from multicentre.exhibits import Table
+from multicentre.estimator.base import FederatedEstimator, Figure
+from multicentre.estimator.figures import Table
+from multicentre.estimator.registry import Registered
 from multicentre.federation.errors import DataError
 from multicentre.federation.messages import Message, arrays, count
 from multicentre.federation.steps import Release, SitePart, step
-from multicentre.studies.methods import Method
 
-TOY = Method("support.studies_toy:FedViewMeans", "multicentre.studies.sites:read_multiview_site")
+TOY = Registered("support.studies_toy:FedViewMeans")
 
 
 @dataclass(frozen=True)

@@ -8,19 +8,18 @@ import pandas as pd
 
 from multicentre.data import SurvivalData
 from multicentre.datasets import simulate_survival
-from multicentre.estimator import FederatedEstimator
+from multicentre.estimator.base import FederatedEstimator
 from multicentre.federation.messages import Nothing, array, number
 from multicentre.federation.noise import Noise, Plan, Planned
 from multicentre.federation.steps import Release, SitePart, step
 from multicentre.privacy.accounting import rho_of_epsilon
-from multicentre.studies.methods import Method
 from multicentre.survival.agreement.rounds import Needs, agree
 from multicentre.survival.agreement.site import SurvivalPart
 from multicentre.survival.fitted import SurvivalEstimator
 from multicentre.survival.models.cox import CoxModel
 from multicentre.survival.times.curves import nelson_aalen
 
-TOY = Method("support.survival_toy:FedMeanDifference", "multicentre.studies.one_file:read_survival_site")
+TOY = Registered("support.survival_toy:FedMeanDifference")
 
 
 @dataclass(frozen=True)

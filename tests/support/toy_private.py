@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 import multicentre as mc
-from multicentre.estimator import FederatedEstimator
+from multicentre.estimator.base import FederatedEstimator
 from multicentre.federation.messages import Nothing, array, number
 from multicentre.federation.noise import Noise, Plan, Planned
 from multicentre.federation.steps import Release, SitePart, step

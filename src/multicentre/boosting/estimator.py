@@ -13,11 +13,11 @@ from sklearn.utils.validation import check_is_fitted
 from multicentre.boosting import agreement
 from multicentre.boosting import messages as sent
 from multicentre.boosting.fitted import FedXGB
+from multicentre.data.missing.values import Missing
 from multicentre.data.tabledata import TableData
-from multicentre.estimator import Figure
+from multicentre.estimator.base import Figure
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError, DataError, SchemaMismatch
-from multicentre.missing import Missing
 
 Floats = NDArray[np.float64]
 

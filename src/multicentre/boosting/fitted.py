@@ -19,15 +19,15 @@ from multicentre.boosting.maths import Penalty
 from multicentre.boosting.rounds import Plan, best_round, closing_loss, grow_trees
 from multicentre.boosting.site import BoostingSite
 from multicentre.boosting.trees import LARGEST_VALUE, Ensemble
+from multicentre.data.missing.filling import FILL_STEPS, FILLING, fill_missing, send_means
+from multicentre.data.missing.values import GAP_STEPS, HandlesMissing, Missing, MissingValues, handle_missing
 from multicentre.data.table import rows_for
 from multicentre.data.tabular import sources_of
-from multicentre.estimator import Arrays, FederatedEstimator
-from multicentre.exhibits import Bars, Exhibit, Lines
+from multicentre.estimator.base import Arrays, FederatedEstimator
+from multicentre.estimator.figures import Bars, Exhibit, Lines
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.steps import SitePart
-from multicentre.filling import FILL_STEPS, FILLING, fill_missing, send_means
-from multicentre.missing import GAP_STEPS, HandlesMissing, Missing, MissingValues, handle_missing
 
 Floats = NDArray[np.float64]
 Singles = NDArray[np.float32]

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from multicentre.boosting import messages as sent
 from multicentre.boosting.trees import OBJECTIVES
-from multicentre.data.fewest import fewest_alike
+from multicentre.data.minimum_counts import fewest_alike
 
 Bins = NDArray[np.uint16]
 Integers = NDArray[np.int32]

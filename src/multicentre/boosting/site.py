@@ -18,12 +18,12 @@ from multicentre.boosting import messages as sent
 from multicentre.boosting.limits import EXPONENTS, check_level, check_start, check_trees, is_grown_from
 from multicentre.boosting.records import Records
 from multicentre.boosting.trees import MOST_CLASSES, check_margins, single
+from multicentre.data.missing.filling import FillingPart
 from multicentre.data.tabledata import TableData
 from multicentre.federation.errors import ConfigurationError, DataError, SchemaMismatch
 from multicentre.federation.lengths import Lengths
 from multicentre.federation.messages import Message, Nothing
 from multicentre.federation.steps import Acknowledgement, step
-from multicentre.filling import FillingPart
 from multicentre.statistics.quantiles.maths import coarsen
 from multicentre.statistics.quantiles.site import CountingPart
 

@@ -33,9 +33,9 @@ def _is_file(subject: str) -> bool:
 
 
 def _method_card(name: str) -> DisclosureCard:
+    from multicentre.estimator.registry import PARTS, find_estimator, find_part
     from multicentre.privacy.card import disclosure_card
     from multicentre.studies.cards import describe_method
-    from multicentre.studies.methods import PARTS, find_estimator, find_part
 
     return disclosure_card(find_part(name)) if name in PARTS else describe_method(find_estimator(name))
 

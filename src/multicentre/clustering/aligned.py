@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from multicentre.clustering.metrics import clustering_scores
 from multicentre.data.identifiers import Identified
-from multicentre.estimator import Arrays, FederatedEstimator, Figure
+from multicentre.estimator.base import Arrays, FederatedEstimator, Figure
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import DataError
 from multicentre.federation.steps import SitePart

@@ -26,7 +26,7 @@ def check_without_values(kind: type[Message], *, individual: bool = False) -> No
 
     Examples
     --------
-    >>> from multicentre.missing import Gaps
+    >>> from multicentre.data.missing.values import Gaps
     >>> check_without_values(Gaps)
     """
     for name, field in kind.declarations().items():

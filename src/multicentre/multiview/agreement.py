@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.data.blocks import place
-from multicentre.data.fewest import fewest_different
+from multicentre.data.minimum_counts import fewest_different
 from multicentre.data.multiview import MultiViewData
 from multicentre.data.schema import Kind, MultiViewSchema, agree_schemas
 from multicentre.federation.coordinator import Federation

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
-from multicentre.estimator import Figure
+from multicentre.estimator.base import Figure
 
 Floats = NDArray[np.float64]
 SHARED_FIGURES = {

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from multicentre.exhibits import Bars, Curves, Densities, Exhibit, Forest, HeatMap, Lines, Points
+from multicentre.estimator.figures import Bars, Curves, Densities, Exhibit, Forest, HeatMap, Lines, Points
 from multicentre.reports.formats import format_number
 
 MOST_NAMED = 8

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.exhibits import Band, Curves
+from multicentre.estimator.figures import Band, Curves
 from multicentre.reports.svg import COLOURS, STROKES, blank_figure, label, legend_above, plain_svg
 
 if TYPE_CHECKING:

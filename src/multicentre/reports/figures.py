@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.exhibits import Bars, Curves, Densities, Exhibit, Forest, HeatMap, Lines, Panel, Points
+from multicentre.estimator.figures import Bars, Curves, Densities, Exhibit, Forest, HeatMap, Lines, Panel, Points
 from multicentre.reports.curves import draw_curves
 from multicentre.reports.forest import draw_forest
 from multicentre.reports.svg import (

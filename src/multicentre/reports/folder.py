@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from multicentre.exhibits import Exhibit, read_exhibit
+from multicentre.estimator.figures import Exhibit, read_exhibit
 from multicentre.federation.errors import ConfigurationError
 
 NEEDED = ("study.toml", "run.json", "environment.json", "disclosure.json")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.exhibits import Forest
+from multicentre.estimator.figures import Forest
 from multicentre.reports.formats import format_number
 from multicentre.reports.svg import COLOURS, blank_figure, label, plain_svg
 

@@ -11,7 +11,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from multicentre.exhibits import Exhibit, Lines, Section, Table
+from multicentre.estimator.figures import Exhibit, Lines, Section, Table
 from multicentre.federation.errors import describe_reasons
 from multicentre.federation.storage import write_atomically
 from multicentre.reports import formats, tables

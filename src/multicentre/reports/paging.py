@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from multicentre.exhibits import Bars, Densities, Exhibit, HeatMap, Table
+from multicentre.estimator.figures import Bars, Densities, Exhibit, HeatMap, Table
 
 MOST_PANELS = 30
 MOST_CELL_ROWS = 48

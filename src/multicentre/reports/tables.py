@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from multicentre.exhibits import Table
+from multicentre.estimator.figures import Table
 from multicentre.reports.folder import Comparison, Disclosure, Figure, Released, RunFacts, Site
 from multicentre.reports.formats import NOTHING, format_bytes, format_column, format_count, format_number, format_total
 

@@ -12,7 +12,7 @@ from multicentre.privacy.card import needed_permission
 from multicentre.privacy.policy import RELATIONS, Policy
 
 if TYPE_CHECKING:
-    from multicentre.estimator import FederatedEstimator
+    from multicentre.estimator.base import FederatedEstimator
     from multicentre.studies.study import Study
 
 

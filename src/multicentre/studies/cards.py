@@ -19,7 +19,7 @@ from multicentre.studies.methods import make_estimator
 from multicentre.studies.validating import validation_cards
 
 if TYPE_CHECKING:
-    from multicentre.estimator import FederatedEstimator
+    from multicentre.estimator.base import FederatedEstimator
     from multicentre.studies.study import Study
 
 PSEUDONYMS = (

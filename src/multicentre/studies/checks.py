@@ -10,7 +10,7 @@ from multicentre.data.categories import check_references
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.storage import check_site_name
 from multicentre.privacy.policy import unknown_key
-from multicentre.studies.methods import METHODS
+from multicentre.studies.methods import is_aligned
 
 if TYPE_CHECKING:
     from multicentre.studies.study import Study
@@ -55,7 +55,7 @@ def check_study(study: Study) -> None:
     else:
         _check_views(study)
     _check_terms(study)
-    if study.method in METHODS and METHODS[study.method].aligned:
+    if is_aligned(study.method):
         _check_aligned(study)
     _check_validation(study)
 

@@ -18,7 +18,7 @@ from multicentre.consortium.federation import Federation
 from multicentre.data.concatenate import concatenate
 from multicentre.data.identifiers import Identifiers
 from multicentre.data.kinds import PatientData
-from multicentre.estimator import FederatedEstimator, Figure
+from multicentre.estimator.base import FederatedEstimator, Figure
 from multicentre.federation.errors import DataError, MulticentreError
 from multicentre.federation.progress import Listener, Silence
 from multicentre.privacy.normalisation import normalise_identifier

@@ -9,7 +9,7 @@ from typing import Any
 
 from multicentre.data.kinds import PatientData
 from multicentre.data.tabular import Tabular
-from multicentre.estimator import Figure
+from multicentre.estimator.base import Figure
 from multicentre.federation.coordinator import Federation
 from multicentre.privacy.people import People, people_of
 from multicentre.privacy.policy import Policy

@@ -9,7 +9,7 @@ from multicentre.privacy.policy import Policy
 from multicentre.studies.asked import aligning, fitting, protection_of
 
 if TYPE_CHECKING:
-    from multicentre.estimator import FederatedEstimator
+    from multicentre.estimator.base import FederatedEstimator
     from multicentre.studies.study import Study
 
 

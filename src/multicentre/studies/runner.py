@@ -9,14 +9,14 @@ from pathlib import Path
 
 from multicentre.consortium.federation import Federation
 from multicentre.data.kinds import PatientData
+from multicentre.data.missing.values import HandlesMissing
 from multicentre.engines.remote.carrier import Carrier
 from multicentre.engines.remote.requests import Sign
-from multicentre.estimator import FederatedEstimator
-from multicentre.exhibits import Exhibit, Table
+from multicentre.estimator.base import FederatedEstimator
+from multicentre.estimator.figures import Exhibit, Table
 from multicentre.federation.errors import ConfigurationError, IntegrityError, MulticentreError, QuorumLost
 from multicentre.federation.progress import Listener, Silence
 from multicentre.linkage.pseudonyms import PseudonymKey
-from multicentre.missing import HandlesMissing
 from multicentre.privacy.guarantee import rounded_up
 from multicentre.privacy.policy import Policy
 from multicentre.privacy.statement import spent_in

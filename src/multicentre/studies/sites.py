@@ -16,7 +16,7 @@ from multicentre.data.kinds import PatientData
 from multicentre.federation.errors import ConfigurationError, DataError, MulticentreError
 from multicentre.studies.beside import Beside, Key, read_beside
 from multicentre.studies.checks import ONE_FILE
-from multicentre.studies.methods import METHODS, find_reader
+from multicentre.studies.methods import find_reader, is_aligned
 from multicentre.studies.study import Study
 
 
@@ -80,7 +80,7 @@ def _warnings_of(site: str) -> Iterator[None]:
 
 def is_vertical(study: Study) -> bool:
     """Tell whether the study's method works on different views of the same patients, a site each or several."""
-    return study.method in METHODS and METHODS[study.method].aligned
+    return is_aligned(study.method)
 
 
 def _check_some_labels(study: Study, sites: Mapping[str, SiteData]) -> None:

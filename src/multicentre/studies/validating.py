@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from multicentre.data.identifiers import IDENTIFIER
-from multicentre.exhibits import Exhibit, Table
+from multicentre.estimator.figures import Exhibit, Table
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.engine import Protection
 from multicentre.federation.errors import ConfigurationError

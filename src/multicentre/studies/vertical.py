@@ -21,8 +21,8 @@ from multicentre.consortium.federation import Federation
 from multicentre.data import MultiViewData
 from multicentre.data.blocks import Block
 from multicentre.data.identifiers import IDENTIFIER
-from multicentre.estimator import FederatedEstimator, Figure
-from multicentre.exhibits import Table
+from multicentre.estimator.base import FederatedEstimator, Figure
+from multicentre.estimator.figures import Table
 from multicentre.federation.errors import DataError, DisclosureWarning, MulticentreError
 from multicentre.federation.progress import Listener, Silence
 from multicentre.linkage.pseudonyms import PseudonymKey

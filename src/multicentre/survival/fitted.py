@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from multicentre.data.missing.values import HandlesMissing, Missing
 from multicentre.data.survival import SurvivalData
 from multicentre.data.table import rows_for
 from multicentre.data.tabular import add_indicators
-from multicentre.estimator import Arrays, FederatedEstimator, Figure
+from multicentre.estimator.base import Arrays, FederatedEstimator, Figure
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.wire import decode, encode
-from multicentre.missing import HandlesMissing, Missing
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.agreement.rounds import Needs, agree
 from multicentre.survival.agreement.site import SurvivalPart

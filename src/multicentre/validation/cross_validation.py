@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import FitFailedWarning
 
-from multicentre.estimator import FederatedEstimator
+from multicentre.estimator.base import FederatedEstimator
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import (
     ConfigurationError,

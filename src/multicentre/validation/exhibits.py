@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import norm, t
 
-from multicentre.exhibits import Band, Bars, Cloud, Curves, Exhibit, Forest, Points, Table
+from multicentre.estimator.figures import Band, Bars, Cloud, Curves, Exhibit, Forest, Points, Table
 from multicentre.federation.errors import ConfigurationError
 from multicentre.validation.cross_validation import CVResult
 from multicentre.validation.folds.plan import FoldPlan

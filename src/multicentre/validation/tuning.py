@@ -15,8 +15,8 @@ from sklearn.base import clone
 from sklearn.exceptions import FitFailedWarning, NotFittedError
 from sklearn.model_selection import ParameterGrid
 
-from multicentre.estimator import Arrays, FederatedEstimator
-from multicentre.exhibits import Exhibit
+from multicentre.estimator.base import Arrays, FederatedEstimator
+from multicentre.estimator.figures import Exhibit
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError, DataError, SchemaMismatch
 from multicentre.federation.steps import SitePart
@@ -173,7 +173,7 @@ class FederatedGridSearchCV(FederatedEstimator):
         training: Any = None,
         training_labels: Sequence[str] | None = None,
     ) -> dict[str, float]:
-        """Return the figures of the best estimator; see :meth:`multicentre.estimator.FederatedEstimator.assess`."""
+        """Return the figures of the best estimator; see :meth:`FederatedEstimator.assess`."""
         return self._best().assess(data, labels, training=training, training_labels=training_labels)
 
     def exhibits(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Exhibit]:

@@ -10,9 +10,9 @@ from typer.testing import CliRunner
 
 from multicentre.cli import app
 from multicentre.deployment.site import read_site
+from multicentre.estimator.registry import METHODS
 from multicentre.federation.asker import Asker, answering, asker_facts
 from multicentre.privacy.ledger import Ledger
-from multicentre.studies.methods import METHODS
 from support.coordinators import found
 from support.studies_toy import TOY, write_study
 

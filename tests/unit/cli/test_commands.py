@@ -14,10 +14,10 @@ from multicentre import __version__
 from multicentre.cli import app
 from multicentre.cli import progress as drawing
 from multicentre.deployment import running
+from multicentre.estimator.registry import METHODS
 from multicentre.federation import errors
 from multicentre.privacy.ledger import Ledger
 from multicentre.studies import RunFolder
-from multicentre.studies.methods import METHODS
 from support import studies_toy
 from support.studies_toy import STUDY, TOY, Interrupts, write_study
 

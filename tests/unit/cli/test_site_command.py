@@ -9,8 +9,8 @@ from multicentre.cli.site import app
 from multicentre.deployment.cards import read_card
 from multicentre.deployment.roster import Roster
 from multicentre.deployment.site import read_site
+from multicentre.estimator.registry import METHODS
 from multicentre.privacy.ledger import Ledger
-from multicentre.studies.methods import METHODS
 from support.studies_toy import TOY, write_study
 
 HASH = "ab" * 32

@@ -7,6 +7,7 @@ import pytest
 
 import multicentre as mc
 from multicentre.deployment.agreed import Agreed, AgreedGuard, agreed_in
+from multicentre.estimator.registry import METHODS, Method, find_estimator, make_estimator
 from multicentre.federation.engine import Call, Mask, Selection
 from multicentre.federation.errors import ConfigurationError, ProtocolRefused, RefusedByPolicy
 from multicentre.federation.messages import Nothing
@@ -15,7 +16,6 @@ from multicentre.privacy.ledger import Ledger
 from multicentre.privacy.policy import Policy
 from multicentre.privacy.secure_sum.keys import MaskingKeys
 from multicentre.studies.asked import aligning_steps, fitting_steps
-from multicentre.studies.methods import METHODS, Method, find_estimator, make_estimator
 from multicentre.studies.study import Study
 from support.method_cases import CASES
 from support.survival_toy import FedPrivateMean, PrivateSite

@@ -10,8 +10,8 @@ from multicentre.deployment.approvals import WatchedApprovals, approve, read_app
 from multicentre.deployment.new_site import make_site
 from multicentre.deployment.proposals import fingerprint_of, recognise
 from multicentre.deployment.roster import Roster
+from multicentre.estimator.registry import METHODS
 from multicentre.federation.errors import ConfigurationError, IntegrityError
-from multicentre.studies.methods import METHODS
 from support.studies_toy import STUDY, TOY, write_study
 
 HASH = "ab" * 32

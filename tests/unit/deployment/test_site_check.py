@@ -17,10 +17,10 @@ from multicentre.deployment.roster import Roster
 from multicentre.deployment.site import read_site
 from multicentre.deployment.site_check import card_at, examine
 from multicentre.deployment.supernode import services_of, socket_of
+from multicentre.estimator.registry import METHODS
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.storage import held
 from multicentre.linkage.pseudonyms import PseudonymKey
-from multicentre.studies.methods import METHODS
 from support.coordinator_door import Door, Proxy
 from support.real_sites import Hospitals, approve_at, set_terms
 from support.studies_toy import STUDY, TOY, write_study

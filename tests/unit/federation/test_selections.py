@@ -172,7 +172,7 @@ def test_only_parts_that_divide_see_identifiers_and_the_key():
         sees_identifiers = True
 
     data = mc.data.TableData(SITES["site-0"], np.arange(60) % 2, identifier=[f"p{i}" for i in range(60)])
-    key = mc.privacy.pseudonyms.PseudonymKey.generate()
+    key = mc.linkage.PseudonymKey.generate()
     with mc.Federation.in_process({"lyon": data, "oslo": data}, pseudonym_key={"lyon": key}) as federation:
         for part in (Looking, Seeing):
             federation.begin(part).ask(part.look, Nothing(), to=["lyon"])

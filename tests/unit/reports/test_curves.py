@@ -4,7 +4,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from multicentre.exhibits import Band, Curves, read_exhibit
+from multicentre.estimator.figures import Band, Curves, read_exhibit
 from multicentre.reports.alternatives import describe
 from multicentre.reports.figures import draw
 from multicentre.reports.svg import inline_svg

@@ -3,7 +3,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from multicentre.exhibits import Bars, Cloud, Densities, HeatMap, Lines, Panel, Points, Table
+from multicentre.estimator.figures import Bars, Cloud, Densities, HeatMap, Lines, Panel, Points, Table
 from multicentre.reports.alternatives import describe
 from multicentre.reports.figures import draw
 from multicentre.reports.paging import MOST_CELL_ROWS, MOST_PANELS, fit_to_pages

@@ -7,13 +7,13 @@ import pytest
 from multicentre.data import TableData
 from multicentre.data.concatenate import concatenate
 from multicentre.data.events.columns import CodesReadAsNumbers
+from multicentre.estimator.registry import METHODS
 from multicentre.federation.errors import ConfigurationError, DataError, SchemaMismatch
 from multicentre.privacy.policy import Policy
 from multicentre.studies.audit import audit
 from multicentre.studies.comparison import compare, split_rows
 from multicentre.studies.events import read_event_site, read_outcomes
 from multicentre.studies.facts import first_facts
-from multicentre.studies.methods import METHODS
 from multicentre.studies.sites import SiteData, read_multiview_site, read_sites
 from multicentre.studies.study import Study, read_study
 from support import events_toy

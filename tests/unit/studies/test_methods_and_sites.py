@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from multicentre.estimator.registry import METHODS, Method, find_estimator, find_reader, make_estimator
 from multicentre.federation.errors import ConfigurationError, DataError, MissingExtra, SchemaMismatch
-from multicentre.studies.methods import METHODS, Method, find_estimator, find_reader, make_estimator
 from multicentre.studies.sites import read_sites
 from multicentre.studies.study import Study, read_study
 from support.studies_toy import STUDY, TOY, FedViewMeans, write_study

@@ -11,6 +11,7 @@ import multicentre as mc
 from multicentre.clustering import FedMSGL
 from multicentre.clustering.metrics import adjusted_rand, clustering_scores
 from multicentre.data import MultiViewData
+from multicentre.estimator.registry import METHODS, find_estimator, make_estimator
 from multicentre.federation.errors import ConfigurationError, DataError, DisclosureWarning, RefusedByPolicy
 from multicentre.linkage.pseudonyms import PseudonymKey
 from multicentre.privacy.card import disclosure_card
@@ -18,7 +19,6 @@ from multicentre.studies import run_study
 from multicentre.studies.beside import read_beside
 from multicentre.studies.cards import complete_card, describe_method
 from multicentre.studies.comparison import compare
-from multicentre.studies.methods import METHODS, find_estimator, make_estimator
 from multicentre.studies.objections import check_policies, find_objections
 from multicentre.studies.sites import SiteData, is_vertical, read_sites
 from multicentre.studies.study import Study, read_study

@@ -6,7 +6,7 @@ import pytest
 
 import multicentre as mc
 from multicentre.data import SurvivalData, TableData
-from multicentre.estimator import FederatedEstimator
+from multicentre.estimator.base import FederatedEstimator
 from multicentre.federation.errors import DataError, SchemaMismatch
 from multicentre_papers import baselines
 

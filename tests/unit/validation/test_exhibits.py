@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import multicentre as mc
-from multicentre.exhibits import Table, read_exhibit
+from multicentre.estimator.figures import Table, read_exhibit
 from multicentre.federation.errors import ConfigurationError
 from multicentre.reports.figures import draw
 from multicentre.validation import exhibits

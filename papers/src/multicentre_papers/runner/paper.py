@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
-from multicentre.exhibits import Exhibit
+from multicentre.estimator.figures import Exhibit
 from multicentre.federation.progress import Listener, Silence
 from multicentre.federation.storage import write_atomically
 from multicentre.studies.environment import describe_environment

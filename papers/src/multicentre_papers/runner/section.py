@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, TypeVar
 
-from multicentre.exhibits import Exhibit
+from multicentre.estimator.figures import Exhibit
 from multicentre_papers.runner.verdict import Verdict
 
 P = TypeVar("P")

@@ -36,8 +36,8 @@ from multicentre.clustering.hypergraph import Kind, choose_n_clusters, embed, fi
 from multicentre.clustering.metrics import adjusted_rand
 from multicentre.clustering.partition import partition_rows
 from multicentre.data.identifiers import IDENTIFIER
-from multicentre.estimator import Arrays
-from multicentre.exhibits import Exhibit
+from multicentre.estimator.base import Arrays
+from multicentre.estimator.figures import Exhibit
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError, DisclosureWarning
 from multicentre.federation.steps import SitePart

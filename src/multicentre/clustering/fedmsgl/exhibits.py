@@ -14,7 +14,7 @@ from scipy.sparse import csr_array
 
 from multicentre.clustering.fedmsgl.maths.profiles import profile_columns
 from multicentre.data import MultiViewData
-from multicentre.exhibits import Bars, Cloud, Exhibit, HeatMap, Lines, Points, Table
+from multicentre.estimator.figures import Bars, Cloud, Exhibit, HeatMap, Lines, Points, Table
 
 if TYPE_CHECKING:
     from multicentre.clustering.fedmsgl.estimator import FedMSGL

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from multicentre.exhibits import Exhibit, Forest
+from multicentre.estimator.figures import Exhibit, Forest
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from multicentre.data.multiview import MultiViewData
-from multicentre.exhibits import Cloud, Densities, Exhibit, HeatMap, Lines, Panel, Points, Table
+from multicentre.estimator.figures import Cloud, Densities, Exhibit, HeatMap, Lines, Panel, Points, Table
 from multicentre.multiview.ppca.maths.model import Floats
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from multicentre.data.missing.views import count_missing
 from multicentre.data.multiview import MultiViewData
 from multicentre.data.schema import MultiViewSchema
-from multicentre.estimator import Arrays, FederatedEstimator, Figure
+from multicentre.estimator.base import Arrays, FederatedEstimator, Figure
 from multicentre.federation.errors import ConfigurationError, DataError
-from multicentre.missing_views import count_missing
 from multicentre.multiview.agreement import Agreement, check_columns
 from multicentre.multiview.assessment import SHARED_FIGURES, accuracy_of_groups, unit_of_errors
 from multicentre.multiview.ppca.maths import gauge, predict
@@ -103,7 +103,7 @@ class MvPPCAModel(FederatedEstimator):
 
     @property
     def missing_(self) -> pd.DataFrame:
-        """Missing entries by view and column over all sites; see :func:`multicentre.missing_views.count_missing`.
+        """Missing entries by view and column over all sites; see :func:`multicentre.data.missing.views.count_missing`.
 
         None are left out or filled: the likelihood is that of the entries that are there. A differentially private fit
         takes complete rows alone.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sklearn.base import clone
 
-from multicentre.exhibits import Lines
+from multicentre.estimator.figures import Lines
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.ties import first_least

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.data.events.tensor import EventTensor
-from multicentre.exhibits import Bars, Exhibit, HeatMap, Lines, Table
+from multicentre.estimator.figures import Bars, Exhibit, HeatMap, Lines, Table
 from multicentre.phenotyping.fitted.communication import CommunicationTable, communication_table
 from multicentre.phenotyping.tables import LEAST_SHOWN, Phenotype, PhenotypeTable
 

@@ -13,8 +13,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from multicentre.data.events.tensor import EventTensor
-from multicentre.estimator import Arrays, FederatedEstimator, Figure
-from multicentre.exhibits import Exhibit
+from multicentre.estimator.base import Arrays, FederatedEstimator, Figure
+from multicentre.estimator.figures import Exhibit
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.rounds import Rounds
 from multicentre.federation.terms import Traffic

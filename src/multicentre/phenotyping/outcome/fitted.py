@@ -14,8 +14,8 @@ from scipy.special import expit, log_expit
 from sklearn.utils.validation import check_is_fitted
 
 from multicentre.data.events.tensor import EventTensor
-from multicentre.estimator import Arrays, FederatedEstimator, Figure
-from multicentre.exhibits import Exhibit, Table
+from multicentre.estimator.base import Arrays, FederatedEstimator, Figure
+from multicentre.estimator.figures import Exhibit, Table
 from multicentre.federation.errors import DataError
 from multicentre.phenotyping.outcome.maths.ranking import area_under_curve
 from multicentre.phenotyping.outcome.phenotypes import PhenotypeFactors

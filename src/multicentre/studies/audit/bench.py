@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sklearn.base import clone
 
-from multicentre.estimator import FederatedEstimator
+from multicentre.estimator.base import FederatedEstimator
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.progress import Listener
 from multicentre.studies.audit.canary import measure

@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from multicentre.data.missing.values import GAP_STEPS, Missing, MissingValues, handle_missing
 from multicentre.data.schema import check_columns
 from multicentre.data.tabular import indicators_of
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import DataError, SchemaMismatch
 from multicentre.federation.messages import Nothing
-from multicentre.missing import GAP_STEPS, Missing, MissingValues, handle_missing
 from multicentre.survival.agreement import messages as sent
 from multicentre.survival.agreement.site import SurvivalPart
 from multicentre.survival.agreement.sketch import bin_edges, column_edges, event_grid, horizon_of, rounded
@@ -73,7 +73,7 @@ def agree(
     counted : callable, optional
         From the sites' columns to those in which a missing entry counts; all by default.
     marked : sequence of str, optional
-        See :func:`multicentre.missing.handle_missing`.
+        See :func:`multicentre.data.missing.values.handle_missing`.
 
     Returns
     -------

@@ -14,14 +14,14 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.data.fewest import fewest_different
+from multicentre.data.minimum_counts import fewest_different
+from multicentre.data.missing.values import Missing, TabularPart
 from multicentre.data.survival import SurvivalData
 from multicentre.federation.errors import ConfigurationError, MessageError, SchemaMismatch
 from multicentre.federation.lengths import Lengths
 from multicentre.federation.messages import Message, Nothing
 from multicentre.federation.steps import Acknowledgement, step
 from multicentre.federation.wire import encode
-from multicentre.missing import Missing, TabularPart
 from multicentre.survival.agreement import messages as sent
 from multicentre.survival.agreement.patients import Patients
 from multicentre.survival.agreement.sketch import N_COLUMN_BINS, N_TIME_BINS, column_edges, time_edges, to_column_bins

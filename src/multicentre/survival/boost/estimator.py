@@ -10,10 +10,10 @@ from typing import Any, ClassVar, Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.estimator import Arrays
+from multicentre.data.missing.values import Missing
+from multicentre.estimator.base import Arrays
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.steps import SitePart
-from multicentre.missing import Missing
 from multicentre.survival.agreement.rounds import Needs, steps_of_agreement
 from multicentre.survival.boost import messages as sent
 from multicentre.survival.boost.calibration import calibrate

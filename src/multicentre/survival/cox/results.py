@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from multicentre.data.survival import SurvivalData
-from multicentre.estimator import Arrays
-from multicentre.exhibits import Exhibit, Forest, Table
+from multicentre.estimator.base import Arrays
+from multicentre.estimator.figures import Exhibit, Forest, Table
 from multicentre.federation.errors import ConfigurationError
 from multicentre.survival.cox.maths.heterogeneity import Combined, combine
 from multicentre.survival.cox.maths.inference import TestResult, hazard_ratios, wald_p_values
@@ -102,7 +102,7 @@ class CoxResults(SurvivalEstimator):
         """
         import pandas as pd
 
-        from multicentre.summary import with_note
+        from multicentre.estimator.results import with_note
 
         check_is_fitted(self, "model_")
         ratios = self.hazard_ratios_.T

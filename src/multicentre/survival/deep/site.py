@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.data.fewest import BEHIND_AN_UPDATE
+from multicentre.data.minimum_counts import BEHIND_AN_UPDATE
 from multicentre.federation.errors import ConfigurationError, NotConverged
 from multicentre.federation.lengths import Lengths
 from multicentre.federation.messages import Message

@@ -11,14 +11,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from multicentre.data.categories import have_other_levels
-from multicentre.estimator import Arrays, FederatedEstimator, Figure
-from multicentre.exhibits import Exhibit
+from multicentre.data.missing.values import HandlesMissing
+from multicentre.estimator.base import Arrays, FederatedEstimator, Figure
+from multicentre.estimator.figures import Exhibit
 from multicentre.federation.coordinator import Answers, Federation
 from multicentre.federation.errors import DataError, IntegrityError, SchemaMismatch
 from multicentre.federation.messages import Nothing
 from multicentre.federation.steps import SitePart
 from multicentre.federation.wire import decode, encode
-from multicentre.missing import HandlesMissing
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.agreement.rounds import Needs, agree, steps_of_agreement
 from multicentre.survival.agreement.site import MOST_TIMES

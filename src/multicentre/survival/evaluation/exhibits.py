@@ -7,7 +7,7 @@ from itertools import chain, pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.exhibits import Bars, Cloud, Exhibit, Lines, Points, Table
+from multicentre.estimator.figures import Bars, Cloud, Exhibit, Lines, Points, Table
 from multicentre.survival.evaluation.concluded import Concluded
 from multicentre.survival.scores.calibration import Calibration
 

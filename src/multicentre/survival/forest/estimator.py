@@ -8,11 +8,11 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.estimator import Arrays
+from multicentre.data.missing.values import Missing
+from multicentre.estimator.base import Arrays
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.steps import SitePart
-from multicentre.missing import Missing
 from multicentre.survival.agreement.rounds import Needs, steps_of_agreement
 from multicentre.survival.fitted import SurvivalEstimator
 from multicentre.survival.forest import messages as sent

@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from multicentre.estimator import Arrays
-from multicentre.exhibits import Bars, Exhibit, Lines
+from multicentre.data.missing.values import Missing
+from multicentre.estimator.base import Arrays
+from multicentre.estimator.figures import Bars, Exhibit, Lines
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError, DataError
 from multicentre.federation.steps import SitePart
-from multicentre.missing import Missing
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.agreement.rounds import Needs, steps_of_agreement
 from multicentre.survival.fitted import SurvivalEstimator

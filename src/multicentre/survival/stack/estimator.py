@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from multicentre.estimator import Arrays
+from multicentre.data.missing.values import GAP_STEPS, MissingValues, handle_missing
+from multicentre.estimator.base import Arrays
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError, IntegrityError, SchemaMismatch
 from multicentre.federation.messages import Nothing
 from multicentre.federation.steps import SitePart
-from multicentre.missing import GAP_STEPS, MissingValues, handle_missing
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.fitted import SurvivalEstimator
 from multicentre.survival.models.base import SurvivalModel

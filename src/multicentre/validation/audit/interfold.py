@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.data.identifiers import IDENTIFIER
-from multicentre.exhibits import Exhibit, Table
+from multicentre.estimator.figures import Exhibit, Table
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.messages import Nothing

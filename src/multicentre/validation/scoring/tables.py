@@ -12,10 +12,10 @@ from scipy.special import expit, softmax
 from sklearn.utils.validation import check_is_fitted
 
 from multicentre.boosting.trees import Ensemble
+from multicentre.data.missing.values import MissingValues
 from multicentre.data.tabledata import TableData
 from multicentre.federation.errors import DataError, SchemaMismatch
 from multicentre.federation.messages import Message, texts
-from multicentre.missing import MissingValues
 from multicentre.validation.scoring.classes.scores import ClassScores
 from multicentre.validation.scoring.classes.site import ClassPart
 from multicentre.validation.scoring.numbers.scores import NumberScores

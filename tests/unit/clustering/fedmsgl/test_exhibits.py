@@ -26,7 +26,7 @@ from multicentre.clustering.fedmsgl.exhibits import (
     show_clusters,
     suppress,
 )
-from multicentre.exhibits import read_exhibit
+from multicentre.estimator.figures import read_exhibit
 from multicentre.reports.alternatives import describe
 from multicentre.reports.figures import draw
 from multicentre.reports.paging import fit_to_pages

@@ -7,7 +7,7 @@ import pytest
 
 import multicentre as mc
 from multicentre.engines.faults import Faults
-from multicentre.exhibits import read_exhibit
+from multicentre.estimator.figures import read_exhibit
 from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused, QuorumLost, RefusedByPolicy
 from multicentre.linkage import persons as keys
 from multicentre.linkage.duplicates.estimator import UNPROVEN, estimate_duplicate_rate

@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 import multicentre as mc
 from multicentre.data import MultiViewData
 from multicentre.data.concatenate import concatenate
-from multicentre.estimator import FederatedEstimator
+from multicentre.estimator.base import FederatedEstimator
 from multicentre.federation.errors import ConfigurationError, DataError, DisclosureWarning, SchemaMismatch
 from multicentre.multiview.ppca.model_selection import select_n_components
 from support.ppca_federations import LIKELIHOOD, SIZES, covariance, federate, fit, law, mean, small_sites

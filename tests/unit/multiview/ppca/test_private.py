@@ -11,7 +11,7 @@ from hypothesis.extra import numpy as hnp
 import multicentre as mc
 from multicentre.data import MultiViewData
 from multicentre.engines.faults import Faults
-from multicentre.estimator import FederatedEstimator
+from multicentre.estimator.base import FederatedEstimator
 from multicentre.federation.errors import ConfigurationError, DataError, NoiseWarning, RefusedByPolicy
 from multicentre.multiview.ppca.maths import private
 from multicentre.multiview.ppca.maths.gauge import sum_variances

@@ -10,7 +10,7 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 import multicentre as mc
-from multicentre.exhibits import Bars, HeatMap, Lines, Table, read_exhibit
+from multicentre.estimator.figures import Bars, HeatMap, Lines, Table, read_exhibit
 from multicentre.federation.errors import ConfigurationError
 from multicentre.phenotyping import DPFact
 from multicentre.phenotyping.fitted import exhibits, repeats

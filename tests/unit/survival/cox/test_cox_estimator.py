@@ -6,7 +6,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 import multicentre as mc
 from multicentre.engines.faults import Faults
-from multicentre.exhibits import Forest, Table, read_exhibit
+from multicentre.estimator.figures import Forest, Table, read_exhibit
 from multicentre.federation.errors import ConfigurationError, DataError
 from multicentre.survival.cox.checks import SeparationWarning
 from multicentre.survival.cox.estimator import FedCox

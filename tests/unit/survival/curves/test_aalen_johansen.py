@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import multicentre as mc
-from multicentre.exhibits import Curves
+from multicentre.estimator.figures import Curves
 from multicentre.federation.errors import ConfigurationError, DataError
 from multicentre.survival import AalenJohansen
 from multicentre.survival.curves.aalen_johansen import maths

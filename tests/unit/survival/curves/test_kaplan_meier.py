@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import multicentre as mc
-from multicentre.exhibits import Curves, Table, read_exhibit
+from multicentre.data.missing.values import GAP_STEPS
+from multicentre.estimator.figures import Curves, Table, read_exhibit
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError, DataError
-from multicentre.missing import GAP_STEPS
 from multicentre.reports.alternatives import describe
 from multicentre.reports.figures import draw
 from multicentre.survival import KaplanMeier

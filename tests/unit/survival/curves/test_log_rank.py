@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import multicentre as mc
-from multicentre.exhibits import Table
+from multicentre.estimator.figures import Table
 from multicentre.federation.errors import ConfigurationError, DataError
 from multicentre.survival import LogRank
 from multicentre.survival.agreement.messages import Agreed

@@ -7,6 +7,7 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 import multicentre as mc
+from multicentre.data.missing.values import GAP_STEPS, MissingValues
 from multicentre.engines.faults import Faults
 from multicentre.federation.errors import (
     ConfigurationError,
@@ -17,7 +18,6 @@ from multicentre.federation.errors import (
     RefusedByPolicy,
     SchemaMismatch,
 )
-from multicentre.missing import GAP_STEPS, MissingValues
 from multicentre.survival import SurvivalEvaluation
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.evaluation import settings

@@ -8,9 +8,9 @@ import pytest
 from scipy.optimize import minimize
 
 import multicentre as mc
+from multicentre.data.missing.values import MissingValues
 from multicentre.federation.errors import ConfigurationError, DisclosureRefused, MessageError, SchemaMismatch
 from multicentre.federation.messages import Nothing
-from multicentre.missing import MissingValues
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.fitted import SurvivalEstimator
 from multicentre.survival.models import CoxModel, Mixture

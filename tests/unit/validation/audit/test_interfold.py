@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import multicentre as mc
 from multicentre.engines.faults import Faults, Faulty
-from multicentre.exhibits import read_exhibit
+from multicentre.estimator.figures import read_exhibit
 from multicentre.federation.errors import ConfigurationError, DisclosureRefused, QuorumLost
 from multicentre.federation.steps import Acknowledgement, step
 from multicentre.linkage import persons as keys

@@ -11,8 +11,9 @@ from multicentre.boosting import FedXGBClassifier, FedXGBRegressor
 from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused, MessageError, SchemaMismatch
 from multicentre.validation.scoring.classes.scores import NAMES
 from multicentre.validation.scoring.scores import find_evaluator, score
-from multicentre.validation.scoring.tables import BoostedTrees, VotedTrees, table_model
+from multicentre.validation.scoring.tables import BoostedTrees, table_model
 from multicentre_papers import baselines
+from multicentre_papers.baselines.adaboost_f.scoring import VotedTrees, voting_message
 
 SITES = ("lyon", "oslo", "graz")
 EXACT = mc.Policy(min_patients=0)
@@ -259,7 +260,7 @@ BROKEN = {
 
 @pytest.mark.parametrize("how", BROKEN)
 def test_voted_trees_are_checked_before_use(how):
-    good = table_model(fitted("votes"))
+    good = voting_message(fitted("votes"))
     assert isinstance(good.valid_for(table(30)), VotedTrees)
     changed = {name: change(good) for name, change in BROKEN[how].items()}
     with pytest.raises(MessageError):

@@ -15,7 +15,7 @@ from multicentre.federation.errors import (
     RefusedByPolicy,
 )
 from multicentre.validation.scoring.scores import score
-from multicentre.validation.scoring.views.predictors import row_encoder, row_law
+from multicentre.validation.scoring.views.predictors import row_law
 
 SIZES = {"a": 3, "b": 4}
 EXACT = mc.Policy(min_patients=0)
@@ -141,6 +141,7 @@ def test_other_columns_are_named(law):
 @pytest.mark.parametrize("kind", ["FedVAE", "FedMCVAE"])
 def test_auto_encoders_are_scored_by_what_they_rebuild(kind):
     from multicentre_papers.baselines import vae
+    from multicentre_papers.baselines.vae.scoring import row_encoder
 
     model = getattr(vae, kind)(1, hidden=(3,), n_rounds=2, n_local_steps=2).fit(federate(rows()))
     held = rows(90, seed=1)

@@ -10,15 +10,15 @@ from numpy.typing import NDArray
 from sklearn.metrics import accuracy_score, balanced_accuracy_score
 from sklearn.utils.validation import check_is_fitted
 
+from multicentre.data.missing.values import HandlesMissing, Missing
 from multicentre.data.table import rows_for
 from multicentre.data.tabledata import TableData
 from multicentre.data.tabular import add_indicators
-from multicentre.estimator import Arrays, FederatedEstimator, Figure
+from multicentre.estimator.base import Arrays, FederatedEstimator, Figure
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.steps import SitePart
 from multicentre.federation.ties import first_largest
-from multicentre.missing import HandlesMissing, Missing
 from multicentre.survival.learners.travelling import warn_of_constant
 from multicentre_papers.baselines.adaboost_f import messages as sent
 from multicentre_papers.baselines.adaboost_f.rounds import Plan, agree, boost

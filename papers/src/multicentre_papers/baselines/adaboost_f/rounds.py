@@ -8,12 +8,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from multicentre.data.missing.values import Missing, MissingValues, handle_missing
 from multicentre.data.schema import check_columns
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import DataError, MessageError, SchemaMismatch
 from multicentre.federation.messages import Nothing
 from multicentre.federation.rounds import History
-from multicentre.missing import Missing, MissingValues, handle_missing
 from multicentre.survival.agreement.messages import About
 from multicentre.survival.agreement.sketch import rounded
 from multicentre.survival.boost.maths.votes import NO_HYPOTHESIS, Rule, Verdict, decide

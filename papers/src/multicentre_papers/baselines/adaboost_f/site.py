@@ -12,13 +12,13 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.data.fewest import fewest_different
+from multicentre.data.minimum_counts import fewest_different
+from multicentre.data.missing.values import Missing, TabularPart
 from multicentre.data.tabledata import TableData
 from multicentre.federation.errors import ConfigurationError, DataError, SchemaMismatch
 from multicentre.federation.lengths import Lengths
 from multicentre.federation.messages import Message, Nothing
 from multicentre.federation.steps import Acknowledgement, step
-from multicentre.missing import Missing, TabularPart
 from multicentre.survival.agreement.messages import About, Squares
 from multicentre.survival.agreement.sketch import column_edges, public_values, to_column_bins
 from multicentre.survival.boost import limits

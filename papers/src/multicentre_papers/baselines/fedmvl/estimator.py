@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from multicentre.clustering.aligned import AlignedClusterer
 from multicentre.clustering.partition import partition_rows
 from multicentre.data.identifiers import IDENTIFIER
-from multicentre.estimator import Arrays
-from multicentre.exhibits import Bars, Exhibit
+from multicentre.estimator.base import Arrays
+from multicentre.estimator.figures import Bars, Exhibit
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import NotConverged
 from multicentre.federation.messages import Nothing

@@ -16,7 +16,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from multicentre.data.fewest import fewest_alike, fewest_different
+from multicentre.data.minimum_counts import fewest_alike, fewest_different
 from multicentre.data.multiview import MultiViewData
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.lengths import Length, Lengths

@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from multicentre.data.multiview import MultiViewData
 from multicentre.data.schema import MultiViewSchema
-from multicentre.estimator import Arrays, FederatedEstimator, Figure
+from multicentre.estimator.base import Arrays, FederatedEstimator, Figure
 from multicentre.federation.errors import DataError
 from multicentre.multiview.agreement import Floats
 from multicentre.multiview.assessment import SHARED_FIGURES, accuracy_of_groups, unit_of_errors

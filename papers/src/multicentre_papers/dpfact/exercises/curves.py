@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from multicentre.datasets.events import LabelledEvents
-from multicentre.exhibits import Exhibit, Lines
+from multicentre.estimator.figures import Exhibit, Lines
 from multicentre.federation.errors import DataError, NotConverged
 from multicentre.phenotyping.fitted.model import PhenotypeModel
 from multicentre_papers.baselines.cp import CPALS, CPSGD

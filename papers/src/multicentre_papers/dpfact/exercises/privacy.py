@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from multicentre.exhibits import Lines
+from multicentre.estimator.figures import Lines
 from multicentre.phenotyping.scores import factor_match_score, null_match_score, permuted_match_score
 from multicentre_papers.dpfact import fits
 from multicentre_papers.dpfact.plan import Plan

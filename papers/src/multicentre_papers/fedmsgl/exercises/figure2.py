@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from multicentre.datasets import split_views
 from multicentre.datasets.labelled import LabelledMultiView
-from multicentre.exhibits import Exhibit, HeatMap, Lines
+from multicentre.estimator.figures import Exhibit, HeatMap, Lines
 from multicentre_papers.fedmsgl.contenders import AS_PUBLISHED, ONE_SHOT, THREE_ROUNDS, Settings, contenders
 from multicentre_papers.fedmsgl.fits import fit, runs
 from multicentre_papers.fedmsgl.plan import Plan

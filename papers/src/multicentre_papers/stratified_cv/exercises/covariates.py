@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from multicentre.consortium.federation import Federation
 from multicentre.datasets import SimulatedDuplicates, draw_duplicated_truth, simulate_duplicated
 from multicentre.datasets.duplicated import COVARIATES
-from multicentre.exhibits import Cloud, Points
+from multicentre.estimator.figures import Cloud, Points
 from multicentre.validation.stratifier.suggest import suggest_stratifier
 from multicentre_papers.runner.markdown import markdown
 from multicentre_papers.runner.section import Claim, Exercise, Heard, Row, Section, mean, pick

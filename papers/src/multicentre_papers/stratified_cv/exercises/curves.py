@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from multicentre.datasets import simulate_duplicated
-from multicentre.exhibits import Lines
+from multicentre.estimator.figures import Lines
 from multicentre_papers.runner.markdown import NOTHING, markdown
 from multicentre_papers.runner.section import Claim, Exercise, Heard, Row, Section, distinct, pick, values
 from multicentre_papers.stratified_cv import divisions

@@ -9,7 +9,7 @@ import numpy as np
 
 from multicentre.datasets import simulate_duplicated
 from multicentre.datasets.duplicated import COVARIATES
-from multicentre.exhibits import Cloud, Forest, Points
+from multicentre.estimator.figures import Cloud, Forest, Points
 from multicentre_papers.runner.markdown import NOTHING, markdown
 from multicentre_papers.runner.section import (
     Claim,

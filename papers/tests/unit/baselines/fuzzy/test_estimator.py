@@ -12,7 +12,7 @@ import multicentre as mc
 from multicentre.clustering.metrics import adjusted_rand
 from multicentre.data import MultiViewData
 from multicentre.data.concatenate import concatenate
-from multicentre.estimator import FederatedEstimator
+from multicentre.estimator.base import FederatedEstimator
 from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused, SchemaMismatch
 from multicentre_papers.baselines.fuzzy import maths
 from multicentre_papers.baselines.fuzzy.estimator import FedMVFCM, FedMVFPC

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm
 
+from multicentre.data.missing.values import Missing
 from multicentre.data.survival import SurvivalData
-from multicentre.estimator import Figure
-from multicentre.exhibits import Curves, Exhibit
+from multicentre.estimator.base import Figure
+from multicentre.estimator.figures import Curves, Exhibit
 from multicentre.federation.errors import ConfigurationError
-from multicentre.missing import Missing
 from multicentre.survival.curves.aalen_johansen import maths
 from multicentre.survival.curves.aalen_johansen.site import AalenJohansenSite
 from multicentre.survival.curves.tables.estimator import TableEstimator

@@ -9,13 +9,13 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from multicentre.data.missing.values import Missing
 from multicentre.data.survival import SurvivalData
-from multicentre.estimator import Figure
-from multicentre.exhibits import Exhibit
+from multicentre.estimator.base import Figure
+from multicentre.estimator.figures import Exhibit
 from multicentre.federation.coordinator import Answers
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.steps import Step
-from multicentre.missing import Missing
 from multicentre.survival.curves.kaplan_meier.curves import Curves, Estimate
 from multicentre.survival.curves.kaplan_meier.exhibits import show_curves
 from multicentre.survival.curves.kaplan_meier.maths import Scale

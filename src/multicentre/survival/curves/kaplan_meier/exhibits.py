@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from multicentre.exhibits import Curves as Drawn
-from multicentre.exhibits import Exhibit, Table
+from multicentre.estimator.figures import Curves as Drawn
+from multicentre.estimator.figures import Exhibit, Table
 from multicentre.survival.curves.kaplan_meier.curves import Curves, Estimate
 from multicentre.survival.curves.tables.showing import (
     LEAST_SHOWN,

@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from multicentre.data.missing.values import Missing
 from multicentre.data.survival import SurvivalData
-from multicentre.estimator import Arrays
-from multicentre.exhibits import Exhibit, Table
+from multicentre.estimator.base import Arrays
+from multicentre.estimator.figures import Exhibit, Table
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError, DataError
-from multicentre.missing import Missing
 from multicentre.survival.agreement.messages import LARGEST
 from multicentre.survival.agreement.rounds import Needs, steps_of_agreement
 from multicentre.survival.curves.log_rank import maths

@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from multicentre.data.missing.values import HandlesMissing, Missing
 from multicentre.data.survival import SurvivalData
-from multicentre.estimator import Arrays, FederatedEstimator
+from multicentre.estimator.base import Arrays, FederatedEstimator
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.wire import decode, encode
-from multicentre.missing import HandlesMissing, Missing
 from multicentre.survival.agreement.messages import Agreed, Columns
 from multicentre.survival.agreement.rounds import Needs, agree, steps_of_agreement
 from multicentre.survival.curves.tables.counting import count_table

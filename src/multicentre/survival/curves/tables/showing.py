@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.exhibits import Band
+from multicentre.estimator.figures import Band
 from multicentre.survival.curves.tables.risk import RiskTable
 
 Floats = NDArray[np.float64]

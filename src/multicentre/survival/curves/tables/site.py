@@ -14,12 +14,12 @@ from typing import ClassVar, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from multicentre.data.missing.values import Missing
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.lengths import Lengths
 from multicentre.federation.messages import Message
 from multicentre.federation.steps import step
 from multicentre.federation.wire import encode
-from multicentre.missing import Missing
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.agreement.site import SurvivalPart, check_grid_is_coarse
 from multicentre.survival.agreement.sketch import public_times

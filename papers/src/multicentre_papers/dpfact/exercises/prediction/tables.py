@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from multicentre.exhibits import Lines
+from multicentre.estimator.figures import Lines
 from multicentre_papers.dpfact import fits, published
 from multicentre_papers.dpfact.exercises.prediction.claims import judge
 from multicentre_papers.dpfact.exercises.prediction.measure import (

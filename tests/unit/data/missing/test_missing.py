@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 
 import multicentre as mc
+from multicentre.data.missing.values import Handling, MissingValues
 from multicentre.engines.faults import Faults
 from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused, IntegrityError
-from multicentre.missing import Handling, MissingValues
 from multicentre.survival.cox.site import CoxSite
 from multicentre_papers import baselines
 from support.saved_models import description_of, sign

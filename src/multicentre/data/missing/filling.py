@@ -12,12 +12,12 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.data.fewest import fewest_different
+from multicentre.data.minimum_counts import fewest_different
+from multicentre.data.missing.values import Missing, TabularPart
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError, DataError
 from multicentre.federation.messages import Message, Nothing, array
 from multicentre.federation.steps import Acknowledgement, Release, step
-from multicentre.missing import Missing, TabularPart
 
 Floats = NDArray[np.float64]
 FILL_STEPS = frozenset({"sum_known", "fill_gaps"})

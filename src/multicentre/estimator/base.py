@@ -17,14 +17,15 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
-from multicentre.exhibits import Exhibit
+from multicentre.data.missing.values import HandlesMissing, MissingValues
+from multicentre.estimator.figures import Exhibit
+from multicentre.estimator.registry import packages
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError, IntegrityError, MulticentreError
 from multicentre.federation.modelfiles import check_finite, read_model, write_model
 from multicentre.federation.noise import Plan
 from multicentre.federation.rounds import History
 from multicentre.federation.steps import SitePart
-from multicentre.missing import HandlesMissing, MissingValues
 from multicentre.privacy.card import DisclosureCard, disclosure_card
 from multicentre.privacy.guarantee import Guarantee
 from multicentre.privacy.statement import guarantee_of, guarantee_of_plan
@@ -279,8 +280,8 @@ def _check_parameters(kind: type[FederatedEstimator], description: Mapping[str, 
 
 def _named(path: str, folder: Path) -> type[FederatedEstimator]:
     module, _, name = path.partition(":")
-    if module.partition(".")[0] != "multicentre" or not all(part.isidentifier() for part in module.split(".")):
-        raise IntegrityError("the model is not one of this package", where=str(folder))
+    if module.partition(".")[0] not in packages() or not all(part.isidentifier() for part in module.split(".")):
+        raise IntegrityError("the estimator must be one of an installed method", where=str(folder))
     try:
         kind = getattr(importlib.import_module(module), name, None)
     except ImportError as error:

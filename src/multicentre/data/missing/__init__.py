@@ -1,0 +1,1 @@
+"""Missing values: counted, filled, marked or refused."""

