@@ -89,7 +89,7 @@ def measure(n_records: int, rate: float, per_record: int, n_runs: int) -> Row:
             study=f"run {run}",
             pseudonym_key=mc.privacy.pseudonyms.PseudonymKey.generate(),
         )
-        found = mc.validation.estimate_duplicate_rate(federation, buckets_per_record=per_record, controls=CONTROLS)
+        found = mc.linkage.estimate_duplicate_rate(federation, buckets_per_record=per_record, controls=CONTROLS)
         true = n_copies / n_records
         errors.append(found.rate - true)
         covered += found.interval[0] <= true <= found.interval[1]

@@ -67,7 +67,7 @@ def test_error_is_json_on_standard_output_and_text_on_the_other(tmp_path):
         printed, message = process.communicate(timeout=GENEROUS_S)
     assert process.returncode == 3
     assert json.loads(printed)["error"]["code"] == "MC301"
-    assert "no method is called" in message
+    assert "must be an installed method" in message
     assert "Traceback" not in message
 
 

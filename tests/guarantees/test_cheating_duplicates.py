@@ -223,13 +223,13 @@ def test_few_records_at_a_site_are_refused_by_its_guard():
     sizes = {"lyon": 9, "oslo": 90}
     sites = {name: mc.data.TableData(np.zeros((n, 1)), np.zeros(n), NAMES[:n]) for name, n in sizes.items()}
     with pytest.raises(DisclosureRefused, match="fewer patients than its policy's minimum of 10"):
-        mc.validation.estimate_duplicate_rate(mc.Federation.in_process(sites, secure_sum=True))
+        mc.linkage.estimate_duplicate_rate(mc.Federation.in_process(sites, secure_sum=True))
 
 
 def test_marks_leave_under_masks_alone():
     sites = {name: mc.data.TableData(np.zeros((90, 1)), np.zeros(90), NAMES[:90]) for name in ("lyon", "oslo")}
     federation = mc.Federation.in_process(sites, secure_sum=True)
-    mc.validation.estimate_duplicate_rate(federation)
+    mc.linkage.estimate_duplicate_rate(federation)
     for ledger in federation.ledgers.values():
         marks = [entry for entry in ledger.entries if entry.get("step") == "mark"]
         assert marks

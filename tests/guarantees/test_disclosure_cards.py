@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import multicentre as mc
+import multicentre_papers
 from multicentre.estimator.registry import METHODS, find_estimator
 from multicentre.federation.errors import MissingExtra
 from multicentre.federation.steps import SitePart
@@ -26,11 +27,13 @@ def parts_below(kind):
 
 
 def parts_of_the_package():
-    for one in pkgutil.walk_packages(mc.__path__, "multicentre."):
-        if not one.name.endswith("__main__"):
-            with contextlib.suppress(ImportError):  # parts of extras that are not installed
-                importlib.import_module(one.name)
-    parts = {part for part in parts_below(SitePart) if part.__module__.startswith("multicentre.") and part.method}
+    for package in (mc, multicentre_papers):
+        for one in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not one.name.endswith("__main__"):
+                with contextlib.suppress(ImportError):  # parts of extras that are not installed
+                    importlib.import_module(one.name)
+    ours = ("multicentre.", "multicentre_papers.")
+    parts = {part for part in parts_below(SitePart) if part.__module__.startswith(ours) and part.method}
     releasing = [part for part in parts if any(step.releases.concerns_patients for step in part.steps().values())]
     return sorted(releasing, key=lambda part: part.method)
 

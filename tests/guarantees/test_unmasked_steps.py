@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).resolve().parents[2] / "src" / "multicentre"
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = (ROOT / "src" / "multicentre", ROOT / "papers" / "src" / "multicentre_papers")
 
 NAMES = "names, units and classes that count as public; the request is empty"
 TAKES = "stores the request after checks of its ranges and of names; no patient decides the acknowledgement"
@@ -20,19 +21,19 @@ SINGLE = "answers about single patients; only with the policy's `relations`"
 FIXED = "the request is empty or irrelevant; thresholds are constants or the policy's"
 
 JUDGED = {
-    "alignment/site.py": {
+    "linkage/alignment/site.py": {
         "AlignmentPart.count_records": "counts are raised to the policy's minimum; no threshold is asked",
         "AlignmentPart.tell_pseudonyms": SINGLE,
         "AlignmentPart.agree": SINGLE,
         "AlignmentPart.agree_incomplete": SINGLE,
         "AlignmentPart.confirm": "compares seals of the other sites with the own one",
     },
-    "analytics/evaluation/site.py": {
+    "survival/evaluation/site.py": {
         "EvaluationSite.judge": TAKES,
         "EvaluationSite.judge_at_fine_times": "returns the number of times of the request; needs exact_times",
         "EvaluationSite.score_own": OWN_SCORE + "; observed risks are taken at public times",
     },
-    "analytics/kaplan_meier/site.py": {
+    "survival/curves/kaplan_meier/site.py": {
         "KaplanMeierSite.tell_table": PUBLIC_GRID,
         "KaplanMeierSite.tell_exact_table": "needs exact_times; each cell holds the policy's minimum",
     },
@@ -48,15 +49,15 @@ JUDGED = {
         "FedMSGLSite.list_codes": SINGLE,
         "FedMSGLSite.profile": "once per session, to two digits, for clusters of ten patients and the policy's minimum",
     },
-    "clustering/fedmvl/site.py": {
+    "baselines/fedmvl/site.py": {
         "FedMVLSite.describe": NAMES,
         "FedMVLSite.begin": TAKES,
         "FedMVLSite.tell_weights": "one share per view; the check of the total repeats what the share says",
     },
-    "clustering/fuzzy/site.py": {"FuzzySite.describe": NAMES, "FuzzySite.prepare": TAKES},
+    "baselines/fuzzy/site.py": {"FuzzySite.describe": NAMES, "FuzzySite.prepare": TAKES},
     "federation/noise.py": {"PlanReview.review": "compares a plan with budget and policy; no record is read"},
-    "filling.py": {"FillingPart.fill_gaps": TAKES},
-    "missing.py": {
+    "data/missing/filling.py": {"FillingPart.fill_gaps": TAKES},
+    "data/missing/values.py": {
         "TabularPart.handle_gaps": TAKES,
         "TabularPart.add_indicators": TAKES,
         "TabularPart.report_gaps": FIXED,
@@ -66,7 +67,7 @@ JUDGED = {
         "MvPPCASite.prepare": "may say that an entry is missing, as the count of entries does; no threshold",
         "MvPPCASite.check_enough_rows": "compares the number of patients, which leaves anyway, with the parameters",
     },
-    "persons.py": {
+    "linkage/persons.py": {
         "KeyedPart.tell_fingerprint": "fingerprint of the key; no record is read",
         "KeyedPart.draw_nonce": "a random number",
     },
@@ -79,11 +80,11 @@ JUDGED = {
         "DPFactSite.begin": TAKES,
         "DPFactSite.profile": "shares of phenotypes with ten effective members or the policy's minimum; no threshold",
     },
-    "phenotyping/prediction/site.py": {
+    "phenotyping/outcome/site.py": {
         "OutcomeSite.prepare": "says that no patient has a code of the phenotypes; nobody is behind the codes then",
         "OutcomeSite.rank_own": OWN_SCORE,
     },
-    "phenotyping/trip/site.py": {"TRIPSite.agree": TAKES, "TRIPSite.begin": TAKES},
+    "baselines/trip/site.py": {"TRIPSite.agree": TAKES, "TRIPSite.begin": TAKES},
     "privacy/secure_sum/keys.py": {
         f"MaskingKeys.{name}": KEYS
         for name in ("advertise", "agree", "share", "accept", "confirm", "unmask", "recover_own")
@@ -93,7 +94,7 @@ JUDGED = {
         "SurvivalPart.tell_times": "needs exact_times",
         "SurvivalPart.agree": TAKES,
     },
-    "survival/boost/classes/site.py": {
+    "baselines/adaboost_f/site.py": {
         "ClassSite.describe": NAMES,
         "ClassSite.agree": TAKES,
         "ClassSite.fit_tree": PUBLIC_GRID,
@@ -114,7 +115,7 @@ JUDGED = {
         "ForestSite.offer_trees": "the threshold is the policy's; neither agreed times nor wanted events decide",
         "ForestSite.grow_trees": PUBLIC_GRID,
     },
-    "survival/hazard/site.py": {"HazardSite.begin": TAKES},
+    "survival/hazard_boost/site.py": {"HazardSite.begin": TAKES},
     "validation/folds/by_site.py": {"SiteFolds.take_place": TAKES, "SiteFolds.take_unshared": TAKES},
     "validation/folds/cut.py": {"CutFolds.cut": TAKES},
     "validation/folds/drawn.py": {"DrawnFolds.draw": TAKES},
@@ -152,7 +153,9 @@ def unmasked_steps(tree):
 
 def all_unmasked_steps():
     steps = {
-        str(path.relative_to(SOURCE)): unmasked_steps(ast.parse(path.read_text())) for path in SOURCE.rglob("*.py")
+        str(path.relative_to(source)): unmasked_steps(ast.parse(path.read_text()))
+        for source in SOURCES
+        for path in source.rglob("*.py")
     }
     return {path: names for path, names in steps.items() if names}
 

@@ -16,10 +16,11 @@ from multicentre.deployment.site import read_site
 from multicentre.engines.remote import engine
 from multicentre.engines.remote.packing import Letter, Opening, Reply, unpack_error
 from multicentre.engines.remote.requests import LIFETIME_S, Request, sign_opening
-from multicentre.estimator.registry import METHODS, make_estimator
+from multicentre.estimator.registry import METHODS
 from multicentre.federation.coordinator import PlainSummation
 from multicentre.federation.errors import ConfigurationError, MessageError, ProtocolRefused, RefusedByPolicy
 from multicentre.privacy.ledger import read_ledger
+from multicentre.studies.methods import make_estimator
 from multicentre.studies.sites import read_sites
 from multicentre.studies.study import read_study
 from multicentre.studies.terms import digest_of

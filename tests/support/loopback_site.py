@@ -10,10 +10,10 @@ from pathlib import Path
 
 from multicentre.engines.flower.agent import Agent
 from multicentre.engines.remote.desk import Desk
+from multicentre.estimator.registry import PARTS, find_part
 from multicentre.privacy.ledger import Ledger
 from multicentre.privacy.secrets import Secret
 from multicentre.privacy.secure_sum.identity import Identity
-from multicentre.studies.methods import PARTS, find_part
 from support.method_cases import CASES
 from support.remote_sites import OpenHouse, policy_of
 

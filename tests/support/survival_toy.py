@@ -9,6 +9,7 @@ import pandas as pd
 from multicentre.data import SurvivalData
 from multicentre.datasets import simulate_survival
 from multicentre.estimator.base import FederatedEstimator
+from multicentre.estimator.registry import Registered
 from multicentre.federation.messages import Nothing, array, number
 from multicentre.federation.noise import Noise, Plan, Planned
 from multicentre.federation.steps import Release, SitePart, step

@@ -122,5 +122,7 @@ def _missing(library: str, registered: Registered, name: str) -> ConfigurationEr
 
 def _incomplete(registered: Registered, name: str) -> ConfigurationError:
     return ConfigurationError(
-        f"{registered.path} must exist in {registered or 'this installation'}", where=name, mend="Install it again."
+        f"{registered.path} must exist in {str(registered) or 'this installation'}",
+        where=name,
+        mend="Install it again.",
     )

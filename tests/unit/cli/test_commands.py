@@ -332,16 +332,22 @@ def test_reproduce(tmp_path, monkeypatch):
         "class Result(dict):\n    def to_dict(self):\n        return dict(self)\n\n"
         "def reproduce(quick, output, listener):\n    return Result(quick=quick, output=str(output))\n"
     )
-    package = types.ModuleType("multicentre.reproduction")
-    package.__path__ = [str(tmp_path)]
-    monkeypatch.setitem(sys.modules, "multicentre.reproduction", package)
-    monkeypatch.setattr("multicentre.reproduction", package, raising=False)
+    package = types.ModuleType("multicentre_papers")
+    package.__path__, package.PAPERS = [str(tmp_path)], ("toy-paper",)
+    monkeypatch.setitem(sys.modules, "multicentre_papers", package)
     status, found = told("reproduce", "toy-paper", "--quick", "--output", tmp_path)
     assert (status, found["result"]) == (0, {"quick": True, "output": str(tmp_path)})
     status, found = told("reproduce", "toy-papr")
     assert status == 3
     assert "toy-paper" in found["error"]["mend"]
-    sys.modules.pop("multicentre.reproduction.toy_paper", None)
+    sys.modules.pop("multicentre_papers.toy_paper", None)
+
+
+def test_reproduce_names_the_package_that_brings_the_papers(monkeypatch):
+    monkeypatch.setitem(sys.modules, "multicentre_papers", None)
+    status, found = told("reproduce", "dpfact")
+    assert status == 3
+    assert "pip install multicentre-papers" in found["error"]["mend"]
 
 
 def test_every_family_of_errors_has_a_documented_status():

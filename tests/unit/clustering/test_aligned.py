@@ -191,7 +191,7 @@ def test_a_model_comes_back_with_the_terms_of_its_pseudonyms():
 
 def test_models_of_other_packages_are_not_loaded(tmp_path):
     fit().save(tmp_path)
-    with pytest.raises(IntegrityError, match="not one of this package"):
+    with pytest.raises(IntegrityError, match="one of an installed method"):
         AlignedClusterer.load(tmp_path)
 
 

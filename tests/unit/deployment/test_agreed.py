@@ -7,7 +7,7 @@ import pytest
 
 import multicentre as mc
 from multicentre.deployment.agreed import Agreed, AgreedGuard, agreed_in
-from multicentre.estimator.registry import METHODS, Method, find_estimator, make_estimator
+from multicentre.estimator.registry import METHODS, Registered, find_estimator
 from multicentre.federation.engine import Call, Mask, Selection
 from multicentre.federation.errors import ConfigurationError, ProtocolRefused, RefusedByPolicy
 from multicentre.federation.messages import Nothing
@@ -16,12 +16,13 @@ from multicentre.privacy.ledger import Ledger
 from multicentre.privacy.policy import Policy
 from multicentre.privacy.secure_sum.keys import MaskingKeys
 from multicentre.studies.asked import aligning_steps, fitting_steps
+from multicentre.studies.methods import make_estimator
 from multicentre.studies.study import Study
 from support.method_cases import CASES
 from support.survival_toy import FedPrivateMean, PrivateSite
 
 UNMASKED = {"secure_sum": False}
-PRIVATE = Method("support.survival_toy:FedPrivateMean", "multicentre.studies.one_file:read_survival_site")
+PRIVATE = Registered("support.survival_toy:FedPrivateMean")
 
 
 @pytest.fixture(autouse=True)

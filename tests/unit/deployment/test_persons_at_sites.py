@@ -8,9 +8,10 @@ import pytest
 from multicentre.deployment.approvals import read_approvals
 from multicentre.deployment.site import read_site
 from multicentre.deployment.site_check import card_at, examine
-from multicentre.estimator.registry import METHODS, Method, make_estimator
+from multicentre.estimator.registry import METHODS, Registered
 from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused, RefusedByPolicy
 from multicentre.privacy.ledger import read_ledger
+from multicentre.studies.methods import make_estimator
 from multicentre.studies.study import Study, read_study
 from multicentre.studies.terms import digest_of
 from support.real_sites import Hospitals, set_terms
@@ -26,7 +27,7 @@ NOISED = "toy-private"
 @pytest.fixture(autouse=True)
 def _toys(monkeypatch):
     monkeypatch.setitem(METHODS, "toy-survival", TOY)
-    private = Method("support.survival_toy:FedPrivateMean", TOY.reader)
+    private = Registered("support.survival_toy:FedPrivateMean")
     monkeypatch.setitem(METHODS, NOISED, private)
 
 

@@ -14,7 +14,7 @@ from multicentre.deployment.new_site import make_site
 from multicentre.deployment.roster import Roster
 from multicentre.deployment.site import read_site
 from multicentre.engines.remote.packing import Opening
-from multicentre.estimator.registry import METHODS, make_estimator
+from multicentre.estimator.registry import METHODS
 from multicentre.federation.coordinator import PlainSummation
 from multicentre.federation.errors import (
     ConfigurationError,
@@ -26,6 +26,7 @@ from multicentre.federation.errors import (
     RefusedByPolicy,
 )
 from multicentre.privacy.ledger import read_ledger
+from multicentre.studies.methods import make_estimator
 from multicentre.studies.sites import read_sites
 from multicentre.studies.study import read_study
 from multicentre.studies.terms import digest_of

@@ -119,7 +119,7 @@ def questions():
     validation = mc.validation
     return {
         "duplicates": lambda federation, **key: (
-            validation.estimate_duplicate_rate(federation, buckets_per_record=512, **key).n_shared
+            mc.linkage.estimate_duplicate_rate(federation, buckets_per_record=512, **key).n_shared
         ),
         "folds": lambda federation, **key: (
             validation.check_interfold(federation, validation.HashGroupKFold(2, **key).plan(federation)).n_violations

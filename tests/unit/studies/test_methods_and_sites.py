@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from multicentre.estimator.registry import METHODS, Method, find_estimator, find_reader, make_estimator
+from multicentre.estimator.registry import METHODS, Registered, find_estimator
 from multicentre.federation.errors import ConfigurationError, DataError, MissingExtra, SchemaMismatch
+from multicentre.studies.methods import find_reader, make_estimator
 from multicentre.studies.sites import read_sites
 from multicentre.studies.study import Study, read_study
 from support.studies_toy import STUDY, TOY, FedViewMeans, write_study
@@ -36,10 +37,10 @@ def test_unknown_names_are_refused_with_the_nearest():
 
 
 def test_method_that_is_not_installed(monkeypatch):
-    monkeypatch.setitem(METHODS, "gone", Method("multicentre.nothing:Gone", TOY.reader))
-    monkeypatch.setitem(METHODS, "hollow", Method("support.studies_toy:Gone", TOY.reader))
+    monkeypatch.setitem(METHODS, "gone", Registered("multicentre.nothing:Gone"))
+    monkeypatch.setitem(METHODS, "hollow", Registered("support.studies_toy:Gone"))
     for name in ("gone", "hollow"):
-        with pytest.raises(ConfigurationError, match="not part of this installation") as caught:
+        with pytest.raises(ConfigurationError, match="must exist in this installation") as caught:
             find_estimator(name)
         assert not isinstance(caught.value, MissingExtra)
 
@@ -64,10 +65,9 @@ def test_library_that_is_missing_names_the_extra(monkeypatch, library, mend):
 
 
 def test_each_method_reads_its_kind_of_data():
-    readers = {name: method.reader.partition(":")[2] for name, method in METHODS.items()}
+    readers = {name: find_reader(name).__name__ for name in METHODS}
     assert readers["dpfact"] == readers["trip"] == "read_event_site"
     assert readers["fed-mv-ppca"] == "read_multiview_site"
-    assert all(callable(find_reader(name)) for name in METHODS)
 
 
 def test_labels_stand_beside_their_patients_and_in_no_view(tmp_path):

@@ -9,11 +9,12 @@ import pytest
 from multicentre.data import DataWarning, SurvivalData
 from multicentre.data.concatenate import concatenate
 from multicentre.datasets import simulate_survival, split_by_time, split_iid
-from multicentre.estimator.registry import METHODS, find_reader
+from multicentre.estimator.registry import METHODS
 from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused, SchemaMismatch
 from multicentre.privacy.policy import Policy
 from multicentre.studies.audit import audit
 from multicentre.studies.comparison import compare, split_rows
+from multicentre.studies.methods import find_reader
 from multicentre.studies.one_file import read_survival_site
 from multicentre.studies.runner import run_study
 from multicentre.studies.sites import SiteData, read_multiview_site, read_sites

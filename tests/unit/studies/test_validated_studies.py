@@ -6,11 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from multicentre.estimator.registry import PARTS, find_part
 from multicentre.federation.errors import ConfigurationError
 from multicentre.linkage.pseudonyms import PseudonymKey
 from multicentre.privacy.card import disclosure_card
 from multicentre.reports import write_report
-from multicentre.studies.methods import PARTS, find_part
 from multicentre.studies.runner import run_study
 from multicentre.studies.study import Study
 from multicentre.studies.validating import make_splitter, validation_cards

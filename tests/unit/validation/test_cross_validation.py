@@ -333,7 +333,7 @@ def test_a_small_site_is_in_no_fold_and_scores_are_those_without_it():
 
 
 def test_folds_that_a_site_has_are_fitted_without_it_where_it_refuses_the_method():
-    allowed = mc.Policy(min_patients=0, methods=("hashed-folds", "score-classes"))
+    allowed = mc.Policy(min_patients=0, methods=("hashed-folds", "score-votes"))
     policy = {name: allowed if name == "graz" else EXACT for name in SITES}
     with pytest.warns(LeftOutWarning, match="graz: .*ada-boost-f is not allowed here"):
         found = cross_validate(baselines.AdaBoostF(2), federate(policy=policy, **LEAVE_OUT), cv=2)

@@ -140,7 +140,7 @@ def check_interfold(
         Column that tells the same person at all sites; by default the plan's own. One that the plan was not made by
         tests what the plan rests on.
     kind, date_order
-        See :func:`multicentre.validation.estimate_duplicate_rate`; by default the plan's own.
+        See :func:`multicentre.linkage.estimate_duplicate_rate`; by default the plan's own.
     patient_key : str, optional
         Column by which a site knows the records of one patient; by default the person's own.
     study : str, optional

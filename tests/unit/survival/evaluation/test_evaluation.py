@@ -9,6 +9,7 @@ from sklearn.exceptions import NotFittedError
 import multicentre as mc
 from multicentre.data.missing.values import GAP_STEPS, MissingValues
 from multicentre.engines.faults import Faults
+from multicentre.estimator.figures import read_exhibit
 from multicentre.federation.errors import (
     ConfigurationError,
     DataError,
@@ -439,6 +440,6 @@ def test_what_is_shown_goes_with_what_was_asked(evaluated, data):
     assert titles[:2] == ["Scores", "Brier score"]
     assert {"Calibration", "Area under the curve", "Decision curve by 30"} <= set(titles)
     for exhibit in shown:
-        assert mc.exhibits.read_exhibit(exhibit.to_dict()) == exhibit
+        assert read_exhibit(exhibit.to_dict()) == exhibit
     own = evaluate(data, measures=["brier"], by_site=True).exhibits({}, {})
     assert [exhibit.title for exhibit in own] == ["Scores", "Brier score", "Scores by site"]
