@@ -22,7 +22,7 @@ from measuring import pin_threads, write_json
 
 import multicentre as mc
 from multicentre.estimator.registry import METHODS, find_estimator
-from multicentre.privacy.secure_sum.summation import GROWTH, MOST_AT_ONCE, N_SUMS, MaskedSummation
+from multicentre.privacy.secure_sum.rounds import GROWTH, MOST_AT_ONCE, N_SUMS, MaskedSummation
 
 N_SITES, N_FOLDS = 3, 5
 POLICY = mc.Policy(min_patients=0, relations="dense")

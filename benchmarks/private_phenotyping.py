@@ -41,7 +41,7 @@ def main() -> None:
     for n in given.patients:
         draws = [Draw(n, seed) for seed in range(given.seeds)]
         rows.append(_row(results, [str(n), "none", "", "masked"], [draw.level(solver="stat") for draw in draws]))
-        for mechanism, epsilon, sums in itertools.product(given.mechanism, given.epsilon, ("masked", "clear")):
+        for mechanism, epsilon, sums in itertools.product(given.mechanism, given.epsilon, ("masked", "unmasked")):
             parameters = {"epsilon": epsilon, "delta": given.delta, "n_private_rounds": given.rounds}
             parameters |= _of_mechanism(mechanism, n)
             levels = [draw.level(secure_sum=sums == "masked", **parameters) for draw in draws]

@@ -38,7 +38,7 @@ def main() -> None:
         rows.append([str(n), "none", "", _told([draw.plain_error for draw in draws]), "", ""])
         for epsilon, secure_sum in itertools.product(given.epsilon, (False, True)):
             levels = np.array([draw.level(epsilon, given.delta, secure_sum=secure_sum) for draw in draws])
-            sums = "masked" if secure_sum else "clear"
+            sums = "masked" if secure_sum else "unmasked"
             results[f"{n}, {epsilon:g}, {sums}"] = levels.tolist()
             rows.append([str(n), f"{epsilon:g}", sums, _told(levels[:, 0]), *(f"{v:.1f}" for v in levels.mean(0)[1:])])
     show(

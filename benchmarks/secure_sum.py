@@ -20,11 +20,10 @@ from multicentre.federation.messages import Nothing, array
 from multicentre.federation.steps import Release, SitePart, step
 from multicentre.federation.wire import encode
 from multicentre.privacy.secure_sum.identity import Identity, verify
-from multicentre.privacy.secure_sum.keys import MaskingKeys
 from multicentre.privacy.secure_sum.messages import Masked
-from multicentre.privacy.secure_sum.seal import MaskingSeal
-from multicentre.privacy.secure_sum.shares import combine_shares, split_seeds
-from multicentre.privacy.secure_sum.summation import N_SUMS
+from multicentre.privacy.secure_sum.recovery import combine_shares, split_seeds
+from multicentre.privacy.secure_sum.rounds import N_SUMS
+from multicentre.privacy.secure_sum.site import MaskingKeys, MaskingSeal
 
 SMALL, N_PEERS = 100, 9
 try:

@@ -10,7 +10,7 @@ import pytest
 
 from multicentre.federation.errors import MulticentreError
 from multicentre.privacy.ledger_comparison import compare_ledgers
-from multicentre.privacy.secure_sum.summation import MaskedSummation
+from multicentre.privacy.secure_sum.rounds import MaskedSummation
 from support.lying import LEFT_OUT, MOST_LIES, Liar, Noting
 from support.method_cases import CASES, each_case
 from support.toy_method import federate

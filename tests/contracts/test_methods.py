@@ -19,7 +19,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:every site's lists:multicentre.federation.errors.DisclosureWarning"),
     pytest.mark.filterwarnings('ignore:solver="observed" is the published algorithm:UserWarning'),
 ]
-secure_or_not = pytest.mark.parametrize("secure", [False, True], ids=["clear", "masked"])
+secure_or_not = pytest.mark.parametrize("secure", [False, True], ids=["unmasked", "masked"])
 
 
 def run(name, sites=None, **options):

@@ -18,7 +18,7 @@ pytestmark = [
     pytest.mark.filterwarnings('ignore:solver="observed" is the published algorithm:UserWarning'),
 ]
 secure_or_not = pytest.mark.parametrize(
-    "secure", [pytest.param(False, id="clear", marks=pytest.mark.slow), pytest.param(True, id="masked")]
+    "secure", [pytest.param(False, id="unmasked", marks=pytest.mark.slow), pytest.param(True, id="masked")]
 )
 
 

@@ -15,7 +15,7 @@ def numbers_of(case, sites, secure_sum):
         return case.numbers(case.make().fit(federation))
 
 
-@pytest.mark.parametrize("secure", [False, True], ids=["clear", "masked"])
+@pytest.mark.parametrize("secure", [False, True], ids=["unmasked", "masked"])
 @each_case
 @pytest.mark.filterwarnings("ignore:every site's lists:multicentre.federation.errors.DisclosureWarning")
 @pytest.mark.filterwarnings('ignore:solver="observed" is the published algorithm:UserWarning')

@@ -49,7 +49,7 @@ def runs(tmp_path):
     return sorted((tmp_path / "runs").iterdir()) if (tmp_path / "runs").exists() else []
 
 
-@pytest.mark.parametrize("secure", [False, True], ids=["clear", "masked"])
+@pytest.mark.parametrize("secure", [False, True], ids=["unmasked", "masked"])
 def test_run_leaves_a_whole_folder(tmp_path, secure):
     text = STUDY if secure else UNMASKED
     folder = run_study(read_study(write_study(tmp_path, text)))
@@ -60,7 +60,7 @@ def test_run_leaves_a_whole_folder(tmp_path, secure):
     }  # fmt: skip
     facts = folder.facts
     assert (facts["status"], facts["rounds"], facts["seed"]) == ("finished", 6, 5)
-    assert facts["protection"] == ("masked" if secure else "clear")
+    assert facts["protection"] == ("masked" if secure else "unmasked")
     assert facts["bytes_from_sites"] > 0 < facts["bytes_to_sites"]
     assert facts["calls_per_site"] == 6 + 2 * secure
     # 12 patients of lyon lack view b: enough to be told; porto lacks the view altogether.
@@ -90,7 +90,7 @@ def test_ledgers_agree_with_the_disclosure_summary(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("secure", [False, True], ids=["clear", "masked"])
+@pytest.mark.parametrize("secure", [False, True], ids=["unmasked", "masked"])
 @pytest.mark.parametrize("stop", [Interrupts(3), Interrupts(2, "compare: pooled")], ids=["fit", "comparison"])
 def test_interrupted_run_resumes_to_the_same_model(tmp_path, secure, stop):
     text = STUDY if secure else UNMASKED

@@ -21,7 +21,7 @@ from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.messages import Message, Nothing, array, count, texts
 from multicentre.federation.noise import Noise, Plan, Planned
 from multicentre.federation.steps import Release, SitePart, step
-from multicentre.privacy import noising
+from multicentre.privacy import charging
 from multicentre.privacy.accounting import rho_of_epsilon
 from multicentre.studies.audit import audit
 from multicentre.studies.audit.bench import hear
@@ -35,8 +35,8 @@ pytestmark = pytest.mark.usefixtures("seeded_noise")
 
 
 def weaken_noise(monkeypatch, factor):
-    honest = noising.gaussian_noise
-    monkeypatch.setattr(noising, "gaussian_noise", lambda shape, scale: honest(shape, scale / factor))
+    honest = charging.gaussian_noise
+    monkeypatch.setattr(charging, "gaussian_noise", lambda shape, scale: honest(shape, scale / factor))
 
 
 def mu_of(epsilon):
@@ -84,7 +84,7 @@ def test_half_the_noise_is_caught_where_no_bound_could(monkeypatch):
 
 
 def test_no_noise_is_caught(monkeypatch):
-    monkeypatch.setattr(noising, "gaussian_noise", lambda shape, scale: np.zeros(shape, dtype=np.int64))
+    monkeypatch.setattr(charging, "gaussian_noise", lambda shape, scale: np.zeros(shape, dtype=np.int64))
     found = audit(PrivateMean(2.0), alone(), runs=150)
     assert found.verdict == "violated"
     assert found.epsilon_lower_bound == pytest.approx(largest_bound(150, DELTA))
@@ -186,10 +186,10 @@ def test_a_contribution_that_depends_on_other_patients_is_caught(monkeypatch):
     assert found.sensitivity_ratio > 2
 
 
-@pytest.mark.parametrize("secure", [False, True], ids=["clear", "masked"])
+@pytest.mark.parametrize("secure", [False, True], ids=["unmasked", "masked"])
 @pytest.mark.parametrize("model", [PrivateMean(2.0, times=2), Walk()], ids=["sums", "asks"])
 def test_a_replay_gives_what_the_coordinator_would_hear_without_noise(monkeypatch, model, secure):
-    monkeypatch.setattr(noising, "gaussian_noise", lambda shape, scale: np.zeros(shape, dtype=np.int64))
+    monkeypatch.setattr(charging, "gaussian_noise", lambda shape, scale: np.zeros(shape, dtype=np.int64))
     sites = private_sites(3, 20, 2)
     exposed = np.vstack([sites["site-1"], [[30.0, 0.0]]])
     witness = Witness(model.privacy_plan(), "site-1", sites, exposed)
@@ -265,7 +265,7 @@ def test_geometric_noise_has_no_separation_to_be_held_to():
 
 
 def test_geometric_noise_that_is_too_small_is_caught(monkeypatch):
-    monkeypatch.setattr(noising, "geometric_noise", lambda shape, scale, share: np.zeros(shape, dtype=np.int64))
+    monkeypatch.setattr(charging, "geometric_noise", lambda shape, scale, share: np.zeros(shape, dtype=np.int64))
     assert audit(Counted(1.0), alone(), runs=60).epsilon_lower_bound > 1.5
 
 

@@ -5,9 +5,9 @@ import pytest
 from scipy import stats
 
 from multicentre.federation.errors import IntegrityError, RefusedByPolicy
-from multicentre.privacy.secure_sum.shares import combine_shares
-from multicentre.privacy.secure_sum.streams import add_streams, key_pair, own_mask, pair_mask
-from multicentre.privacy.secure_sum.survivors import SurvivorLists
+from multicentre.privacy.secure_sum.mask import add_streams, key_pair, own_mask, pair_mask
+from multicentre.privacy.secure_sum.recoverable import SurvivorLists
+from multicentre.privacy.secure_sum.recovery import combine_shares
 from support.masking_parts import FIVE, TRANSCRIPT, agreed, confirm, invitation, recover_own, unmask
 
 D, THRESHOLD, TARGETS = 2000, 3, "ab"

@@ -29,11 +29,11 @@ from multicentre.federation.errors import (
 from multicentre.federation.messages import Nothing, count
 from multicentre.federation.runtime import SiteRuntime
 from multicentre.federation.steps import Acknowledgement, Release, SitePart, step
+from multicentre.privacy.encrypted_store import EncryptedStore
 from multicentre.privacy.guard import Guard
 from multicentre.privacy.ledger import Ledger, read_ledger
 from multicentre.privacy.policy import Policy
 from multicentre.privacy.secrets import Secret
-from multicentre.privacy.vault import SealedStore
 from multicentre.studies.remote import check_told
 from multicentre.studies.study import read_study
 from multicentre.studies.terms import digest_of
@@ -121,7 +121,7 @@ class Halves(SitePart):
 def test_errands_choose_no_records_past_the_guard_and_give_no_state_to_other_records(tmp_path):
     """An errand passes no guard and stands in no ledger: it must not tell which folds hold somebody."""
     ledger = Ledger()
-    store = SealedStore(tmp_path, Secret(bytes(32)))
+    store = EncryptedStore(tmp_path, Secret(bytes(32)))
     site = SiteRuntime("lyon", np.zeros((20, 2)), Guard(Policy(), ledger), store=store)
     call = Call("study", "0.1", 0, Halves.divide, Nothing(), ("lyon",))
     site.answer(call)

@@ -33,14 +33,14 @@ from multicentre.privacy.accounting import rho_of_epsilon
 from multicentre.privacy.budget import total_spent
 from multicentre.privacy.guard import Guard
 from multicentre.privacy.ledger import Ledger, read_ledger
-from multicentre.privacy.secure_sum import layout, summation
+from multicentre.privacy.secure_sum import fixed_point, rounds
 from multicentre.privacy.secure_sum.messages import Invitation
 from support.lying import covered_up
 from support.toy_private import ClippedSite, PrivateMean, clip, federate_privately, plan_of, private_sites
 
 DELTA = 1e-5
 SLACK = 6
-secure_or_not = pytest.mark.parametrize("secure", [False, True], ids=["clear", "masked"])
+secure_or_not = pytest.mark.parametrize("secure", [False, True], ids=["unmasked", "masked"])
 
 
 def budget(epsilon, tmp_path=None, **terms):
@@ -188,7 +188,7 @@ def test_a_value_beyond_its_range_is_refused_not_cut_off(monkeypatch):
         federate_privately().begin(ClippedSite, plan=plan_of(0.1)).sum(ClippedSite.clipped_sum, Nothing())
 
 
-@pytest.mark.parametrize(("secure", "factor"), [(False, 2.0), (True, 4.0)], ids=["clear", "masked"])
+@pytest.mark.parametrize(("secure", "factor"), [(False, 2.0), (True, 4.0)], ids=["unmasked", "masked"])
 def test_patients_at_two_sites_pay_for_both(secure, factor):
     federation = federate_privately(secure_sum=secure, sites_per_patient=2)
     model = PrivateMean(epsilon=1.0).fit(federation)
@@ -224,7 +224,7 @@ def test_what_is_refused_after_all_is_not_paid_for(tmp_path, monkeypatch):
 
     monkeypatch.setattr(toy_private, "clip", lambda rows: rows * 1e9)
     federation = federate_privately(policy=budget(1.0, tmp_path))
-    with pytest.raises(DataError, match="does not go with the data"):
+    with pytest.raises(DataError, match="failed on the data of this site"):
         federation.begin(ClippedSite, plan=plan_of(0.01)).sum(ClippedSite.clipped_sum, Nothing())
     assert spent_at(tmp_path) == 0.0
 
@@ -239,12 +239,12 @@ def test_with_a_budget_an_error_tells_the_coordinator_nothing_of_the_data(tmp_pa
     federation = federate_privately(policy=budget(1.0, tmp_path))
     handle = federation.begin(ClippedSite, plan=plan_of(0.01, times=9))
     for _ in range(3):
-        with pytest.raises(DataError, match="does not go with the data") as told:
+        with pytest.raises(DataError, match="failed on the data of this site") as told:
             handle.sum(ClippedSite.clipped_sum, Nothing())
         assert "200" not in str(told.value)
         assert "age" not in str(told.value)
     assert "all 200 entries are equal" in caplog.text
-    with pytest.raises(RefusedByPolicy, match="3 steps broke"):
+    with pytest.raises(RefusedByPolicy, match="3 steps failed"):
         handle.sum(ClippedSite.clipped_sum, Nothing())
     assert spent_at(tmp_path) == 0.0
 
@@ -282,9 +282,9 @@ def test_sites_that_were_told_different_noise_give_a_sum_that_nobody_can_read(no
 
     def decode(kind, total, *rest, **more):
         totals.append(total.copy())
-        return layout.decode_release(kind, total, *rest, **more)
+        return fixed_point.decode_release(kind, total, *rest, **more)
 
-    monkeypatch.setattr(summation, "decode_release", decode)
+    monkeypatch.setattr(rounds, "decode_release", decode)
     federation = federate_privately({f"s{i}": np.zeros((20, 500)) for i in range(4)}, secure_sum=True, quorum=quorum)
     federation._engine = Twisting(federation._engine, noise)
     handle = federation.begin(ClippedSite, plan=plan_of(0.5))
@@ -352,7 +352,7 @@ def test_with_a_budget_no_step_tells_of_patients_by_succeeding_or_failing_in_wor
     handle.ask(MvPPCASite.prepare, dataclasses.replace(ONE_VIEW, n_components=2))
     with pytest.raises(RefusedByPolicy, match="without noise"):
         handle.ask(MvPPCASite.check_enough_rows, Nothing())
-    with pytest.raises(DataError, match="does not go with the data") as told:
+    with pytest.raises(DataError, match="failed on the data of this site") as told:
         handle.ask(MvPPCASite.prepare, dataclasses.replace(ONE_VIEW, columns={"v": ("x", "y", "z")}))
     assert "x" not in told.value.what
     failures = [entry for entry in federation.ledgers["a"].entries if entry["event"] == "failure"]

@@ -100,7 +100,7 @@ def test_no_card_claims_that_something_released_stays_at_the_site(part):
 
 
 @every_part
-@pytest.mark.parametrize("protection", ["masked", "clear"])
+@pytest.mark.parametrize("protection", ["masked", "unmasked"])
 def test_the_sentences_agree_with_the_policy(part, protection):
     steps = [step for step in part.steps().values() if step.releases.concerns_patients]
     choices = itertools.product([0, 10], [0, 5], RELATIONS, [False, True])
@@ -137,7 +137,7 @@ def test_the_sentences_agree_with_the_policy(part, protection):
         assert (f"at least {min_in_total} patients" in how_many and "(min_patients_in_total)" in how_many) == in_total
 
         assert ("nobody can read this site's share" in who.lower()) == (protection == "masked" and bool(summed))
-        assert ("can read it" in who) == (protection == "clear" and bool(summed))
+        assert ("can read it" in who) == (protection == "unmasked" and bool(summed))
         read_alone = any(not step.summed for step in answered)
         assert ("what this site releases by itself" in who) == read_alone
 
@@ -158,7 +158,7 @@ def is_refused(step, policy, protection):
             return True
         if one.permission.startswith("relations="):
             wanted = one.permission.partition("=")[2]
-            wanted = "dense" if step.summed and protection == "clear" and wanted == "summed" else wanted
+            wanted = "dense" if step.summed and protection == "unmasked" and wanted == "summed" else wanted
             if RELATIONS.index(policy.relations) < RELATIONS.index(wanted):
                 return True
     return False

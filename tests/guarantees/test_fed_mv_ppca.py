@@ -91,7 +91,7 @@ def refusals(federation, site):
 
 
 @by_method
-@pytest.mark.parametrize("secure", [False, True], ids=["clear", "masked"])
+@pytest.mark.parametrize("secure", [False, True], ids=["unmasked", "masked"])
 def test_twelve_patients_are_refused_where_twenty_are_asked_for(method, secure):
     sites = {"lyon": small_sites(1)["site-0"], "oslo": small_sites(1)["site-0"].take(np.arange(12))}
     federation = federate(sites, policy=mc.Policy(min_patients=20), secure_sum=secure)
@@ -177,7 +177,7 @@ def uninterrupted(method, secure):
 
 
 @by_method
-@pytest.mark.parametrize("secure", [False, True], ids=["clear", "masked"])
+@pytest.mark.parametrize("secure", [False, True], ids=["unmasked", "masked"])
 @pytest.mark.parametrize("part", [0.1, 0.4, 0.6, 0.8, 0.95])
 def test_a_run_broken_off_and_taken_up_is_the_same_bit_for_bit(method, secure, part, partial, tmp_path):
     expected, history, n_exchanges = uninterrupted(method, secure)

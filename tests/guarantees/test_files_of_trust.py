@@ -17,7 +17,8 @@ from multicentre.federation.errors import ConfigurationError, IntegrityError
 from multicentre.federation.files import check_owner_writes_alone, read_regular
 from multicentre.federation.noise import Noise
 from multicentre.federation.storage import held, write_atomically
-from multicentre.privacy.budget import Account, cost_of
+from multicentre.privacy.accounting import cost_of
+from multicentre.privacy.budget import Account
 from multicentre.privacy.cohorts import CohortMemory
 from multicentre.privacy.guard import Guard
 from multicentre.privacy.ledger import Ledger, ledger_as_csv, mend_ledger, read_ledger, verify_ledger

@@ -57,7 +57,7 @@ def n_people(people, chosen):
 def sum_sizes(plan, folds, *, clear_site=""):
     federation = plan._select(list(folds), 0, {site: tuple(range(plan.n_splits)) for site in SITES})
     if clear_site:
-        answers = federation.in_clear().begin(CoxSite).collect(CoxSite.sum_sizes, OfCause(1))
+        answers = federation.unmasked().begin(CoxSite).collect(CoxSite.sum_sizes, OfCause(1))
         return answers[clear_site].total
     return federation.begin(CoxSite).sum(CoxSite.sum_sizes, OfCause(1)).total
 

@@ -29,8 +29,7 @@ from multicentre.federation.messages import Message, Nothing, count, number
 from multicentre.federation.steps import Acknowledgement, Release, SitePart, step
 from multicentre.federation.transcript import Place, digest_of
 from multicentre.multiview.ppca.messages import FirstMoments
-from multicentre.privacy.secure_sum.layout import decode_release
-from multicentre.privacy.secure_sum.ring import plan_grids
+from multicentre.privacy.secure_sum.fixed_point import decode_release, plan_grids
 from multicentre.survival.curves.tables.messages import Table
 from multicentre.validation.folds.drawn import DrawnFolds
 from multicentre.validation.folds.messages import Drawing

@@ -9,10 +9,10 @@ from scipy import stats
 from multicentre.engines.faults import Faults
 from multicentre.federation.engine import Lost
 from multicentre.federation.messages import Message
+from multicentre.privacy.secure_sum.fixed_point import plan_grids, rounding, to_ring
+from multicentre.privacy.secure_sum.mask import add_streams, key_pair, own_mask, pair_mask, seed_of_sum
 from multicentre.privacy.secure_sum.messages import Masked
-from multicentre.privacy.secure_sum.ring import plan_grids, rounding, to_ring
-from multicentre.privacy.secure_sum.shares import combine_shares
-from multicentre.privacy.secure_sum.streams import add_streams, key_pair, own_mask, pair_mask, seed_of_sum
+from multicentre.privacy.secure_sum.recovery import combine_shares
 from support.toy_method import FedMean, Guess, MeanSite, Residuals, federate
 
 D, N_SITES, N_SUMS, THRESHOLD = 400, 4, 30, 3

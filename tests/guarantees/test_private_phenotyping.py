@@ -24,7 +24,7 @@ from multicentre.phenotyping.dpfact.maths import cooccurrence
 from multicentre.phenotyping.dpfact.site import DPFactSite
 from multicentre.phenotyping.fitted.model import rank_outcome
 from multicentre.phenotyping.scores import factor_match_score
-from multicentre.privacy import noising
+from multicentre.privacy import charging
 from multicentre.privacy.accounting import epsilon_of_gdp, epsilon_of_zcdp, rho_of_epsilon
 from multicentre.privacy.budget import total_spent
 from multicentre.privacy.ledger import read_ledger
@@ -36,7 +36,7 @@ BOLT_ON = {"mechanism": "bolt-on", "solver": "psgd", "public_site_size": 100}
 LITERAL = {"mechanism": "paper-literal", "solver": "observed", "paper_lipschitz": 1.0}
 seeded = pytest.mark.usefixtures("seeded_noise")
 by_mechanism = pytest.mark.parametrize("mechanism", [{}, BOLT_ON], ids=["dp-als", "bolt-on"])
-secure_or_not = pytest.mark.parametrize("secure", [False, True], ids=["clear", "masked"])
+secure_or_not = pytest.mark.parametrize("secure", [False, True], ids=["unmasked", "masked"])
 
 
 @pytest.fixture(scope="module")
@@ -279,8 +279,8 @@ def test_an_attack_on_the_whole_fit_finds_no_more_than_is_claimed(epsilon, mecha
 @pytest.mark.slow
 @seeded
 def test_a_sixth_of_the_noise_is_caught(monkeypatch):
-    honest = noising.gaussian_noise
-    monkeypatch.setattr(noising, "gaussian_noise", lambda shape, scale: honest(shape, scale / 6))
+    honest = charging.gaussian_noise
+    monkeypatch.setattr(charging, "gaussian_noise", lambda shape, scale: honest(shape, scale / 6))
     found = audited(2.0, 100, **FROM_RANDOM)
     assert found.verdict == "violated"
     assert found.scores.separation.d_prime > 4 * found.reach

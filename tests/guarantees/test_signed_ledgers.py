@@ -14,11 +14,11 @@ from multicentre.engines.remote.packing import Letter, Opening, Reply
 from multicentre.estimator.registry import METHODS
 from multicentre.federation.engine import Call, encode_call
 from multicentre.federation.errors import ConfigurationError, IntegrityError
-from multicentre.privacy.heads import Head, Statement, read_statement, signed_text
-from multicentre.privacy.hiding import NoisedAnswers
 from multicentre.privacy.ledger import Ledger, read_ledger, verify_ledger
+from multicentre.privacy.ledger_heads import Head, Statement, read_statement, signed_text
+from multicentre.privacy.ledger_witnesses import HeadRecord, Witness, confirmed_in
+from multicentre.privacy.minimum_counts import NoisedAnswers
 from multicentre.privacy.secure_sum.identity import Identity
-from multicentre.privacy.witness import HeadRecord, Witness, confirmed_in
 from multicentre.studies import read_study, resume_run, run_study
 from multicentre.studies.terms import digest_of
 from support.ledger_forgery import cut_off, lines_of, write_anew
@@ -491,7 +491,7 @@ def test_a_site_that_signs_under_another_key_than_before_is_noticed(tmp_path):
 
 
 def test_many_sites_keep_the_ends_of_a_group_each(tmp_path, monkeypatch):
-    monkeypatch.setattr("multicentre.privacy.witness.MOST_IN_GROUP", 3)
+    monkeypatch.setattr("multicentre.privacy.ledger_witnesses.MOST_IN_GROUP", 3)
     record = HeadRecord(tmp_path / "heads.json", Identity.generate())
     names = [f"s{number}" for number in range(7)]
     for name in names:

@@ -19,7 +19,7 @@ from multicentre.federation.messages import Nothing
 from multicentre.multiview import agreement as views
 from multicentre.multiview.ppca.site import MvPPCASite
 from multicentre.privacy.fields import HeldFields
-from multicentre.privacy.secure_sum import summation
+from multicentre.privacy.secure_sum import rounds
 from multicentre.survival.cox.site import CoxSite
 from multicentre_papers import baselines
 
@@ -153,13 +153,13 @@ STACKING = views.Stacking(("blood", "scan"), {"blood": 3, "scan": 2})
 
 def lying(monkeypatch, change):
     """Have the coordinator change the lists that it passes on."""
-    honest = summation._stacked
+    honest = rounds._stacked
 
     def stacked(terms, answers):
         public = honest(terms, answers)
         return dataclasses.replace(public, held=tuple(change(json.loads(told)) for told in public.held))
 
-    monkeypatch.setattr(summation, "_stacked", stacked)
+    monkeypatch.setattr(rounds, "_stacked", stacked)
 
 
 @pytest.mark.parametrize("quorum", ["all", 2])
@@ -185,15 +185,15 @@ def test_a_list_of_another_session_does_not_serve(monkeypatch):
     """Signed lists of a session in which a site had the view cannot be shown in another."""
     federation = federate(viewed(2))
     kept = {}
-    honest = summation._stacked
+    honest = rounds._stacked
 
     def keep(terms, answers):
         kept.update(answers)
         return honest(terms, answers)
 
-    monkeypatch.setattr(summation, "_stacked", keep)
+    monkeypatch.setattr(rounds, "_stacked", keep)
     federation.begin(MvPPCASite).sum(MvPPCASite.column_orders, STACKING)
-    monkeypatch.setattr(summation, "_stacked", lambda terms, answers: honest(terms, {**answers, "oslo": kept["oslo"]}))
+    monkeypatch.setattr(rounds, "_stacked", lambda terms, answers: honest(terms, {**answers, "oslo": kept["oslo"]}))
     with pytest.raises(IntegrityError, match=r"oslo: the keys do not carry this site's signature|not the keys"):
         federation.begin(MvPPCASite).sum(MvPPCASite.column_orders, STACKING)
 
@@ -229,7 +229,7 @@ def with_phantoms(monkeypatch, federation, phantom, *, site="lyon"):
     """Have one site sign that it has fields which it has not, and check nothing itself."""
     gate = federation._engine._runtimes[site]._gate
     monkeypatch.setattr(gate, "fields_of", lambda data: phantom)
-    monkeypatch.setattr(gate, "check_crowds", lambda *args: None)
+    monkeypatch.setattr(gate, "check_sites_per_field", lambda *args: None)
     return federation
 
 

@@ -11,12 +11,12 @@ from multicentre.deployment.analysts import AnalystCard
 from multicentre.deployment.cards import SiteCard
 from multicentre.deployment.proposals import recognise
 from multicentre.federation.errors import ConfigurationError, IntegrityError
-from multicentre.privacy.heads import Head, Statement
 from multicentre.privacy.ledger import Ledger
+from multicentre.privacy.ledger_heads import Head, Statement
+from multicentre.privacy.ledger_witnesses import Witness
 from multicentre.privacy.secure_sum.identity import Identity, check_public, has_small_order, verify
-from multicentre.privacy.secure_sum.seal import MaskingSeal
-from multicentre.privacy.secure_sum.streams import exchange
-from multicentre.privacy.witness import Witness
+from multicentre.privacy.secure_sum.mask import exchange
+from multicentre.privacy.secure_sum.site import MaskingSeal
 from support.coordinators import make_card
 
 P = 2**255 - 19

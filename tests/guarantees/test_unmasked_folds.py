@@ -55,7 +55,7 @@ def selected(plan, fold):
 
 def sizes_over(federation):
     """Ask every site unmasked for sums: numbers of patients and totals of their covariates."""
-    return federation.in_clear().begin(CoxSite).collect(CoxSite.sum_sizes, OfCause(1))
+    return federation.unmasked().begin(CoxSite).collect(CoxSite.sum_sizes, OfCause(1))
 
 
 def sizes_of(plan, fold=0):
@@ -127,7 +127,7 @@ def test_one_person_left_out_by_forged_marks_is_not_found_by_unmasked_sums():
     n_left_out = {site: int((folds < 0).sum()) for site, folds in folds_of(SimpleNamespace(federation=opened)).items()}
     assert any(0 < number < 10 for number in n_left_out.values())
     for place, site in enumerate(SITES):
-        alone = opened.select([place], [site]).in_clear().begin(CoxSite)
+        alone = opened.select([place], [site]).unmasked().begin(CoxSite)
         if n_left_out[site] in (0, *range(10, N)):
             alone.collect(CoxSite.sum_sizes, OfCause(1))
         else:

@@ -85,7 +85,7 @@ JUDGED = {
         "OutcomeSite.rank_own": OWN_SCORE,
     },
     "baselines/trip/site.py": {"TRIPSite.agree": TAKES, "TRIPSite.begin": TAKES},
-    "privacy/secure_sum/keys.py": {
+    "privacy/secure_sum/site.py": {
         f"MaskingKeys.{name}": KEYS
         for name in ("advertise", "agree", "share", "accept", "confirm", "unmask", "recover_own")
     },

@@ -1,4 +1,4 @@
-"""Noise takes the place of a minimum of patients only while all noised answers together are (3, 1e-5)-private."""
+"""Noise replaces a minimum of patients only while all noised answers together are (3, 1e-5)-private."""
 
 import math
 
@@ -17,8 +17,8 @@ from multicentre.federation.messages import Nothing
 from multicentre.federation.noise import Noise
 from multicentre.privacy.accounting import Spent, gdp_delta, zcdp_of_gaussian
 from multicentre.privacy.guard import Guard
-from multicentre.privacy.hiding import DELTA, EPSILON, NoisedAnswers
 from multicentre.privacy.ledger import Ledger, entries_of_all
+from multicentre.privacy.minimum_counts import DELTA, EPSILON, NoisedAnswers
 from multicentre.privacy.people import People
 from multicentre.studies import read_study
 from multicentre.studies.terms import digest_of
@@ -173,5 +173,5 @@ def test_guards_of_a_real_site_count_together(tmp_path, monkeypatch):
 def test_a_minimum_of_totals_is_not_replaced_by_weak_noise():
     policy = mc.Policy(min_patients_in_total=5)
     handle = federate_privately(secure_sum=True, policy=policy).begin(ClippedSite, plan=plan_of(0.5))
-    with pytest.raises(RefusedByPolicy, match="noise takes the place of a minimum only while all noised answers"):
+    with pytest.raises(RefusedByPolicy, match="noise replaces a minimum only while all noised answers"):
         handle.sum(ClippedSite.clipped_sum, Nothing())

@@ -47,7 +47,7 @@ def frozen(request):
     return (*draw(ties=request.param), FROZEN[name], request.param)
 
 
-@pytest.mark.parametrize("secure", [False, True], ids=["clear", "masked"])
+@pytest.mark.parametrize("secure", [False, True], ids=["unmasked", "masked"])
 def test_exact_times_give_lifelines_pooled_fit(frozen, secure):
     data, site, known, _ = frozen
     model = fitted(by_site(data, site), "exact", secure=secure)
@@ -64,7 +64,7 @@ def test_breslows_ties_give_statsmodels_pooled_fit(frozen):
     np.testing.assert_allclose(model.standard_errors_, known["breslow_errors"], rtol=1e-6)
 
 
-@pytest.mark.parametrize("secure", [False, True], ids=["clear", "masked"])
+@pytest.mark.parametrize("secure", [False, True], ids=["unmasked", "masked"])
 def test_baselines_of_the_sites_own_give_the_pooled_fit_with_strata(frozen, secure):
     data, site, known, _ = frozen
     model = fitted(by_site(data, site), secure=secure)

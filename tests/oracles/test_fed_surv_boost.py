@@ -43,7 +43,7 @@ def uncensored(n=240):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("secure", [False, True], ids=["clear", "masked"])
+@pytest.mark.parametrize("secure", [False, True], ids=["unmasked", "masked"])
 def test_votes_and_weights_over_four_sites_are_those_of_adaboost_r2(secure, monkeypatch):
     data, oracle = uncensored()
     horizon = float(data.time.max()) + 1.0

@@ -25,7 +25,7 @@ def federate(sites, **options):
     return mc.Federation.in_process(sites, policy=mc.Policy(min_patients=0), **options)
 
 
-@pytest.mark.parametrize("secure", [False, True], ids=["clear", "masked"])
+@pytest.mark.parametrize("secure", [False, True], ids=["unmasked", "masked"])
 @pytest.mark.parametrize("penalty", [0.1, 1.0, 30.0])
 def test_the_coefficients_are_those_of_scikit_learn_on_pooled_memberships(penalty, secure):
     drawn = simulate_events(400, seed=3)

@@ -15,7 +15,7 @@ from multicentre.survival.curves.tables.risk import RiskTable
 OPEN = mc.Policy(min_patients=0, exact_times=True)
 EXACT = {"policy": mc.Policy(exact_times=True)}
 CLEAR = {"policy": OPEN, "secure_sum": False}
-either = pytest.mark.parametrize("terms", [CLEAR, EXACT], ids=["clear", "masked"])
+either = pytest.mark.parametrize("terms", [CLEAR, EXACT], ids=["unmasked", "masked"])
 
 
 def ties(n=240):

@@ -4,8 +4,8 @@ import hashlib
 import json
 from pathlib import Path
 
-from multicentre.privacy.heads import Head, signed_text
 from multicentre.privacy.ledger import GENESIS
+from multicentre.privacy.ledger_heads import Head, signed_text
 
 
 def lines_of(path: Path) -> list[dict]:

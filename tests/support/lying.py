@@ -10,8 +10,8 @@ from multicentre.federation.engine import Call, Lost, Refused
 from multicentre.federation.errors import QuorumLost
 from multicentre.federation.messages import Message, Nothing
 from multicentre.federation.transcript import digest_of
-from multicentre.privacy.secure_sum.keys import MaskingKeys
 from multicentre.privacy.secure_sum.messages import Masked
+from multicentre.privacy.secure_sum.site import MaskingKeys
 
 LEFT_OUT = -1  # the number of the last lie
 MOST_LIES = 6  # for each step, until the site accepts one; it refuses the others for what they say

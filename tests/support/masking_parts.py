@@ -8,10 +8,9 @@ from multicentre.federation.engine import Call, Mask
 from multicentre.federation.messages import Nothing
 from multicentre.federation.transcript import Mark
 from multicentre.privacy.secure_sum.identity import Identity
-from multicentre.privacy.secure_sum.keys import MOST_SUMS, MaskingKeys
 from multicentre.privacy.secure_sum.messages import BoxesFor, Confirming, Invitation, Recovering, Unmasking
-from multicentre.privacy.secure_sum.seal import MaskingSeal
-from multicentre.privacy.secure_sum.summation import _stacked
+from multicentre.privacy.secure_sum.rounds import _stacked
+from multicentre.privacy.secure_sum.site import MOST_SUMS, MaskingKeys, MaskingSeal
 from support.mixed_method import MixedSite, mixed
 
 SITES = ("a", "b", "c")

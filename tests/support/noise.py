@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from multicentre.privacy import noising
+from multicentre.privacy import charging
 
 
 class SeededNoise:
@@ -41,6 +41,6 @@ class SeededNoise:
 def seed_noise(patch: pytest.MonkeyPatch) -> None:
     """Replace the noise that sites add by noise from a seed."""
     noise = SeededNoise()
-    patch.setattr(noising, "gaussian_noise", noise.gaussian)
-    patch.setattr(noising, "rounded_gaussian_noise", noise.gaussian)
-    patch.setattr(noising, "geometric_noise", noise.geometric)
+    patch.setattr(charging, "gaussian_noise", noise.gaussian)
+    patch.setattr(charging, "rounded_gaussian_noise", noise.gaussian)
+    patch.setattr(charging, "geometric_noise", noise.geometric)

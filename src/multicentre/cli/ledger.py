@@ -15,9 +15,9 @@ from multicentre.cli.console import AsJson, align, answering, show, show_json, t
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from multicentre.privacy.heads import Head
     from multicentre.privacy.ledger import Entry
     from multicentre.privacy.ledger_comparison import Difference
+    from multicentre.privacy.ledger_heads import Head
 
 app = typer.Typer(help="Read the record of what left a site.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -219,7 +219,7 @@ def _ledgers(where: Path, site: str | None) -> dict[str, Path]:
 
 def _known_heads(where: Path) -> dict[str, Head]:
     """Return where the ledgers of a run ended when it did."""
-    from multicentre.privacy.heads import Head
+    from multicentre.privacy.ledger_heads import Head
     from multicentre.studies.folder import RunFolder
 
     if not (where / "disclosure.json").is_file():

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any, Self
 
 from multicentre.federation.errors import ConfigurationError, IntegrityError
-from multicentre.privacy.heads import Head, read_statement
 from multicentre.privacy.ledger import read_ledger, verify_ledger
-from multicentre.privacy.site_ledgers import KEYS, read_keys
-from multicentre.privacy.witness import HEADS, check_against, confirmed_in, peers_file
+from multicentre.privacy.ledger_heads import Head, read_statement
+from multicentre.privacy.ledger_witnesses import HEADS, check_against, confirmed_in, peers_file
+from multicentre.privacy.run_ledgers import KEYS, read_keys
 
 _KEY = re.compile(r"[0-9a-f]{64}")
 

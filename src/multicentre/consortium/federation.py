@@ -32,13 +32,13 @@ from multicentre.linkage.pseudonyms import PseudonymKey
 from multicentre.privacy.card import DisclosureCard, disclosure_card
 from multicentre.privacy.guard import Guard
 from multicentre.privacy.ledger import Ledger
+from multicentre.privacy.ledger_witnesses import HEADS, HeadRecord, Witness
 from multicentre.privacy.people import Counted, people_of
 from multicentre.privacy.policy import Policy, least_in_total, loosest_of
+from multicentre.privacy.run_ledgers import SiteLedgers
 from multicentre.privacy.secure_sum.identity import Identity
-from multicentre.privacy.secure_sum.seal import MaskingSeal
-from multicentre.privacy.secure_sum.summation import MaskedSummation
-from multicentre.privacy.site_ledgers import SiteLedgers
-from multicentre.privacy.witness import HEADS, HeadRecord, Witness
+from multicentre.privacy.secure_sum.rounds import MaskedSummation
+from multicentre.privacy.secure_sum.site import MaskingSeal
 
 
 class Federation(coordinator.Federation):

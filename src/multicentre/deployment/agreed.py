@@ -12,12 +12,13 @@ from multicentre.federation.errors import ConfigurationError, ProtocolRefused, R
 from multicentre.federation.noise import Noise, Plan, PlanReview, PlanShown
 from multicentre.federation.steps import SitePart
 from multicentre.federation.terms import Terms
-from multicentre.privacy.guard import Guard, facts_of_call
-from multicentre.privacy.hiding import NoisedAnswers
+from multicentre.privacy.guard import Guard
 from multicentre.privacy.ledger import Ledger
+from multicentre.privacy.ledger_entries import call_metadata
+from multicentre.privacy.minimum_counts import NoisedAnswers
 from multicentre.privacy.people import People
 from multicentre.privacy.policy import Policy
-from multicentre.privacy.secure_sum.keys import MaskingKeys
+from multicentre.privacy.secure_sum.site import MaskingKeys
 from multicentre.studies.asked import aligning_steps, fitting_steps, protection_of
 from multicentre.studies.methods import make_estimator
 
@@ -143,7 +144,7 @@ class AgreedGuard(Guard):
             where, reason = "study", "the approval or the site's settings were changed since the run was opened"
             kind = RefusedByPolicy
         if reason:
-            self.ledger.append("refusal", {**facts_of_call(call), "reason": f"{where}: {reason}"})
+            self.ledger.append("refusal", {**call_metadata(call), "reason": f"{where}: {reason}"})
             raise kind(reason, where=f"{call.step.name}, {where}", mend=_MEND)
         super().admit(call)
 

@@ -34,12 +34,12 @@ from multicentre.federation.runtime import SiteRuntime, WorkedOn
 from multicentre.federation.steps import SitePart
 from multicentre.federation.storage import Store
 from multicentre.linkage.pseudonyms import PseudonymKey
-from multicentre.privacy.hiding import NoisedAnswers
 from multicentre.privacy.ledger import Ledger, entries_of_all, mend_ledger
-from multicentre.privacy.on_record import note_terms, terms_of
+from multicentre.privacy.ledger_witnesses import Witness
+from multicentre.privacy.minimum_counts import NoisedAnswers
 from multicentre.privacy.people import people_of
 from multicentre.privacy.policy import Policy
-from multicentre.privacy.witness import Witness
+from multicentre.privacy.run_ledgers import note_terms, terms_of
 from multicentre.studies.checks import check_study
 from multicentre.studies.methods import find_reader
 from multicentre.studies.study import Study

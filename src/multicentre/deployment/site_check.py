@@ -33,7 +33,7 @@ from multicentre.federation.errors import (
 from multicentre.linkage.pseudonyms import PseudonymKey
 from multicentre.privacy.card import DisclosureCard
 from multicentre.privacy.ledger import Ledger, verify_ledger
-from multicentre.privacy.people import ONE_RECORD, Crowd, people_of
+from multicentre.privacy.people import ONE_RECORD, PatientCounts, people_of
 from multicentre.privacy.policy import Policy
 from multicentre.studies.cards import study_card
 from multicentre.studies.methods import make_estimator
@@ -283,7 +283,7 @@ def _patients(site: Site, study: Study, agreed: Agreed, card: DisclosureCard) ->
     return f"{len(patients)} {several} can be read"
 
 
-def _check_enough(data: Any, crowd: Crowd, policy: Policy, card: DisclosureCard, name: str) -> None:
+def _check_enough(data: Any, crowd: PatientCounts, policy: Policy, card: DisclosureCard, name: str) -> None:
     """Raise RefusedByPolicy where so few patients are here that the guard would hold back what the study asks."""
     if all(step in card.individual for step, _ in card.steps):
         return

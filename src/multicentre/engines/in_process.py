@@ -15,7 +15,7 @@ from multicentre.federation.messages import Message
 from multicentre.federation.runtime import SiteRuntime
 from multicentre.federation.steps import SitePart, Step
 from multicentre.federation.wire import decode, encode
-from multicentre.privacy.heads import Head
+from multicentre.privacy.ledger_heads import Head
 
 QUICK_S = 1e-3
 Outbox = SimpleQueue[tuple[str, Outcome | BaseException]]

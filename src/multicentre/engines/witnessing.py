@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from multicentre.federation.engine import Call, Engine, Outcome, Refused, Upkeep
-from multicentre.privacy.heads import Head
-from multicentre.privacy.witness import HeadRecord
+from multicentre.privacy.ledger_heads import Head
+from multicentre.privacy.ledger_witnesses import HeadRecord
 
 
 class ReportsHeads(Engine, Protocol):

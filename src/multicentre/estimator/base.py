@@ -27,8 +27,7 @@ from multicentre.federation.noise import Plan
 from multicentre.federation.rounds import History
 from multicentre.federation.steps import SitePart
 from multicentre.privacy.card import DisclosureCard, disclosure_card
-from multicentre.privacy.guarantee import Guarantee
-from multicentre.privacy.statement import guarantee_of, guarantee_of_plan
+from multicentre.privacy.guarantee import Guarantee, guarantee_of, guarantee_of_plan
 
 Arrays = Mapping[str, NDArray[Any]]
 M = TypeVar("M", bound="FederatedEstimator")

@@ -85,7 +85,7 @@ class Summation(Protocol):
 class PlainSummation:
     """The coordinator's process adds the answers and passes on the sum alone."""
 
-    protection: Protection = "clear"
+    protection: Protection = "unmasked"
 
     def prepare(self, part: type[SitePart], n_sites: int, plan: Plan | None) -> None:
         """Plain sums need nothing."""
@@ -210,7 +210,7 @@ class Federation:
 
     @property
     def protection(self) -> Protection:
-        """How summands leave the sites: "clear" or "masked"."""
+        """How summands leave the sites: "unmasked" or "masked"."""
         return self._summation.protection
 
     @property
@@ -406,7 +406,7 @@ class Federation:
         """Tell whether two handles are about the same records of the same sites' federation."""
         return self._engine is other._engine and self._selection == other._selection
 
-    def in_clear(self) -> Self:
+    def unmasked(self) -> Self:
         """Return the same federation with plain sums, for a single site: it has nobody to mask its answers with."""
         chosen = object.__new__(type(self))
         chosen.__dict__.update(self.__dict__)

@@ -15,7 +15,7 @@ from multicentre.federation.steps import SitePart, Step
 from multicentre.federation.transcript import UNMARKED, Mark, Place, decode_place, encode_place
 from multicentre.federation.wire import decode, encode
 
-Protection = Literal["clear", "masked"]
+Protection = Literal["unmasked", "masked"]
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class Call:
     @property
     def protection(self) -> Protection:
         """Whether the answer may leave as it is or only as a masked summand."""
-        return "clear" if self.mask is None else "masked"
+        return "unmasked" if self.mask is None else "masked"
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,7 @@ class Gate(Protocol):
     def fields_of(self, data: Any) -> Any:
         """Return which views and columns the data have, as the site says with its keys of masked sums."""
 
-    def check_crowds(self, call: Call, behind: Mapping[Any, Any]) -> None:
+    def check_sites_per_field(self, call: Call, behind: Mapping[Any, Any]) -> None:
         """Check, before anything is computed, that enough sites stand behind each view and column of a masked sum."""
 
     def hides(self, call: Call) -> bool:
@@ -258,7 +258,7 @@ class SiteRuntime:
                 self._gate.note_departure(call, error)
                 raise
             if call.step.part.sums_fields:
-                self._gate.check_crowds(call, seal.sites_behind(call, keys))
+                self._gate.check_sites_per_field(call, seal.sites_behind(call, keys))
         release = self._run(call)
         return self._sealed(call, self._gate.release(call, release, self._rows_behind(call)))
 
@@ -532,7 +532,7 @@ class SiteRuntime:
         return part
 
     def _sealed(self, call: Call, release: Release) -> Message:
-        if call.protection == "clear":
+        if call.protection == "unmasked":
             return dataclasses.replace(release, patients={})
         seal, keys = self._masking(call)
         return seal.protect(call, release, keys)

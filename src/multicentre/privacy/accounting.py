@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from multicentre.federation.errors import ConfigurationError
+from multicentre.federation.noise import Noise
 
 
 def zcdp_of_gaussian(multiplier: float) -> float:
@@ -239,6 +240,21 @@ class Spent:
         """
         times = require_whole(k, "k")
         return Spent(self.rho * (times**2 if shared else times), self.gaussian, self.pure * times)
+
+
+def cost_of(noise: Noise, times: int = 1) -> Spent:
+    """Return what releases under this noise cost a patient of one site: each field's rho, added up.
+
+    Examples
+    --------
+    >>> cost_of(Noise("gaussian", {"sums": 5.0, "patients": 10.0}), times=2).rho
+    0.05
+    """
+    gaussian = noise.mechanism == "gaussian"
+    law = zcdp_of_gaussian if gaussian else zcdp_of_laplace
+    rho = sum(law(multiplier) for multiplier in noise.multipliers.values())
+    pure = math.inf if gaussian else times * sum(1 / multiplier for multiplier in noise.multipliers.values())
+    return Spent(times * rho, gaussian, pure)
 
 
 def worst_patient(by_site: Mapping[str, Spent], k: int = 1) -> Spent:

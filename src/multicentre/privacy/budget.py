@@ -16,30 +16,14 @@ from typing import Any
 
 from multicentre.federation.errors import ConfigurationError, IntegrityError, RefusedByPolicy
 from multicentre.federation.files import check_owner_writes_alone, make_private_folder, read_regular
-from multicentre.federation.noise import Noise
 from multicentre.federation.storage import held, write_atomically
-from multicentre.privacy.accounting import Spent, rho_of_epsilon, zcdp_of_gaussian, zcdp_of_laplace
+from multicentre.privacy.accounting import Spent, rho_of_epsilon
 from multicentre.privacy.guarantee import Guarantee, rounded_down, rounded_up
 from multicentre.privacy.ledger import Entry, Ledger, read_ledger
 
 _PATIENCE_S = 10.0
 _SLACK = 1e-9
 _HALVINGS = 60
-
-
-def cost_of(noise: Noise, times: int = 1) -> Spent:
-    """Return what releases under this noise cost a patient of one site: each field's rho, added up.
-
-    Examples
-    --------
-    >>> cost_of(Noise("gaussian", {"sums": 5.0, "patients": 10.0}), times=2).rho
-    0.05
-    """
-    gaussian = noise.mechanism == "gaussian"
-    law = zcdp_of_gaussian if gaussian else zcdp_of_laplace
-    rho = sum(law(multiplier) for multiplier in noise.multipliers.values())
-    pure = math.inf if gaussian else times * sum(1 / multiplier for multiplier in noise.multipliers.values())
-    return Spent(times * rho, gaussian, pure)
 
 
 class Account:
@@ -62,6 +46,8 @@ class Account:
 
     Examples
     --------
+    >>> from multicentre.federation.noise import Noise
+    >>> from multicentre.privacy.accounting import cost_of
     >>> account = Account(1.0, 1e-5)
     >>> account.charge(cost_of(Noise("gaussian", {"sums": 5.0})), {"study": "pilot"})
     >>> round(account.spent.rho, 3), round(account.spent.epsilon(1e-5), 3)

@@ -15,16 +15,14 @@ from multicentre.federation.lengths import Length, lengths_of
 from multicentre.federation.messages import Declaration
 from multicentre.federation.noise import Noise, Plan
 from multicentre.federation.steps import SitePart, Step
-from multicentre.privacy.card_sentences import find_caveats, say_how_many, say_what, say_who
-from multicentre.privacy.card_terms import Kind, Letter, Line
-from multicentre.privacy.guarantee import Guarantee
-from multicentre.privacy.hiding import EPSILON
+from multicentre.privacy.card_text import Kind, Letter, Line, find_caveats, say_how_many, say_what, say_who
+from multicentre.privacy.guarantee import Guarantee, guarantee_of_plan
+from multicentre.privacy.minimum_counts import EPSILON
 from multicentre.privacy.people import HOW_TO_NAME, Counted
-from multicentre.privacy.policy import Policy
-from multicentre.privacy.secure_sum.ring import sum_terms
-from multicentre.privacy.statement import guarantee_of_plan
+from multicentre.privacy.policy import Policy, needed_permission
+from multicentre.privacy.secure_sum.fixed_point import sum_terms
 
-__all__ = ["DisclosureCard", "Letter", "Line", "disclosure_card", "needed_permission"]
+__all__ = ["DisclosureCard", "Letter", "Line", "disclosure_card"]
 
 _COLUMNS = {
     "step": "step",
@@ -200,7 +198,7 @@ def disclosure_card(
     ----------
     part : type
         The method's site part.
-    protection : {"masked", "clear"}
+    protection : {"masked", "unmasked"}
         How summands leave.
     n_sites : int, optional
         How many sites take part; one or two give a caveat.
@@ -251,12 +249,6 @@ def disclosure_card(
         n_sites=n_sites,
         guarantee="" if promise is None else _guaranteed(promise),
     )
-
-
-def needed_permission(step: Step[Any, Any, Any], declaration: Declaration, protection: Protection) -> str:
-    """Return what a policy must say for a field to leave: an unmasked sum shows a site's whole table."""
-    is_bare = step.summed and protection == "clear" and declaration.permission == "relations=summed"
-    return "relations=dense" if is_bare else declaration.permission
 
 
 @dataclass(frozen=True)

@@ -22,10 +22,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from multicentre.federation.errors import IntegrityError
+from multicentre.federation.errors import DisclosureRefused, IntegrityError
 from multicentre.federation.files import check_owner_writes_alone, make_private_folder, read_regular
 from multicentre.federation.steps import Step
 from multicentre.federation.storage import held, write_atomically
+from multicentre.privacy.policy import ASK_STEWARD, Refusal
 
 Cohort = NDArray[np.uint64]
 _KEY, _INDEX, _LOCK = "key", "answered.json", "lock"
@@ -33,6 +34,7 @@ ANSWERS, _RELEASE = "answers", "release "
 _PATIENCE_S, _KEY_BYTES = 10.0, 32
 _PLACE_BITS = 16
 _LAST_PLACE = 2**_PLACE_BITS - 1
+_SAME = 'Ask about the same patients again: missing="mean" or "indicator" keeps those with a missing entry.'
 
 
 def group_of(step: Step[Any, Any, Any]) -> str:
@@ -51,6 +53,29 @@ def group_of(step: Step[Any, Any, Any]) -> str:
     """
     holds_values = step.releases.tells_of_patients() and not step.releases.without_values
     return ANSWERS if holds_values else f"{_RELEASE}{step.releases.__name__}"
+
+
+def refuse_close_cohort(memory: CohortMemory, group: str, cohort: Cohort, least: int) -> Refusal | None:
+    """Return the refusal of a cohort that differs from an earlier one by fewer than `least` patients.
+
+    Parameters
+    ----------
+    memory : CohortMemory
+    group : str
+        Group of answers, see :func:`group_of`.
+    cohort : array of int
+        Fingerprints of the records that the answer is about.
+    least : int
+        Smallest difference, in patients (``min_difference``).
+    """
+    if not len(cohort):
+        reason = "patient ids are required to compare cohorts; this site's records have none"
+        return Refusal("min_difference", reason, DisclosureRefused)
+    closest = memory.closest(group, cohort)
+    if closest is None or not 0 < closest < least:
+        return None
+    reason = f"the cohort differs from one already answered for by fewer than {least} patients"
+    return Refusal("min_difference", reason, DisclosureRefused, f"{_SAME} {ASK_STEWARD}")
 
 
 class CohortMemory:

@@ -21,8 +21,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
 from multicentre.federation.errors import MessageError, name_some
+from multicentre.privacy.policy import ASK_STEWARD, Refusal
 
-MEND = (
+_HINT = (
     "Leave the view or column out at every site, or bring in more sites that have it. With a quorum of all sites "
     "none of them can be missing from the sum."
 )
@@ -156,20 +157,22 @@ def sites_behind(held: Mapping[str, HeldFields], peers: Sequence[str], threshold
     return {place: SitesBehind(max(len(sites) - n_lost, 1), sites) for place, sites in holders.items() if sites}
 
 
-def objection(behind: Mapping[Field, SitesBehind], least: int) -> str:
-    """Return what stands against a masked sum of fields behind which so many sites stand; empty where nothing does.
+def refuse_lone_fields(behind: Mapping[Field, SitesBehind], least: int) -> Refusal | None:
+    """Return the refusal of a masked sum with fields behind which fewer than `least` sites stand.
 
     Examples
     --------
-    >>> objection({Field("scan"): SitesBehind(1, ("lyon",)), Field("", "crp"): SitesBehind(2, ("lyon", "oslo"))}, 2)
+    >>> behind = {Field("scan"): SitesBehind(1, ("lyon",)), Field("", "crp"): SitesBehind(2, ("lyon", "oslo"))}
+    >>> refuse_lone_fields(behind, 2).reason
     "at least 2 sites must stand behind each view and column of a masked sum; got 1 for view 'scan' (at lyon)"
     """
-    thin = [f"{n} for {place} (at {name_some(sites)})" for place, (n, sites) in behind.items() if n < least]
-    if not thin:
-        return ""
-    more = f" and {len(thin) - _MOST_NAMED} more" if len(thin) > _MOST_NAMED else ""
-    got = ", ".join(thin[:_MOST_NAMED])
-    return f"at least {least} sites must stand behind each view and column of a masked sum; got {got}{more}"
+    lone = [f"{n} for {place} (at {name_some(sites)})" for place, (n, sites) in behind.items() if n < least]
+    if not lone:
+        return None
+    more = f" and {len(lone) - _MOST_NAMED} more" if len(lone) > _MOST_NAMED else ""
+    listed = ", ".join(lone[:_MOST_NAMED])
+    reason = f"at least {least} sites must stand behind each view and column of a masked sum; got {listed}{more}"
+    return Refusal("min_sites_in_sum", reason, hint=f"{_HINT} {ASK_STEWARD}")
 
 
 def _has_column(own: HeldFields, column: Field) -> bool:

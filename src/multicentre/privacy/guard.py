@@ -1,14 +1,24 @@
-"""The one gate of a site: it lets an answer pass and writes it down, or refuses it and writes that down."""
+"""Gate of a site: every call and every answer is checked here, and released or refused.
+
+Each check is in the module of what it is about:
+
+- permissions of the policy: :mod:`multicentre.privacy.policy`
+- minimum numbers of patients and sites: :mod:`multicentre.privacy.minimum_counts`
+- sites behind each view and column of a masked sum: :mod:`multicentre.privacy.fields`
+- differences between cohorts: :mod:`multicentre.privacy.cohorts`
+- noise and budget: :mod:`multicentre.privacy.charging`
+
+The guard calls them in order, writes every release and every refusal to the site's ledger, and raises the refusals.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,60 +32,49 @@ from multicentre.federation.errors import (
     MulticentreError,
     RefusedByPolicy,
 )
-from multicentre.federation.messages import Declaration, place
 from multicentre.federation.noise import PlanReview, PlanShown
 from multicentre.federation.ranges import check_ranges
 from multicentre.federation.steps import R, Release
-from multicentre.federation.totals import is_held
-from multicentre.privacy import fields, parameters
-from multicentre.privacy.cohorts import Cohort, CohortMemory, group_of
-from multicentre.privacy.fields import Field, HeldFields, SitesBehind
-from multicentre.privacy.hiding import DELTA, EPSILON, NoisedAnswers
+from multicentre.privacy.charging import Charging
+from multicentre.privacy.cohorts import Cohort, CohortMemory, group_of, refuse_close_cohort
+from multicentre.privacy.fields import Field, HeldFields, SitesBehind, refuse_lone_fields
 from multicentre.privacy.ledger import Ledger
+from multicentre.privacy.ledger_entries import call_metadata, field_metadata
 from multicentre.privacy.mechanisms import require_sampler
-from multicentre.privacy.payment import Payment
-from multicentre.privacy.people import HOW_TO_NAME, ONE_RECORD, Crowd, People
-from multicentre.privacy.policy import Policy
-
-_MEND = "Ask the site's steward whether its policy can be changed, or leave the site out."
-_SEVERAL = "Records of one patient, and records without an identifier, which may be anybody's, count as one patient."
-_SAME = 'Ask about the same patients again: missing="mean" or "indicator" keeps those with a missing entry.'
-MOST_FAILURES = 3
-_LOCKED = "Look at the site's log, mend the data or the study there, and begin a new federation."
-_TOO_FEW = f"Leave out columns and views that few patients have, and patients who alone lack a view. {_MEND}"
-_MORE_NOISE = (
-    "Take a smaller epsilon: noise takes the place of a minimum while all noised answers of the site together are "
-    f"within epsilon {EPSILON:g} at delta {DELTA:g}."
+from multicentre.privacy.minimum_counts import (
+    NO_PATIENTS,
+    Counts,
+    NoisedAnswers,
+    refuse_coefficients,
+    refuse_few_sites,
+    refuse_small_site,
+    refuse_uncounted_total,
+    refuse_value,
 )
-_MASK = "Mask the sums (secure_sum=True), which hides small cells in the total."
-_POOL = "Pool small sites under one agent (docs/small-sites.md; in a simulation, mc.data.merge_sites)."
+from multicentre.privacy.people import HOW_TO_NAME, ONE_RECORD, People
+from multicentre.privacy.policy import ASK_STEWARD, Policy, Refusal, refuse_unpermitted
 
-
-class Behind(NamedTuple):
-    """Records behind a value, as the method counts them, and the fewest patients that can own them, where known."""
-
-    records: int | None
-    patients: int | None
-
-
-_NO_PATIENT = Behind(None, None)
+# With a privacy budget, whether a step fails may depend on one patient. Three failures tell at most three bits.
+MOST_FAILURES = 3
+_LOCKED = "Look at the site's log, correct the data or the study there, and begin a new federation."
 
 
 class Guard:
-    """Holds one site's answers against its policy and keeps its ledger.
+    """Gate of one site: checks calls and answers against its policy and keeps its ledger.
 
     Parameters
     ----------
     policy : Policy
     ledger : Ledger
     people : People, optional
-        Persons to whom the site's records belong; stays at the site. Without it nobody knows.
+        Patients to whom the site's records belong; stays at the site. Without it records are counted.
     site : str, optional
-        Its name, for its log.
+        Name of the site, for its log.
     n_records : int, optional
-        Number of records of the site; without it the site is not refused as a whole, nor a fit for its coefficients.
+        Number of records of the site. Without it, neither the size of the site nor the number of coefficients of a fit
+        is checked.
     noised : NoisedAnswers, optional
-        The noised answers of all studies of the site; without it, those of this guard's own account or ledger count.
+        Noised answers of all studies of the site. Without it, those in the account or ledger of this guard count.
 
     Raises
     ------
@@ -98,29 +97,31 @@ class Guard:
         self.memory = CohortMemory(_path(policy.cohorts) if policy.min_difference else None)
         self.people = people or People()
         self.cohort = self._fingerprints(None)
-        self.payment = Payment(policy)
+        self.charging = Charging(policy)
         self._n_records = n_records
-        self._has_few = 0 < self.people.among().fewest(n_records or 0) < policy.min_patients
+        self._small_site = refuse_small_site(policy, self.people, n_records, has_budget=self._has_budget)
         self._failures = 0
-        self._noised = NoisedAnswers(lambda: ledger.entries, self.payment.account, noised)
+        self._noised = NoisedAnswers(lambda: ledger.entries, self.charging.account, noised)
         self._log = logging.getLogger(f"multicentre.site.{site}")
 
     @property
     def least_behind(self) -> int:
-        """How many patients the policy wants behind a value."""
+        """Smallest number of patients that the policy requires behind a value."""
         return self.policy.min_patients
 
     def least_records(self, rows: NDArray[np.int64] | None) -> int:
         """Return how many of the records at `rows` must stand behind a value so that enough patients do.
 
-        Where a patient has several records it is a power of two, since error messages of a part may name it, and the
-        exact number would reveal how many records some patients have.
+        Where a patient has several records it is a power of two: error messages of a part may contain it, and the exact
+        number would disclose how many records some patients have.
         """
         records = self.people.among(rows).records_of(self.least_behind)
         return records if records <= self.least_behind else 1 << (records - 1).bit_length()
 
+    # Checks before anything is computed
+
     def review(self, plan: PlanShown) -> None:
-        """Hold a plan against the policy and its budget, before anything is computed.
+        """Check a plan of noise against the policy and its budget.
 
         Raises
         ------
@@ -131,73 +132,67 @@ class Guard:
         MissingExtra
             The noise cannot be drawn here.
         """
-        facts = {"method": plan.method, "step": "plan", **asker_facts()}
-        if self.policy.methods is not None and plan.method not in self.policy.methods:
-            reason = f"the method {plan.method} is not allowed here"
-            self._refuse(facts, RefusedByPolicy, reason, "methods")
-        self._check_size(facts)
+        metadata = {"method": plan.method, "step": "plan", **asker_facts()}
+        self._raise(metadata, self._refuse_method(plan.method))
+        self._raise(metadata, self._small_site)
         if plan.steps:
-            self._check_unit(facts)
+            self._raise(metadata, self._refuse_unit())
         require_sampler()
-        with self._refusing(facts):
-            self.payment.review(plan)
+        with self._refusing(metadata):
+            self.charging.review(plan)
 
     def admit(self, call: Call) -> None:
-        """Check a call against the policy before anything is computed.
+        """Check a call against the policy.
 
         Raises
         ------
         RefusedByPolicy
             The method is not on the policy's list, only masked sums may leave and this is not one, a privacy budget
-            asks for noise and there is none, the noise costs more than is left, or a field needs a permission that the
+            requires noise and there is none, the noise costs more than is left, or a field needs a permission that the
             policy does not give.
         DisclosureRefused
-            The site has fewer patients than the policy's minimum. That one fact about the site is reported under a
-            privacy budget too.
+            The site has fewer patients than the policy's minimum. This is reported under a privacy budget too.
         """
-        policy, facts = self.policy, facts_of_call(call)
-        if self.payment.account is not None and self._failures >= MOST_FAILURES and call.step.part.holds_patients:
-            reason = f"{MOST_FAILURES} steps broke, and each told something"
-            self._refuse(facts, RefusedByPolicy, reason, "epsilon", mend=_LOCKED)
-        if policy.methods is not None and call.step.method not in policy.methods and _concerns_patients(call):
-            self._refuse(facts, RefusedByPolicy, f"the method {call.step.method} is not allowed here", "methods")
-        if call.step.part.holds_patients and not call.step.releases.individual:
-            self._check_size(facts)
-        if policy.secure_sums_only and call.protection != "masked" and call.step.releases.tells_of_patients():
-            self._refuse(facts, RefusedByPolicy, "only masked sums may leave this site", "secure_sums_only")
-        self._check_permissions(call)
-        crowd = 0 if call.mask is None else min(len(set(call.peers)), call.mask.threshold)
-        if call.mask is not None and crowd < policy.min_sites_in_sum:
-            reason = f"a sum of {crowd} sites is too small a crowd"
-            self._refuse(facts, RefusedByPolicy, reason, "min_sites_in_sum")
-        self._check_total_is_held(call)
-        if call.step.releases.tells_of_patients():
-            with self._refusing(facts):
-                self.payment.admit(call)
-            self._check_persons(call)
+        metadata, releases = call_metadata(call), call.step.releases
+        for refusal in self._refusals(call):
+            self._raise(metadata, refusal)
+        if releases.tells_of_patients():
+            with self._refusing(metadata):
+                self.charging.admit(call)
+            self._check_noise_unit(call)
+
+    def _refusals(self, call: Call) -> Iterator[Refusal | None]:
+        """Yield the refusals of a call, in the order in which they are checked."""
+        policy, part, releases = self.policy, call.step.part, call.step.releases
+        if self._has_budget and self._failures >= MOST_FAILURES and part.holds_patients:
+            reason = f"{MOST_FAILURES} steps failed, the most that a site with a privacy budget accepts"
+            yield Refusal("epsilon", reason, hint=_LOCKED)
+        if releases.concerns_patients:
+            yield self._refuse_method(call.step.method)
+        if part.holds_patients and not releases.individual:
+            yield self._small_site
+        if policy.secure_sums_only and call.protection != "masked" and releases.tells_of_patients():
+            yield Refusal("secure_sums_only", "only masked sums may leave this site")
+        yield refuse_unpermitted(policy, call.step, call.protection)
+        yield refuse_few_sites(call, policy.min_sites_in_sum)
+        yield refuse_uncounted_total(call, policy, self.people, self._noised)
 
     def check_fit(self, call: Call, n_parameters: int, rows: NDArray[np.int64] | None) -> None:
-        """Check, before anything is computed, that a regression rests on enough patients for its coefficients.
+        """Check that a regression rests on enough patients for its coefficients.
 
         Raises
         ------
         RefusedByPolicy
             It has more coefficients than the policy's share of the patients; see
-            :func:`~multicentre.privacy.parameters.most_parameters`.
+            :func:`~multicentre.privacy.minimum_counts.max_parameters`.
         """
         if n_parameters and self._n_records is not None and call.step.releases.tells_of_patients():
             n_patients = self.people.among(rows).fewest(self._n_records if rows is None else len(rows))
             share = self.policy.max_parameters_per_patient
-            reason = parameters.objection(call, n_parameters, n_patients, share)
-            self._refuse_for(call, "max_parameters_per_patient", reason, parameters.MEND)
+            self._raise(call_metadata(call), refuse_coefficients(call, n_parameters, n_patients, share))
 
-    def fields_of(self, data: Any) -> HeldFields:
-        """Return which views and columns the data have; with a budget, whose answers are noised, views alone."""
-        held = HeldFields.of(data, self.policy.min_patients)
-        return held if self.payment.account is None else HeldFields(held.views)
-
-    def check_crowds(self, call: Call, behind: Mapping[Field, SitesBehind]) -> None:
-        """Check, before anything is computed, that enough sites stand behind each view and column of a masked sum.
+    def check_sites_per_field(self, call: Call, behind: Mapping[Field, SitesBehind]) -> None:
+        """Check that enough sites stand behind each view and column of a masked sum.
 
         Parameters
         ----------
@@ -211,30 +206,39 @@ class Guard:
             There are fewer than the policy's ``min_sites_in_sum``.
         """
         if call.step.releases.tells_of_patients():
-            reason = fields.objection(behind, self.policy.min_sites_in_sum)
-            self._refuse_for(call, "min_sites_in_sum", reason, fields.MEND)
+            self._raise(call_metadata(call), refuse_lone_fields(behind, self.policy.min_sites_in_sum))
+
+    # What a site part receives
+
+    def fields_of(self, data: Any) -> HeldFields:
+        """Return the views and columns of the data; with a budget, under which answers are noised, only the views."""
+        held = HeldFields.of(data, self.policy.min_patients)
+        return HeldFields(held.views) if self._has_budget else held
 
     def patients_among(self, rows: NDArray[np.int64]) -> int:
-        """Return how many patients the records at `rows` belong to; how many records where nobody knows."""
+        """Return the number of patients to whom the records at `rows` belong; of records if the site cannot tell."""
         return self.people.among(rows).fewest(len(rows))
 
     def persons(self, rows: NDArray[np.int64] | None, *, all_named: bool = True) -> NDArray[np.int64] | None:
-        """Return a number for the person of each record at `rows`; None where nobody has two records.
+        """Return a number for the patient of each record at `rows`; None if no patient has two records.
 
-        Where a record's person has no name, return None, or, without `all_named`, -1 for that record.
+        If the patient of a record has no name, return None, or, without `all_named`, -1 for that record.
         """
         return self.people.owners(rows, all_named=all_named)
 
     def hides(self, call: Call) -> bool:
-        """Tell whether the noise that the call asks for takes the place of a minimum number, and count the answer.
+        """Return whether the noise that the call asks for replaces a minimum number, and count the answer.
 
-        It does while all noised answers of the site hide each patient together; see :class:`NoisedAnswers`.
+        It does while all noised answers of the site hide each patient together; see
+        :class:`~multicentre.privacy.minimum_counts.NoisedAnswers`.
         """
         if call.noise is None:
             return False
         hides = self._noised.hide_with(call.noise)
         self._noised.add(call.noise)
         return hides
+
+    # Answers
 
     def release(self, call: Call, release: Release, rows: NDArray[np.int64] | None = None) -> Release:
         """Check an answer, pay for it, write it to the ledger, and return it with the noise that the call asks for.
@@ -244,7 +248,7 @@ class Guard:
         call : Call
         release : Release
         rows : array of int, optional
-            Records that the answer is about; all without it.
+            Records that the answer is about; all records by default.
 
         Raises
         ------
@@ -254,275 +258,148 @@ class Guard:
         RefusedByPolicy
             The budget was spent in the meantime.
         """
-        facts = facts_of_call(call)
-        if not _is_declared(call, release):
-            self._refuse(facts, DisclosureRefused, "the answer is not the release that the step declares", "release")
+        metadata = call_metadata(call)
+        if type(release) is not call.step.releases or not isinstance(release, Release):
+            reason = "the answer must be the release that the step declares; got another"
+            self._raise(metadata, Refusal("release", reason, DisclosureRefused))
         try:
             release.checked()
             check_ranges(release)
         except MulticentreError as error:
-            mend = f"{error.mend} {_MEND}" if error.mend else _MEND
-            self._refuse_answer(call, f"the answer is not as declared ({error.what})", error.where, mend=mend)
+            hint = f"{error.mend} {ASK_STEWARD}" if error.mend else ASK_STEWARD
+            reason = f"the answer is not as declared ({error.what})"
+            self._refuse_answer(call, Refusal(error.where, reason, DisclosureRefused, hint))
         with self.memory.alone():
-            behind = self._examined(call, release, rows)
-        with self._refusing(facts):
-            noised = self.payment.add_noise(call, release)
-            paid = self.payment.pay(call, facts, "patient" if self._counts_patients else "record")
-        items = zip(noised.items(), behind, strict=True)
-        fields = [_described(call, name, key, value, counts) for (name, key, _, value), counts in items]
-        self.ledger.append("release", {**facts, "fields": fields, **paid})
-        return self._with_persons(noised, rows)
+            counts = self._check_counts(call, release, rows)
+        with self._refusing(metadata):
+            noised = self.charging.add_noise(call, release)
+            paid = self.charging.pay(call, metadata, "patient" if self._counts_patients else "record")
+        fields = [
+            field_metadata(f"{name}[{key}]" if key else name, value, of_field, call.protection)
+            for (name, key, _, value), of_field in zip(noised.items(), counts, strict=True)
+        ]
+        self.ledger.append("release", {**metadata, "fields": fields, **paid})
+        return self._with_patients(noised, rows)
 
-    def _with_persons(self, release: R, rows: NDArray[np.int64] | None) -> R:
-        """Return a release with persons in place of records, by which totals over sites are counted."""
-        crowd, said = self.people.among(rows), release.patients
-        if crowd.covered is None or not type(release).concerns_patients:
+    def _check_counts(self, call: Call, release: Release, rows: NDArray[np.int64] | None) -> list[Counts]:
+        """Return the numbers of records and patients behind each value, and remember the cohort."""
+        if not type(release).concerns_patients:
+            return [NO_PATIENTS for _ in release.items()]
+        cohort = self.cohort if rows is None else self._fingerprints(rows)
+        least, group = self.policy.min_difference, group_of(call.step)
+        if least:
+            self._raise(call_metadata(call), refuse_close_cohort(self.memory, group, cohort, least))
+        patient_counts, counts = self.people.among(rows), []
+        for item in release.items():
+            self._refuse_answer(call, refuse_value(call, release, item, patient_counts, self.policy))
+            records = int(release.patients_behind(item[0], item[1]) or 0)
+            counts.append(Counts(records, patient_counts.fewest(records) if self._counts_patients else None))
+        if least:
+            self.memory.remember(group, cohort)
+        return counts
+
+    def _with_patients(self, release: R, rows: NDArray[np.int64] | None) -> R:
+        """Return a release with numbers of patients in place of records, by which totals over sites are counted."""
+        counts, stated = self.people.among(rows), release.patients
+        if counts.covered is None or not type(release).concerns_patients:
             return release
-        if not isinstance(said, Mapping):
-            return dataclasses.replace(release, patients=crowd.fewest(said))
-        return dataclasses.replace(release, patients={name: crowd.fewest(n) for name, n in said.items()})
+        if not isinstance(stated, Mapping):
+            return dataclasses.replace(release, patients=counts.fewest(stated))
+        return dataclasses.replace(release, patients={name: counts.fewest(n) for name, n in stated.items()})
+
+    # Failures and departures
 
     def note_failure(self, call: Call, error: BaseException) -> BaseException:
-        """Write to the ledger that a step broke, and return what the coordinator may be told of it.
+        """Write to the ledger that a step failed, and return the error that the coordinator may receive.
 
-        With a privacy budget that is nothing but the fact: what stands in an error may depend on one patient.
+        With a privacy budget that error contains only the fact: the content of an error may depend on one patient.
         """
         if call.step.part is PlanReview:
             return error
-        self.ledger.append("failure", {**facts_of_call(call), "reason": type(error).__name__})
-        if not call.step.part.holds_patients or self.payment.account is None:
+        self.ledger.append("failure", {**call_metadata(call), "reason": type(error).__name__})
+        if not call.step.part.holds_patients or not self._has_budget:
             return error
         self._log.error("step %s of %s: %s", call.step.name, call.step.method, error)
         return self._neutral(call)
 
     def note_departure(self, call: Call, error: MulticentreError) -> None:
-        """Write to the ledger that a call is refused since it departs from what the site was asked or agreed before."""
-        self.ledger.append("refusal", {**facts_of_call(call), "reason": error.what})
-
-    def _refuse_answer(self, call: Call, reason: str, where: str, *, mend: str = _MEND) -> NoReturn:
-        """Refuse an answer for what is in it; with a budget the coordinator is not told what that was."""
-        try:
-            self._refuse(facts_of_call(call), DisclosureRefused, reason, where, mend=mend)
-        except DisclosureRefused:
-            if self.payment.account is None:
-                raise
-        raise self._neutral(call)
+        """Write to the ledger that a call is refused because it departs from earlier requests or agreements."""
+        self.ledger.append("refusal", {**call_metadata(call), "reason": error.what})
 
     def _neutral(self, call: Call) -> DataError:
         self._failures += 1
         return DataError(
-            "the step does not go with the data here",
+            "the step failed on the data of this site",
             where=call.step.name,
-            mend="The site's own log or ledger says why; with a privacy budget nobody else is told.",
+            mend="The site's log or ledger contains the reason; with a privacy budget it is not sent.",
         )
 
+    # Refusals
+
+    def _refuse_method(self, method: str) -> Refusal | None:
+        if self.policy.methods is None or method in self.policy.methods:
+            return None
+        return Refusal("methods", f"the site's policy does not allow the method {method}")
+
+    def _refuse_unit(self) -> Refusal | None:
+        """Return the refusal to spend a budget, which is per patient, on records whose patients are not known."""
+        if not self._has_budget or self._counts_patients:
+            return None
+        reason = "the budget is per patient, and the site cannot tell which records are of one patient"
+        return Refusal("epsilon", reason, hint=HOW_TO_NAME)
+
+    def _check_noise_unit(self, call: Call) -> None:
+        """Refuse noise that hides one record where a patient has several, unless the part bounds them together."""
+        if call.noise is None:
+            return
+        self._raise(call_metadata(call), self._refuse_unit())
+        if not self.people.are_hidden_by(call.step.part):
+            most = _round_up(self.people.most_records)
+            reason = f"the noise hides one record, and a patient may have up to {most:,} here"
+            self._refuse_answer(call, Refusal("persons", reason, DisclosureRefused, ONE_RECORD))
+
+    def _refuse_answer(self, call: Call, refusal: Refusal | None) -> None:
+        """Refuse an answer for its content; with a budget the coordinator does not receive the reason."""
+        try:
+            self._raise(call_metadata(call), refusal)
+        except DisclosureRefused:
+            if not self._has_budget:
+                raise
+            raise self._neutral(call) from None
+
     @contextmanager
-    def _refusing(self, facts: Mapping[str, Any]) -> Iterator[None]:
-        """Write whatever is raised within to the ledger, as a refusal."""
+    def _refusing(self, metadata: Mapping[str, Any]) -> Iterator[None]:
+        """Write an error that is raised within the block to the ledger, as a refusal."""
         try:
             yield
         except MulticentreError as error:
             kind = DisclosureRefused if isinstance(error, MessageError) else RefusedByPolicy
-            self._refuse(facts, kind, error.what, error.where, mend=error.mend)
+            self._raise(metadata, Refusal(error.where, error.what, kind, error.mend))
 
-    def _fingerprints(self, rows: NDArray[np.int64] | None) -> Cohort:
-        return self.memory.fingerprints(*(self.people.tokens(rows) if self.policy.min_difference else ((), ())))
+    def _raise(self, metadata: Mapping[str, Any], refusal: Refusal | None) -> None:
+        """Write a refusal to the ledger and raise it; do nothing without one."""
+        if refusal is None:
+            return
+        term, reason = refusal.term, refusal.reason
+        self.ledger.append("refusal", {**metadata, "reason": f"{term}: {reason}" if term else reason})
+        raise refusal.error(reason, where=f"{metadata['step']}, {term}" if term else "", mend=refusal.hint)
 
-    def _examined(self, call: Call, release: Release, rows: NDArray[np.int64] | None) -> list[Behind]:
-        """Return how many records and patients stand behind every value, and remember the cohort."""
-        if not type(release).concerns_patients:
-            return [_NO_PATIENT for _ in release.items()]
-        cohort = self.cohort if rows is None else self._fingerprints(rows)
-        crowd = self.people.among(rows)
-        self._check_difference(call, cohort)
-        behind = [self._behind(call, release, crowd, *item) for item in release.items()]
-        self._remember(call, cohort)
-        return behind
-
-    def _behind(
-        self, call: Call, release: Release, crowd: Crowd, field: str, key: str, declaration: Declaration, value: Any
-    ) -> Behind:
-        """Return how many records, and at least how many patients, stand behind a value; refuse too few."""
-        records = release.patients_behind(field, key)
-        where = place(type(release), field, key)
-        if records is None:
-            self._refuse_answer(call, "the answer does not say how many patients it rests on", where)
-        if not _is_count(records):
-            self._refuse_answer(call, "the number of patients behind the answer is not a count", where)
-        if records == 0 and _says_something(declaration, value):
-            self._refuse_answer(call, "a value is said to rest on no patient", where)
-        patients, least = crowd.fewest(int(records)), self._least_behind(call)
-        if 0 < patients < least and not type(release).individual:
-            reason = f"fewer than {least} patients stand behind the answer"
-            self._refuse_answer(call, reason, where, mend=_hint(call, several=patients < records))
-        return Behind(int(records), patients if self._counts_patients else None)
+    @property
+    def _has_budget(self) -> bool:
+        return self.charging.account is not None
 
     @property
     def _counts_patients(self) -> bool:
         return self.people.counted == "patients"
 
-    def _check_unit(self, facts: Mapping[str, Any]) -> None:
-        """Refuse to spend a budget, which is per patient, on records of which nobody knows whose they are."""
-        if self.payment.account is not None and not self._counts_patients:
-            reason = "the budget is per patient, and nothing tells which records are of one patient"
-            self._refuse(facts, RefusedByPolicy, reason, "epsilon", mend=HOW_TO_NAME)
-
-    def _check_persons(self, call: Call) -> None:
-        """Refuse noise that hides one record where a patient has several, unless the part bounds them together."""
-        if call.noise is None:
-            return
-        self._check_unit(facts_of_call(call))
-        if not self.people.are_hidden_by(call.step.part):
-            most = _rounded_up(self.people.most_records)
-            reason = f"the noise hides one record, and a patient may have up to {most:,} here"
-            self._refuse_answer(call, reason, "persons", mend=ONE_RECORD)
-
-    def _check_size(self, facts: Mapping[str, Any]) -> None:
-        if self._has_few:
-            reason = f"the site has fewer patients than its policy's minimum of {self.policy.min_patients}"
-            self.ledger.append("refusal", {**facts, "reason": reason})
-            several = self.people.most_records > 1 and self.payment.account is None
-            raise DisclosureRefused(reason, mend=f"{_SEVERAL} {_POOL}" if several else _POOL)
-
-    def _least_behind(self, call: Call) -> int:
-        """Return how many patients must stand behind an answer; an unmasked summand is held against both minima."""
-        bare = call.step.summed and call.mask is None
-        return max(self.policy.min_patients, self.policy.min_patients_in_total if bare else 0)
-
-    def _check_total_is_held(self, call: Call) -> None:
-        """Refuse a masked sum whose patients are not counted, and noise that hides nobody in place of counting."""
-        if not self.policy.min_patients_in_total or call.mask is None or not is_held(call.step.releases):
-            return
-        if call.noise is not None and not self._noised.hide_with(call.noise):
-            reason = "noise takes the place of a minimum only while all noised answers together hide each patient"
-        elif call.noise is None and not call.mask.counted:
-            reason = "the coordinator does not count the patients behind this sum"
-        else:
-            self._check_cells(call)
-            return
-        self._refuse(facts_of_call(call), RefusedByPolicy, reason, "min_patients_in_total")
-
-    def _check_cells(self, call: Call) -> None:
-        """Refuse a table whose cells count records where a patient has several: its total counts no patients."""
-        tables = [name for name, field in call.step.releases.declarations().items() if field.counts]
-        if call.noise is None and tables and self.people.most_records > 1:
-            reason = f"the cells of {', '.join(tables)} count records, and a patient may have several here"
-            self._refuse(facts_of_call(call), DisclosureRefused, reason, "min_patients_in_total", mend=ONE_RECORD)
-
-    def _check_permissions(self, call: Call) -> None:
-        for name, declaration in call.step.releases.declarations().items():
-            permission = _needed_permission(call, declaration)
-            if permission and (lacking := self.policy.lacks(permission)):
-                mend = f"Mask the sums (secure_sum=True). {_MEND}" if _is_bare(call, declaration) else _MEND
-                reason = f"this leaves only where the policy says {lacking}"
-                self._refuse(facts_of_call(call), RefusedByPolicy, reason, place(call.step.releases, name), mend=mend)
-
-    def _check_difference(self, call: Call, cohort: Cohort) -> None:
-        least = self.policy.min_difference
-        if not least:
-            return
-        if not len(cohort):
-            reason = "without patient ids nobody can tell by how many patients two cohorts differ"
-            self._refuse(facts_of_call(call), DisclosureRefused, reason, "min_difference")
-        closest = self.memory.closest(group_of(call.step), cohort)
-        if closest is not None and 0 < closest < least:
-            reason = f"the cohort differs from one already answered for by fewer than {least} patients"
-            self._refuse(facts_of_call(call), DisclosureRefused, reason, "min_difference", mend=f"{_SAME} {_MEND}")
-
-    def _remember(self, call: Call, cohort: Cohort) -> None:
-        if self.policy.min_difference:
-            self.memory.remember(group_of(call.step), cohort)
-
-    def _refuse_for(self, call: Call, term: str, reason: str, mend: str) -> None:
-        """Refuse a call where a reason is given."""
-        if reason:
-            self._refuse(facts_of_call(call), RefusedByPolicy, reason, term, mend=f"{mend} {_MEND}")
-
-    def _refuse(
-        self,
-        facts: Mapping[str, Any],
-        kind: Callable[..., MulticentreError],
-        reason: str,
-        where: str,
-        *,
-        mend: str = _MEND,
-    ) -> NoReturn:
-        self.ledger.append("refusal", {**facts, "reason": f"{where}: {reason}"})
-        raise kind(f"{reason}, says the site's policy", where=f"{facts['step']}, {where}", mend=mend)
+    def _fingerprints(self, rows: NDArray[np.int64] | None) -> Cohort:
+        return self.memory.fingerprints(*(self.people.tokens(rows) if self.policy.min_difference else ((), ())))
 
 
 def _path(name: str | None) -> Path | None:
     return None if name is None else Path(name)
 
 
-def _is_declared(call: Call, release: object) -> bool:
-    return isinstance(release, Release) and type(release) is call.step.releases
-
-
-def _concerns_patients(call: Call) -> bool:
-    return bool(call.step.releases.concerns_patients)
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool) and int(value) >= 0
-
-
-def _needed_permission(call: Call, declaration: Declaration) -> str:
-    """Return the permission that a field needs: a sum that is not masked shows a site's whole table."""
-    return "relations=dense" if _is_bare(call, declaration) else declaration.permission
-
-
-def _is_bare(call: Call, declaration: Declaration) -> bool:
-    return call.step.summed and call.protection == "clear" and declaration.permission == "relations=summed"
-
-
-def _says_something(declaration: Declaration, value: Any) -> bool:
-    return len(value) > 0 if declaration.kind in ("text", "texts") else bool(np.any(value))
-
-
-def facts_of_call(call: Call) -> dict[str, Any]:
-    """Return what every entry of a ledger says of the call that it is about."""
-    return {
-        "study": call.study,
-        "session": call.session,
-        "call": call.sequence,
-        "method": call.step.method,
-        "step": call.step.name,
-        "protection": call.protection,
-        "sites": len(call.peers),
-        "peers": call.peers,
-        **({"ask": call.mark.ask, "transcript": call.mark.transcript} if call.mark.ask else {}),
-        **({"addressed": "each"} if call.step.addressed == "each" else {}),
-        **({"records": str(call.selection)} if call.selection else {}),
-        **({"counted": True} if call.mask and call.mask.counted else {}),
-        **asker_facts(),
-    }
-
-
-def _hint(call: Call, *, several: bool) -> str:
-    """Return what helps against too few patients behind an answer, in the state that the call is in."""
-    can_mask = call.step.summed and call.protection == "clear" and len(call.peers) > 1
-    hints = [(_SEVERAL, several), (_MASK, can_mask), (_MORE_NOISE, call.noise is not None), (_TOO_FEW, True)]
-    return " ".join(hint for hint, applies in hints if applies)
-
-
-def _rounded_up(count: int) -> int:
-    """Return the power of ten that is not below a count, which tells its order alone."""
+def _round_up(count: int) -> int:
+    """Return the smallest power of ten that is at least a count: it discloses the order of magnitude only."""
     return int(10 ** len(str(count - 1)))
-
-
-def _described(call: Call, field: str, key: str, value: Any, behind: Behind) -> dict[str, Any]:
-    is_array = isinstance(value, np.ndarray)
-    return {
-        "field": f"{field}[{key}]" if key else field,
-        "shape": list(value.shape) if is_array else [],
-        "bytes": value.nbytes if is_array else 8 if isinstance(value, int | float | np.number) else len(_raw(value)),
-        "records": behind.records,
-        "patients": behind.patients,
-        # A masked value does not leave as it is, and a hash of it would let a guess be checked.
-        "sha256": None if call.protection == "masked" else hashlib.sha256(_raw(value)).hexdigest(),
-    }
-
-
-def _raw(value: Any) -> bytes:
-    return value.tobytes() if isinstance(value, np.ndarray) else repr(value).encode()

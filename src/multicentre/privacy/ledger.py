@@ -26,8 +26,8 @@ from multicentre.federation.files import (
     read_regular,
 )
 from multicentre.federation.storage import write_atomically
-from multicentre.privacy.heads import GENESIS, Head, is_signed, signed_text
-from multicentre.privacy.ledger_facts import wrong_fact
+from multicentre.privacy.ledger_entries import wrong_value
+from multicentre.privacy.ledger_heads import GENESIS, Head, is_signed, signed_text
 from multicentre.privacy.secure_sum.identity import Identity
 
 Entry = dict[str, Any]
@@ -273,7 +273,7 @@ def _chained(lines: list[bytes], path: Path) -> Iterator[Entry]:
             raise _broken(path, number, "does not follow the entry before it")
         if entry.get("hash") != _hash_of(entry) or _line(entry).encode() != line:
             raise _broken(path, number, "was changed after it was written")
-        if wrong := wrong_fact(entry):
+        if wrong := wrong_value(entry):
             raise _broken(
                 path, number, f"cannot be used: {wrong}", mend="The site that keeps it has to say how it came."
             )

@@ -32,7 +32,7 @@ ONE_RECORD = (
 
 
 @dataclass(frozen=True, eq=False)
-class Crowd:
+class PatientCounts:
     """Persons behind some of a site's records.
 
     Parameters
@@ -48,7 +48,7 @@ class Crowd:
 
         Examples
         --------
-        >>> crowd = Crowd(np.array([3, 5, 6]))
+        >>> crowd = PatientCounts(np.array([3, 5, 6]))
         >>> [crowd.fewest(n) for n in (0, 3, 4, 6)]
         [0, 1, 2, 3]
         """
@@ -63,7 +63,7 @@ class Crowd:
 
         Examples
         --------
-        >>> crowd = Crowd(np.array([3, 5, 6]))
+        >>> crowd = PatientCounts(np.array([3, 5, 6]))
         >>> [crowd.records_of(n) for n in (0, 1, 2, 3, 4)]
         [0, 1, 4, 6, 7]
         """
@@ -126,14 +126,14 @@ class People:
         return 1 if self._everyone.covered is None else int(self._everyone.covered[0])
 
     @cached_property
-    def _everyone(self) -> Crowd:
-        return Crowd() if self._owner is None or self._one_each else _crowd_of(self._owner)
+    def _everyone(self) -> PatientCounts:
+        return PatientCounts() if self._owner is None or self._one_each else _crowd_of(self._owner)
 
     def are_hidden_by(self, part: type[SitePart]) -> bool:
         """Whether noise on what a part releases hides each person, and not just one record of several."""
         return self.most_records == 1 or (part.clips_persons and self.names_all)
 
-    def among(self, rows: Rows | None = None) -> Crowd:
+    def among(self, rows: Rows | None = None) -> PatientCounts:
         """Return the persons behind the records at `rows`; behind all without it."""
         if rows is None or self._owner is None or self._everyone.covered is None:
             return self._everyone
@@ -179,7 +179,7 @@ class People:
         return places
 
 
-def _crowd_of(owner: Rows) -> Crowd:
+def _crowd_of(owner: Rows) -> PatientCounts:
     """Return the persons behind records; one without a name counts as the person's who has most."""
     sizes = np.bincount(owner + 1, minlength=1)
     n_unnamed, sizes = int(sizes[0]), sizes[1:]
@@ -187,7 +187,7 @@ def _crowd_of(owner: Rows) -> Crowd:
     if n_unnamed:
         sizes = sizes if len(sizes) else np.zeros(1, dtype=np.int64)
         sizes[0] += n_unnamed
-    return Crowd() if not len(sizes) or sizes[0] == 1 else Crowd(np.cumsum(sizes))
+    return PatientCounts() if not len(sizes) or sizes[0] == 1 else PatientCounts(np.cumsum(sizes))
 
 
 def people_of(data: Any, site: str = "", *, one_row_per_patient: bool = False) -> People:

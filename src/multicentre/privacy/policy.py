@@ -6,16 +6,21 @@ import dataclasses
 import difflib
 import math
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
-from multicentre.federation.errors import ConfigurationError
+from multicentre.federation.engine import Protection
+from multicentre.federation.errors import ConfigurationError, MulticentreError, RefusedByPolicy
+from multicentre.federation.messages import Declaration, place
+from multicentre.federation.steps import Step
 
 LEAST_EPSILON = 1e-6
 Relations = Literal["none", "summed", "listed", "dense"]
 RELATIONS: tuple[str, ...] = get_args(Relations)
+ASK_STEWARD = "Ask the site's steward whether its policy can be changed, or leave the site out."
+MASK_SUMS = "Mask the sums (secure_sum=True)."
 _WHOLE = ("min_patients", "min_patients_in_total", "min_difference", "min_sites_in_sum", "colluding_sites")
 
 
@@ -192,6 +197,49 @@ class Policy:
         """Return a policy that all sites share with an account and cohorts of this site's own."""
         own = [name and _of_site(Path(name), site) for name in (self.account, self.cohorts)]
         return dataclasses.replace(self, account=own[0], cohorts=own[1])
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Reason why a site refuses a call or an answer.
+
+    Parameters
+    ----------
+    term : str
+        Term of the policy, or field of the answer, that the reason is about; empty for the site as a whole.
+    reason : str
+    error : callable, default RefusedByPolicy
+        Class of the error to raise.
+    hint : str
+    """
+
+    term: str
+    reason: str
+    error: Callable[..., MulticentreError] = RefusedByPolicy
+    hint: str = ASK_STEWARD
+
+
+def needed_permission(step: Step[Any, Any, Any], declaration: Declaration, protection: Protection) -> str:
+    """Return the permission that a field needs to leave; empty if it needs none.
+
+    An unmasked sum over pairs of patients shows a site's whole table and needs the permission for one.
+    """
+    return "relations=dense" if _is_unmasked_relation(step, declaration, protection) else declaration.permission
+
+
+def refuse_unpermitted(policy: Policy, step: Step[Any, Any, Any], protection: Protection) -> Refusal | None:
+    """Return the refusal of a step with a field that needs a permission which the policy does not give."""
+    for name, declaration in step.releases.declarations().items():
+        permission = needed_permission(step, declaration, protection)
+        if permission and (lacking := policy.lacks(permission)):
+            hint = f"{MASK_SUMS} {ASK_STEWARD}" if _is_unmasked_relation(step, declaration, protection) else ASK_STEWARD
+            reason = f"the site's policy permits this field only with {lacking}"
+            return Refusal(place(step.releases, name), reason, hint=hint)
+    return None
+
+
+def _is_unmasked_relation(step: Step[Any, Any, Any], declaration: Declaration, protection: Protection) -> bool:
+    return step.summed and protection == "unmasked" and declaration.permission == "relations=summed"
 
 
 def loosest_of(policies: Iterable[Policy]) -> Policy:

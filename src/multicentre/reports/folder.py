@@ -74,7 +74,7 @@ class RunFacts(BaseModel):
     seconds: float
     seed: int | None
     engine: str
-    protection: Literal["clear", "masked"]
+    protection: Literal["unmasked", "masked"]
     simulated: bool
     vertical: bool = False
     patients_aligned: int | None = None

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from multicentre.federation.engine import Protection
 from multicentre.federation.steps import SitePart, Step
-from multicentre.privacy.card import needed_permission
-from multicentre.privacy.policy import RELATIONS, Policy
+from multicentre.privacy.policy import RELATIONS, Policy, needed_permission
 
 if TYPE_CHECKING:
     from multicentre.estimator.base import FederatedEstimator
@@ -50,7 +49,7 @@ class Asked:
 
 def protection_of(study: Study) -> Protection:
     """Return how the study's sums leave a site."""
-    return "masked" if study.masked else "clear"
+    return "masked" if study.masked else "unmasked"
 
 
 def aligning_steps(estimator: FederatedEstimator) -> frozenset[str]:

@@ -109,7 +109,7 @@ def describe_method(estimator: type[FederatedEstimator]) -> DisclosureCard:
     if estimator.aligned_by is None:
         return card
     steps = estimator.site_part.steps().values()
-    found = [Asked(step, "clear") for step in steps if step.releases.individual]
+    found = [Asked(step, "unmasked") for step in steps if step.releases.individual]
     masked = [Asked(one.step, "masked") for one in found if one.step.summed]
     return _noted(card, [PSEUDONYMS, *_notes([*masked, *found], n_sites=2)])
 

@@ -63,7 +63,7 @@ def _facts(study: Study, engine: str, sites: list[dict[str, Any]], least: int) -
         "seconds": 0.0,
         "seed": study.about.seed,
         "engine": engine,
-        "protection": "masked" if study.masked else "clear",
+        "protection": "masked" if study.masked else "unmasked",
         "simulated": True,
         "vertical": is_vertical(study),
         "patients_aligned": None,

@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from multicentre.federation.errors import ConfigurationError, IntegrityError
 from multicentre.federation.storage import held, write_atomically
-from multicentre.privacy.on_record import describe_changes
+from multicentre.privacy.run_ledgers import describe_changes
 from multicentre.studies.environment import describe_environment
 from multicentre.studies.plain import to_json
 from multicentre.studies.study import Study, read_study

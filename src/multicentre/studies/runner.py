@@ -19,7 +19,6 @@ from multicentre.federation.progress import Listener, Silence
 from multicentre.linkage.pseudonyms import PseudonymKey
 from multicentre.privacy.guarantee import rounded_up
 from multicentre.privacy.policy import Policy
-from multicentre.privacy.statement import spent_in
 from multicentre.studies.cards import complete_card
 from multicentre.studies.comparison import Comparison, compare
 from multicentre.studies.disclosure import concerns_patients, summarise_ledgers

@@ -65,7 +65,7 @@ def validation_cards(study: Study, counted: Counted) -> list[DisclosureCard]:
     loosest = loosest_of(study.policies.values())
     splitter = make_splitter(study, study.validation)
     parts = (splitter.site_part, find_evaluator(make_estimator(study)).part)
-    protection: Protection = "masked" if study.masked else "clear"
+    protection: Protection = "masked" if study.masked else "unmasked"
     n_sites = len(study.sites)
     wanted = study.validation
     fixed = {"n_splits": n_sites if wanted.strategy == "site" else wanted.folds}

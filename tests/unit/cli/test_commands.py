@@ -245,7 +245,7 @@ def test_a_torn_ledger_is_mended(tmp_path):
 def test_ledger_tells_releases_refusals_and_the_rest_apart(tmp_path):
     path = tmp_path / "ledger.jsonl"
     ledger = Ledger(path)
-    facts = {"method": "toy", "step": "fit", "protection": "clear"}
+    facts = {"method": "toy", "step": "fit", "protection": "unmasked"}
     ledger.append("release", {**facts, "fields": []})
     ledger.append("refusal", {**facts, "reason": "too few patients"})
     ledger.append("mended", {"bytes": 3})
@@ -256,8 +256,8 @@ def test_ledger_tells_releases_refusals_and_the_rest_apart(tmp_path):
     assert "REFUSED: too few patients" in refused
     assert not any("REFUSED" in line for line in (done, mended, released))
     assert "mended" in mended
-    assert released.split()[2:] == ["toy", "fit", "sums", "12", "40", "12", "clear"]
-    assert unknown.split()[2:] == ["toy", "fit", "sums", "6", "40", "-", "clear"]
+    assert released.split()[2:] == ["toy", "fit", "sums", "12", "40", "12", "unmasked"]
+    assert unknown.split()[2:] == ["toy", "fit", "sums", "6", "40", "-", "unmasked"]
 
 
 @pytest.mark.slow

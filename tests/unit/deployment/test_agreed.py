@@ -14,7 +14,7 @@ from multicentre.federation.messages import Nothing
 from multicentre.federation.noise import Noise, PlanReview, PlanShown
 from multicentre.privacy.ledger import Ledger
 from multicentre.privacy.policy import Policy
-from multicentre.privacy.secure_sum.keys import MaskingKeys
+from multicentre.privacy.secure_sum.site import MaskingKeys
 from multicentre.studies.asked import aligning_steps, fitting_steps
 from multicentre.studies.methods import make_estimator
 from multicentre.studies.study import Study

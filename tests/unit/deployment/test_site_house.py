@@ -74,7 +74,7 @@ def test_a_study_gives_the_numbers_that_it_gives_in_process(tmp_path, text):
     assert told["lyon"]["patients"] == 40
     assert told["porto"]["schema"]["columns"] == {"a": ["x", "y"]}
     protections = {entry["protection"] for entry in entries_at(hospitals, "lyon") if entry["step"] == "residuals"}
-    assert protections == {"masked" if study.privacy.secure_sum else "clear"}
+    assert protections == {"masked" if study.privacy.secure_sum else "unmasked"}
 
 
 def test_data_are_read_once_and_again_when_the_study_is_approved_anew(hospitals, monkeypatch):

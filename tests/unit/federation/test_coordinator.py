@@ -256,9 +256,9 @@ def test_sums_are_prepared_for_the_part_the_sites_and_the_plan():
 def test_sums_in_clear_are_of_the_handle_that_asked_for_them():
     with federate(secure_sum=True) as federation:
         assert federation.protection == "masked"
-        assert federation.in_clear().protection == "clear"
+        assert federation.unmasked().protection == "unmasked"
         assert federation.protection == "masked"
-        assert isinstance(federation.in_clear()._summation, PlainSummation)
+        assert isinstance(federation.unmasked()._summation, PlainSummation)
         assert repr(federation) == "Federation(site-0, site-1, site-2; sums masked, quorum all)"
 
 

@@ -172,7 +172,7 @@ def test_streams_differ_by_site_seed_and_purpose_and_are_stable():
 
 
 def test_the_card_lists_every_field_and_what_is_remembered():
-    card = disclosure_card(MeanSite, policy=mc.Policy(min_patients=20), n_sites=2, protection="clear")
+    card = disclosure_card(MeanSite, policy=mc.Policy(min_patients=20), n_sites=2, protection="unmasked")
     assert [(line.step, line.field) for line in card.lines] == [
         ("residuals", "total"),
         ("residuals", "n"),
@@ -202,7 +202,9 @@ def test_the_card_of_a_private_fit_lists_what_is_planned_and_promises_it():
     assert planned.lines[0].noise == "gaussian 5.28 in the sum (one patient: 1)"
     assert "(epsilon 1, delta 1e-05)-differential privacy for one patient" in planned.warnings[-1]
     assert "noise" in str(planned)
-    apart = disclosure_card(ClippedSite, protection="clear", plan=PrivateMean(1.0).privacy_plan(), sites_per_patient=2)
+    apart = disclosure_card(
+        ClippedSite, protection="unmasked", plan=PrivateMean(1.0).privacy_plan(), sites_per_patient=2
+    )
     assert apart.lines[0].noise == "gaussian 5.28 at each site (one patient: 1)"
     assert "up to 2 sites" in apart.warnings[-1]
 

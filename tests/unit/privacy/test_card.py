@@ -11,8 +11,8 @@ from multicentre.federation.messages import Message, Nothing, array, arrays, cou
 from multicentre.federation.noise import Noise, Plan, Planned
 from multicentre.federation.steps import Release, SitePart, step
 from multicentre.privacy.card import disclosure_card
+from multicentre.privacy.guarantee import guarantee_of_plan
 from multicentre.privacy.policy import Policy
-from multicentre.privacy.statement import guarantee_of_plan
 
 EXACT = "no differential privacy: sums of many patients are exact."
 CLEAR = (
@@ -131,10 +131,10 @@ def test_a_line_says_what_leaves_how_often_and_who_sees_it():
     assert (total.when, total.what, total.unit) == ("every round", "sum of the ages", "years")
     assert total.shape == Sums.declarations()["total"].dimensions
     assert (total.seen, total.noise) == ("nobody; the sum alone", "")
-    bare = line(disclosure_card(Part, protection="clear"), "add", "total")
+    bare = line(disclosure_card(Part, protection="unmasked"), "add", "total")
     assert (bare.seen, bare.span, bare.noise) == ("coordinator's process, which adds", "", "")
     assert line(disclosure_card(Part), "name", "times").seen == "coordinator, site by site"
-    assert line(disclosure_card(Part, protection="clear"), "name", "times").seen == "coordinator, site by site"
+    assert line(disclosure_card(Part, protection="unmasked"), "name", "times").seen == "coordinator, site by site"
 
 
 def test_what_needs_a_permission_says_which():
@@ -152,7 +152,7 @@ def test_masked_fields_show_their_range_and_how_far_the_sum_is_rounded():
     assert line(disclosure_card(Part, protection="masked"), "add", "total").span == "±1e+06"
 
 
-@pytest.mark.parametrize(("protection", "where"), [("clear", "at each site"), ("masked", "in the sum")])
+@pytest.mark.parametrize(("protection", "where"), [("unmasked", "at each site"), ("masked", "in the sum")])
 def test_a_plan_shows_its_noise_and_leaves_out_what_it_does_not_name(protection, where):
     card = disclosure_card(Part, protection=protection, n_sites=3, plan=PLAN)
     assert [(one.field, one.noise) for one in card.lines] == [
@@ -184,16 +184,16 @@ def test_the_steps_that_are_asked_are_those_of_the_card():
 @pytest.mark.parametrize(
     ("protection", "n_sites", "policy", "caveats"),
     [
-        ("clear", None, Policy(), (CLEAR,)),
-        ("clear", 3, LISTED, (SINGLE, CLEAR)),
+        ("unmasked", None, Policy(), (CLEAR,)),
+        ("unmasked", 3, LISTED, (SINGLE, CLEAR)),
         ("masked", None, Policy(), (MASKED,)),
         ("masked", 3, LISTED, (SINGLE, MASKED)),
         ("masked", 2, Policy(), (MASKED, TWO)),
         ("masked", 3, Policy(min_patients_in_total=5), ()),
-        ("clear", 2, Policy(), (CLEAR, TWO)),
-        ("clear", 1, Policy(), (ONE, CLEAR)),
+        ("unmasked", 2, Policy(), (CLEAR, TWO)),
+        ("unmasked", 1, Policy(), (ONE, CLEAR)),
         ("masked", 3, Policy(min_patients=1), (FEW.format(1),)),
-        ("clear", 3, Policy(min_patients=0), (FEW.format(0), CLEAR)),
+        ("unmasked", 3, Policy(min_patients=0), (FEW.format(0), CLEAR)),
     ],
 )
 def test_a_steward_is_warned_of_small_sums_and_of_open_ones_the_strongest_first(protection, n_sites, policy, caveats):
@@ -257,7 +257,7 @@ def test_the_sentences_follow_the_policy():
         "each of its cells); the values of label are about single patients, whom no minimum protects."
     )
     assert "the coordinator reads the totals and what this site releases by itself" in who
-    what, how_many, who = disclosure_card(Part, protection="clear", policy=Policy(relations="none")).sentences
+    what, how_many, who = disclosure_card(Part, protection="unmasked", policy=Policy(relations="none")).sentences
     assert what == (
         "This site releases its shares of totals (sums and counts over patients, added over all sites). It refuses "
         "name, label, which its policy does not permit."
@@ -281,7 +281,9 @@ def test_the_sentences_say_what_noise_hides():
 
 def test_a_minimum_in_totals_is_in_the_sentences():
     policy = Policy(min_patients=3, min_patients_in_total=5)
-    masked, clear = (disclosure_card(Other, protection=one, policy=policy).sentences[1] for one in ("masked", "clear"))
+    masked, clear = (
+        disclosure_card(Other, protection=one, policy=policy).sentences[1] for one in ("masked", "unmasked")
+    )
     assert "a total is revealed only if it rests on at least 5 patients of all sites, a table cell by cell" in masked
     assert "an unmasked share of a total leaves only with at least 5 patients behind it" in clear
 

@@ -180,7 +180,7 @@ def test_a_missing_ledger_cannot_be_verified(tmp_path):
 
 def test_csv_has_the_columns_of_the_page_and_lines_of_its_own():
     entry = Ledger().append(
-        "release", {"study": "s", "method": "m", "step": "x", "protection": "clear", "session": "0"}
+        "release", {"study": "s", "method": "m", "step": "x", "protection": "unmasked", "session": "0"}
     )
     head, row = ledger_as_csv([{**entry, "epsilon": 1.5, "delta": 1e-5}]).removesuffix("\n").split("\n")
     assert head == (

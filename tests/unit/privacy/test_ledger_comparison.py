@@ -33,7 +33,7 @@ def test_equal_ledgers_do_not_differ():
         {"ask": "f" * 64},
         {"step": "other"},
         {"method": "other"},
-        {"protection": "clear"},
+        {"protection": "unmasked"},
         {"records": "folds 0, 1 of 0.1"},
         {"counted": True},
         {"addressed": "each", "ask": f"{1:064x}"},
@@ -128,7 +128,7 @@ def test_a_run_that_one_site_took_no_part_in_is_not_taken_for_the_next():
 
 def test_of_equal_runs_those_close_in_time_belong_together():
     runs = {at: [entry(call, at=at) for call in range(2)] for at in (0, 7, 20)}
-    late = [one | {"protection": "clear"} for one in runs[20]]
+    late = [one | {"protection": "unmasked"} for one in runs[20]]
     found = compare_ledgers({"lyon": [*runs[0], *runs[7], *runs[20]], "oslo": [*runs[7], *late]})
     assert kinds(found)[-2:] == [(0, "protection"), (1, "protection")]
     assert [one.kind for one in found.differences[:2]] == ["missing"] * 2

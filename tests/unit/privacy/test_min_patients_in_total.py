@@ -196,7 +196,7 @@ def test_a_single_site_whose_sums_are_not_masked_is_held_to_the_minimum(tmp_path
 
 def test_where_one_site_is_left_of_a_selection_the_minimum_stays(tmp_path):
     federation = in_process([[9, 1], [9, 9]], tmp_path)
-    assert federation.in_clear().least_in_total == 5
+    assert federation.unmasked().least_in_total == 5
 
 
 # What travels
@@ -259,7 +259,7 @@ def test_a_coordinator_cannot_have_the_patients_of_one_site_counted(tmp_path):
 
 def test_a_site_with_a_minimum_refuses_to_go_uncounted(tmp_path):
     federation = tapped(tmp_path, change=counting_at("nobody"))
-    with pytest.raises(RefusedByPolicy, match=r"min_patients_in_total: the coordinator does not count the patients"):
+    with pytest.raises(RefusedByPolicy, match=r"min_patients_in_total: the coordinator must count the patients"):
         federation.sum(CellSite.add, Nothing())
     assert not federation._engine.masked
 
@@ -303,7 +303,7 @@ def test_what_carries_noise_is_not_counted(tmp_path):
 
 def test_noise_that_hides_nobody_is_refused(tmp_path):
     fit = in_process([[20], [10]], tmp_path).begin(CellSite, plan=planned(0.4))
-    with pytest.raises(RefusedByPolicy, match="noise takes the place of a minimum only while all noised answers"):
+    with pytest.raises(RefusedByPolicy, match="noise replaces a minimum only while all noised answers"):
         fit.sum(CellSite.add_noised, Nothing())
 
 
@@ -355,7 +355,8 @@ def test_the_tables_that_are_checked_cell_by_cell_are_those_of_the_page():
 
 def test_the_card_says_what_is_revealed():
     masked, clear = (
-        disclosure_card(CellSite, protection=protection, n_sites=3, policy=FIVE) for protection in ("masked", "clear")
+        disclosure_card(CellSite, protection=protection, n_sites=3, policy=FIVE)
+        for protection in ("masked", "unmasked")
     )
     assert masked.sentences[1].endswith(
         "; a total is revealed only if it rests on at least 5 patients of all sites, a table cell by cell "

@@ -14,8 +14,8 @@ from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.messages import MessageError, array, count, number, texts
 from multicentre.federation.noise import Noise, Plan, Planned, PlanShown
 from multicentre.federation.steps import Release
-from multicentre.privacy import noising
-from multicentre.privacy.noising import EXACT_FROM, STEPS_A_SCALE, add_noise, check_scales, grid_step
+from multicentre.privacy import charging
+from multicentre.privacy.charging import EXACT_FROM, STEPS_A_SCALE, add_noise, check_scales, grid_step
 from support.toy_private import ClippedSite, ClippedSum, plan_of
 
 D = 20_000
@@ -151,7 +151,7 @@ def drawing(monkeypatch):
             asked.append((law, shape, scale, share))
             return np.zeros(shape, dtype=np.int64)
 
-        monkeypatch.setattr(noising, law, draw)
+        monkeypatch.setattr(charging, law, draw)
     return asked
 
 

@@ -21,7 +21,7 @@ from multicentre.privacy.policy import Policy
 
 SAME = 'Ask about the same patients again: missing="mean" or "indicator" keeps those with a missing entry.'
 STEWARD = "Ask the site's steward whether its policy can be changed, or leave the site out."
-LOCKED = "Look at the site's log, mend the data or the study there, and begin a new federation."
+LOCKED = "Look at the site's log, correct the data or the study there, and begin a new federation."
 MASK = f"Mask the sums (secure_sum=True). {STEWARD}"
 
 
@@ -123,42 +123,42 @@ ADMISSIONS = {
         {"methods": ("other",)},
         call(),
         "add, methods",
-        "the method sums is not allowed here, says the site's policy",
+        "the site's policy does not allow the method sums",
         STEWARD,
     ),
     "masked only": (
         {"secure_sums_only": True},
         call(),
         "add, secure_sums_only",
-        "only masked sums may leave this site, says the site's policy",
+        "only masked sums may leave this site",
         STEWARD,
     ),
     "crowd": (
         {"min_sites_in_sum": 4},
         call(masked=True),
         "add, min_sites_in_sum",
-        "a sum of 3 sites is too small a crowd, says the site's policy",
+        "the site's policy requires sums over at least 4 sites; got 3",
         STEWARD,
     ),
     "bare sums of pairs": (
         {},
         call(Part.link),
         "link, Pairs.links",
-        'this leaves only where the policy says relations = "dense", says the site\'s policy',
+        'the site\'s policy permits this field only with relations = "dense"',
         MASK,
     ),
     "masked sums of pairs": (
         {"relations": "none"},
         call(Part.link, masked=True),
         "link, Pairs.links",
-        'this leaves only where the policy says relations = "summed", says the site\'s policy',
+        'the site\'s policy permits this field only with relations = "summed"',
         STEWARD,
     ),
     "no noise": (
         {"epsilon": 1.0},
         call(),
         "add, policy, epsilon",
-        "the policy has a privacy budget, and the answer would leave without noise, says the site's policy",
+        "the policy has a privacy budget, and the answer would leave without noise",
         "Give the method an epsilon, where it takes one, or ask the site's steward.",
     ),
 }
@@ -171,7 +171,7 @@ def test_a_refused_call_names_place_reason_and_remedy(name):
     assert (error.where, error.what, error.mend) == (where, what, mend)
     facts = {"study": "study", "session": "0.1", "call": 4, "method": "sums", "step": asked.step.name, "sites": 3}
     assert {**facts, "protection": asked.protection}.items() <= entry.items()
-    place, reason = where.removeprefix(f"{asked.step.name}, "), what.removesuffix(", says the site's policy")
+    place, reason = where.removeprefix(f"{asked.step.name}, "), what.removesuffix("")
     assert entry["reason"] == f"{place}: {reason}"
 
 
@@ -181,23 +181,33 @@ def test_masked_sums_of_pairs_and_bare_ones_leave_where_the_policy_says_so():
 
 
 ANSWERS = {
-    "another release": (call(), Named({}, patients=30), "add, release", "the answer is not the release"),
+    "another release": (call(), Named({}, patients=30), "add, release", "the answer must be the release"),
     "not as declared": (call(), sums(np.nan), "add, Sums.total", "the answer is not as declared"),
-    "no count": (call(), sums(patients={"total": 30}), "add, Sums.n", "the answer does not say how many patients"),
-    "no whole count": (call(), sums(patients=30.0), "add, Sums.total", "the number of patients behind the answer"),
-    "value of nobody": (call(), sums(patients={"total": 0, "n": 30}), "add, Sums.total", "a value is said to rest on"),
+    "no count": (call(), sums(patients={"total": 30}), "add, Sums.n", "the answer must state how many patients"),
+    "no whole count": (
+        call(),
+        sums(patients=30.0),
+        "add, Sums.total",
+        "the number of patients behind the answer must be",
+    ),
+    "value of nobody": (
+        call(),
+        sums(patients={"total": 0, "n": 30}),
+        "add, Sums.total",
+        "a value that rests on no patient",
+    ),
     "few": (call(), sums(patients={"total": 30, "n": 9}), "add, Sums.n", "fewer than 10 patients stand behind"),
     "words of nobody": (
         call(Part.words),
         Words(("a",), "", patients=0),
         "words, Words.words",
-        "a value is said to rest on no patient",
+        "a value that rests on no patient",
     ),
     "a word of nobody": (
         call(Part.words),
         Words((), "x", patients=0),
         "words, Words.word",
-        "a value is said to rest on no patient",
+        "a value that rests on no patient",
     ),
 }
 
@@ -265,7 +275,7 @@ def test_an_answer_that_cannot_be_checked_is_refused_with_one_remedy():
 @pytest.mark.parametrize(
     ("ids", "reason", "mend"),
     [
-        ((), "without patient ids nobody can tell by how many patients two cohorts differ", STEWARD),
+        ((), "patient ids are required to compare cohorts; this site's records have none", STEWARD),
         (
             range(99),
             "the cohort differs from one already answered for by fewer than 5 patients",
@@ -305,7 +315,7 @@ def test_without_a_memory_rows_are_no_cohort():
 def test_a_plan_of_a_method_that_is_not_allowed_is_refused():
     error, entry = refusal(guard(methods=("other",)), lambda gate: gate.review(shown()), RefusedByPolicy)
     assert (error.where, error.mend) == ("plan, methods", STEWARD)
-    assert error.what == "the method sums is not allowed here, says the site's policy"
+    assert error.what == "the site's policy does not allow the method sums"
     assert (entry["method"], entry["step"]) == ("sums", "plan")
     for allowed in (None, ("sums",)):
         guard(methods=allowed).review(shown())
@@ -350,8 +360,8 @@ def test_with_a_budget_the_coordinator_learns_only_that_a_step_broke(caplog):
     gate, error = guard(epsilon=1.0), ValueError("patient 17 is 104 years old")
     with caplog.at_level(logging.ERROR, logger="multicentre.site.lyon"):
         passed = gate.note_failure(call(), error)
-    assert (type(passed), passed.what, passed.where) == (DataError, "the step does not go with the data here", "add")
-    assert passed.mend == "The site's own log or ledger says why; with a privacy budget nobody else is told."
+    assert (type(passed), passed.what, passed.where) == (DataError, "the step failed on the data of this site", "add")
+    assert passed.mend == "The site's log or ledger contains the reason; with a privacy budget it is not sent."
     assert [entry["reason"] for entry in gate.ledger.entries] == ["ValueError"]
     assert caplog.messages == ["step add of sums: patient 17 is 104 years old"]
     assert caplog.records[0].name == "multicentre.site.lyon"
@@ -376,7 +386,7 @@ def test_after_three_broken_steps_a_site_with_a_budget_answers_nothing_about_pat
         gate.note_failure(noised, ValueError())
     error, entry = refusal(gate, lambda gate: gate.admit(noised), RefusedByPolicy)
     assert (error.where, error.mend) == ("add, epsilon", LOCKED)
-    assert error.what == "3 steps broke, and each told something, says the site's policy"
+    assert error.what == "3 steps failed, the most that a site with a privacy budget accepts"
     assert (entry["step"], entry["call"]) == ("add", 4)
     gate.admit(call(Keys.version))
 
@@ -386,7 +396,7 @@ def test_refused_answers_count_as_broken_steps_and_say_nothing_with_a_budget():
     for _ in range(3):
         gate.admit(noised)
         error, entry = refusal(gate, lambda gate: gate.release(noised, sums(9.0)), DataError)
-        assert (error.where, error.what) == ("add", "the step does not go with the data here")
+        assert (error.where, error.what) == ("add", "the step failed on the data of this site")
         assert "beyond the declared range of 8" in entry["reason"]
     refusal(gate, lambda gate: gate.admit(noised), RefusedByPolicy)
 
@@ -406,7 +416,7 @@ def test_a_release_is_described_field_by_field():
     gate.release(call(), sums(2.0))
     (entry,) = gate.ledger.entries
     assert {
-        "protection": "clear",
+        "protection": "unmasked",
         "session": "0.1",
         "sites": 3,
         "epsilon": None,
@@ -438,11 +448,11 @@ def test_a_noised_release_is_paid_for_before_it_is_written_down():
     (entry,) = gate.ledger.entries
     assert entry["rho"] == pytest.approx(2 / (2 * 10.0**2))
     assert (entry["delta"], entry["unit"], entry["neighbours"]) == (1e-5, "patient", "add-remove")
-    assert entry["epsilon"] == pytest.approx(gate.payment.account.spent.epsilon(1e-5))
+    assert entry["epsilon"] == pytest.approx(gate.charging.account.spent.epsilon(1e-5))
     assert entry["noise"] == {"mechanism": "gaussian", "total": 10.0, "n": 10.0}
     # What is written down is what leaves: the value with its noise.
     assert entry["fields"][0]["sha256"] == hashlib.sha256(released.total.tobytes()).hexdigest()
-    (paid,) = gate.payment.account.entries()
+    (paid,) = gate.charging.account.entries()
     assert (paid["step"], paid["call"], paid["rho"]) == ("add", 4, entry["rho"])
 
 
@@ -451,11 +461,11 @@ def test_an_answer_that_can_no_longer_be_paid_for_is_refused_and_written_down():
     error, entry = refusal(gate, lambda gate: [gate.release(noised, sums()) for _ in range(9)], RefusedByPolicy)
     assert error.where == "add, policy, epsilon"
     assert (entry["step"], entry["call"]) == ("add", 4)
-    assert gate.payment.account.spent.epsilon(1e-5) <= 1.0
+    assert gate.charging.account.spent.epsilon(1e-5) <= 1.0
 
 
 def test_what_tells_of_no_patient_is_never_noised_or_paid_for():
     gate = guard(epsilon=1.0)
     answer = Version("1.0")
     assert gate.release(call(Part.version, noise=noise()), answer) is answer
-    assert gate.payment.account.entries() == ()
+    assert gate.charging.account.entries() == ()

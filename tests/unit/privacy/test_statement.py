@@ -6,8 +6,7 @@ from multicentre.federation.messages import Nothing
 from multicentre.federation.noise import Noise, Plan, Planned
 from multicentre.federation.steps import SitePart, step
 from multicentre.privacy.accounting import Spent, rho_of_epsilon
-from multicentre.privacy.guarantee import Guarantee
-from multicentre.privacy.statement import guarantee_of, guarantee_of_plan, spent_in
+from multicentre.privacy.guarantee import Guarantee, guarantee_of, guarantee_of_plan, spent_in
 from support.toy_private import ClippedSite, ClippedSum, PrivateMean, federate_privately, plan_of
 
 GAUSSIAN = Noise("gaussian", {"total": 5.0, "patients_counted": 5.0})
@@ -40,7 +39,7 @@ def test_every_step_of_a_plan_costs_as_often_as_it_is_called():
 @pytest.mark.parametrize(
     ("protection", "k", "factor"),
     # A masked sum has one noise that k contributions move k times as far; alone, a site adds noise of its own.
-    [("clear", 1, 2), ("masked", 1, 2), ("clear", 3, 6), ("masked", 3, 9 + 3)],
+    [("unmasked", 1, 2), ("masked", 1, 2), ("unmasked", 3, 6), ("masked", 3, 9 + 3)],
 )
 def test_a_patient_at_several_sites_pays_for_each_and_more_under_one_noise(protection, k, factor):
     plan = Plan((Planned(TwoSteps.summed, GAUSSIAN), Planned(TwoSteps.alone, GAUSSIAN)), DELTA)
@@ -51,7 +50,7 @@ def test_a_patient_at_several_sites_pays_for_each_and_more_under_one_noise(prote
 
 def test_a_plan_names_its_unit_and_is_for_one_site_in_clear_by_default():
     plan = Plan((Planned(TwoSteps.summed, GAUSSIAN),), DELTA, "entry")
-    assert guarantee_of_plan(plan) == guarantee_of_plan(plan, "clear", 1)
+    assert guarantee_of_plan(plan) == guarantee_of_plan(plan, "unmasked", 1)
     assert (guarantee_of_plan(plan).unit, guarantee_of_plan(plan).delta) == ("entry", DELTA)
 
 
@@ -85,7 +84,7 @@ def test_what_was_spent_is_what_was_promised():
     assert spent_in(ledgers).epsilon(1e-5) == pytest.approx(1.0)
 
 
-def entry(rho, protection="clear", mechanism="gaussian"):
+def entry(rho, protection="unmasked", mechanism="gaussian"):
     return {"rho": rho, "noise": {"mechanism": mechanism}, "protection": protection}
 
 

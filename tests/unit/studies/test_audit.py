@@ -162,7 +162,7 @@ def result(**changes):
     tested = maths.Attack("present", 0.1, 60, 100, 40, 100, 0.05)
     given_ = {
         "guarantee": Guarantee(1.0, DELTA),
-        "protection": "clear",
+        "protection": "unmasked",
         "site": "lyon",
         "canary": "a patient of the site",
         "n_runs": 200,

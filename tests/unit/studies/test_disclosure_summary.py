@@ -45,7 +45,7 @@ def test_a_release_about_records_of_which_nobody_knows_whose_they_are_concerns_p
 
 def test_ledgers_of_earlier_versions_hold_one_count():
     old = {key: value for key, value in field("a", [], 30).items() if key != "records"}
-    entry = {"step": "fit", "protection": "clear", "fields": [old]}
+    entry = {"step": "fit", "protection": "unmasked", "fields": [old]}
     ledger = Ledger()
     assert concerns_patients(ledger.append("release", entry))
     (row,) = summarise_ledgers({"lyon": ledger})["released"]

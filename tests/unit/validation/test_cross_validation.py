@@ -69,7 +69,7 @@ def folds_of(federation, plan):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("secure", [False, True], ids=["clear", "masked"])
+@pytest.mark.parametrize("secure", [False, True], ids=["unmasked", "masked"])
 @pytest.mark.parametrize("missing", [0.0, 0.1])
 def test_every_fold_is_that_of_pooled_records(missing, secure):
     data = table(missing=missing)
@@ -335,7 +335,7 @@ def test_a_small_site_is_in_no_fold_and_scores_are_those_without_it():
 def test_folds_that_a_site_has_are_fitted_without_it_where_it_refuses_the_method():
     allowed = mc.Policy(min_patients=0, methods=("hashed-folds", "score-votes"))
     policy = {name: allowed if name == "graz" else EXACT for name in SITES}
-    with pytest.warns(LeftOutWarning, match="graz: .*ada-boost-f is not allowed here"):
+    with pytest.warns(LeftOutWarning, match="graz: .*does not allow the method ada-boost-f"):
         found = cross_validate(baselines.AdaBoostF(2), federate(policy=policy, **LEAVE_OUT), cv=2)
     assert [list(sites) for sites in found["left_out"]] == [["graz"]] * 2
     assert np.isfinite(found["site_test_accuracy"]).all()

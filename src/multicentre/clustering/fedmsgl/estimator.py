@@ -28,8 +28,8 @@ from multicentre.clustering.fedmsgl.rounds import (
     add_relations,
     collect_lists,
     describe_views,
-    in_clear,
     keep_present,
+    unmasked,
 )
 from multicentre.clustering.fedmsgl.site import FedMSGLSite
 from multicentre.clustering.hypergraph import Kind, choose_n_clusters, embed, fit_sizes, hyperedge_factor, unit_rows
@@ -242,12 +242,12 @@ class FedMSGL(AlignedClusterer):
         return vectors
 
     def _coded(self, federation: Federation, views: Views, n: int, n_landmarks: int) -> Floats:
-        if federation.protection == "clear":
+        if federation.protection == "unmasked":
             self._warn_of_lists()
         terms = self._terms()
         seed = self.random_state
         self.affinity_ = federation.once(
-            "codes", Sparse, lambda: in_clear(lambda: code_patients(federation, terms, views, n, n_landmarks, seed))
+            "codes", Sparse, lambda: unmasked(lambda: code_patients(federation, terms, views, n, n_landmarks, seed))
         ).matrix
         vectors, self.eigenvalues_ = embed_samples(self.affinity_, self._n_vectors(n_landmarks + 1))
         return vectors
@@ -328,7 +328,7 @@ class FedMSGL(AlignedClusterer):
         if federation.protection == "masked":
             return add_relations(federation, self._terms(), views, n)
         self._warn_of_lists()
-        return in_clear(lambda: collect_lists(federation, self._terms(), n))
+        return unmasked(lambda: collect_lists(federation, self._terms(), n))
 
     def _refined(self, federation: Federation, views: Views, n: int) -> csr_array:
         if views.n_incomplete:

@@ -101,7 +101,7 @@ def ask_for_lists(federation: Federation, step: Step[FedMSGLSite, A, R], ask: A)
         raise RefusedByPolicy(refused.what, where=refused.where, mend=mend) from None
 
 
-def in_clear(ask: Callable[[], T]) -> T:
+def unmasked(ask: Callable[[], T]) -> T:
     """Return what an ask returns, and say of a refusal that masked sums need less of a policy."""
     try:
         return ask()

@@ -24,8 +24,8 @@ from multicentre.federation.errors import IntegrityError, MessageError, Multicen
 from multicentre.federation.runtime import SiteRuntime
 from multicentre.federation.steps import SitePart
 from multicentre.federation.storage import Store
+from multicentre.privacy.encrypted_store import EncryptedStore
 from multicentre.privacy.secrets import Secret
-from multicentre.privacy.vault import SealedStore
 
 MOST_RUNS = 4
 MOST_KEPT_RUNS = 20
@@ -115,7 +115,7 @@ class Desk:
             return pack_error(number, broken).pack()
 
     def _reply(self, letter: Letter, fingerprint: bytes) -> bytes:
-        kept = SealedStore(self._folder / letter.run, self._key, of=f"{letter.run}, replies")
+        kept = EncryptedStore(self._folder / letter.run, self._key, of=f"{letter.run}, replies")
         name = f"reply-{letter.attempt}"
         numbers = kept.numbers(name)
         if letter.number in numbers:
@@ -141,8 +141,8 @@ class Desk:
         if known is not None and known.opening.attempt > opening.attempt:
             raise IntegrityError("the run was taken up again since", where="letter")
         if known is None or known.opening != opening:
-            begun = SealedStore(self._folder / letter.run, self._key, of=f"{letter.run}, terms")
-            parts = SealedStore(self._folder / letter.run / "parts", self._key, of=f"{letter.run}, parts")
+            begun = EncryptedStore(self._folder / letter.run, self._key, of=f"{letter.run}, terms")
+            parts = EncryptedStore(self._folder / letter.run / "parts", self._key, of=f"{letter.run}, parts")
             runtime = self._house.open(opening, parts)
             _check_terms(begun, opening)
             self._runs[letter.run] = _Run(opening, runtime)

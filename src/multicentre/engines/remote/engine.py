@@ -32,7 +32,7 @@ from multicentre.federation.errors import (
 )
 from multicentre.federation.messages import Nothing
 from multicentre.federation.progress import Listener, Silence
-from multicentre.privacy.heads import Head
+from multicentre.privacy.ledger_heads import Head
 
 Errors = dict[str, MulticentreError]
 PATIENCE_S = 120.0

@@ -15,7 +15,7 @@ from multicentre.federation.errors import IntegrityError, MessageError, Multicen
 from multicentre.federation.messages import Message
 from multicentre.federation.steps import SitePart
 from multicentre.federation.wire import decode, encode
-from multicentre.privacy.heads import Head
+from multicentre.privacy.ledger_heads import Head
 from multicentre.privacy.secure_sum.messages import Masked
 
 FORMAT = 2  # 2: calls state their place in the transcript of the session

@@ -172,7 +172,7 @@ def warn_of_noise(moments: NoisedMoments, n_components: int, protection: Protect
             stacklevel=5,
         )
     if angle > LARGEST_ANGLE:
-        mask = "secure_sum=True (one noise for all sites), " if protection == "clear" else ""
+        mask = "secure_sum=True (one noise for all sites), " if protection == "unmasked" else ""
         told = f"turns the weakest of {n_components} latent dimensions by about {angle:.0f} degrees"
         if angle >= 90:
             told = f"hides the weakest of {n_components} latent dimensions"

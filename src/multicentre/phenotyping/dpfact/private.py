@@ -97,7 +97,7 @@ def warn_of_noise(signal: float, told: Literal["expected", "measured"], protecti
     """
     if not signal < CLEAR_SIGNAL:
         return
-    mask = "secure_sum=True (one noise for all sites), " if protection == "clear" else ""
+    mask = "secure_sum=True (one noise for all sites), " if protection == "unmasked" else ""
     verdict = "are likely to be lost" if signal >= USABLE_SIGNAL else "can hardly be told from it: count it as unusable"
     warnings.warn(
         f"the noise of differential privacy is large, and rare phenotypes {verdict} (signal {max(signal, 0):.0f} "
@@ -111,7 +111,7 @@ def warn_of_noise(signal: float, told: Literal["expected", "measured"], protecti
 def _expected_signal(federation: Federation, terms: PrivateTerms) -> float:
     assert terms.site_size is not None
     n_sites = len(federation.sites)
-    spread = math.sqrt(n_sites) if federation.protection == "clear" else 1.0
+    spread = math.sqrt(n_sites) if federation.protection == "unmasked" else 1.0
     return n_sites * terms.site_size / (terms.rank * terms.first_multiplier * spread)
 
 

@@ -1,27 +1,84 @@
-"""A site's secrets of one key agreement, for a batch of sums. Nothing here is ever written down.
+"""Secrets of one site in one key agreement, for a batch of sums. They are never written to disk.
 
-Two kinds of agreement share this base. Where every site is needed (:class:`ChainedAgreement`), one key exchange per
-pair of sites serves all sums; a chain of keys keeps later secrets from revealing earlier sums. Where losses are
-tolerated, each sum has its own keys, because a recovered key must uncover one sum only
+Two kinds of agreement share the base class. Where every site is needed (:class:`ChainedAgreement`), one key exchange
+per pair of sites serves all sums; a chain of keys keeps later secrets from revealing earlier sums. Where losses are
+tolerated, each sum has separate keys, because a recovered key must uncover one sum only
 (:class:`~multicentre.privacy.secure_sum.recoverable.RecoverableAgreement`).
+
+Chains of keys: both sites of a pair hold the same link. For a sum, they derive the key of their stream from the link
+and from what identifies the sum, and replace the link by its successor. Both are keyed BLAKE2b (RFC 7693), which cannot
+be inverted: the link that a site holds after a sum reveals neither the stream of this sum nor an earlier one. The
+successor does not depend on the request: a site that refused a sum moves past it and agrees with its peers on the next
+one.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from hashlib import sha256
+from hashlib import blake2b, sha256
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from multicentre.federation.errors import ConfigurationError, IntegrityError, MessageError, RefusedByPolicy
 from multicentre.privacy.fields import HeldFields
-from multicentre.privacy.secure_sum.chains import Chains
 from multicentre.privacy.secure_sum.identity import Identity, verify
+from multicentre.privacy.secure_sum.mask import Label, Sign, derive, exchange, sign_of, text_of
 from multicentre.privacy.secure_sum.messages import Advertisement, Advertisements, Bytes, Invitation
-from multicentre.privacy.secure_sum.streams import Sign, exchange
-from multicentre.privacy.secure_sum.survivors import MEND
+
+MEND = "Nothing was disclosed. Start the run again; if it happens again, ask whoever runs the coordinator."
+
+
+class Chains:
+    """The chains that one site holds, one per peer.
+
+    Parameters
+    ----------
+    site : str
+        The site that holds them.
+    secrets : mapping of str to bytes
+        Result of the key exchange with each peer.
+    label : tuple
+        Names the agreement.
+
+    Examples
+    --------
+    >>> lyon = Chains("lyon", {"nice": bytes(32)}, ("study", "first agreement"))
+    >>> nice = Chains("nice", {"lyon": bytes(32)}, ("study", "first agreement"))
+    >>> lyon.streams(0, ("age",))[0][0] == nice.streams(0, ("age",))[0][0]
+    True
+    """
+
+    def __init__(self, site: str, secrets: Mapping[str, bytes], label: Label) -> None:
+        self._next = 0
+        self._signs = [sign_of(site, peer) for peer in secrets]
+        self._links = [derive(secret, "pair chain", *label, *sorted((site, peer))) for peer, secret in secrets.items()]
+
+    def streams(self, number: int, label: Label) -> list[tuple[bytes, Sign]]:
+        """Return key and sign of every stream of one sum, and replace the links by those of the next sum.
+
+        Parameters
+        ----------
+        number : int
+            Number of the sum, not below that of the next one; the keys of sums in between are skipped for good.
+        label : tuple
+            Identifies the sum; sites with different labels derive keys that do not match.
+        """
+        for _ in range(number - self._next):
+            self._advance()
+        content = b"stream\n" + text_of(label)
+        keys = [_derive(link, content) for link in self._links]
+        self._advance()
+        return list(zip(keys, self._signs, strict=True))
+
+    def _advance(self) -> None:
+        self._links = [_derive(link, b"next") for link in self._links]
+        self._next += 1
+
+
+def _derive(link: bytes, content: bytes) -> bytes:
+    return blake2b(content, key=link, digest_size=32).digest()
 
 
 class Agreement(ABC):

@@ -43,7 +43,7 @@ class AuditResult:
     ----------
     guarantee : Guarantee
         The claim, for a patient of one site.
-    protection : {"clear", "masked"}
+    protection : {"unmasked", "masked"}
         How sums left the sites.
     site : str
         Where the canary was put.

@@ -14,12 +14,10 @@ from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.noise import Plan
 from multicentre.federation.progress import Listener, Silence
 from multicentre.federation.terms import Quorum
-from multicentre.privacy.accounting import Spent
-from multicentre.privacy.budget import cost_of
-from multicentre.privacy.guarantee import Guarantee
+from multicentre.privacy.accounting import Spent, cost_of
+from multicentre.privacy.guarantee import Guarantee, guarantee_of_plan
 from multicentre.privacy.people import ONE_RECORD, people_of
 from multicentre.privacy.policy import Policy, unknown_key
-from multicentre.privacy.statement import guarantee_of_plan
 from multicentre.studies.audit.bench import Bench, hear
 from multicentre.studies.audit.canary import Canary, choose_canary
 from multicentre.studies.audit.result import AuditResult, Scores

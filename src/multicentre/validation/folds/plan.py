@@ -127,7 +127,7 @@ class FoldPlan:
         if not sites:
             raise DataError("no site has enough patients", where=f"fold {fold}", mend="Take fewer folds.")
         chosen = self.federation.select(folds, sites)
-        return chosen.in_clear() if len(sites) == 1 else chosen
+        return chosen.unmasked() if len(sites) == 1 else chosen
 
     def _check(self, fold: int) -> None:
         if not 0 <= fold < self.n_splits:

@@ -222,7 +222,7 @@ def test_two_fits_differ_though_their_random_state_is_the_same():
     assert np.abs(law(one) - law(other)).max() > 1e-6
 
 
-@pytest.mark.parametrize("secure_sum", [False, True], ids=["clear", "masked"])
+@pytest.mark.parametrize("secure_sum", [False, True], ids=["unmasked", "masked"])
 def test_names_and_one_noised_sum_are_all_that_leaves(secure_sum):
     federation = federate(small_sites(), secure_sum=secure_sum)
     FedMvPPCA(2, epsilon=50.0, reference=small_reference()).fit(federation)
@@ -265,7 +265,7 @@ def test_a_run_taken_up_again_asks_and_spends_nothing(tmp_path):
         fit_privately(options={"folder": tmp_path / "another", "policy": policy})
 
 
-@pytest.mark.parametrize("secure_sum", [False, True], ids=["clear", "masked"])
+@pytest.mark.parametrize("secure_sum", [False, True], ids=["unmasked", "masked"])
 def test_an_interruption_before_the_sum_is_made_good(secure_sum, tmp_path):
     options = {"folder": tmp_path, "secure_sum": secure_sum}
     with pytest.raises(KeyboardInterrupt):

@@ -19,9 +19,8 @@ from multicentre.phenotyping.dpfact.private_terms import GRAM_WEIGHT
 from multicentre.phenotyping.dpfact.site import DPFactSite
 from multicentre.phenotyping.fitted.checks import MaskedLossWarning
 from multicentre.phenotyping.scores import factor_match_score
-from multicentre.privacy.accounting import rho_of_epsilon, zcdp_of_gaussian
-from multicentre.privacy.budget import cost_of
-from multicentre.privacy.statement import guarantee_of_plan
+from multicentre.privacy.accounting import cost_of, rho_of_epsilon, zcdp_of_gaussian
+from multicentre.privacy.guarantee import guarantee_of_plan
 from support.event_sites import simulate_events
 
 pytestmark = pytest.mark.usefixtures("seeded_noise")
@@ -32,7 +31,7 @@ LITERAL = {"mechanism": "paper-literal", "solver": "observed", "paper_lipschitz"
 LITTLE_NOISE = 1e4
 OPEN = mc.Policy(min_patients=1)  # little noise hides nobody, and pairs of codes are rare in the drawn data
 by_mechanism = pytest.mark.parametrize("mechanism", [{}, BOLT_ON], ids=["dp-als", "bolt-on"])
-secure_or_not = pytest.mark.parametrize("secure", [False, True], ids=["clear", "masked"])
+secure_or_not = pytest.mark.parametrize("secure", [False, True], ids=["unmasked", "masked"])
 by_modes = pytest.mark.parametrize("sizes", [(9, 12), (8, 6, 7)], ids=["two modes", "three modes"])
 
 

@@ -19,10 +19,8 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from multicentre.federation.errors import IntegrityError
-from multicentre.privacy.secure_sum.chains import Chains
-from multicentre.privacy.secure_sum.messages import Invitation
-from multicentre.privacy.secure_sum.shares import combine_shares, open_box, seal_box, split_seeds
-from multicentre.privacy.secure_sum.streams import (
+from multicentre.privacy.secure_sum.agreement import Chains
+from multicentre.privacy.secure_sum.mask import (
     add_streams,
     check_of,
     derive,
@@ -32,6 +30,8 @@ from multicentre.privacy.secure_sum.streams import (
     pair_mask,
     seed_of_sum,
 )
+from multicentre.privacy.secure_sum.messages import Invitation
+from multicentre.privacy.secure_sum.recovery import combine_shares, open_box, seal_box, split_seeds
 
 SEED = bytes(range(16))
 TERMS = Invitation("study", "0.1", "first", ("lyon", "metz", "nice"), 2, 4, 0)

@@ -10,9 +10,8 @@ from multicentre.engines.faults import Faults
 from multicentre.federation.engine import Lost
 from multicentre.federation.errors import IntegrityError, MessageError, QuorumLost
 from multicentre.federation.messages import Nothing
-from multicentre.privacy.secure_sum.layout import decode_release, encode_release
+from multicentre.privacy.secure_sum.fixed_point import decode_release, encode_release, plan_grids
 from multicentre.privacy.secure_sum.messages import Confirmed, Masked, Recovered, Unmasked
-from multicentre.privacy.secure_sum.ring import plan_grids
 from support.mixed_method import Mixed, MixedSite, begun, mixed
 from support.toy_method import FedMean, Guess, MeanSite, federate
 

@@ -19,14 +19,12 @@ from multicentre.federation.errors import (
 from multicentre.federation.messages import Nothing, count, number
 from multicentre.federation.noise import Noise, Plan, Planned
 from multicentre.federation.steps import Release, SitePart, step
+from multicentre.privacy.secure_sum.fixed_point import encode_release, plan_grids
 from multicentre.privacy.secure_sum.identity import Identity, verify
-from multicentre.privacy.secure_sum.keys import MaskingKeys
-from multicentre.privacy.secure_sum.layout import encode_release
+from multicentre.privacy.secure_sum.mask import add_streams
 from multicentre.privacy.secure_sum.messages import Advertisements, BoxesFor
-from multicentre.privacy.secure_sum.ring import plan_grids
-from multicentre.privacy.secure_sum.seal import MaskingSeal
-from multicentre.privacy.secure_sum.streams import add_streams
-from multicentre.privacy.secure_sum.summation import MaskedSummation, _stacked
+from multicentre.privacy.secure_sum.rounds import MaskedSummation, _stacked
+from multicentre.privacy.secure_sum.site import MaskingKeys, MaskingSeal
 from support.engines import runtimes_of
 from support.masking_parts import (
     FIVE,
@@ -87,7 +85,7 @@ def test_summands_of_different_shape_are_refused(other):
 
 def test_one_site_has_no_other_to_mask_its_sums_with():
     alone = federate({"lyon": mixed()}, secure_sum=True)
-    assert alone.protection == "clear"
+    assert alone.protection == "unmasked"
     with pytest.raises(ConfigurationError, match="at least two sites"):
         MaskedSummation().prepare(MixedSite, 1, None)
 
@@ -139,7 +137,7 @@ def test_a_crowd_too_small_for_the_policy_is_refused():
     policy = mc.Policy(min_sites_in_sum=3)
     with pytest.raises(RefusedByPolicy, match=r"\(site-0, site-1\), min_sites_in_sum: a sum of 2 sites is too"):
         masked_sum(mixed(), mixed(), policy=policy)
-    with pytest.raises(RefusedByPolicy, match=r"a sum of 2 sites is too small a crowd.*Raise the study's quorum"):
+    with pytest.raises(RefusedByPolicy, match=r"requires sums over at least 3 sites; got 2.*Raise the study's quorum"):
         masked_sum(mixed(), mixed(), mixed(), policy=policy, quorum=2)
     assert masked_sum(mixed(), mixed(), mixed(), policy=policy).n == 90
 

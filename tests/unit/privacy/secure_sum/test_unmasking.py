@@ -12,10 +12,10 @@ import multicentre as mc
 from multicentre.federation.errors import IntegrityError, MessageError, RefusedByPolicy
 from multicentre.federation.messages import Nothing
 from multicentre.privacy.secure_sum.identity import Identity
+from multicentre.privacy.secure_sum.mask import seed_of_sum
 from multicentre.privacy.secure_sum.messages import Confirming, Unmasking
-from multicentre.privacy.secure_sum.shares import combine_shares
-from multicentre.privacy.secure_sum.streams import seed_of_sum
-from multicentre.privacy.secure_sum.survivors import SurvivorLists
+from multicentre.privacy.secure_sum.recoverable import SurvivorLists
+from multicentre.privacy.secure_sum.recovery import combine_shares
 from support.examples import examples
 from support.masking_parts import (
     FIVE,
@@ -353,7 +353,7 @@ class Liar:
 
 def test_a_refused_agreement_is_written_to_the_ledger():
     federation = begun(mixed(), mixed(), policy=mc.Policy(min_sites_in_sum=3))
-    with pytest.raises(RefusedByPolicy, match="too small a crowd"):
+    with pytest.raises(RefusedByPolicy, match="requires sums over at least"):
         federation.sum(MixedSite.answer, Nothing())
     entry = federation.ledgers["site-0"].entries[-1]
     assert (entry["event"], entry["step"], entry["reason"]) == ("failure", "advertise", "RefusedByPolicy")

@@ -261,8 +261,8 @@ def test_only_sums_of_errors_and_sites_own_models_leave():
             for field in entry["fields"]
             if field["records"] is not None
         ]
-    assert {step for step, protection, _ in fields if protection == "clear"} == {"describe", "fit_tree"}
-    assert min(patients for _, protection, patients in fields if protection == "clear" and patients) >= 10
+    assert {step for step, protection, _ in fields if protection == "unmasked"} == {"describe", "fit_tree"}
+    assert min(patients for _, protection, patients in fields if protection == "unmasked" and patients) >= 10
     assert min(patients for step, _, patients in fields if step == "fit_tree" and patients) >= 15
 
 

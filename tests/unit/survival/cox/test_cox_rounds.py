@@ -43,7 +43,7 @@ def test_objectives_of_different_patients_are_not_compared(n_patients, value):
 
 
 @pytest.mark.parametrize(("times", "second"), [("grid", "sum_products"), ("exact", "sum_exact_products")])
-@pytest.mark.parametrize("secure", [False, True], ids=["clear", "masked"])
+@pytest.mark.parametrize("secure", [False, True], ids=["unmasked", "masked"])
 def test_both_sums_of_a_round_are_over_the_same_sites(times, second, secure):
     sites = shared_out(draw_patients(240), 4)
     options = {"policy": OPEN, "quorum": 3, "secure_sum": secure, "faults": Faults(lose={"site-3": second})}

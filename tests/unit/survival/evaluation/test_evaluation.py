@@ -72,7 +72,7 @@ def evaluated(data):
     return evaluate(data)
 
 
-@pytest.mark.parametrize("secure", [False, True], ids=["clear", "masked"])
+@pytest.mark.parametrize("secure", [False, True], ids=["unmasked", "masked"])
 def test_brier_scores_are_the_pooled_ones_where_times_lie_on_the_grid(data, secure):
     found, event = evaluate(data, secure_sum=secure, measures=["brier"]), data.event == 1
     curves = at_times(cox().survival(data.X), cox().times, found.times_)

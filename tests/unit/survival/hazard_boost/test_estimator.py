@@ -47,7 +47,7 @@ def test_within_an_interval_the_cumulative_hazard_is_straight(pooled):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("order", ["random", "by time", "by column"])
-@pytest.mark.parametrize("secure", [False, True], ids=["clear", "masked"])
+@pytest.mark.parametrize("secure", [False, True], ids=["unmasked", "masked"])
 def test_it_is_the_same_model_to_the_last_bit_however_patients_are_split(pooled, order, secure):
     found = curves(parts_of(DATA, 8, order), secure)
     assert found.tobytes() == pooled.predict_survival_function(DATA, return_array=True).tobytes()

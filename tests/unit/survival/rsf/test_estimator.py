@@ -28,7 +28,7 @@ def curves(model):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("order", ["random", "by time", "by column"])
-@pytest.mark.parametrize("secure", [False, True], ids=["clear", "masked"])
+@pytest.mark.parametrize("secure", [False, True], ids=["unmasked", "masked"])
 def test_it_is_the_same_forest_to_the_last_bit_however_patients_are_split(pooled, order, secure):
     found = FedRSF(**SMALL).fit(federate(DATA, parts_of(DATA, 8, order), secure_sum=secure))
     assert curves(found).tobytes() == curves(pooled).tobytes()

@@ -118,7 +118,7 @@ def test_a_fold_that_one_site_alone_can_be_tested_on_is_warned_of():
     with pytest.warns(DisclosureWarning, match="FederatedKFold: fold 0 can be tested at one site alone"):
         plan = FederatedKFold(5).plan(federate(sites, policy=None))
     assert plan.test(0).sites == ("large",)
-    assert plan.test(0).protection == "clear"
+    assert plan.test(0).protection == "unmasked"
     assert plan.federation.protection == "masked"
 
 

@@ -189,7 +189,7 @@ def test_factors_are_checked_before_use(model):
             dataclasses.replace(good, **changed).valid_for(data)
 
 
-@pytest.mark.parametrize("secure", [False, True], ids=["clear", "masked"])
+@pytest.mark.parametrize("secure", [False, True], ids=["unmasked", "masked"])
 def test_a_model_of_an_outcome_is_scored_as_scikit_learn_scores_it(secure):
     policy = mc.Policy(min_patients=0)
     model = PhenotypeOutcome(drawn_phenotypes(), holdout=0.0).fit(mc.Federation.in_process(sites(), policy=policy))

@@ -69,7 +69,7 @@ def expected(name, truth, chances):
     return of[stem](truth, named, **options) if stem in of else plain[name](truth, named)
 
 
-@pytest.mark.parametrize("secure", [False, True], ids=["clear", "masked"])
+@pytest.mark.parametrize("secure", [False, True], ids=["unmasked", "masked"])
 @pytest.mark.parametrize("kind", ["votes", "boosted"])
 @pytest.mark.parametrize("k", [2, 3])
 def test_scores_are_those_of_the_pooled_records(kind, k, secure):
@@ -95,7 +95,7 @@ def test_masked_scores_and_those_of_other_splits_are_the_same_numbers():
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e-6, 1e9])
-@pytest.mark.parametrize("secure", [False, True], ids=["clear", "masked"])
+@pytest.mark.parametrize("secure", [False, True], ids=["unmasked", "masked"])
 def test_scores_of_numbers_are_those_of_scikit_learn(scale, secure):
     model = FedXGBRegressor(8, max_depth=2, max_bin=16).fit(federate(numbers(scale=scale), policy=EXACT))
     held = numbers(300, seed=1, scale=scale)

@@ -42,7 +42,7 @@ def law():
     return mc.multiview.FedMvPPCA(2, tol=1e-3).fit(federate(rows()))
 
 
-@pytest.mark.parametrize("secure", [False, True], ids=["clear", "masked"])
+@pytest.mark.parametrize("secure", [False, True], ids=["unmasked", "masked"])
 @pytest.mark.parametrize("gaps", [False, True])
 def test_scores_are_means_over_all_records(law, gaps, secure):
     held = rows(150, seed=1, gaps=gaps)

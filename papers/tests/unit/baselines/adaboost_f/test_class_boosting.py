@@ -56,7 +56,7 @@ ASK = sent.FitTree(0.0, 0, 1, 3, 1, False, 1.0)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("secure", [False, True], ids=["clear", "masked"])
+@pytest.mark.parametrize("secure", [False, True], ids=["unmasked", "masked"])
 def test_each_names_most_classes_under_the_default_policy(kind, secure):
     model = kind(8).fit(federate(SITES, policy=mc.Policy(), secure_sum=secure))
     assert model.score(simulate(seed=7)) > 0.75

@@ -18,7 +18,7 @@ def scale(request):
     return request.param
 
 
-@pytest.fixture(params=[False, True], ids=["clear", "masked"])
+@pytest.fixture(params=[False, True], ids=["unmasked", "masked"])
 def agreed(request, scale):
     sites = {f"site-{i}": DATA.take(np.arange(i * 30, i * 30 + 30)) for i in range(3)}
     with mc.Federation.in_process(sites, secure_sum=request.param) as federation:

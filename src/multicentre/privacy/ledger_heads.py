@@ -1,7 +1,7 @@
-"""Ends of ledgers, signed by the sites that keep them, and the statements in which a coordinator passes them on.
+"""Signed ends of ledgers, and the statements in which a coordinator distributes them.
 
-A site signs the end of its ledger with every entry. Whoever holds such a signature can show later that the ledger had
-so many entries and ended like that: a ledger that is shorter, or has another entry at that place, was changed.
+A site signs the end of its ledger (its head) with every entry. Such a signature proves later how many entries the
+ledger had and with which hash it ended. A ledger that is shorter, or has another entry at that place, was changed.
 """
 
 from __future__ import annotations

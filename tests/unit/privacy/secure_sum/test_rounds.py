@@ -12,11 +12,10 @@ from multicentre.federation.errors import ConfigurationError, DisclosureRefused,
 from multicentre.federation.messages import Nothing, array, number
 from multicentre.federation.noise import Noise
 from multicentre.federation.steps import Release
+from multicentre.privacy.secure_sum.fixed_point import Grid, check_values, plan_grids, rounding, sum_terms
 from multicentre.privacy.secure_sum.identity import Identity
-from multicentre.privacy.secure_sum.keys import MOST_SUMS
-from multicentre.privacy.secure_sum.ring import Grid, check_values, plan_grids, rounding, sum_terms
-from multicentre.privacy.secure_sum.seal import MaskingSeal
-from multicentre.privacy.secure_sum.summation import Agreed, MaskedSummation, _delivered, _stacked
+from multicentre.privacy.secure_sum.rounds import Agreed, MaskedSummation, _delivered, _stacked
+from multicentre.privacy.secure_sum.site import MOST_SUMS, MaskingSeal
 from support.masking_parts import SITES, advertised, agreed, invitation, parts_of, protect, shared
 from support.mixed_method import MixedSite, begun, mixed
 from support.toy_private import ClippedSite, federate_privately, plan_of, private_sites

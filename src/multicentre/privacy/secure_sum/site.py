@@ -1,17 +1,18 @@
-"""The steps by which sites agree on masks, and the terms that a site insists on.
+"""Masked sums at a site: key agreement, checks of the terms, and the masking of its answers.
 
-The coordinator carries every message and reads all it can. It learns the sum, who was in it, and nothing else, as long
-as fewer than `threshold` sites show it what they hold. With the help of other sites it learns the sum over the rest:
-all sites but one together know the last one's value of any exact sum, and of two sites each knows the other's.
+The coordinator transports every message and may read all of them. It learns the sum and which sites are in it, and
+nothing else, as long as fewer than `threshold` sites show it what they hold. With the help of other sites it learns the
+sum over the rest: all sites but one together know the last one's value of any exact sum, and of two sites each knows
+the other's.
 
-A coordinator that cheats reads one such sum as well, and no other: keys are signed together with the terms, shares are
-bound to sender and receiver, masks serve once, and nothing is unmasked before `threshold` sites have signed one and the
-same list of those whose values are in the sum. More than half of the sites, and of those that help, are needed for
-that, so that no second list can be signed by enough. It can still leave sites out as if they were lost, down to the
-threshold.
+A coordinator that cheats reads one such sum as well, and no other. Keys are signed together with the terms, shares are
+bound to sender and receiver, masks are used once, and nothing is unmasked before `threshold` sites have signed the same
+list of the sites whose values are in the sum. More than half of the sites, and of those that help, are needed for that,
+so that no second list can get enough signatures. The coordinator can still leave sites out as if they were lost, down
+to the threshold.
 
-The masks of a sum follow from the transcript of the session (:mod:`multicentre.federation.transcript`): sites that were
-asked different things before, in whichever step, hold masks that do not cancel.
+The masks of a sum depend on the transcript of the session (:mod:`multicentre.federation.transcript`). Sites that
+received different requests before, in whichever step, hold masks that do not cancel.
 """
 
 from __future__ import annotations
@@ -21,10 +22,12 @@ from typing import ClassVar, TypeVar
 
 from multicentre.federation.engine import Call, Mask
 from multicentre.federation.errors import ConfigurationError, RefusedByPolicy
-from multicentre.federation.steps import Acknowledgement, SitePart, step
+from multicentre.federation.steps import Acknowledgement, Release, SitePart, step
 from multicentre.privacy.fields import Field, HeldFields, SitesBehind, sites_behind
 from multicentre.privacy.secure_sum.agreement import Agreement, ChainedAgreement
-from multicentre.privacy.secure_sum.identity import Identity
+from multicentre.privacy.secure_sum.fixed_point import encode_release, plan_grids
+from multicentre.privacy.secure_sum.identity import Identity, check_public
+from multicentre.privacy.secure_sum.mask import Sign, add_streams
 from multicentre.privacy.secure_sum.messages import (
     Advertisement,
     Advertisements,
@@ -33,13 +36,13 @@ from multicentre.privacy.secure_sum.messages import (
     Confirmed,
     Confirming,
     Invitation,
+    Masked,
     Recovered,
     Recovering,
     Unmasked,
     Unmasking,
 )
 from multicentre.privacy.secure_sum.recoverable import RecoverableAgreement
-from multicentre.privacy.secure_sum.streams import Sign
 
 # Bounds the keys and shares that a site makes in advance where losses are tolerated. Elsewhere, new keys after so many
 # sums end what somebody can read who got hold of a site's memory.
@@ -195,7 +198,7 @@ class MaskingKeys(SitePart):
     def _check_threshold(self, terms: Invitation) -> None:
         if terms.threshold < self._min_sites:
             raise RefusedByPolicy(
-                f"a sum of {terms.threshold} sites is too small a crowd, says the site's policy",
+                f"the site's policy requires sums over at least {self._min_sites} sites; got {terms.threshold}",
                 where="min_sites_in_sum",
                 mend="Raise the study's quorum or bring more sites in.",
             )
@@ -212,3 +215,75 @@ class MaskingKeys(SitePart):
                 where="threshold",
                 mend="More than half of the sites, and of those that may work together, must be needed.",
             )
+
+
+class MaskingSeal:
+    """Masks a site's answers.
+
+    Parameters
+    ----------
+    identity : Identity
+        The site's signing key.
+    peers : mapping of str to bytes
+        Public identity, 32 bytes, of every site that this one knows; its own may be among them.
+    min_sites : int, default 2
+        The site takes no part in sums that fewer sites suffice for.
+    n_colluding : int, default 0
+        So many of the sites may show the coordinator what they hold; the threshold must be as much higher.
+
+    Raises
+    ------
+    ConfigurationError
+        A public identity is no Ed25519 key, or one under which anybody can sign.
+
+    Examples
+    --------
+    >>> lyon, nice = Identity.generate(), Identity.generate()
+    >>> seal = MaskingSeal(lyon, {"nice": nice.public})
+    >>> seal.new_keys("lyon").site
+    'lyon'
+    """
+
+    keys: type[SitePart] = MaskingKeys
+
+    def __init__(
+        self, identity: Identity, peers: Mapping[str, bytes], *, min_sites: int = 2, n_colluding: int = 0
+    ) -> None:
+        for peer, public in peers.items():
+            check_public(public, peer)
+        self._identity = identity
+        self._peers = dict(peers)
+        self._min_sites = min_sites
+        self._n_colluding = n_colluding
+
+    def new_keys(self, site: str, held: HeldFields | None = None) -> MaskingKeys:
+        """Return the part that holds one session's keys and the fields that the site has."""
+        return MaskingKeys(site, self._identity, self._peers, self._min_sites, self._n_colluding, held)
+
+    def check(self, call: Call, keys: SitePart) -> None:
+        """Check, before anything is computed or paid for, that masks for a call are there."""
+        assert isinstance(keys, MaskingKeys)
+        keys.check(call)
+
+    def sites_behind(self, call: Call, keys: SitePart) -> dict[Field, SitesBehind]:
+        """Return the sites behind each field of a sum that some site lacks and to which this one adds."""
+        assert isinstance(keys, MaskingKeys)
+        return keys.sites_behind(call)
+
+    def protect(self, call: Call, release: Release, keys: SitePart) -> Masked:
+        """Return the masked fixed-point values of `release`.
+
+        Raises
+        ------
+        DisclosureRefused
+            A value lies beyond its declared range.
+        ConfigurationError, RefusedByPolicy
+            Keys were not agreed for this call, or served before.
+        """
+        assert isinstance(keys, MaskingKeys)
+        streams = keys.masks(call)
+        grids = plan_grids(type(release), len(call.peers), call.noise)
+        counted = call.mask is not None and call.mask.counted
+        vector, layout = encode_release(release, grids, call.step.name, counted=counted)
+        add_streams(vector, streams)
+        return Masked(vector, layout, call.mark.transcript)

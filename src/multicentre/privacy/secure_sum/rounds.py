@@ -1,10 +1,19 @@
-"""The coordinator's side of masked sums.
+"""Masked sums at the coordinator.
 
-Sums begin with an agreement: sites advertise signed public keys (one exchange) and either agree on them (one exchange;
-every site is needed, and one agreement serves 1,024 sums) or share the seeds of their keys among each other (two
-exchanges; losses are tolerated, and an agreement serves a batch of sums). Each sum is one exchange. Where losses are
-tolerated, two more unmask it: sites sign whose values are in it, and give what takes the masks off; a further one
-replaces what sites that were lost in between had to give.
+Sums need a key agreement, which consists of:
+
+1. The sites send signed public keys (one exchange).
+2. If every site is needed for a sum, the sites receive the keys of all others (one exchange). Such an agreement serves
+   1,024 sums. If losses are tolerated, the sites instead send each other encrypted shares of the seeds of their keys
+   (two exchanges). Such an agreement serves a batch of sums.
+
+One sum consists of:
+
+1. The sites send masked values, which the coordinator adds (one exchange). If every site is needed, the masks cancel
+   and the sum can be read.
+2. If losses are tolerated, the sites sign the list of the sites whose values are in the sum (one exchange).
+3. They send what removes the masks (one exchange). If sites were lost in between, the others replace what those had to
+   send (one further exchange).
 """
 
 from __future__ import annotations
@@ -27,8 +36,7 @@ from multicentre.federation.noise import Plan
 from multicentre.federation.ranges import check_total
 from multicentre.federation.steps import R, Release, SitePart, Step
 from multicentre.federation.totals import check_behind
-from multicentre.privacy.secure_sum.keys import MOST_SUMS, MaskingKeys
-from multicentre.privacy.secure_sum.layout import decode_release
+from multicentre.privacy.secure_sum.fixed_point import Ring, decode_release, plan_grids
 from multicentre.privacy.secure_sum.messages import (
     Advertisement,
     Advertisements,
@@ -43,7 +51,7 @@ from multicentre.privacy.secure_sum.messages import (
 )
 from multicentre.privacy.secure_sum.recoverable import shape_of_boxes
 from multicentre.privacy.secure_sum.recovery import Told, remove_masks
-from multicentre.privacy.secure_sum.ring import Ring, plan_grids
+from multicentre.privacy.secure_sum.site import MOST_SUMS, MaskingKeys
 
 N_SUMS = 16
 GROWTH = 3

@@ -15,10 +15,11 @@ from multicentre.federation.errors import ConfigurationError, DisclosureRefused,
 from multicentre.federation.messages import array, count, number
 from multicentre.federation.noise import Noise
 from multicentre.federation.steps import Release
-from multicentre.privacy.secure_sum.layout import decode_release, encode_release
-from multicentre.privacy.secure_sum.ring import (
+from multicentre.privacy.secure_sum.fixed_point import (
     Grid,
     check_values,
+    decode_release,
+    encode_release,
     from_ring,
     plan_grids,
     rounding,

@@ -1,4 +1,4 @@
-"""What a site keeps on disk between calls, so that only the holder of its key can read or change it."""
+"""Encrypted storage of states that a site keeps on disk between calls."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from multicentre.privacy.secrets import Secret
 _NONCE_BYTES = 12
 
 
-class SealedStore(Store):
+class EncryptedStore(Store):
     """A store of states that encrypts what it keeps (AES-256-GCM).
 
     Parameters
@@ -34,7 +34,7 @@ class SealedStore(Store):
     Examples
     --------
     >>> import tempfile
-    >>> store = SealedStore(Path(tempfile.mkdtemp()), Secret(os.urandom(32)))
+    >>> store = EncryptedStore(Path(tempfile.mkdtemp()), Secret(os.urandom(32)))
     >>> store.keep("fit", 3, b"what the site remembers")
     >>> store.read("fit", 3)
     b'what the site remembers'

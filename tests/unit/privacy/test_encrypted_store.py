@@ -6,15 +6,15 @@ import pytest
 
 from multicentre.federation.errors import IntegrityError, StateGone
 from multicentre.federation.storage import Store
+from multicentre.privacy.encrypted_store import EncryptedStore
 from multicentre.privacy.secrets import Secret
-from multicentre.privacy.vault import SealedStore
 
 KEY = Secret(bytes(range(32)))
 STATE = b"what the site remembers"
 
 
 def kept(folder, *, key=KEY, of="run", name="fit", number=3):
-    store = SealedStore(folder, key, of=of)
+    store = EncryptedStore(folder, key, of=of)
     store.keep(name, number, STATE)
     return store
 
@@ -29,7 +29,7 @@ def refused(store, name="fit", number=3):
 
 def test_a_state_comes_back_and_is_not_on_the_disk(tmp_path):
     assert kept(tmp_path).read("fit", 3) == STATE
-    assert SealedStore(tmp_path, Secret(bytes(range(32))), of="run").read("fit", 3) == STATE
+    assert EncryptedStore(tmp_path, Secret(bytes(range(32))), of="run").read("fit", 3) == STATE
     assert not any(STATE in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
 
 
@@ -46,12 +46,12 @@ def test_one_state_is_encrypted_differently_each_time(tmp_path):
 @pytest.mark.parametrize(("key", "of"), [(Secret(bytes(32)), "run"), (KEY, "other"), (KEY, "")])
 def test_another_key_or_run_reads_nothing(tmp_path, key, of):
     kept(tmp_path)
-    refused(SealedStore(tmp_path, key, of=of))
+    refused(EncryptedStore(tmp_path, key, of=of))
 
 
 def test_a_store_is_for_nothing_in_particular_by_default(tmp_path):
-    SealedStore(tmp_path, KEY).keep("fit", 3, STATE)
-    assert SealedStore(tmp_path, KEY, of="").read("fit", 3) == STATE
+    EncryptedStore(tmp_path, KEY).keep("fit", 3, STATE)
+    assert EncryptedStore(tmp_path, KEY, of="").read("fit", 3) == STATE
 
 
 @pytest.mark.parametrize(("name", "number"), [("fit", 4), ("other", 3)])
@@ -59,7 +59,7 @@ def test_a_file_in_anothers_place_is_refused(tmp_path, name, number):
     kept(tmp_path)
     plain = Store(tmp_path)
     plain.keep(name, number, plain.read("fit", 3))
-    refused(SealedStore(tmp_path, KEY, of="run"), name, number)
+    refused(EncryptedStore(tmp_path, KEY, of="run"), name, number)
 
 
 @pytest.mark.parametrize("place", [0, 11, 12, -1])
@@ -69,7 +69,7 @@ def test_a_changed_byte_is_refused(tmp_path, place):
     content = bytearray(plain.read("fit", 3))
     content[place] ^= 1
     plain.keep("fit", 3, bytes(content))
-    refused(SealedStore(tmp_path, KEY, of="run"))
+    refused(EncryptedStore(tmp_path, KEY, of="run"))
 
 
 @pytest.mark.parametrize("length", [0, 5, 12, 20])
@@ -77,7 +77,7 @@ def test_a_short_state_is_refused(tmp_path, length):
     kept(tmp_path)
     plain = Store(tmp_path)
     plain.keep("fit", 3, os.urandom(length))
-    refused(SealedStore(tmp_path, KEY, of="run"))
+    refused(EncryptedStore(tmp_path, KEY, of="run"))
 
 
 def test_a_state_that_was_never_kept_is_gone(tmp_path):

@@ -13,11 +13,11 @@ from multicentre.federation.engine import Mask
 from multicentre.federation.errors import DisclosureRefused, IntegrityError, RefusedByPolicy
 from multicentre.federation.messages import Nothing
 from multicentre.federation.transcript import SiteTranscript
-from multicentre.privacy.secure_sum import summation
-from multicentre.privacy.secure_sum.chains import Chains
-from multicentre.privacy.secure_sum.keys import MOST_SUMS, MaskingKeys
-from multicentre.privacy.secure_sum.streams import add_streams
-from multicentre.privacy.secure_sum.summation import _stacked
+from multicentre.privacy.secure_sum import rounds
+from multicentre.privacy.secure_sum.agreement import Chains
+from multicentre.privacy.secure_sum.mask import add_streams
+from multicentre.privacy.secure_sum.rounds import _stacked
+from multicentre.privacy.secure_sum.site import MOST_SUMS, MaskingKeys
 from support.masking_parts import (
     FIVE,
     IDENTITIES,
@@ -58,7 +58,7 @@ def test_one_agreement_serves_all_sums_of_a_fit():
 
 
 def test_after_its_last_sum_the_sites_agree_again(monkeypatch):
-    monkeypatch.setattr(summation, "MOST_SUMS", 3)
+    monkeypatch.setattr(rounds, "MOST_SUMS", 3)
     federation = begun(mixed(), mixed())
     for _ in range(7):
         assert federation.sum(MixedSite.answer, Nothing()).n == 60

@@ -1,26 +1,83 @@
-"""Kinds of the facts in a ledger's entries.
+"""Content of a ledger's entries: metadata of calls and fields, and checks of the values that are read.
 
-Whoever writes a ledger can chain and sign any content. So the kinds are checked when a ledger is read, before anything
-computes with the facts. Facts under other names are kept as they are.
+Whoever writes a ledger can chain and sign any content. The types of the values are therefore checked when a ledger is
+read, before anything computes with them. Values under other names are accepted as they are.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 
-_LARGEST = 2**53  # integers that every reader of JSON keeps exactly; floats beyond it are fine
+import numpy as np
+
+from multicentre.federation.asker import asker_facts
+from multicentre.federation.engine import Call, Protection
+
+_LARGEST = 2**53  # larger integers are not exact in every JSON reader; larger floats are valid
+_NUMBER_BYTES = 8  # a single number travels as 64 bits
 
 Kind = tuple[str, Callable[[Any], bool]]
 
 
-def wrong_fact(entry: Mapping[str, Any]) -> str:
-    """Return which fact of an entry is of the wrong kind, and of which kind it must be; empty where none is.
+class RecordCounts(Protocol):
+    """Records and patients behind a value; None if they are not known."""
+
+    @property
+    def records(self) -> int | None:
+        """Number of records."""
+
+    @property
+    def patients(self) -> int | None:
+        """Number of patients."""
+
+
+def call_metadata(call: Call) -> dict[str, Any]:
+    """Return what each entry records of the call that it is about."""
+    return {
+        "study": call.study,
+        "session": call.session,
+        "call": call.sequence,
+        "method": call.step.method,
+        "step": call.step.name,
+        "protection": call.protection,
+        "sites": len(call.peers),
+        "peers": call.peers,
+        **({"ask": call.mark.ask, "transcript": call.mark.transcript} if call.mark.ask else {}),
+        **({"addressed": "each"} if call.step.addressed == "each" else {}),
+        **({"records": str(call.selection)} if call.selection else {}),
+        **({"counted": True} if call.mask and call.mask.counted else {}),
+        **asker_facts(),
+    }
+
+
+def field_metadata(field: str, value: Any, counts: RecordCounts, protection: Protection) -> dict[str, Any]:
+    """Return what an entry records of one released value: its size, its hash and the numbers behind it."""
+    is_array = isinstance(value, np.ndarray)
+    is_number = isinstance(value, int | float | np.number)
+    return {
+        "field": field,
+        "shape": list(value.shape) if is_array else [],
+        "bytes": value.nbytes if is_array else _NUMBER_BYTES if is_number else len(_raw(value)),
+        "records": counts.records,
+        "patients": counts.patients,
+        # A masked value does not leave as it is, and a guess of it could be checked against its hash.
+        "sha256": None if protection == "masked" else hashlib.sha256(_raw(value)).hexdigest(),
+    }
+
+
+def _raw(value: Any) -> bytes:
+    return value.tobytes() if isinstance(value, np.ndarray) else repr(value).encode()
+
+
+def wrong_value(entry: Mapping[str, Any]) -> str:
+    """Return which value of an entry has the wrong type, and its expected type; empty if all are correct.
 
     Examples
     --------
-    >>> wrong_fact({"event": "release", "call": 3}), wrong_fact({"call": "3"})
+    >>> wrong_value({"event": "release", "call": 3}), wrong_value({"call": "3"})
     ('', 'call must be a count')
     """
     wrong = (
@@ -42,7 +99,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_time(value: Any) -> bool:
-    """Return whether a value is a time with its zone: times with and without one cannot be compared."""
+    """Return whether a value is a time with a time zone; times with and without one cannot be compared."""
     try:
         return datetime.fromisoformat(value).utcoffset() is not None
     except (TypeError, ValueError):

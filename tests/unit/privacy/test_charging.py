@@ -14,11 +14,11 @@ from multicentre.federation.errors import ConfigurationError, RefusedByPolicy
 from multicentre.federation.messages import Nothing, number, text
 from multicentre.federation.noise import Noise, PlanShown
 from multicentre.federation.steps import Release, SitePart, step
-from multicentre.privacy import payment
+from multicentre.privacy import charging
 from multicentre.privacy.accounting import rho_of_epsilon
-from multicentre.privacy.payment import Payment
+from multicentre.privacy.charging import Charging
 from multicentre.privacy.policy import Policy
-from multicentre.privacy.secure_sum.ring import plan_grids
+from multicentre.privacy.secure_sum.fixed_point import plan_grids
 
 FACTS = {"study": "study", "step": "add"}
 
@@ -76,38 +76,38 @@ def shown(multiplier, times):
 def test_a_plan_is_held_against_what_all_its_calls_cost():
     limit = rho_of_epsilon(1.0, 1e-5)
     fitting = math.ceil(3 / (2 * limit) * 100) / 100  # the square of the multiplier with which three calls fit
-    Payment(Policy(epsilon=1.0)).review(shown(math.sqrt(fitting), 3))
+    Charging(Policy(epsilon=1.0)).review(shown(math.sqrt(fitting), 3))
     with pytest.raises(RefusedByPolicy, match="do not fit"):
-        Payment(Policy(epsilon=1.0)).review(shown(math.sqrt(fitting), 4))
-    Payment(Policy()).review(shown(0.01, 100))
+        Charging(Policy(epsilon=1.0)).review(shown(math.sqrt(fitting), 4))
+    Charging(Policy()).review(shown(0.01, 100))
 
 
 def test_a_call_without_noise_is_refused_where_there_is_a_budget_alone():
     bare = dataclasses.replace(call(), noise=None)
-    Payment(Policy()).admit(bare)
+    Charging(Policy()).admit(bare)
     with pytest.raises(RefusedByPolicy) as caught:
-        Payment(Policy(epsilon=1.0)).admit(bare)
+        Charging(Policy(epsilon=1.0)).admit(bare)
     assert caught.value.where == "policy, epsilon"
 
 
 def test_noise_that_does_not_fit_the_release_is_refused():
     with pytest.raises(ConfigurationError, match="does not name the release's fields"):
-        Payment(Policy()).admit(call(planned=Noise("gaussian", {"other": 1.0})))
+        Charging(Policy()).admit(call(planned=Noise("gaussian", {"other": 1.0})))
     with pytest.raises(ConfigurationError, match=r"Total.total: the noise is .* steps of the field's grid"):
-        Payment(Policy()).admit(call(planned=noise(1e300)))
+        Charging(Policy()).admit(call(planned=noise(1e300)))
 
 
 def test_a_call_that_costs_more_than_is_left_is_refused_before_it_runs():
-    site = Payment(Policy(epsilon=1.0))
+    site = Charging(Policy(epsilon=1.0))
     site.admit(call())
     with pytest.raises(RefusedByPolicy, match="do not fit"):
         site.admit(call(planned=noise(1.0)))
-    Payment(Policy()).admit(call(planned=noise(1.0)))
+    Charging(Policy()).admit(call(planned=noise(1.0)))
 
 
 @pytest.mark.parametrize(("colluding", "admitted"), [(0, False), (1, True), (2, True)])
 def test_the_shares_of_the_noise_allow_for_as_many_colluding_sites_as_the_policy(colluding, admitted):
-    site, asked = Payment(Policy(colluding_sites=1)), masked(3, colluding)
+    site, asked = Charging(Policy(colluding_sites=1)), masked(3, colluding)
     if admitted:
         site.admit(asked)
         return
@@ -132,7 +132,7 @@ def test_the_shares_of_the_noise_allow_for_as_many_colluding_sites_as_the_policy
 def test_the_noise_is_shared_by_one_site_at_least_and_by_those_that_take_part_at_most(
     threshold, colluding, peers, admitted
 ):
-    site, asked = Payment(Policy()), masked(threshold, colluding, peers=tuple(peers))
+    site, asked = Charging(Policy()), masked(threshold, colluding, peers=tuple(peers))
     if admitted:
         site.admit(asked)
         return
@@ -149,29 +149,29 @@ def spread(site, asked, n=400):
 @pytest.mark.parametrize(("threshold", "colluding", "sharers"), [(3, 0, 3), (3, 2, 1), (2, 0, 2)])
 def test_a_site_adds_the_share_that_as_many_sites_make_up_the_noise_of(threshold, colluding, sharers):
     # The standard deviation of 400 normal numbers is off by a quarter once in 1e12 times.
-    assert spread(Payment(Policy()), masked(threshold, colluding)) == pytest.approx(10 / math.sqrt(sharers), rel=0.25)
+    assert spread(Charging(Policy()), masked(threshold, colluding)) == pytest.approx(10 / math.sqrt(sharers), rel=0.25)
 
 
 def test_an_answer_that_leaves_alone_carries_the_whole_noise():
-    assert spread(Payment(Policy()), call()) == pytest.approx(10.0, rel=0.25)
+    assert spread(Charging(Policy()), call()) == pytest.approx(10.0, rel=0.25)
 
 
 def test_masked_noise_lies_on_the_grid_of_the_sum():
     # Over so many sites the grid of the sum is coarser than that of the noise: rounding there would be a second one.
     asked = masked(5000, which=Part.tiny, peers=tuple(map(str, range(8000))), planned=noise(2.0**37))
     step_ = 2.0 ** -plan_grids(Tiny, 8000, asked.noise)["total"].fraction_bits
-    released = [Payment(Policy()).add_noise(asked, Tiny(0.1, patients=30)).total for _ in range(20)]
+    released = [Charging(Policy()).add_noise(asked, Tiny(0.1, patients=30)).total for _ in range(20)]
     assert all(value / step_ == round(value / step_) for value in released)
     alone = dataclasses.replace(asked, mask=None)
     # Its grid is at least four times as fine: thirty values all lie on the coarser one once in 4**30 times.
     assert any(
         value / step_ != round(value / step_)
-        for value in (Payment(Policy()).add_noise(alone, Tiny(0.1, patients=30)).total for _ in range(30))
+        for value in (Charging(Policy()).add_noise(alone, Tiny(0.1, patients=30)).total for _ in range(30))
     )
 
 
 def test_what_carries_no_noise_is_left_alone_and_free():
-    site = Payment(Policy(epsilon=1.0))
+    site = Charging(Policy(epsilon=1.0))
     for asked, answer in (
         (dataclasses.replace(call(), noise=None), Total(1.0, patients=30)),
         (call(Part.version), Version("1.0")),
@@ -182,7 +182,7 @@ def test_what_carries_no_noise_is_left_alone_and_free():
 
 
 def test_what_is_paid_is_the_cost_at_the_policys_delta():
-    site = Payment(Policy(epsilon=1.0, delta=1e-6))
+    site = Charging(Policy(epsilon=1.0, delta=1e-6))
     paid = site.pay(call(), FACTS)
     assert paid == {
         "epsilon": pytest.approx(site.account.spent.epsilon(1e-6)),
@@ -194,26 +194,26 @@ def test_what_is_paid_is_the_cost_at_the_policys_delta():
     }
     (entry,) = site.account.entries()
     assert FACTS.items() <= entry.items()
-    assert Payment(Policy(delta=1e-6)).pay(call(), FACTS) == paid
+    assert Charging(Policy(delta=1e-6)).pay(call(), FACTS) == paid
 
 
 def test_the_account_stands_where_the_policy_says(tmp_path):
     path = tmp_path / "deep" / "a.jsonl"
-    site = Payment(Policy(epsilon=1.0, account=str(path)))
+    site = Charging(Policy(epsilon=1.0, account=str(path)))
     assert not path.exists()
     site.pay(call(), FACTS)
     assert path.exists()
-    assert Payment(Policy(account=str(path))).account is None
-    assert Payment(Policy(epsilon=1.0)).account.path is None
+    assert Charging(Policy(account=str(path))).account is None
+    assert Charging(Policy(epsilon=1.0)).account.path is None
 
 
 def test_an_account_that_could_not_be_written_is_refused_before_a_study_begins(tmp_path, monkeypatch):
     asked = []
-    monkeypatch.setattr(payment.os, "access", lambda path, mode: asked.append((path, mode)))
+    monkeypatch.setattr(charging.os, "access", lambda path, mode: asked.append((path, mode)))
     path = tmp_path / "deep" / "a.jsonl"
     with pytest.raises(ConfigurationError) as caught:
-        Payment(Policy(epsilon=1.0, account=str(path)))
+        Charging(Policy(epsilon=1.0, account=str(path)))
     assert asked == [(tmp_path.resolve(), os.W_OK)]  # the nearest folder that there is
     assert (caught.value.what, caught.value.where) == ("the account cannot be written", str(path.resolve()))
     assert caught.value.mend == "Let the site's own user write to its folder."
-    assert Payment(Policy(epsilon=1.0)).account.path is None
+    assert Charging(Policy(epsilon=1.0)).account.path is None

@@ -1,9 +1,9 @@
-"""Who saw where ledgers ended: the coordinator of a run, and each site for its peers.
+"""Ends of ledgers as other parties saw them: the coordinator of a run, and each site for its peers.
 
 With every answer a site returns the signed end of its ledger. The coordinator keeps the last end of each site and
-passes all of them on. A site keeps those of its peers next to its own ledger, and its next entry names them, so that
-the signature of that entry confirms them. A ledger that is shortened later is found by any other party of the run, also
-where the coordinator helps to hide it.
+sends all of them to the sites. A site keeps those of its peers next to its own ledger, and its next entry names them,
+so that the signature of that entry confirms them. Any other party of the run detects a ledger that is shortened later,
+even if the coordinator helps to hide it.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any
 from multicentre.federation.errors import IntegrityError, MulticentreError
 from multicentre.federation.files import OWNER_ONLY, check_owner_writes_alone
 from multicentre.federation.storage import write_atomically
-from multicentre.privacy.heads import Head, Statement, check_head, read_statement
 from multicentre.privacy.ledger import Entry, Ledger
+from multicentre.privacy.ledger_heads import Head, Statement, check_head, read_statement
 from multicentre.privacy.secure_sum.identity import Identity
 
 Keys = Mapping[str, Collection[str]]

@@ -1,0 +1,266 @@
+"""Noise and budget of one site: noise that a call asks for is added to the release, and the release is paid for.
+
+Noise consists of whole steps of a grid and is added to values rounded to the same grid. A release is paid for, in the
+account of the policy's budget, before it leaves the site.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.federation.engine import Call
+from multicentre.federation.errors import ConfigurationError, RefusedByPolicy
+from multicentre.federation.messages import Declaration, place
+from multicentre.federation.noise import Mechanism, Noise, PlanShown, Unit
+from multicentre.federation.steps import R, Release
+from multicentre.privacy.accounting import Spent, cost_of
+from multicentre.privacy.budget import Account
+from multicentre.privacy.mechanisms import (
+    LARGEST_SCALE,
+    gaussian_noise,
+    geometric_noise,
+    quantised_sensitivity,
+    rounded_gaussian_noise,
+)
+from multicentre.privacy.policy import Policy
+from multicentre.privacy.secure_sum.fixed_point import plan_grids
+
+_NO_NOISE = "Give the method an epsilon, where it takes one, or ask the site's steward."
+
+
+class Charging:
+    """The noise and the budget of one site.
+
+    Parameters
+    ----------
+    policy : Policy
+
+    Raises
+    ------
+    IntegrityError
+        The account of the policy's budget is not intact.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self.account: Account | None = None
+        if policy.epsilon is not None:
+            self.account = Account(policy.epsilon, policy.delta, _path(policy.account))
+            _check_writable(self.account.path)
+
+    def review(self, plan: PlanShown) -> None:
+        """Raise RefusedByPolicy unless a whole plan fits what is left of the budget."""
+        cost = Spent()
+        for noise, times in plan.noises():
+            cost = cost + cost_of(noise, times)
+        if self.account is not None:
+            self.account.check(cost)
+
+    def admit(self, call: Call) -> None:
+        """Check, before anything is computed, that a call's noise is there, can be drawn, and can be paid for.
+
+        Raises
+        ------
+        RefusedByPolicy
+            There is no noise and the policy has a budget, or it costs more than is left.
+        ConfigurationError
+            The noise does not fit the release, or too few sites would share it.
+        """
+        if call.noise is None:
+            if self.account is not None:
+                raise RefusedByPolicy(
+                    "the policy has a privacy budget, and the answer would leave without noise",
+                    where="policy, epsilon",
+                    mend=_NO_NOISE,
+                )
+            return
+        call.noise.check(call.step.releases)
+        if call.mask is not None and call.mask.colluding < self._policy.colluding_sites:
+            raise ConfigurationError(
+                "the shares of the noise do not allow for as many colluding sites", where="policy, colluding_sites"
+            )
+        if _sharers(call) < 1 or _sharers(call) > max(len(call.peers), 1):
+            raise ConfigurationError("no such number of sites can share the noise", where="policy, colluding_sites")
+        check_scales(call.step.releases, call.noise, _sharers(call), _finest(call))
+        if self.account is not None:
+            self.account.check(cost_of(call.noise))
+
+    def add_noise(self, call: Call, release: Release) -> Release:
+        """Return a release with the noise that its call asks for."""
+        if not _is_noised(call):
+            return release
+        assert call.noise is not None
+        return add_noise(release, call.noise, sharers=_sharers(call), finest=_finest(call))
+
+    def pay(self, call: Call, facts: Mapping[str, Any], unit: Unit = "patient") -> dict[str, Any]:
+        """Pay for a release, for good, and return what its ledger entry says of that.
+
+        Parameters
+        ----------
+        call : Call
+        facts : mapping
+            Facts of the call, for the account.
+        unit : {"patient", "record"}, default "patient"
+            Whose presence the noise hides.
+
+        Raises
+        ------
+        RefusedByPolicy
+            The budget was spent in the meantime.
+        """
+        if not _is_noised(call):
+            return {"epsilon": None, "delta": None}
+        assert call.noise is not None
+        cost, delta = cost_of(call.noise), self._policy.delta
+        if self.account is not None:
+            self.account.charge(cost, facts)
+        return {
+            "epsilon": cost.epsilon(delta),
+            "delta": delta,
+            "rho": cost.rho,
+            "unit": unit,
+            "neighbours": "add-remove",
+            "noise": {"mechanism": call.noise.mechanism, **call.noise.multipliers},
+        }
+
+
+def _sharers(call: Call) -> int:
+    return 1 if call.mask is None else call.mask.sharers
+
+
+def _finest(call: Call) -> dict[str, float]:
+    if call.mask is None:
+        return {}
+    grids = plan_grids(call.step.releases, len(call.peers), call.noise)
+    return {name: 2.0**-grid.fraction_bits for name, grid in grids.items()}
+
+
+def _path(name: str | None) -> Path | None:
+    return None if name is None else Path(name)
+
+
+def _check_writable(account: Path | None) -> None:
+    """Raise ConfigurationError, before a study begins, where an account could not be written."""
+    if account is None:
+        return
+    nearest = next(path for path in (account, *account.parents) if path.exists())
+    if not os.access(nearest, os.W_OK):
+        raise ConfigurationError(
+            "the account cannot be written", where=str(account), mend="Let the site's own user write to its folder."
+        )
+
+
+def _is_noised(call: Call) -> bool:
+    return call.noise is not None and call.step.releases.tells_of_patients()
+
+
+STEPS_A_SCALE = 2.0**20
+FEWEST_STEPS = 2.0
+EXACT_FROM = 2.0**16
+_COUNTED_BITS = 52
+
+
+def add_noise(release: R, noise: Noise, *, sharers: int = 1, finest: Mapping[str, float] | None = None) -> R:
+    """Return a release with noise in every field that depends on patients.
+
+    Parameters
+    ----------
+    release : Release
+        Every such field declares its sensitivity.
+    noise : Noise
+    sharers : int, default 1
+        So many sites add noise to one masked sum, each its share; alone, a share hides little.
+    finest : mapping of str to float, optional
+        For each field, the smallest step that what carries the release can tell apart.
+
+    Raises
+    ------
+    ConfigurationError
+        A field's noise would be less than two steps of its grid, or too many.
+
+    Notes
+    -----
+    The grid has about a million steps to one scale of the noise and to one sensitivity, so rounding adds at most
+    sqrt(values) / 2**20 of it to the sensitivity, for which the noise is made larger. A sum of shares differs from one
+    draw of the total by less than ``exp(-19 s**2)``, with s the steps in a share's scale: 1e-33 at the fewest that are
+    allowed. The exact discrete Gaussian serves where it cannot be told from the continuous one that the accounting is
+    for: its delta then differs by less than one part in a hundred million. On coarse grids, those of whole numbers, the
+    rounded Gaussian serves, for which the accounting is exact.
+    """
+    finest = finest or {}
+    check_scales(type(release), noise, sharers, finest)
+    added = {}
+    for name, declaration in release.declarations().items():
+        value = getattr(release, name)
+        if declaration.public or value is None:
+            continue
+        multiplier = noise.multipliers[name]
+        step = grid_step(declaration, multiplier, sharers, finest.get(name, 0.0))
+        values = np.asarray(value)
+        drawn = _draw(
+            noise.mechanism,
+            multiplier * _sensitivity(declaration, values.size, step),
+            values.shape,
+            sharers,
+        )
+        added[name] = _as_declared((np.rint(values / step).astype(np.int64) + drawn) * step, value, declaration)
+    return dataclasses.replace(release, **added)
+
+
+def check_scales(kind: type[Release], noise: Noise, sharers: int, finest: Mapping[str, float]) -> None:
+    """Raise ConfigurationError unless the noise of every field is between two steps of its grid and 2**50 of them.
+
+    Parameters are those of :func:`add_noise`, but for the release, of which the declaration will do.
+    """
+    for name, multiplier in noise.multipliers.items():
+        declaration = kind.declarations()[name]
+        step = grid_step(declaration, multiplier, sharers, finest.get(name, 0.0))
+        assert declaration.sensitivity is not None  # the plan was checked for it
+        scale = multiplier * declaration.sensitivity / step
+        share = scale / math.sqrt(sharers) if noise.mechanism == "gaussian" else math.inf
+        if share < FEWEST_STEPS or scale > LARGEST_SCALE:
+            raise ConfigurationError(
+                f"the noise is {min(share, scale):.2g} steps of the field's grid; "
+                f"{FEWEST_STEPS:g} to {LARGEST_SCALE:.2g} can be drawn",
+                where=place(kind, name),
+                mend="Declare a narrower range, or a real number where it is a whole one, or plan other noise.",
+            )
+
+
+def grid_step(declaration: Declaration, multiplier: float, sharers: int, finest: float) -> float:
+    """Return the step of a field's grid: a power of two in which a float64 can count the range, 1 for whole numbers."""
+    if declaration.is_whole:
+        return 1.0
+    assert declaration.sensitivity is not None  # the plan was checked for both
+    assert declaration.bound is not None
+    scale = declaration.sensitivity * min(multiplier / math.sqrt(sharers), 1.0)
+    wide = 2.0 ** math.ceil(math.log2(declaration.bound) - _COUNTED_BITS)
+    return max(2.0 ** math.floor(math.log2(scale / STEPS_A_SCALE)), finest, wide)
+
+
+def _sensitivity(declaration: Declaration, n_values: int, step: float) -> float:
+    assert declaration.sensitivity is not None  # the plan was checked for it
+    return quantised_sensitivity(
+        declaration.sensitivity, max(n_values, 1), step, declaration.norm, exact=declaration.is_whole
+    )
+
+
+def _draw(mechanism: Mechanism, scale: float, shape: tuple[int, ...], sharers: int) -> NDArray[np.int64]:
+    if mechanism == "laplace":
+        return geometric_noise(shape, scale, sharers)
+    share = scale / math.sqrt(sharers)
+    return gaussian_noise(shape, share) if share >= EXACT_FROM else rounded_gaussian_noise(shape, share)
+
+
+def _as_declared(total: NDArray[Any], value: Any, declaration: Declaration) -> Any:
+    if isinstance(value, np.ndarray):
+        return total.astype(value.dtype)
+    return int(total) if declaration.is_whole else float(total)

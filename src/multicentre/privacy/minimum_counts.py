@@ -1,0 +1,279 @@
+"""Minimum numbers of patients: behind a value, per coefficient of a regression, and noise in place of a minimum.
+
+An answer with enough noise may rest on fewer patients than the policy's minimum. Enough means that all noised answers
+of the site, this one included, are together (`EPSILON`, `DELTA`)-differentially private. They are counted over the
+life of the guard: over the account of a policy's budget where there is one, otherwise over the site's ledger. A real
+site also counts them over the ledgers of all its studies. The names of sessions, which the coordinator chooses, play
+no part. After that, the minimum applies to noised answers too.
+
+A regression with nearly as many coefficients as patients reveals each patient's outcome. A site therefore takes part
+in a fit only if the number of coefficients is at most a share of the patients (``max_parameters_per_patient``).
+
+- Unmasked, or at a single site, the patients are the site's own.
+- In a masked sum they are those of all sites. The site does not know their number. It counts its own patients once per
+  site without which the sum cannot be read. The smallest site has no more patients than any other, so the limit holds
+  for the total if it holds there, provided that all sites have the same term.
+
+The coefficients of one model count once, however many rounds there are: rounds move the same ones. Networks, trees and
+factor models have more parameters by design and the limit does not apply to them. A leaf rests on 15 patients or the
+policy's minimum; for the others only noise bounds what the parameters reveal.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from multicentre.federation.engine import Call
+from multicentre.federation.errors import DisclosureRefused, IntegrityError
+from multicentre.federation.messages import Declaration, place
+from multicentre.federation.noise import Noise
+from multicentre.federation.steps import Release
+from multicentre.federation.totals import is_held
+from multicentre.privacy.accounting import Spent, cost_of
+from multicentre.privacy.budget import Account, total_spent
+from multicentre.privacy.ledger import Entry
+from multicentre.privacy.people import ONE_RECORD, PatientCounts, People
+from multicentre.privacy.policy import ASK_STEWARD, MASK_SUMS, Policy, Refusal
+
+# With Gaussian noise, the best guess from all these answers whether a patient is among the site's is right in at most
+# 64 % of cases (Phi(mu / 2) with mu = 0.73). A coin is right in 50 %.
+EPSILON, DELTA = 3.0, 1e-5
+_SLACK = 1e-9  # rounding of a plan that was made for exactly EPSILON
+_ROUNDING = 1e-9  # one third of 60 patients is 20, whatever the last digit of one third
+
+_SEVERAL = "Records of one patient, and records without an identifier, which may be anybody's, count as one patient."
+_POOL = "Pool small sites under one agent (docs/small-sites.md; in a simulation, mc.data.merge_sites)."
+_FEW_PATIENTS = f"Leave out columns and views that few patients have, and patients who alone lack a view. {ASK_STEWARD}"
+_MORE_NOISE = (
+    "Take a smaller epsilon: noise replaces a minimum while all noised answers of the site together are within epsilon "
+    f"{EPSILON:g} at delta {DELTA:g}."
+)
+_FEWER_COLUMNS = f"Leave columns out, or bring in more patients. {ASK_STEWARD}"
+
+
+class Counts(NamedTuple):
+    """Records and patients behind a value.
+
+    Attributes
+    ----------
+    records : int or None
+        Number of records, as the method counts them.
+    patients : int or None
+        Smallest number of patients to whom they can belong, if the site can tell.
+    """
+
+    records: int | None
+    patients: int | None
+
+
+NO_PATIENTS = Counts(None, None)
+
+
+def refuse_small_site(policy: Policy, people: People, n_records: int | None, *, has_budget: bool) -> Refusal | None:
+    """Return the refusal of a site with fewer patients than the policy's minimum behind a value."""
+    if not 0 < people.among().fewest(n_records or 0) < policy.min_patients:
+        return None
+    reason = f"the site has fewer patients than its policy's minimum of {policy.min_patients}"
+    # With a budget, that patients have several records is not disclosed.
+    has_several = people.most_records > 1 and not has_budget
+    return Refusal("", reason, DisclosureRefused, f"{_SEVERAL} {_POOL}" if has_several else _POOL)
+
+
+def refuse_few_sites(call: Call, min_sites: int) -> Refusal | None:
+    """Return the refusal of a masked sum that can be read with fewer sites than the policy's minimum."""
+    if call.mask is None:
+        return None
+    n_sites = min(len(set(call.peers)), call.mask.threshold)
+    if n_sites >= min_sites:
+        return None
+    return Refusal(
+        "min_sites_in_sum", f"the site's policy requires sums over at least {min_sites} sites; got {n_sites}"
+    )
+
+
+def refuse_uncounted_total(call: Call, policy: Policy, people: People, answers: NoisedAnswers) -> Refusal | None:
+    """Return the refusal of a masked sum whose minimum over all sites (``min_patients_in_total``) is not checked.
+
+    The coordinator must count the patients behind the sum, unless noise hides each patient. Cells of a table must count
+    patients, not records.
+    """
+    if not policy.min_patients_in_total or call.mask is None or not is_held(call.step.releases):
+        return None
+    if call.noise is not None:
+        if answers.hide_with(call.noise):
+            return None
+        reason = "noise replaces a minimum only while all noised answers together hide each patient"
+        return Refusal("min_patients_in_total", reason)
+    if not call.mask.counted:
+        return Refusal("min_patients_in_total", "the coordinator must count the patients behind this sum; it does not")
+    tables = [name for name, field in call.step.releases.declarations().items() if field.counts]
+    if tables and people.most_records > 1:
+        reason = f"the cells of {', '.join(tables)} count records, and a patient may have several here"
+        return Refusal("min_patients_in_total", reason, DisclosureRefused, ONE_RECORD)
+    return None
+
+
+def refuse_value(
+    call: Call,
+    release: Release,
+    item: tuple[str, str, Declaration, Any],
+    patient_counts: PatientCounts,
+    policy: Policy,
+) -> Refusal | None:
+    """Return the refusal of a value behind which too few patients stand, or that does not state how many.
+
+    Parameters
+    ----------
+    call : Call
+    release : Release
+    item : tuple
+        Field, name within the field, declaration and value.
+    patient_counts : PatientCounts
+        Patients to whom the records of the answer belong.
+    policy : Policy
+    """
+    field, key, declaration, value = item
+    records, where = release.patients_behind(field, key), place(type(release), field, key)
+    if records is None:
+        return Refusal(where, "the answer must state how many patients it rests on; it does not", DisclosureRefused)
+    if not _is_count(records):
+        reason = "the number of patients behind the answer must be a whole number of at least 0"
+        return Refusal(where, reason, DisclosureRefused)
+    if records == 0 and _is_informative(declaration, value):
+        return Refusal(where, "a value that rests on no patient must be zero or empty", DisclosureRefused)
+    patients, least = patient_counts.fewest(int(records)), min_behind_value(call, policy)
+    if not 0 < patients < least or type(release).individual:
+        return None
+    hint = _hint(call, has_several=patients < records)
+    return Refusal(where, f"fewer than {least} patients stand behind the answer", DisclosureRefused, hint)
+
+
+def min_behind_value(call: Call, policy: Policy) -> int:
+    """Return the smallest number of patients behind an answer; both minima apply to an unmasked summand."""
+    is_unmasked_summand = call.step.summed and call.mask is None
+    return max(policy.min_patients, policy.min_patients_in_total if is_unmasked_summand else 0)
+
+
+def refuse_coefficients(call: Call, n_parameters: int, n_patients: int, share: float) -> Refusal | None:
+    """Return the refusal of a fit with too many coefficients; None if there are few enough or `share` is 0.
+
+    See :func:`max_parameters`.
+    """
+    if not share or n_parameters <= max_parameters(call, n_patients, share):
+        return None
+    whose = "this site" if call.mask is None else "all sites"
+    reason = f"a regression must have at most {share:.3g} coefficients per patient of {whose}; got {n_parameters}"
+    return Refusal("max_parameters_per_patient", reason, hint=_FEWER_COLUMNS)
+
+
+def max_parameters(call: Call, n_patients: int, share: float) -> int:
+    """Return the largest number of coefficients that a site lets a call fit.
+
+    Parameters
+    ----------
+    call : Call
+    n_patients : int
+        Number of the site's patients.
+    share : float, > 0
+        Coefficients per patient.
+
+    Examples
+    --------
+    >>> from multicentre.federation.engine import Mask
+    >>> from multicentre.federation.messages import Nothing
+    >>> from multicentre.survival.cox.site import CoxSite
+    >>> alone = Call("study", "0.1", 0, CoxSite.sum_derivatives, Nothing(), ("lyon", "oslo", "turin"))
+    >>> max_parameters(alone, 60, 1 / 3)
+    20
+    >>> masked = Call("study", "0.1", 0, CoxSite.sum_derivatives, Nothing(), alone.peers, Mask("first", 0, 2))
+    >>> max_parameters(masked, 60, 1 / 3)
+    40
+    """
+    n_sites = 1 if call.mask is None else min(len(set(call.peers)), call.mask.threshold)
+    return math.floor(share * n_patients * n_sites * (1 + _ROUNDING))
+
+
+class NoisedAnswers:
+    """Noised answers of one site, which together decide whether noise replaces the minimum.
+
+    Parameters
+    ----------
+    entries : callable
+        Returns the entries so far of the ledgers whose noised releases count; called once, before the first answer.
+    account : Account, optional
+        Account of the policy's budget. If given, it counts the answers.
+    of_site : NoisedAnswers, optional
+        Noised answers of all studies of the site; a further answer must leave these within the limit as well.
+
+    Examples
+    --------
+    >>> answers = NoisedAnswers()
+    >>> answers.hide_with(Noise("gaussian", {"total": 1.0})), answers.hide_with(Noise("gaussian", {"total": 2.0}))
+    (False, True)
+    >>> answers.add(Noise("gaussian", {"total": 2.0}))
+    >>> answers.add(Noise("gaussian", {"total": 2.0}))
+    >>> answers.hide_with(Noise("gaussian", {"total": 2.0}))
+    False
+    """
+
+    def __init__(
+        self,
+        entries: Callable[[], Iterable[Entry]] = tuple,
+        account: Account | None = None,
+        of_site: NoisedAnswers | None = None,
+    ) -> None:
+        self._entries, self._account, self._of_site = entries, account, of_site
+        self._counted: Spent | None = None
+
+    @property
+    def spent(self) -> Spent:
+        """Privacy loss of a patient by the noised answers so far.
+
+        An account is read again each time, since other processes may charge it too.
+        """
+        if self._account is not None:
+            return total_spent(self._account.entries())
+        if self._counted is None:
+            noised = (one for one in self._entries() if one.get("event") == "release" and one.get("rho") is not None)
+            self._counted = sum((cost_of(_noise_of(one)) for one in noised), Spent())
+        return self._counted
+
+    def hide_with(self, noise: Noise) -> bool:
+        """Return whether one more answer under this noise leaves all of them within the limit."""
+        if self._of_site is not None and not self._of_site.hide_with(noise):
+            return False
+        return (self.spent + cost_of(noise)).epsilon(DELTA) <= EPSILON * (1 + _SLACK)
+
+    def add(self, noise: Noise) -> None:
+        """Count an answer; an account counts answers when it is charged."""
+        if self._of_site is not None:
+            self._of_site.add(noise)
+        if self._account is None:
+            self._counted = self.spent + cost_of(noise)
+
+
+def _noise_of(entry: Entry) -> Noise:
+    if "noise" not in entry:
+        raise IntegrityError(f"entry {entry['entry']} must state which noise it paid for", where="ledger")
+    multipliers = dict(entry["noise"])
+    return Noise(multipliers.pop("mechanism"), multipliers)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and int(value) >= 0
+
+
+def _is_informative(declaration: Declaration, value: Any) -> bool:
+    return len(value) > 0 if declaration.kind in ("text", "texts") else bool(np.any(value))
+
+
+def _hint(call: Call, *, has_several: bool) -> str:
+    """Return what helps against too few patients behind an answer, given the kind of call."""
+    can_mask = call.step.summed and call.protection == "unmasked" and len(call.peers) > 1
+    mask = f"{MASK_SUMS.removesuffix('.')}, which hides small cells in the total."
+    hints = [(_SEVERAL, has_several), (mask, can_mask), (_MORE_NOISE, call.noise is not None), (_FEW_PATIENTS, True)]
+    return " ".join(hint for hint, applies in hints if applies)
