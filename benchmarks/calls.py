@@ -57,7 +57,7 @@ class Found:
 
     Parameters
     ----------
-    clear, masked, tolerant : int
+    unmasked, masked, tolerant : int
         Calls of an unmasked fit; with masked sums of which every site is needed; and with masked sums that outlive the
         loss of a site.
     beside : int, optional
@@ -68,7 +68,7 @@ class Found:
         What counting took.
     """
 
-    clear: int
+    unmasked: int
     masked: int
     tolerant: int
     beside: int | None
@@ -106,12 +106,12 @@ def count(name: str) -> Found:
         kind = find_estimator(name)
         sites = case.sites()
         params = {name: value() if callable(value) else value for name, value in case.params.items()}
-        clear, _ = fit(kind(**params), sites, secure=False)
+        unmasked, _ = fit(kind(**params), sites, secure=False)
         masked, sums = fit(kind(**params), sites, secure=True)
         total, n_agreements = sum(masked.values()), sum(map(batches, sums.values()))
         tolerant = total - 2 * len(sums) + 3 * n_agreements + 2 * sums.total()
         beside = None if case.brief is None else count_beside(kind(**{**params, **case.brief}), sites)
-    return Found(sum(clear.values()), total, tolerant, beside, masked, time.perf_counter() - began)
+    return Found(sum(unmasked.values()), total, tolerant, beside, masked, time.perf_counter() - began)
 
 
 def batches(n_sums: int) -> int:
@@ -171,7 +171,7 @@ def as_markdown(found: Mapping[str, Found], fast_s: float, standard_s: float) ->
     for name, one in found.items():
         minutes = [f"{one.masked * seconds / 60:.1f}" for seconds in (fast_s, standard_s)]
         folds = "-" if one.beside is None else f"{N_FOLDS} fits + {one.beside}"
-        counts = [str(one.clear), str(one.masked), str(one.tolerant)]
+        counts = [str(one.unmasked), str(one.masked), str(one.tolerant)]
         rows.append([f"`{name}`", COUNTED[name].formula, *counts, *minutes, folds])
     table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
     return f"{table}\n\nAn alignment alone: {count_alignment(aligned())} calls."

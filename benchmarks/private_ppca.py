@@ -1,4 +1,4 @@
-"""What differential privacy costs Fed-mv-PPCA: errors and angles by patients and epsilon, clear and masked."""
+"""What differential privacy costs Fed-mv-PPCA: errors and angles by patients and epsilon, unmasked and masked."""
 
 from __future__ import annotations
 

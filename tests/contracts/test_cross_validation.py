@@ -56,9 +56,9 @@ def test_a_method_is_cross_validated(name):
 
 @pytest.mark.parametrize("name", ["fed-mv-ppca", "dpfact", "fed-cox, grid", "ada-boost-f"])
 def test_masks_change_no_score_by_more_than_rounding(name):
-    clear, masked = (run(name, CASES[name].make(), secure_sum=secure) for secure in (False, True))
-    for score in clear.scores:
-        assert clear[f"test_{score}"] == pytest.approx(masked[f"test_{score}"], abs=1e-5), score
+    unmasked, masked = (run(name, CASES[name].make(), secure_sum=secure) for secure in (False, True))
+    for score in unmasked.scores:
+        assert unmasked[f"test_{score}"] == pytest.approx(masked[f"test_{score}"], abs=1e-5), score
 
 
 @pytest.mark.parametrize("name", sorted(PREDICTS_NOTHING & set(CASES)))

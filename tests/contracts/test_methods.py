@@ -80,13 +80,13 @@ PROTECTIONS = {
     "protection", [pytest.param(one, marks=() if one == "losses tolerated" else slow) for one in PROTECTIONS]
 )
 def test_masks_change_no_more_than_declared(name, protection):
-    clear = reference(name, False)[0]
+    unmasked = reference(name, False)[0]
     options = dict(PROTECTIONS[protection])
     if "colluding_sites" in options:
         options["policy"] = dataclasses.replace(CASES[name].policy or mc.Policy(), **options)
         del options["colluding_sites"]
     masked = run(name, secure_sum=True, **options)[0]
-    for key, value in clear.items():
+    for key, value in unmasked.items():
         assert np.abs(value - masked[key]).max() <= CASES[name].masked_error, key
 
 

@@ -207,8 +207,11 @@ def test_an_audit_answers_behind_masks_and_under_labels_that_serve_once():
     part.mark_folds(ask)
     with pytest.raises(RefusedByPolicy, match="serves once"):
         part.mark_folds(ask)
-    clear = audited(masked=False)
-    for step, told in ((clear.mark_folds, checking(clear)), (clear.review_folds, Reviewing(**PERSONS, patient_key=""))):
+    unmasked = audited(masked=False)
+    for step, told in (
+        (unmasked.mark_folds, checking(unmasked)),
+        (unmasked.review_folds, Reviewing(**PERSONS, patient_key="")),
+    ):
         with pytest.raises(DisclosureRefused, match="secure_sum=True"):
             step(told)
 

@@ -62,9 +62,9 @@ def test_no_array_of_a_single_site_reaches_the_coordinator(method, partial):
     federation = federate(partial)
     federation._engine = tap = Wiretap(federation._engine)
     fit_over(federation, method)
-    clear = [outcome for _, outcome in tap.heard if not isinstance(outcome, Advertisement | Masked)]
-    assert {type(outcome) for outcome in clear} == {Description, Acknowledgement}
-    assert not any(isinstance(value, np.ndarray | float) for outcome in clear for _, _, _, value in outcome.items())
+    unmasked = [outcome for _, outcome in tap.heard if not isinstance(outcome, Advertisement | Masked)]
+    assert {type(outcome) for outcome in unmasked} == {Description, Acknowledgement}
+    assert not any(isinstance(value, np.ndarray | float) for outcome in unmasked for _, _, _, value in outcome.items())
     assert sum(isinstance(outcome, Masked) for _, outcome in tap.heard) > 3 * SMALL["max_rounds"]
 
 
@@ -76,11 +76,13 @@ def test_every_step_but_names_and_units_is_a_sum():
 @pytest.mark.parametrize(("method", "allowed"), [("invariant", 1e-6), ("paper", 1e-6), ("hierarchical", 2e-3)])
 def test_masked_sums_change_loadings_by_no_more_than_the_fixed_point(method, allowed, partial):
     """Between-centre variances near zero are below the fixed point's grain, which the hierarchical fit feels."""
-    clear, masked = (run(partial, method, secure_sum=secure)[0] for secure in (False, True))
+    unmasked, masked = (run(partial, method, secure_sum=secure)[0] for secure in (False, True))
     for view in SIZES:
-        difference = (clear.loadings_[view] - masked.loadings_[view]) / clear.layout.split(clear._spread)[view][:, None]
+        difference = (unmasked.loadings_[view] - masked.loadings_[view]) / unmasked.layout.split(unmasked._spread)[
+            view
+        ][:, None]
         assert np.abs(difference).max() < allowed
-    assert masked.training_["mae"] == pytest.approx(clear.training_["mae"], abs=allowed)
+    assert masked.training_["mae"] == pytest.approx(unmasked.training_["mae"], abs=allowed)
 
 
 # --- small sites --------------------------------------------------------------------------------------------------

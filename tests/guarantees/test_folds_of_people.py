@@ -74,7 +74,7 @@ def test_two_sums_over_folds_of_one_person_each_do_not_tell_that_persons_own():
 @pytest.mark.filterwarnings("ignore:FederatedKFold")
 @pytest.mark.parametrize("clear_site", ["", "oslo"])
 def test_sums_with_a_fold_and_without_it_differ_by_nobody_or_by_ten_people_of_each_site(clear_site):
-    """At oslo four of twelve folds have nine people: they are emptied, also for what is asked in clear afterwards."""
+    """At oslo four of twelve folds have nine people: they are emptied, also for what is asked unmasked afterwards."""
     sites, names = survival_sites({"lyon": 120, "oslo": 116, "turin": 130})
     federation = mc.Federation.in_process(sites, secure_sum=True, policy=POLICY)
     plan = FederatedKFold(12, patient_key="identifier").plan(federation)

@@ -71,9 +71,9 @@ def vectors(tap):
     return np.array(seen).reshape(N_SUMS, N_SITES, M)
 
 
-def truths(clear):
+def truths(unmasked):
     """Return the ring numbers that the masked ones hide."""
-    rows = [out for step, _, out in clear.heard if step == "residuals"]
+    rows = [out for step, _, out in unmasked.heard if step == "residuals"]
     found = np.empty((len(rows), M), np.uint64)
     for row, out in zip(found, rows, strict=True):
         to_ring(out.total, GRIDS["total"], row[:D])
@@ -108,9 +108,9 @@ def test_every_byte_of_the_masked_summands_is_uniform(masked):
     assert_uniform(vectors(masked))
 
 
-def test_masked_summands_are_not_correlated_with_the_clear_ones(masked, clear):
+def test_masked_summands_are_not_correlated_with_the_clear_ones(masked, unmasked):
     noise = vectors(masked).reshape(-1, M)
-    truth = truths(clear).reshape(-1, M)
+    truth = truths(unmasked).reshape(-1, M)
     pairs = zip(noise.view(np.int64).astype(float), truth.view(np.int64).astype(float), strict=True)
     correlation = [np.corrcoef(one[:D], other[:D])[0, 1] for one, other in pairs]
     assert np.max(np.abs(correlation)) < 6.0 / np.sqrt(D)
@@ -124,12 +124,12 @@ def test_two_masked_summands_never_share_a_stream(masked):
     assert len(np.unique(seen)) == seen.size
 
 
-def test_any_sum_short_of_all_sites_still_looks_like_noise(every_site_needed, clear):
+def test_any_sum_short_of_all_sites_still_looks_like_noise(every_site_needed, unmasked):
     seen = vectors(every_site_needed)
     for size in (1, 2, 3):
         for some in combinations(range(N_SITES), size):
             assert_uniform(np.add.reduce(seen[:, some], axis=1))
-    assert np.array_equal(np.add.reduce(seen, axis=1), np.add.reduce(truths(clear), axis=1))
+    assert np.array_equal(np.add.reduce(seen, axis=1), np.add.reduce(truths(unmasked), axis=1))
 
 
 def test_before_it_is_unmasked_even_the_sum_of_all_looks_like_noise(recoverable):
@@ -149,11 +149,11 @@ def without_own_masks(tap, sites):
     return seen
 
 
-def test_a_seed_short_of_all_the_sum_still_looks_like_noise(recoverable, clear):
+def test_a_seed_short_of_all_the_sum_still_looks_like_noise(recoverable, unmasked):
     for some in combinations(range(N_SITES), N_SITES - 1):
         assert_uniform(np.add.reduce(without_own_masks(recoverable, some), axis=1))
     total = np.add.reduce(without_own_masks(recoverable, range(N_SITES)), axis=1)
-    assert np.array_equal(total, np.add.reduce(truths(clear), axis=1))
+    assert np.array_equal(total, np.add.reduce(truths(unmasked), axis=1))
 
 
 def test_with_all_seeds_single_summands_and_sums_of_some_still_look_like_noise(recoverable):
@@ -164,7 +164,7 @@ def test_with_all_seeds_single_summands_and_sums_of_some_still_look_like_noise(r
 
 
 @pytest.mark.parametrize(("phase", "step"), [("residuals", "unmask"), ("unmask", "recover_own")])
-def test_a_share_short_of_the_threshold_the_sum_over_a_loss_still_looks_like_noise(phase, step, clear):
+def test_a_share_short_of_the_threshold_the_sum_over_a_loss_still_looks_like_noise(phase, step, unmasked):
     tap = transcript(1, quorum=THRESHOLD, faults=Faults(lose={"site-3": phase}))
     asks = {step: ask for step, _, ask in tap.told}
     terms, public = asks["advertise"], asks["share"]
@@ -187,7 +187,7 @@ def test_a_share_short_of_the_threshold_the_sum_over_a_loss_still_looks_like_noi
     assert len(shares) == THRESHOLD
     for holders in combinations(range(THRESHOLD), THRESHOLD - 1):
         assert_uniform(read(holders))
-    assert np.array_equal(read(range(THRESHOLD)), np.add.reduce(truths(clear)[0][: len(arrived)]))
+    assert np.array_equal(read(range(THRESHOLD)), np.add.reduce(truths(unmasked)[0][: len(arrived)]))
 
 
 @pytest.mark.parametrize("step", ["share", "unmask"])
@@ -233,7 +233,7 @@ def test_two_data_sets_of_one_sum_have_the_same_transcript(lost):
 
 
 def test_the_sum_of_all_is_what_the_method_gets():
-    clear, masked = (FedMean().fit(federate(secure_sum=secure)) for secure in (False, True))
+    unmasked, masked = (FedMean().fit(federate(secure_sum=secure)) for secure in (False, True))
     allowed = 4 * rounding(plan_grids(Residuals, 3)["total"], 3)
-    assert 0 < np.abs(clear.mean_ - masked.mean_).max() < allowed
+    assert 0 < np.abs(unmasked.mean_ - masked.mean_).max() < allowed
     assert issubclass(Masked, Message)

@@ -14,8 +14,8 @@ from multicentre.survival.curves.tables.risk import RiskTable
 
 OPEN = mc.Policy(min_patients=0, exact_times=True)
 EXACT = {"policy": mc.Policy(exact_times=True)}
-CLEAR = {"policy": OPEN, "secure_sum": False}
-either = pytest.mark.parametrize("terms", [CLEAR, EXACT], ids=["unmasked", "masked"])
+UNMASKED = {"policy": OPEN, "secure_sum": False}
+either = pytest.mark.parametrize("terms", [UNMASKED, EXACT], ids=["unmasked", "masked"])
 
 
 def ties(n=240):
@@ -77,7 +77,7 @@ def test_curves_are_those_of_the_pooled_patients(terms):
 def test_the_split_does_not_matter(kind, times):
     time, event, group = ties()
     models = [
-        kind("arm", levels=[0, 1, 2], times=times).fit(federate(split(time, event, group, sizes, order), CLEAR))
+        kind("arm", levels=[0, 1, 2], times=times).fit(federate(split(time, event, group, sizes, order), UNMASKED))
         for sizes, order in [([240], None), ([30, 200, 10], np.argsort(time)), ([60] * 4, np.argsort(group))]
     ]
     for other in models[1:]:
@@ -100,7 +100,7 @@ def test_medians_and_follow_up(terms):
 
 def test_restricted_mean_of_lifelines():
     time, event, group = ties()
-    model = KaplanMeier(times="exact").fit(federate(split(time, event, group, [80] * 3), CLEAR))
+    model = KaplanMeier(times="exact").fit(federate(split(time, event, group, [80] * 3), UNMASKED))
     # lifelines 0.30.3, restricted_mean_survival_time(KaplanMeierFitter().fit(time, event), t=60)
     assert model.restricted_mean(60.0)["all"].value == pytest.approx(32.37041398052279, abs=1e-9)
 
@@ -123,7 +123,7 @@ def test_standard_error_of_the_restricted_mean_is_the_spread_over_samples():
 
 def test_without_censoring_the_restricted_mean_is_a_mean():
     time = np.arange(1.0, 41.0)
-    model = KaplanMeier(times="exact").fit(federate(split(time, np.ones(40, int), time, [20, 20]), CLEAR))
+    model = KaplanMeier(times="exact").fit(federate(split(time, np.ones(40, int), time, [20, 20]), UNMASKED))
     found = model.restricted_mean(30.0)["all"]
     cut = np.minimum(time, 30.0)
     assert found.value == pytest.approx(cut.mean())
@@ -164,7 +164,9 @@ def log_rank_by_hand(time, event, group):
     return score, variance
 
 
-@pytest.mark.parametrize("terms", [{"secure_sum": False}, {}], ids=["clear, default policy", "masked, default policy"])
+@pytest.mark.parametrize(
+    "terms", [{"secure_sum": False}, {}], ids=["unmasked, default policy", "masked, default policy"]
+)
 def test_a_test_by_strata_is_the_sum_of_the_sites(terms):
     time, event, group = ties()
     group = (group > 0).astype(int)
@@ -204,8 +206,8 @@ def test_incidence_is_that_of_the_pooled_patients(terms):
 def test_with_one_cause_its_variance_is_greenwoods():
     time, event, group = ties()
     sites = split(time, event, group, [120, 120])
-    incidence = AalenJohansen(causes=(1,), times="exact").fit(federate(sites, CLEAR))
-    curve = KaplanMeier(times="exact").fit(federate(sites, CLEAR))
+    incidence = AalenJohansen(causes=(1,), times="exact").fit(federate(sites, UNMASKED))
+    curve = KaplanMeier(times="exact").fit(federate(sites, UNMASKED))
     np.testing.assert_allclose(incidence.incidence_[0, 0], 1 - curve.survival_[0], atol=1e-12)
     greenwood = curve.survival_[0] ** 2 * curve.curves_.variance[0]
     alive = curve.survival_[0] > 0
@@ -215,7 +217,7 @@ def test_with_one_cause_its_variance_is_greenwoods():
 def test_intervals_of_scikit_survival():
     sksurv = pytest.importorskip("sksurv.nonparametric")
     time, event, group = ties()
-    model = KaplanMeier(times="exact").fit(federate(split(time, event, group, [80] * 3), CLEAR))
+    model = KaplanMeier(times="exact").fit(federate(split(time, event, group, [80] * 3), UNMASKED))
     times, survival, limits = sksurv.kaplan_meier_estimator(event == 1, time, conf_type="log-log")
     here = np.searchsorted(times, model.times_)
     np.testing.assert_allclose(
@@ -228,7 +230,7 @@ def test_incidence_intervals_of_scikit_survival(variance, theirs):
     sksurv = pytest.importorskip("sksurv.nonparametric")
     time, event, group = ties()
     cause = event * (1 + group % 2)
-    model = AalenJohansen(times="exact", variance=variance).fit(federate(split(time, cause, group, [80] * 3), CLEAR))
+    model = AalenJohansen(times="exact", variance=variance).fit(federate(split(time, cause, group, [80] * 3), UNMASKED))
     times, incidence, limits = sksurv.cumulative_incidence_competing_risks(
         cause, time, conf_type="log-log", var_type=theirs
     )
@@ -243,7 +245,7 @@ def test_log_rank_of_scikit_survival():
     time, event, group = ties()
     outcome = np.array(list(zip(event == 1, time, strict=True)), dtype=[("event", bool), ("time", float)])
     statistic, p_value, stats, covariance = sksurv.compare_survival(outcome, group, return_stats=True)
-    model = LogRank("arm", levels=[0, 1, 2], times="exact").fit(federate(split(time, event, group, [80] * 3), CLEAR))
+    model = LogRank("arm", levels=[0, 1, 2], times="exact").fit(federate(split(time, event, group, [80] * 3), UNMASKED))
     assert model.statistic_ == pytest.approx(statistic, abs=1e-8)
     assert model.p_value_ == pytest.approx(p_value, rel=1e-8)
     np.testing.assert_allclose(model.observed_, stats["observed"])
@@ -257,7 +259,7 @@ def test_a_grid_loses_little():
     time, event = np.minimum(event_time, end), (event_time <= end).astype(int)
     sites = split(time, event, event, [1000] * 3)
     grid = KaplanMeier().fit(federate(sites, {}))
-    exact = KaplanMeier(times="exact").fit(federate(sites, CLEAR))
+    exact = KaplanMeier(times="exact").fit(federate(sites, UNMASKED))
     assert np.abs(exact.survival_at(grid.times_) - grid.survival_).max() < 1e-3
     horizon = grid.horizon_
     one, other = grid.rmst_["all"], exact.restricted_mean(horizon)["all"]

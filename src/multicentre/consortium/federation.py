@@ -343,7 +343,7 @@ def open_site(
         Of the site; columns that its policy does not allow are left out here.
     guard : Guard
     identity : Identity, optional
-        The site's signing key; without it sums leave in clear.
+        The site's signing key; without it sums leave unmasked.
     peers : mapping of str to bytes, optional
         Public identities of the sites whose masks it trusts.
     store : Store, optional

@@ -75,7 +75,7 @@ class Agreed:
         if step.name not in self.steps.get(step.part, ()):
             return "study", "the step is not on the study's disclosure card"
         if self.masked and step.summed and call.mask is None:
-            return "study, secure_sum", "the study's sums leave masked, and this one would leave in clear"
+            return "study, secure_sum", "the study's sums leave masked, and this one would leave unmasked"
         if call.mask is not None and call.mask.threshold < self.quorum:
             return "study, quorum", f"the study's sums are over {self.quorum} sites or more"
         if self.plan is None or step.part is not self.fitted:

@@ -70,7 +70,7 @@ class Summation(Protocol):
 
     @property
     def protection(self) -> Protection:
-        """Whether summands leave the sites in clear or masked."""
+        """Whether summands leave the sites unmasked or masked."""
 
     def prepare(self, part: type[SitePart], n_sites: int, plan: Plan | None) -> None:
         """Check, before a fit begins, that every sum its part declares can be taken over so many sites."""

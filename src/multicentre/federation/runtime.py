@@ -174,7 +174,7 @@ class SiteRuntime:
     gate : Gate
         The guard.
     seal : Seal, optional
-        How answers are masked for a secure sum; without it the site answers in clear only.
+        How answers are masked for a secure sum; without it the site answers unmasked only.
     store : Store, optional
         Where the states of site parts are kept between rounds.
     key : object, optional

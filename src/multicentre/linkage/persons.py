@@ -168,7 +168,7 @@ class KeyedPart(SitePart):
         return [str(one) for one in own]
 
     def check_masked(self) -> None:
-        """Refuse to answer in clear, unless the site's policy has no minimum of patients.
+        """Refuse to answer unmasked, unless the site's policy has no minimum of patients.
 
         Raises
         ------

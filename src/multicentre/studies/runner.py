@@ -17,7 +17,7 @@ from multicentre.estimator.figures import Exhibit, Table
 from multicentre.federation.errors import ConfigurationError, IntegrityError, MulticentreError, QuorumLost
 from multicentre.federation.progress import Listener, Silence
 from multicentre.linkage.pseudonyms import PseudonymKey
-from multicentre.privacy.guarantee import rounded_up
+from multicentre.privacy.guarantee import rounded_up, spent_in
 from multicentre.privacy.policy import Policy
 from multicentre.studies.cards import complete_card
 from multicentre.studies.comparison import Comparison, compare

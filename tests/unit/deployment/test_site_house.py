@@ -408,7 +408,7 @@ def test_a_call_without_masks_is_refused_where_sums_are_masked(masked):
         with pytest.raises(RefusedByPolicy, match="leave masked"):
             FedViewMeans(n_rounds=1).fit(federation)
     refusals = [entry for entry in entries_at(masked, "lyon") if entry["event"] == "refusal"]
-    assert "would leave in clear" in refusals[0]["reason"]
+    assert "would leave unmasked" in refusals[0]["reason"]
 
 
 def test_a_sum_over_fewer_sites_than_the_quorum_is_refused(masked):

@@ -160,9 +160,9 @@ def test_only_names_are_asked_site_by_site():
 @given(st.sampled_from([1e-7, 1e-5, 1e-3, 1e3, 1e6, 1e9]), st.floats(-100, 100))
 def test_masked_sums_agree_on_the_same_scales_whatever_the_units(unit, offset):
     sites = {name: _moved(site, unit, offset) for name, site in small_sites().items()}
-    clear, masked = settle(sites, secure_sum=False), settle(sites)
-    np.testing.assert_allclose(masked.deviation, clear.deviation, rtol=1e-6)
-    np.testing.assert_allclose((masked.centre - clear.centre) / clear.deviation, 0.0, atol=1e-6)
+    unmasked, masked = settle(sites, secure_sum=False), settle(sites)
+    np.testing.assert_allclose(masked.deviation, unmasked.deviation, rtol=1e-6)
+    np.testing.assert_allclose((masked.centre - unmasked.centre) / unmasked.deviation, 0.0, atol=1e-6)
 
 
 def _moved(site, unit, offset):

@@ -15,7 +15,7 @@ from multicentre.privacy.guarantee import guarantee_of_plan
 from multicentre.privacy.policy import Policy
 
 EXACT = "no differential privacy: sums of many patients are exact."
-CLEAR = (
+UNMASKED = (
     "sums are taken by the coordinator's process: whoever controls it could read one site's summand. "
     "Masked sums (secure_sum = true) prevent that."
 )
@@ -184,16 +184,16 @@ def test_the_steps_that_are_asked_are_those_of_the_card():
 @pytest.mark.parametrize(
     ("protection", "n_sites", "policy", "caveats"),
     [
-        ("unmasked", None, Policy(), (CLEAR,)),
-        ("unmasked", 3, LISTED, (SINGLE, CLEAR)),
+        ("unmasked", None, Policy(), (UNMASKED,)),
+        ("unmasked", 3, LISTED, (SINGLE, UNMASKED)),
         ("masked", None, Policy(), (MASKED,)),
         ("masked", 3, LISTED, (SINGLE, MASKED)),
         ("masked", 2, Policy(), (MASKED, TWO)),
         ("masked", 3, Policy(min_patients_in_total=5), ()),
-        ("unmasked", 2, Policy(), (CLEAR, TWO)),
-        ("unmasked", 1, Policy(), (ONE, CLEAR)),
+        ("unmasked", 2, Policy(), (UNMASKED, TWO)),
+        ("unmasked", 1, Policy(), (ONE, UNMASKED)),
         ("masked", 3, Policy(min_patients=1), (FEW.format(1),)),
-        ("unmasked", 3, Policy(min_patients=0), (FEW.format(0), CLEAR)),
+        ("unmasked", 3, Policy(min_patients=0), (FEW.format(0), UNMASKED)),
     ],
 )
 def test_a_steward_is_warned_of_small_sums_and_of_open_ones_the_strongest_first(protection, n_sites, policy, caveats):
@@ -281,11 +281,10 @@ def test_the_sentences_say_what_noise_hides():
 
 def test_a_minimum_in_totals_is_in_the_sentences():
     policy = Policy(min_patients=3, min_patients_in_total=5)
-    masked, clear = (
-        disclosure_card(Other, protection=one, policy=policy).sentences[1] for one in ("masked", "unmasked")
-    )
+    ways = ("masked", "unmasked")
+    masked, unmasked = (disclosure_card(Other, protection=way, policy=policy).sentences[1] for way in ways)
     assert "a total is revealed only if it rests on at least 5 patients of all sites, a table cell by cell" in masked
-    assert "an unmasked share of a total leaves only with at least 5 patients behind it" in clear
+    assert "an unmasked share of a total leaves only with at least 5 patients behind it" in unmasked
 
 
 def test_cards_of_methods_that_run_one_after_the_other_are_joined_without_repeating():

@@ -186,7 +186,7 @@ def test_csv_has_the_columns_of_the_page_and_lines_of_its_own():
     assert head == (
         "entry,time,event,study,method,step,protection,field,shape,bytes,records,patients,epsilon,delta,reason,hash"
     )
-    assert row == f"1,{entry['time']},release,s,m,x,clear,,,,,,1.5,1e-05,,{entry['hash']}"
+    assert row == f"1,{entry['time']},release,s,m,x,unmasked,,,,,,1.5,1e-05,,{entry['hash']}"
 
 
 def test_csv_has_one_row_a_field():

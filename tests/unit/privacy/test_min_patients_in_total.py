@@ -354,7 +354,7 @@ def test_the_tables_that_are_checked_cell_by_cell_are_those_of_the_page():
 
 
 def test_the_card_says_what_is_revealed():
-    masked, clear = (
+    masked, unmasked = (
         disclosure_card(CellSite, protection=protection, n_sites=3, policy=FIVE)
         for protection in ("masked", "unmasked")
     )
@@ -366,10 +366,10 @@ def test_the_card_says_what_is_revealed():
         "min_patients_in_total is checked by the coordinator's process, which receives the number of patients behind "
         "each value as a masked sum."
     )
-    assert clear.sentences[1].endswith(
+    assert unmasked.sentences[1].endswith(
         "; an unmasked share of a total leaves only with at least 5 patients behind it (min_patients_in_total)."
     )
-    for card in (masked, clear):
+    for card in (masked, unmasked):
         meanings = {line.field: line.what for line in card.lines if line.step == "add"}
         assert meanings["cells"] == "patients by cell (revealed only if each cell of the total is 0 or at least 5)"
         assert meanings["weights"] == "weights by cell"

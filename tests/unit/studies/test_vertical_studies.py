@@ -280,13 +280,13 @@ def test_card_of_factors_tells_its_own_terms():
 
 def test_objections_are_those_of_the_guard():
     estimator = FedMSGL(3)
-    clear, masked = study_of(privacy={"secure_sum": False}), study_of()
+    unmasked, masked = study_of(privacy={"secure_sum": False}), study_of()
 
     def objections(study, estimator=estimator, **terms):
         return [(found.key, found.reason) for found in find_objections(study, estimator, mc.Policy(**terms))]
 
-    assert objections(masked) == objections(clear, relations="listed") == []
-    assert objections(clear) == [("relations", 'it would have to say relations = "listed"')]
+    assert objections(masked) == objections(unmasked, relations="listed") == []
+    assert objections(unmasked) == [("relations", 'it would have to say relations = "listed"')]
     assert objections(masked, relations="none") == [("relations", 'it would have to say relations = "summed"')]
     pooled = [("secure_sums_only", "only masked sums may leave, and pseudonyms are no sum")]
     assert objections(masked, secure_sums_only=True) == pooled
@@ -296,7 +296,7 @@ def test_objections_are_those_of_the_guard():
     assert objections(masked, methods=("fed-msgl",)) == [("methods", "the method alignment is not allowed")]
     assert objections(masked, min_sites_in_sum=4) == [("min_sites_in_sum", "a masked sum needs 4 sites")]
     assert objections(masked, epsilon=1.0)[0][0] == "epsilon"
-    assert objections(clear, mc.multiview.FedMvPPCA(2), relations="none") == []
+    assert objections(unmasked, mc.multiview.FedMvPPCA(2), relations="none") == []
 
 
 def test_a_run_that_a_policy_refuses_asks_nothing(departments, tmp_path):

@@ -77,7 +77,7 @@ def estimate_duplicate_rate(
     QuorumLost
         A site was lost on the way, so that the counts are not about the same sites.
     DisclosureRefused
-        Sums leave in clear, which would show who is at a site.
+        Sums leave unmasked, which would show who is at a site.
     RefusedByPolicy
         A control could be a person's identifier.
 

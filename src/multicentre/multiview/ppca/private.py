@@ -100,7 +100,7 @@ def read_reference(reference: Reference, schema: MultiViewSchema) -> tuple[Float
 def ask_for_products(federation: Federation, schema: MultiViewSchema, clipping: Clipping) -> Released:
     """Take the one noised sum of a private fit; the sites have been prepared.
 
-    In clear each site adds the whole noise, as its own answer must hide its patients; under masked sums they share one.
+    Unmasked, each site adds the whole noise, since its answer must hide its patients; masked sums share one noise.
     """
     plan = federation.plan
     assert plan is not None  # the estimator's own, see plan_noise

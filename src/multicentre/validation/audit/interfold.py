@@ -157,7 +157,7 @@ def check_interfold(
     DataError
         A site has no such column.
     DisclosureRefused
-        Sums leave in clear, which would show who is at a site.
+        Sums leave unmasked, which would show who is at a site.
     QuorumLost
         A site was lost on the way.
 

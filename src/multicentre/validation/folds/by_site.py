@@ -89,7 +89,7 @@ class LeaveOneSiteOut(FoldSplitter):
 
     A patient of the site left out who has records at another site was learnt from there: this is **not** safe against
     duplicates, unless the records of people at several sites are dropped. The number of folds is that of the sites.
-    What is asked of the one site left out it answers in clear, as its policy allows, even where other sums are masked.
+    What is asked of the one site left out it answers unmasked, as its policy allows, even where other sums are masked.
     On arrays, `groups` holds each row's site.
 
     Parameters

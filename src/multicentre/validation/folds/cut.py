@@ -192,7 +192,7 @@ class CutFolds(HashedFolds, CountingPart):
     def _check_clear(self, values: Floats) -> None:
         if not self.masked and self._rarest(values) < self.least_behind:
             raise DisclosureRefused(
-                "thresholds in clear would tell of values that few patients have",
+                "thresholds unmasked would tell of values that few patients have",
                 where=self.site,
                 mend='Mask the sums (secure_sum=True), or divide by a hash (scheme="hash", HashGroupKFold).',
             )

@@ -73,7 +73,7 @@ class HashedFolds(FoldPart):
 
     @step(releases=sent.Fineness, when="once")
     def tell_fineness(self, ask: sent.Hashing) -> sent.Fineness:
-        """Tell into how many buckets the site may count its records in clear."""
+        """Tell into how many buckets the site may count its records unmasked."""
         n_splits, fine = checked_splits(ask.n_splits), 0
         n_buckets = n_splits
         while n_buckets <= MOST_BUCKETS and self._fewest_in_cells(ask, n_buckets) >= self.least_behind:
@@ -91,7 +91,7 @@ class HashedFolds(FoldPart):
         if self.masked:
             return sent.BucketTable(table, patients=len(self.data))
         if self.least_behind > 1 and not is_halving(ask.n_buckets, ask.n_splits):
-            raise ConfigurationError("this number of buckets is not used in clear", where="n_buckets")
+            raise ConfigurationError("this number of buckets is not used unmasked", where="n_buckets")
         return sent.BucketTable(table, patients=self._fewest(table))
 
     @step(releases=Acknowledgement, when="once")

@@ -129,7 +129,7 @@ class Crowding(Release):
 
 @dataclass(frozen=True)
 class Fineness(Release):
-    """How finely a site's records may be counted in clear."""
+    """How finely a site's records may be counted unmasked."""
 
     n_buckets: int = count("most buckets none of whose counts is of few patients; 0 for none")
 

@@ -21,7 +21,7 @@ FEW_RECORDS = 10
 class FoldPlan:
     """Folds over the records of several sites.
 
-    A federation of a single site, as in folds by site, sums in clear even where the plan's sums are masked: there is
+    A federation of a single site, as in folds by site, sums unmasked even where the plan's sums are masked: there is
     nobody to hide among, and the site's policy says what it lets out by itself.
 
     A plan that was pickled or copied has no `federation` any more, for keys and connections do not travel: it still

@@ -114,7 +114,7 @@ class FoldPart(AuditedPart):
         told : Message
             What the coordinator told all sites to divide by.
         movable : int, optional
-            Patients in the smallest part that another plan could put into another fold. In clear it must not be of
+            Patients in the smallest part that another plan could put into another fold. Unmasked it must not be of
             few: two plans would tell of them. By default nothing less than a fold can be moved.
         keyed : bool, default False
             Whether a key that the coordinator lacks decides who is in a part.

@@ -115,7 +115,7 @@ class FoldSplitter(BaseCrossValidator):  # type: ignore[misc]  # scikit-learn sh
         testing = [sum(fold in tested for tested in plan.tested.values()) for fold in range(plan.n_splits)]
         if self.mixes_sites and plan.federation.protection == "masked" and 1 in testing:
             warnings.warn(
-                f"{plan.strategy}: fold {testing.index(1)} can be tested at one site alone, which answers in clear",
+                f"{plan.strategy}: fold {testing.index(1)} can be tested at one site alone, which answers unmasked",
                 DisclosureWarning,
                 stacklevel=3,
             )

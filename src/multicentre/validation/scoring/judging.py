@@ -301,7 +301,7 @@ def _hand_out(opened: Federation, part: type[JudgingPart], judged: Judged) -> No
 
 
 def total(opened: Federation, step: Step[Any, Any, R], ask: Message) -> R:
-    """Return the sum over sites that a step gives, once; a refusal in clear says what would do instead.
+    """Return the sum over sites that a step gives, once; a refusal unmasked says what would do instead.
 
     Raises
     ------

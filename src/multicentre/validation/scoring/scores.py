@@ -96,7 +96,7 @@ def score(
     DataError
         The records lack a class that a score compares, or have other columns.
     DisclosureRefused
-        In clear, a score would rest on too few of a site's patients.
+        Without masks, a score would rest on too few of a site's patients.
 
     Examples
     --------

@@ -60,9 +60,9 @@ def test_views_at_several_sites_give_the_fit_of_one_site_that_has_all(way):
 
 @each_corrected
 def test_masked_sums_give_the_fit_in_clear(way):
-    clear, masked = fit(**WAYS[way]), fit(secure=True, **WAYS[way])
-    assert np.abs((clear.affinity_ - masked.affinity_).toarray()).max() < (1e-6 if way != "three rounds" else 1e-4)
-    assert same_bits(clear.labels_, masked.labels_)
+    unmasked, masked = fit(**WAYS[way]), fit(secure=True, **WAYS[way])
+    assert np.abs((unmasked.affinity_ - masked.affinity_).toarray()).max() < (1e-6 if way != "three rounds" else 1e-4)
+    assert same_bits(unmasked.labels_, masked.labels_)
 
 
 def test_lists_and_a_dense_sum_are_one_affinity():
@@ -191,11 +191,11 @@ def test_the_steps_asked_are_those_announced(way):
 @pytest.mark.parametrize(("share", "least"), [(0.1, 0.93), (0.3, 0.85), (0.5, 0.7)])
 def test_patients_whom_some_sites_lack_are_taken_in(share, least):
     sites = lose_records(split(), share, seed=0)
-    clear, masked = fit(sites, incomplete=True), fit(sites, incomplete=True, secure=True)
-    assert np.abs((clear.affinity_ - masked.affinity_).toarray()).max() < 1e-6
-    assert same_bits(clear.labels_, masked.labels_)
-    assert len(clear.labels_) == 60
-    assert accuracy(clear) >= least
+    unmasked, masked = fit(sites, incomplete=True), fit(sites, incomplete=True, secure=True)
+    assert np.abs((unmasked.affinity_ - masked.affinity_).toarray()).max() < 1e-6
+    assert same_bits(unmasked.labels_, masked.labels_)
+    assert len(unmasked.labels_) == 60
+    assert accuracy(unmasked) >= least
 
 
 def test_empty_rows_are_the_same_as_records_left_out():

@@ -1,4 +1,4 @@
-"""Patients made up of landmarks: as good as all others where there are many, and the same masked as in clear."""
+"""Patients made up of landmarks: as good as all others where there are many, and the same masked as unmasked."""
 
 import numpy as np
 import pytest
@@ -35,12 +35,12 @@ def codes(*, block=None, on_all=None, n_landmarks=20, sites=None, incomplete=Fal
 
 @pytest.mark.parametrize("on_all", [10**6, 0])
 def test_masked_codes_are_those_in_clear(on_all, monkeypatch):
-    clear = codes(on_all=on_all, policy=LISTED, monkeypatch=monkeypatch)
+    unmasked = codes(on_all=on_all, policy=LISTED, monkeypatch=monkeypatch)
     masked = codes(on_all=on_all, secure_sum=True, monkeypatch=monkeypatch)
-    assert clear.shape == masked.shape == (60, 20)
-    assert np.abs((clear - masked).toarray()).max() < 1e-6
+    assert unmasked.shape == masked.shape == (60, 20)
+    assert np.abs((unmasked - masked).toarray()).max() < 1e-6
     dense = codes(on_all=on_all, policy=DENSE, monkeypatch=monkeypatch)
-    assert np.abs((clear - dense).toarray()).max() < 1e-12
+    assert np.abs((unmasked - dense).toarray()).max() < 1e-12
 
 
 @pytest.mark.parametrize("on_all", [10**6, 0])

@@ -83,9 +83,9 @@ def test_the_pull_of_the_embedding_parts_the_groups():
 
 
 def test_masked_rounds_are_those_in_clear():
-    clear, masked = rounds(3, Pull(10.0, 2.0)), rounds(3, Pull(10.0, 2.0), secure_sum=True)
-    assert np.abs(clear.state.affinity - masked.state.affinity).max() < 1e-6
-    assert clear.state.weights == pytest.approx(masked.state.weights, rel=1e-5)
+    unmasked, masked = rounds(3, Pull(10.0, 2.0)), rounds(3, Pull(10.0, 2.0), secure_sum=True)
+    assert np.abs(unmasked.state.affinity - masked.state.affinity).max() < 1e-6
+    assert unmasked.state.weights == pytest.approx(masked.state.weights, rel=1e-5)
 
 
 def test_the_strongest_pull_still_finds_the_groups():

@@ -94,11 +94,11 @@ class Eavesdropper:
 
 def test_what_the_coordinator_gets_of_a_masked_sum_holds_no_sites_relations():
     """Each summand looks like noise: it lies nowhere near the site's own relations, and only the sum is them."""
-    clear = opened(policy=DENSE, secure_sum=False)
-    own = dict.fromkeys(clear.sites, clear._engine)
-    tap = Eavesdropper(clear._engine)
-    clear._engine = tap
-    total = clear.sum(FedMSGLSite.relate, TERMS).relations
+    unmasked = opened(policy=DENSE, secure_sum=False)
+    own = dict.fromkeys(unmasked.sites, unmasked._engine)
+    tap = Eavesdropper(unmasked._engine)
+    unmasked._engine = tap
+    total = unmasked.sum(FedMSGLSite.relate, TERMS).relations
     own = {site: answer.relations for step, site, answer in tap.heard if step == "relate"}
     assert np.abs(sum(own.values()) - total).max() < 1e-12
 

@@ -123,8 +123,8 @@ class TestUnmaskedUnderAMinimum:
         }
         options = {"secure_sum": False, "policy": mc.Policy(min_patients=least)}
         if least == 10:
-            clear, _ = agreed_on(sites, **options)
-            assert_same(clear, agreed_on(sites, policy=EXACT)[0])
+            unmasked, _ = agreed_on(sites, **options)
+            assert_same(unmasked, agreed_on(sites, policy=EXACT)[0])
             return
         with pytest.raises(DisclosureRefused, match=r"fewer than 11.*secure_sum=True"):
             agreed_on(sites, **options)

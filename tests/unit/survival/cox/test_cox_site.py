@@ -118,8 +118,8 @@ STEPS = {
 @pytest.mark.parametrize("step", STEPS)
 def test_a_masked_and_an_unmasked_answer_are_the_same_number_by_number(step):
     data = by_time(2, rare=3)
-    masked, clear = (getattr(part_on(data, np.arange(1.0, 5.0), masked=m), step)(STEPS[step]) for m in (True, False))
-    for one, other in zip(masked.items(), clear.items(), strict=True):
+    masked, unmasked = (getattr(part_on(data, np.arange(1.0, 5.0), masked=m), step)(STEPS[step]) for m in (True, False))
+    for one, other in zip(masked.items(), unmasked.items(), strict=True):
         np.testing.assert_array_equal(one[3], other[3])
 
 

@@ -198,10 +198,10 @@ def test_few_held_out_are_held_out_and_their_answers_rest_on_them():
     answers = []
     for site.masked in (False, True):
         answers.append(site.sum_risks(task()))
-    clear, masked = answers
-    np.testing.assert_array_equal(clear.at_risk, masked.at_risk)
-    np.testing.assert_array_equal(clear.events, masked.events)
-    assert clear.patients < 10 < masked.patients
+    unmasked, masked = answers
+    np.testing.assert_array_equal(unmasked.at_risk, masked.at_risk)
+    np.testing.assert_array_equal(unmasked.events, masked.events)
+    assert unmasked.patients < 10 < masked.patients
 
 
 def test_a_site_without_events_leaves_the_network_to_the_others():

@@ -152,9 +152,9 @@ def test_after_the_loss_of_a_site_masked_sums_go_on_as_sums_in_clear_do():
             at += 1
         return set(found) - {None}
 
-    clear, masked = models(False), models(True)
+    unmasked, masked = models(False), models(True)
     assert len(masked) > 3
-    assert masked <= clear
+    assert masked <= unmasked
 
 
 @pytest.mark.parametrize(

@@ -127,9 +127,9 @@ def test_a_masked_and_an_unmasked_answer_are_the_same(part, growing):
     answers = []
     for part.masked in (False, True):
         answers.append((part.count_intervals(Nothing()), part.sum_slopes(ask(growing=growing, wanted=wanted))))
-    for clear, masked in zip(*answers, strict=True):
-        assert clear.patients < masked.patients == len(DATA)
-        for one, other in zip(clear.items(), masked.items(), strict=True):
+    for unmasked, masked in zip(*answers, strict=True):
+        assert unmasked.patients < masked.patients == len(DATA)
+        for one, other in zip(unmasked.items(), masked.items(), strict=True):
             np.testing.assert_array_equal(one[3], other[3])
 
 

@@ -230,12 +230,12 @@ def test_different_keys_clear_sums_and_foreign_plans_are_refused():
     apart = federation(shared_sites(), pseudonym_key=keys)
     with pytest.raises(ConfigurationError, match="different keys"):
         check_interfold(apart, FederatedKFold(3).plan(apart))
-    clear = federation(shared_sites(), secure_sum=False)
+    unmasked = federation(shared_sites(), secure_sum=False)
     with pytest.raises(DisclosureRefused, match="secure_sum=True"):
-        check_interfold(clear, FederatedKFold(3).plan(clear))
+        check_interfold(unmasked, FederatedKFold(3).plan(unmasked))
     foreign = federation({"rome": shared_sites()["site-0"], "nice": shared_sites()["site-1"]})
     with pytest.raises(ConfigurationError, match="not of this federation"):
-        check_interfold(clear, FederatedKFold(3).plan(foreign))
+        check_interfold(unmasked, FederatedKFold(3).plan(foreign))
 
 
 def test_a_lost_site_is_an_error():

@@ -1,4 +1,4 @@
-"""A plan over sites: which federations it gives, what it counts in clear, and random folds."""
+"""A plan over sites: which federations it gives, what it counts unmasked, and random folds."""
 
 import copy
 import dataclasses

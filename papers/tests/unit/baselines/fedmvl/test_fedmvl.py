@@ -59,9 +59,9 @@ def test_views_at_several_sites_give_the_fit_of_one_site_that_has_all(options):
 
 @pytest.mark.parametrize("options", [{}, {"start": "random", "max_rounds": 10}, {"fraction": 0.4}])
 def test_masked_sums_give_the_fit_in_clear(options):
-    clear, masked = fit(secure_sum=False, **options), fit(**options)
-    assert np.abs(clear.embedding_ - masked.embedding_).max() < 1e-6
-    assert clear.labels_.tolist() == masked.labels_.tolist()
+    unmasked, masked = fit(secure_sum=False, **options), fit(**options)
+    assert np.abs(unmasked.embedding_ - masked.embedding_).max() < 1e-6
+    assert unmasked.labels_.tolist() == masked.labels_.tolist()
 
 
 def test_the_factorisation_is_that_of_the_stacked_equations():

@@ -86,11 +86,11 @@ def test_the_federated_fit_is_that_of_the_pooled_patients(kind, scale, squared):
 
 @both
 def test_masks_change_no_more_than_their_rounding(kind):
-    clear, masked = fit(kind, split(DATA)), fit(kind, split(DATA), policy=mc.Policy(), secure=True)
+    unmasked, masked = fit(kind, split(DATA)), fit(kind, split(DATA), policy=mc.Policy(), secure=True)
     for view in SIZES:
         unit = DATA.array(view).std()
-        assert np.abs(clear.centres_[view] - masked.centres_[view]).max() <= 1e-6 * unit
-    assert np.array_equal(clear.predict(DATA), masked.predict(DATA))
+        assert np.abs(unmasked.centres_[view] - masked.centres_[view]).max() <= 1e-6 * unit
+    assert np.array_equal(unmasked.predict(DATA), masked.predict(DATA))
 
 
 def standardise(X):

@@ -56,9 +56,9 @@ def test_rounds_over_sites_are_rounds_in_one_place(variant):
 
 @each_variant
 def test_masked_rounds_are_those_in_clear(variant):
-    clear, masked = (fit(variant=variant, published=TERMS, secure=secure, policy=DENSE) for secure in (False, True))
-    scale = np.abs(clear.affinity_.toarray()).max()
-    assert np.abs((clear.affinity_ - masked.affinity_).toarray()).max() < 1e-5 * scale
+    unmasked, masked = (fit(variant=variant, published=TERMS, secure=secure, policy=DENSE) for secure in (False, True))
+    scale = np.abs(unmasked.affinity_.toarray()).max()
+    assert np.abs((unmasked.affinity_ - masked.affinity_).toarray()).max() < 1e-5 * scale
 
 
 @each_variant
