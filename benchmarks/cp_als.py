@@ -20,7 +20,7 @@ from sklearn.exceptions import ConvergenceWarning
 import multicentre as mc
 from multicentre.data import EventTensor
 from multicentre.datasets import simulate_paper_tensor, simulate_planted
-from multicentre.federation.progress import Silence
+from multicentre.federation.rounds import Silence
 from multicentre.phenotyping import DPFact
 from multicentre_papers.baselines.cp import CPALS
 

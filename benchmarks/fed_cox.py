@@ -21,11 +21,10 @@ import numpy as np
 from measuring import pin_threads, show, write_json
 
 import multicentre as mc
-from multicentre.federation.progress import Silence
-from multicentre.survival.agreement.messages import Agreed
-from multicentre.survival.agreement.patients import Patients
+from multicentre.federation.rounds import Silence
+from multicentre.survival.agreement.messages import Agreed, Patients
 from multicentre.survival.cox.estimator import FedCox
-from multicentre.survival.learners.cox import fit_cox
+from multicentre.survival.learners.cohort import fit_cox
 
 N_SITES = 8
 LATEST = 2000.0

@@ -19,8 +19,8 @@ from measuring import pin_threads, show, write_json
 import multicentre as mc
 from multicentre.boosting import FedXGBClassifier
 from multicentre.boosting.messages import Cuts
-from multicentre.boosting.records import digitise
-from multicentre.federation.progress import Silence
+from multicentre.boosting.site import digitise
+from multicentre.federation.rounds import Silence
 
 N_COLUMNS, N_BINS, N_SITES = 10, 128, 5
 PAPER = {"max_depth": 3, "learning_rate": 0.6}

@@ -30,9 +30,8 @@ from multicentre.deployment.founding import Founding, found_consortium
 from multicentre.deployment.house import card_of
 from multicentre.deployment.new_site import make_site
 from multicentre.deployment.proposals import recognise
-from multicentre.deployment.running import CONNECTION, connect_sites
+from multicentre.deployment.running import CONNECTION, connect_sites, end_groups
 from multicentre.deployment.site import read_site
-from multicentre.deployment.supervise import end_groups
 
 HERE = Path(__file__).resolve().parent
 PROXY = "nginx" if shutil.which("nginx") else "none"

@@ -28,9 +28,8 @@ from measuring import machine_facts, pin_threads, show, write_json
 
 import multicentre as mc
 from multicentre.federation.errors import MulticentreError
-from multicentre.federation.progress import Silence
-from multicentre.survival.agreement.messages import Agreed
-from multicentre.survival.agreement.patients import Patients
+from multicentre.federation.rounds import Silence
+from multicentre.survival.agreement.messages import Agreed, Patients
 from multicentre.survival.learners.tree import TreeSettings, fit_forest
 
 N_SITES, N_TREES = 8, 50

@@ -21,8 +21,7 @@ import numpy as np
 from measuring import pin_threads, show, write_json
 
 from multicentre.data.survival import SurvivalData
-from multicentre.survival.agreement.messages import Agreed
-from multicentre.survival.agreement.patients import Patients
+from multicentre.survival.agreement.messages import Agreed, Patients
 from multicentre.survival.learners.tree import TreeSettings, fit_forest, fit_trees
 
 N_TIMES, N_BINS, N_TREES = 64, 64, 100

@@ -13,11 +13,9 @@ import numpy as np
 from measuring import pin_threads, show, write_json
 
 from multicentre.phenotyping.kernels.clipped import clipped_products, pass_patients
-from multicentre.phenotyping.kernels.hals import solve_columns, solve_rows
-from multicentre.phenotyping.kernels.inner import hadamard_gram
-from multicentre.phenotyping.kernels.mttkrp import mttkrp
+from multicentre.phenotyping.kernels.hals import hadamard_gram, solve_columns, solve_rows
+from multicentre.phenotyping.kernels.mttkrp import SparseTensor, mttkrp
 from multicentre.phenotyping.kernels.psgd import pass_entries
-from multicentre.phenotyping.kernels.sparse import SparseTensor
 
 try:
     import pyttb

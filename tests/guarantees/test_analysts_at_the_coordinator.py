@@ -41,7 +41,7 @@ from multicentre.federation.errors import (
 )
 from multicentre.privacy.ledger import read_ledger
 from multicentre.studies import read_study
-from multicentre.studies.terms import digest_of
+from multicentre.studies.study import digest_of
 from support import service_of_analysts
 from support.accounts import ANALYST, OTHER, SERVICE, as_account, give_to, outcome_of, own_folder, run_as, shared_folder
 from support.coordinators import found

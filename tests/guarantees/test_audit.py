@@ -24,7 +24,7 @@ from multicentre.federation.steps import Release, SitePart, step
 from multicentre.privacy import charging
 from multicentre.privacy.accounting import rho_of_epsilon
 from multicentre.studies.audit import audit
-from multicentre.studies.audit.bench import hear
+from multicentre.studies.audit.canary import hear
 from multicentre.studies.audit.scores import auc_of_gdp, largest_bound
 from multicentre.studies.audit.transcript import Recording, Witness
 from support import toy_private

@@ -12,7 +12,7 @@ from multicentre.privacy.ledger import Ledger
 from multicentre.survival.agreement.messages import Agreed, OfCause
 from multicentre.survival.cox import messages as sent
 from multicentre.survival.cox.site import CoxSite
-from multicentre.survival.kernels.effective import effective_number
+from multicentre.survival.kernels.cox import effective_number
 
 N_COLUMNS = 3
 BY_TIME = [CoxSite.sum_products, CoxSite.sum_scores, CoxSite.sum_residuals]

@@ -7,12 +7,10 @@ from scipy import stats
 import multicentre as mc
 from multicentre.federation.errors import ConfigurationError, DisclosureRefused, RefusedByPolicy
 from multicentre.federation.messages import Nothing
-from multicentre.linkage.duplicates.messages import MARK_BOUND, Counting, Marking
-from multicentre.linkage.duplicates.site import MOST_QUESTIONS, DuplicatesPart
+from multicentre.linkage.duplicates.site import MARK_BOUND, MOST_QUESTIONS, Counting, DuplicatesPart, Marking
 from multicentre.linkage.keys.audited import MOST_TURNS, AuditedPart
-from multicentre.linkage.keys.messages import Checking, Reviewing
 from multicentre.linkage.keys.mixture import MODULUS as FOLD_MODULUS
-from multicentre.linkage.keys.mixture import mark_folds
+from multicentre.linkage.keys.mixture import Checking, Reviewing, mark_folds
 from multicentre.linkage.keys.union import LEAST_BUCKETS, MODULUS, MOST_BUCKETS, mark_buckets, read_marks
 from multicentre.linkage.pseudonyms import PseudonymKey
 

@@ -11,7 +11,7 @@ from multicentre.survival.agreement.sketch import time_edges
 from multicentre.survival.evaluation import messages as sent
 from multicentre.survival.evaluation.site import EvaluationSite
 from multicentre.survival.models import CoxModel
-from multicentre.survival.models.packing import pack
+from multicentre.survival.models.base import pack
 
 LEAST = 10
 BASE = 256

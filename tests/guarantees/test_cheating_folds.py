@@ -18,10 +18,9 @@ from multicentre.federation.messages import Nothing
 from multicentre.linkage.persons import Persons
 from multicentre.linkage.pseudonyms import PseudonymKey
 from multicentre.privacy.secrets import Secret
-from multicentre.validation.folds import messages as sent
 from multicentre.validation.folds import rounds
-from multicentre.validation.folds.by_site import SiteFolds
-from multicentre.validation.folds.drawn import DrawnFolds
+from multicentre.validation.folds import site as sent
+from multicentre.validation.folds.by_site import DrawnFolds, SiteFolds
 from multicentre.validation.folds.hashed import HashGroupKFold
 from multicentre.validation.folds.keyed import HashedFolds, is_halving, purpose_of
 from support.fold_sites import EXACT, folds_of, people_sites, table

@@ -11,12 +11,12 @@ from multicentre.federation.errors import ConfigurationError, IntegrityError, Me
 from multicentre.federation.messages import Nothing
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.deep import FedDeepSurv
-from multicentre.survival.deep import messages as deep
+from multicentre.survival.deep import site as deep
 from multicentre.survival.deep.site import DeepSite
 from multicentre.survival.models import CoxModel, Mixture
-from multicentre.survival.models.packing import join, pack
+from multicentre.survival.models.base import join, pack
 from multicentre.survival.stack import FedStack
-from multicentre.survival.stack import messages as stacked
+from multicentre.survival.stack import site as stacked
 from multicentre.survival.stack.site import StackSite
 from support.saved_models import store
 

@@ -8,10 +8,10 @@ from multicentre.federation.errors import ConfigurationError, DisclosureRefused,
 from multicentre.privacy.normalisation import NORMALISATION
 from multicentre.statistics.quantiles.maths import CODE_BITS, decode_doubles
 from multicentre.statistics.quantiles.messages import Cells
-from multicentre.validation.folds import messages as told
+from multicentre.validation.folds import site as told
 from multicentre.validation.folds.covariate import CovariateFoldKFold
 from multicentre.validation.folds.cut import CutFolds, Cutting, Dealing
-from multicentre.validation.stratifier import messages as chosen
+from multicentre.validation.stratifier import site as chosen
 from multicentre.validation.stratifier.site import StratifierSite
 
 N, BITS = 40, 4

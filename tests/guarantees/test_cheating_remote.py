@@ -35,8 +35,7 @@ from multicentre.privacy.ledger import Ledger, read_ledger
 from multicentre.privacy.policy import Policy
 from multicentre.privacy.secrets import Secret
 from multicentre.studies.remote import check_told
-from multicentre.studies.study import read_study
-from multicentre.studies.terms import digest_of
+from multicentre.studies.study import digest_of, read_study
 from support.real_sites import NAMES, Hospitals, approve_at
 from support.remote_sites import ByHand
 from support.studies_toy import STUDY, TOY, Calls, FedViewMeans, Guess, ViewMeansSite, write_study

@@ -10,14 +10,13 @@ from multicentre.boosting import FedXGBClassifier, FedXGBRegressor
 from multicentre.federation.errors import ConfigurationError, DisclosureRefused, MessageError
 from multicentre.federation.messages import Nothing
 from multicentre.federation.wire import encode
+from multicentre.validation.scoring import numbers as of_numbers
 from multicentre.validation.scoring.classes import maths
-from multicentre.validation.scoring.classes import messages as of_classes
-from multicentre.validation.scoring.events.site import EventPart
+from multicentre.validation.scoring.classes import site as of_classes
+from multicentre.validation.scoring.events import EventPart
 from multicentre.validation.scoring.judging import FIXED, LARGEST_FIXED, Judged, Wanted, judge
-from multicentre.validation.scoring.numbers import messages as of_numbers
 from multicentre.validation.scoring.tables import TableClassPart, TableNumberPart, table_model
-from multicentre.validation.scoring.views.predictors import RowLaw
-from multicentre.validation.scoring.views.site import RowPart
+from multicentre.validation.scoring.views import RowLaw, RowPart
 from multicentre_papers.baselines.adaboost_f.scoring import VotedTrees
 from support.event_sites import simulate_events
 

@@ -13,14 +13,13 @@ from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.agreement.sketch import time_edges
 from multicentre.survival.boost import messages as boosting
 from multicentre.survival.boost.site import BoostSite
-from multicentre.survival.curves.kaplan_meier.site import KaplanMeierSite
-from multicentre.survival.curves.tables.messages import ByGroup
-from multicentre.survival.forest.messages import Order
-from multicentre.survival.forest.site import ForestSite
+from multicentre.survival.curves.kaplan_meier.estimator import KaplanMeierSite
+from multicentre.survival.curves.tables.site import ByGroup
+from multicentre.survival.forest.site import ForestSite, Order
 from multicentre.survival.hazard_boost import messages as sent
 from multicentre.survival.hazard_boost.site import HazardSite
 from multicentre.survival.rsf import messages as growing
-from multicentre.survival.rsf.limits import check_sampling
+from multicentre.survival.rsf.messages import check_sampling
 from multicentre_papers.baselines.adaboost_f.messages import FitTree as ClassTree
 from multicentre_papers.baselines.adaboost_f.messages import Known
 from multicentre_papers.baselines.adaboost_f.site import ClassSite

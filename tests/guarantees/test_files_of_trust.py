@@ -11,12 +11,12 @@ import pytest
 from typer.testing import CliRunner
 
 from multicentre.cli import app
-from multicentre.engines.flower.memory import Memory
-from multicentre.federation import files, storage
+from multicentre.engines.flower.records import Memory
+from multicentre.federation import storage
+from multicentre.federation import storage as files
 from multicentre.federation.errors import ConfigurationError, IntegrityError
-from multicentre.federation.files import check_owner_writes_alone, read_regular
 from multicentre.federation.noise import Noise
-from multicentre.federation.storage import held, write_atomically
+from multicentre.federation.storage import check_owner_writes_alone, held, read_regular, write_atomically
 from multicentre.privacy.accounting import cost_of
 from multicentre.privacy.budget import Account
 from multicentre.privacy.cohorts import CohortMemory

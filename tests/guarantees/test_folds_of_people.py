@@ -11,12 +11,11 @@ from multicentre.federation.messages import Nothing
 from multicentre.privacy.people import People
 from multicentre.survival.agreement.messages import OfCause
 from multicentre.survival.cox.site import CoxSite
-from multicentre.validation.folds import messages as sent
-from multicentre.validation.folds.by_site import SiteFolds
+from multicentre.validation.folds import site as sent
+from multicentre.validation.folds.by_site import DrawnFolds, FederatedKFold, SiteFolds
 from multicentre.validation.folds.covariate import CovariateFoldKFold
 from multicentre.validation.folds.crowds import spare_few
 from multicentre.validation.folds.cut import CutFolds
-from multicentre.validation.folds.drawn import DrawnFolds, FederatedKFold
 from multicentre.validation.folds.hashed import HashGroupKFold
 from multicentre.validation.folds.keyed import HashedFolds
 from support.fold_sites import folds_of, table

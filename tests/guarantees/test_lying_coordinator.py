@@ -30,9 +30,9 @@ from multicentre.federation.steps import Acknowledgement, Release, SitePart, ste
 from multicentre.federation.transcript import Place, digest_of
 from multicentre.multiview.ppca.messages import FirstMoments
 from multicentre.privacy.secure_sum.fixed_point import decode_release, plan_grids
-from multicentre.survival.curves.tables.messages import Table
-from multicentre.validation.folds.drawn import DrawnFolds
-from multicentre.validation.folds.messages import Drawing
+from multicentre.survival.curves.tables.site import Table
+from multicentre.validation.folds.by_site import DrawnFolds
+from multicentre.validation.folds.site import Drawing
 from support.engines import runtimes_of
 from support.lying import Telling, Wrapped, asks_by_site, mask_by_the_last_ask
 from support.remote_sites import ByHand, Desks

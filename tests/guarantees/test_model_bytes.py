@@ -11,7 +11,7 @@ from multicentre.federation.messages import Message
 from multicentre.federation.wire import encode
 from multicentre.survival.learners.tree import TreeSettings, fit_trees
 from multicentre.survival.models import KINDS, CoxModel, HazardModel, Mixture, Network, Recalibrated, Regridded
-from multicentre.survival.models.packing import MAGIC, pack, unpack
+from multicentre.survival.models.base import MAGIC, pack, unpack
 from support.tree_patients import draw_data, lossless
 
 N_COLUMNS = 5
@@ -108,7 +108,7 @@ def test_mutated_numbers_with_the_right_digest_make_a_model_or_do_not_load(kind)
 
 @pytest.mark.parametrize("lengths", [[2**62] * 4 + [10], [-1, 11], [11], [5, 4]])
 def test_lengths_that_do_not_fit_are_refused(lengths):
-    from multicentre.survival.models.packing import split
+    from multicentre.survival.models.base import split
 
     with pytest.raises(MessageError):
         split(np.zeros(10, dtype=np.uint8), np.array(lengths, dtype=np.int64), KINDS, N_COLUMNS)

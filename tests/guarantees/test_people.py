@@ -24,7 +24,7 @@ from multicentre.privacy.budget import Account
 from multicentre.privacy.people import People
 from multicentre.survival.agreement.messages import OfCause
 from multicentre.survival.cox.site import CoxSite
-from multicentre.validation.folds.drawn import FederatedKFold
+from multicentre.validation.folds.by_site import FederatedKFold
 from support.private_cases import STANDARDS, two_views
 from support.toy_private import PrivateMean
 

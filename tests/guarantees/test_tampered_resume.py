@@ -13,7 +13,7 @@ from multicentre.estimator.registry import METHODS
 from multicentre.federation.errors import ConfigurationError, IntegrityError, RefusedByPolicy
 from multicentre.privacy.ledger import read_ledger
 from multicentre.studies import read_study, resume_run, run_study
-from multicentre.studies.terms import agreed_in, digest_of
+from multicentre.studies.study import agreed_in, digest_of
 from support.ledger_forgery import lines_of, write_anew
 from support.real_sites import NAMES, Hospitals, approve_at
 from support.studies_toy import TOY, FedViewMeans, Interrupts, write_study

@@ -12,8 +12,8 @@ from multicentre.linkage.persons import Persons
 from multicentre.survival.agreement.messages import OfCause
 from multicentre.survival.cox.site import CoxSite
 from multicentre.validation import CovariateFoldKFold, cross_validate
-from multicentre.validation.folds import messages as sent
 from multicentre.validation.folds import rounds
+from multicentre.validation.folds import site as sent
 from multicentre.validation.folds.by_site import SiteFolds
 from multicentre.validation.folds.hashed import HashGroupKFold, RepeatedHashGroupKFold
 from support.fold_sites import folds_of

@@ -33,7 +33,7 @@ JUDGED = {
         "EvaluationSite.judge_at_fine_times": "returns the number of times of the request; needs exact_times",
         "EvaluationSite.score_own": OWN_SCORE + "; observed risks are taken at public times",
     },
-    "survival/curves/kaplan_meier/site.py": {
+    "survival/curves/kaplan_meier/estimator.py": {
         "KaplanMeierSite.tell_table": PUBLIC_GRID,
         "KaplanMeierSite.tell_exact_table": "needs exact_times; each cell holds the policy's minimum",
     },
@@ -116,9 +116,12 @@ JUDGED = {
         "ForestSite.grow_trees": PUBLIC_GRID,
     },
     "survival/hazard_boost/site.py": {"HazardSite.begin": TAKES},
-    "validation/folds/by_site.py": {"SiteFolds.take_place": TAKES, "SiteFolds.take_unshared": TAKES},
+    "validation/folds/by_site.py": {
+        "DrawnFolds.draw": TAKES,
+        "SiteFolds.take_place": TAKES,
+        "SiteFolds.take_unshared": TAKES,
+    },
     "validation/folds/cut.py": {"CutFolds.cut": TAKES},
-    "validation/folds/drawn.py": {"DrawnFolds.draw": TAKES},
     "validation/folds/keyed.py": {
         "HashedFolds.tell_key": NAMES,
         "HashedFolds.tell_crowding": FIXED,

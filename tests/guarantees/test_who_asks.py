@@ -22,8 +22,7 @@ from multicentre.federation.errors import ConfigurationError, MessageError, Prot
 from multicentre.privacy.ledger import read_ledger
 from multicentre.studies.methods import make_estimator
 from multicentre.studies.sites import read_sites
-from multicentre.studies.study import read_study
-from multicentre.studies.terms import digest_of
+from multicentre.studies.study import digest_of, read_study
 from support.real_sites import NAMES, Hospitals, approve_at
 from support.studies_toy import STUDY, TOY, FedViewMeans, write_study
 

@@ -9,12 +9,12 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 from multicentre.data.survival import SurvivalData
 from multicentre.data.tabledata import TableData
-from multicentre.survival.agreement.patients import Patients
+from multicentre.survival.agreement.messages import Patients
 from multicentre.survival.boost import FedSurvBoost
 from multicentre.survival.boost.calibration import fit_columns
 from multicentre.survival.boost.site import BoostSite
 from multicentre.survival.learners.tree import TreeSettings, fit_trees
-from multicentre.survival.times.curves import restricted_mean
+from multicentre.survival.times import restricted_mean
 from multicentre_papers.baselines import AdaBoostF, DistBoostF, PreWeakF
 from support.boosting_sites import federate, prescribe, simulate, split, tree_of_times
 

@@ -12,7 +12,7 @@ import multicentre as mc
 from multicentre.boosting import FedXGBClassifier, FedXGBRegressor
 from multicentre.boosting.agreement import find_cuts
 from multicentre.boosting.site import BoostingSite
-from multicentre.federation.progress import Silence
+from multicentre.federation.rounds import Silence
 
 xgboost = pytest.importorskip("xgboost")
 

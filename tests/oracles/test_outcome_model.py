@@ -8,7 +8,7 @@ from sklearn.metrics import roc_auc_score
 import multicentre as mc
 from multicentre.data import EventTensor
 from multicentre.phenotyping.outcome import PhenotypeFactors, PhenotypeOutcome
-from multicentre.phenotyping.outcome.maths.ranking import split_by_outcome
+from multicentre.phenotyping.outcome.maths import split_by_outcome
 from multicentre.phenotyping.outcome.site import OutcomeSite
 from support.event_sites import simulate_events
 

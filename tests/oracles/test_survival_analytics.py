@@ -9,8 +9,7 @@ from scipy.stats import chi2
 import multicentre as mc
 from multicentre.survival import AalenJohansen, KaplanMeier, LogRank
 from multicentre.survival.curves.kaplan_meier import Curves
-from multicentre.survival.curves.tables.counting import count_table
-from multicentre.survival.curves.tables.risk import RiskTable
+from multicentre.survival.curves.tables.risk import RiskTable, count_table
 
 OPEN = mc.Policy(min_patients=0, exact_times=True)
 EXACT = {"policy": mc.Policy(exact_times=True)}

@@ -8,10 +8,9 @@ import multicentre as mc
 from multicentre.survival import SurvivalEvaluation
 from multicentre.survival.models import CoxModel
 from multicentre.survival.scores.auc import dynamic_auc, mean_auc
-from multicentre.survival.scores.brier import brier_scores, brier_times, integrated_brier_score
-from multicentre.survival.scores.censoring import Censoring
+from multicentre.survival.scores.brier import Censoring, brier_scores, brier_times, integrated_brier_score
 from multicentre.survival.scores.concordance import concordance_index, uno_concordance
-from multicentre.survival.times.curves import at_times
+from multicentre.survival.times import at_times
 
 SIZES = [20, 300, 1500]
 WHOLE = pytest.mark.parametrize("whole", [False, True], ids=["distinct", "tied"])

@@ -19,8 +19,8 @@ from multicentre.deployment.enrolment import Enrolment
 from multicentre.deployment.house import card_of
 from multicentre.deployment.new_site import make_site
 from multicentre.deployment.proposals import recognise
+from multicentre.deployment.running import _die_with_parent
 from multicentre.deployment.site import read_site
-from multicentre.deployment.supervise import _die_with_parent
 from multicentre.engines.faults import Faults
 from multicentre.privacy.ledger import read_ledger
 from multicentre.studies import RunFolder, read_study, run_study

@@ -14,7 +14,7 @@ from multicentre.deployment.cards import SiteCard, write_card
 from multicentre.deployment.commands import Command, flower_settings, program
 from multicentre.deployment.consortium import Consortium
 from multicentre.deployment.founding import Founding, found_consortium
-from multicentre.deployment.supervise import end_groups
+from multicentre.deployment.running import end_groups
 from support.ports import free_ports
 from support.processes import processes_of
 from support.proxies import PROXY, address_of

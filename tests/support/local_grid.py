@@ -20,7 +20,7 @@ from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
 from multicentre.engines.flower.carrier import GridCarrier
-from multicentre.engines.flower.client import Handle, make_client_app
+from multicentre.engines.flower.handshake import Handle, make_client_app
 
 T = TypeVar("T")
 NODE_UNAVAILABLE = 5

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from multicentre.multiview.ppca.maths.axes import absorb_law, change_axes, square_root
-from multicentre.multiview.ppca.maths.hierarchical import first_prior, fit_around, regauge_prior
+from multicentre.multiview.ppca.maths.groupstep import first_prior, fit_around, regauge_prior
 from multicentre.multiview.ppca.maths.invariant import (
     answer_round,
     average_law,

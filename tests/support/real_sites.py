@@ -8,11 +8,10 @@ from multicentre.deployment.approvals import approve
 from multicentre.deployment.house import SiteHouse, card_of
 from multicentre.deployment.new_site import make_site
 from multicentre.deployment.proposals import recognise
-from multicentre.deployment.roster import Roster
+from multicentre.deployment.register import Roster
 from multicentre.deployment.site import read_site
 from multicentre.engines.remote.desk import Desk
-from multicentre.studies.study import read_study
-from multicentre.studies.terms import digest_of
+from multicentre.studies.study import digest_of, read_study
 from support.remote_sites import ByHand
 
 NAMES = ("lyon", "oslo", "porto")

@@ -8,8 +8,8 @@ from typing import Any
 
 import multicentre as mc
 from multicentre.consortium.federation import facts_of, new_guard, open_site
-from multicentre.engines.remote.carrier import Unreachable
 from multicentre.engines.remote.desk import Desk
+from multicentre.engines.remote.socket import Unreachable
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.steps import SitePart
 from multicentre.linkage.pseudonyms import PseudonymKey

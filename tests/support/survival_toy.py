@@ -18,7 +18,7 @@ from multicentre.survival.agreement.rounds import Needs, agree
 from multicentre.survival.agreement.site import SurvivalPart
 from multicentre.survival.fitted import SurvivalEstimator
 from multicentre.survival.models.cox import CoxModel
-from multicentre.survival.times.curves import nelson_aalen
+from multicentre.survival.times import nelson_aalen
 
 TOY = Registered("support.survival_toy:FedMeanDifference")
 

@@ -3,8 +3,7 @@
 import numpy as np
 
 from multicentre.data.survival import SurvivalData
-from multicentre.survival.agreement.messages import Agreed
-from multicentre.survival.agreement.patients import Patients
+from multicentre.survival.agreement.messages import Agreed, Patients
 
 
 def draw_data(n=240, *, seed=0):

@@ -13,12 +13,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from multicentre.boosting import agreement
 from multicentre.boosting import messages as sent
-from multicentre.boosting.booster import to_booster
-from multicentre.boosting.checks import check_parameters
+from multicentre.boosting.agreement import check_parameters
 from multicentre.boosting.maths import Penalty
 from multicentre.boosting.rounds import Plan, best_round, closing_loss, grow_trees
 from multicentre.boosting.site import BoostingSite
-from multicentre.boosting.trees import LARGEST_VALUE, Ensemble
+from multicentre.boosting.trees import LARGEST_VALUE, Ensemble, to_booster
 from multicentre.data.missing.filling import FILL_STEPS, FILLING, fill_missing, send_means
 from multicentre.data.missing.values import GAP_STEPS, HandlesMissing, Missing, MissingValues, handle_missing
 from multicentre.data.table import rows_for

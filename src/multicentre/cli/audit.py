@@ -27,7 +27,7 @@ def audit(
     from multicentre.federation.storage import write_atomically
     from multicentre.studies import read_study
     from multicentre.studies.audit import audit_study
-    from multicentre.studies.plain import to_json
+    from multicentre.studies.formats import to_json
 
     with progress() as listener:
         result = audit_study(read_study(study), site=site, runs=runs, seed=seed, listener=listener)

@@ -55,7 +55,7 @@ def _study_card(path: Path) -> DisclosureCard:
 def _objections(study: Study) -> list[str]:
     """Return which sites' policies will refuse the study, and why."""
     from multicentre.studies.methods import make_estimator
-    from multicentre.studies.objections import find_objections
+    from multicentre.studies.policy_conflicts import find_objections
 
     estimator = make_estimator(study)
     return [

@@ -32,7 +32,7 @@ def show(text: str = "") -> None:
 
 def show_json(value: Any) -> None:
     """Print a result as JSON on standard output."""
-    from multicentre.studies.plain import to_json
+    from multicentre.studies.formats import to_json
 
     typer.echo(to_json(value), nl=False)
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from multicentre.cli.comparing import COMPARE, read_fingerprints, show_fingerprints
 from multicentre.cli.console import AsJson, align, answering, show, show_json, tell
+from multicentre.cli.ledger import COMPARE, read_fingerprints, show_fingerprints
 
 if TYPE_CHECKING:
+    from multicentre.deployment.authority import Fingerprints
     from multicentre.deployment.consortium import Consortium
-    from multicentre.deployment.fingerprints import Fingerprints
     from multicentre.deployment.register import Entry
 
 app = typer.Typer(

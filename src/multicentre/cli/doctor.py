@@ -55,7 +55,7 @@ def _python() -> Check:
 
 def _packages() -> list[Check]:
     from multicentre import __version__
-    from multicentre.studies.environment import PACKAGES, installed_version
+    from multicentre.studies.folder import PACKAGES, installed_version
 
     found = {package: installed_version(package) for package in PACKAGES}
     installed = [Check(name, version is not None, version or "not installed") for name, version in found.items()]
@@ -63,7 +63,7 @@ def _packages() -> list[Check]:
 
 
 def _extras() -> list[Check]:
-    from multicentre.studies.environment import EXTRAS, installed_version
+    from multicentre.studies.folder import EXTRAS, installed_version
 
     found = {extra: installed_version(package) for extra, package in EXTRAS.items()}
     return [

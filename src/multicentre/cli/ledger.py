@@ -15,6 +15,8 @@ from multicentre.cli.console import AsJson, align, answering, show, show_json, t
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from multicentre.deployment.authority import Fingerprints
+    from multicentre.deployment.consortium import Consortium
     from multicentre.privacy.ledger import Entry
     from multicentre.privacy.ledger_comparison import Difference
     from multicentre.privacy.ledger_heads import Head
@@ -24,9 +26,11 @@ app = typer.Typer(help="Read the record of what left a site.", no_args_is_help=T
 _FINGERPRINT = 19  # four of its ten groups; the ledger holds all of it
 
 Where = Annotated[Path, typer.Argument(metavar="RUN|LEDGER.jsonl", help="A run folder, or one site's ledger.")]
+
 Several = Annotated[
     list[str], typer.Argument(metavar="RUN|[NAME=]LEDGER.jsonl...", help="Run folders, or ledgers of several sites.")
 ]
+
 Site = Annotated[str | None, typer.Option(help="One site of a run folder; all otherwise.")]
 
 
@@ -288,3 +292,19 @@ def _fewest(fields: list[dict[str, Any]], counted: str) -> str:
     """Return the fewest records or patients behind a field; ledgers of earlier versions hold no records."""
     behind = [field[counted] for field in fields if field.get(counted)]
     return str(min(behind)) if behind else "-"
+
+
+COMPARE = "Compare these by telephone with what the sites' commands print (site approve; authority: site check):"
+
+
+def read_fingerprints(consortium: Consortium) -> Fingerprints:
+    """Return the fingerprints of what a coordinator's sites are given."""
+    from multicentre.deployment.authority import Fingerprints
+
+    return Fingerprints.of(consortium.public)
+
+
+def show_fingerprints(fingerprints: Fingerprints) -> None:
+    """Print fingerprints as a result, and what to do with them."""
+    tell(COMPARE)
+    show(str(fingerprints))

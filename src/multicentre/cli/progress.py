@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from multicentre.cli.console import tell
-from multicentre.federation.progress import Listener
+from multicentre.federation.rounds import Listener
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID

@@ -11,7 +11,7 @@ from multicentre.cli.console import AsJson, answering, show, show_json, tell
 
 if TYPE_CHECKING:
     from multicentre.engines.remote.requests import Sign
-    from multicentre.federation.progress import Listener
+    from multicentre.federation.rounds import Listener
     from multicentre.studies import RunFolder, Study
     from multicentre.studies.runner import Connect
 

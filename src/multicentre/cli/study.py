@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from multicentre.cli.comparing import read_fingerprints, show_fingerprints
 from multicentre.cli.console import AsJson, answering, show, show_json, tell
+from multicentre.cli.ledger import read_fingerprints, show_fingerprints
 
 app = typer.Typer(
     help="Set up the coordinator of studies with real hospitals.", no_args_is_help=True, rich_markup_mode=None

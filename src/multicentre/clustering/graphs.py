@@ -48,7 +48,7 @@ def project_rows(V: Rows) -> Rows:
     >>> project_rows(np.array([[3.0, 2.5, 0.0], [0.0, 0.0, 0.0]])).round(3).tolist()
     [[0.75, 0.25, 0.0], [0.333, 0.333, 0.333]]
     """
-    from multicentre.clustering.kernels.projection import project_segments
+    from multicentre.clustering.kernels.simplex import project_segments
 
     if isinstance(V, np.ndarray):
         m, n = V.shape

@@ -265,7 +265,7 @@ def rank_neighbours(affinity: Affinity, most: int) -> tuple[Integers, Floats]:
     >>> rank_neighbours(np.array([[0, 4, 1.0], [4, 0, 2], [1, 2, 0]]), 1)[0].tolist()
     [[1], [0], [1]]
     """
-    from multicentre.clustering.kernels.largest import largest_of_lists, largest_of_rows
+    from multicentre.clustering.kernels.spectrum import largest_of_lists, largest_of_rows
 
     _check_affinity(affinity)
     if not issparse(affinity):

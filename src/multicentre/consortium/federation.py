@@ -13,17 +13,17 @@ from typing import Any, Self
 
 from multicentre.engines.faults import Faults, Faulty
 from multicentre.engines.in_process import InProcess
-from multicentre.engines.remote.carrier import Carrier
 from multicentre.engines.remote.engine import PATIENCE_S, RemoteEngine
 from multicentre.engines.remote.packing import Opening
 from multicentre.engines.remote.requests import Sign
+from multicentre.engines.remote.socket import Carrier
 from multicentre.engines.witnessing import Witnessing
 from multicentre.federation import coordinator
 from multicentre.federation.coordinator import PlainSummation, Summation
 from multicentre.federation.engine import Engine
 from multicentre.federation.errors import ConfigurationError, DisclosureWarning, MessageError
 from multicentre.federation.noise import Plan
-from multicentre.federation.progress import Listener, Silence
+from multicentre.federation.rounds import Listener, Silence
 from multicentre.federation.runtime import SiteRuntime, WorkedOn
 from multicentre.federation.steps import SitePart
 from multicentre.federation.storage import Store, check_site_name, write_atomically
@@ -83,7 +83,7 @@ class Federation(coordinator.Federation):
         study : str
             Name written to every ledger.
         agreed : str
-            Hash of the terms of the study (``multicentre.studies.terms.digest_of``), written to every ledger.
+            Hash of the terms of the study (``multicentre.studies.study.digest_of``), written to every ledger.
         quorum : "all" or int, default "all"
             How many sites must answer.
         time_limit_s : float, optional
@@ -202,7 +202,7 @@ class Federation(coordinator.Federation):
         secure_sum, study, quorum, time_limit_s, sites_per_patient, refusing_sites, listener, faults
             As for :meth:`in_process`.
         agreed : str
-            Hash of the terms of the study (``multicentre.studies.terms.digest_of``); a site that approved others
+            Hash of the terms of the study (``multicentre.studies.study.digest_of``); a site that approved others
             refuses.
         patience_s : float, default 120
             For so long a site may be out of reach before it counts as lost.

@@ -1,12 +1,10 @@
 """What a site's data look like to a method: views, counts of events, times to an event; and how files are read."""
 
 from multicentre.data.concatenate import merge_sites
-from multicentre.data.events.columns import CodesReadAsNumbers
+from multicentre.data.events.columns import SYSTEMS, CodesReadAsNumbers
 from multicentre.data.events.readers import PatientEvents, read_eicu, read_mimic3, read_omop, read_synpuf
-from multicentre.data.events.rollup import roll_up, roll_up_to_prefix
-from multicentre.data.events.systems import SYSTEMS
+from multicentre.data.events.rollup import icd9_codes, roll_up, roll_up_to_prefix, titles_of
 from multicentre.data.events.tensor import EventTensor
-from multicentre.data.events.titles import icd9_codes, titles_of
 from multicentre.data.identifiers import Identifiers, IdentifiersReadAsNumbers
 from multicentre.data.multiview import MultiViewData
 from multicentre.data.readers import read_multiview, read_table

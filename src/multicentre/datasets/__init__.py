@@ -1,7 +1,6 @@
 """Public and simulated data sets, and how to spread one over the centres of a simulated study."""
 
 from multicentre.datasets.base import DatasetStatus, fetch, list_datasets
-from multicentre.datasets.bundled_survival import load_lifelines
 from multicentre.datasets.duplicated import (
     DuplicatedTruth,
     SimulatedDuplicates,
@@ -9,8 +8,14 @@ from multicentre.datasets.duplicated import (
     published_covariance,
     simulate_duplicated,
 )
-from multicentre.datasets.events import LabelledEvents, PlantedTruth, SimulatedEvents
-from multicentre.datasets.labelled import LabelledMultiView, SimulatedMultiView, SimulatedTruth
+from multicentre.datasets.labelled import (
+    LabelledEvents,
+    LabelledMultiView,
+    PlantedTruth,
+    SimulatedEvents,
+    SimulatedMultiView,
+    SimulatedTruth,
+)
 from multicentre.datasets.partitions import (
     censor_by_site,
     split_by_column,
@@ -20,11 +25,11 @@ from multicentre.datasets.partitions import (
     split_iid,
     split_sizes,
 )
-from multicentre.datasets.public import load_breast_tcga, load_handwritten, load_wisconsin
 from multicentre.datasets.public_events import load_mimic3_demo, load_synpuf500
 from multicentre.datasets.public_survival import (
     LeakageWarning,
     load_gbsg,
+    load_lifelines,
     load_metabric,
     load_support2,
     load_tcga_brca,
@@ -32,19 +37,22 @@ from multicentre.datasets.public_survival import (
 from multicentre.datasets.public_tables import load_heart4, load_record_linkage
 from multicentre.datasets.public_views import (
     load_bbcsport,
+    load_breast_tcga,
     load_caltech101_7,
+    load_handwritten,
     load_orl,
     load_orl4,
     load_sonar,
+    load_wisconsin,
 )
 from multicentre.datasets.scenarios import cross_validation_splits, split_scenario
-from multicentre.datasets.simulated import simulate_sd
 from multicentre.datasets.simulated_events import simulate_paper_tensor, simulate_planted
 from multicentre.datasets.simulated_survival import SurvivalTruth, simulate_survival
 from multicentre.datasets.simulated_views import (
     SimulatedSubspaces,
     SubspaceTruth,
     lose_records,
+    simulate_sd,
     simulate_views,
     split_views,
 )

@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from multicentre.data import MultiViewData
+from multicentre.data import EventTensor, MultiViewData
 from multicentre.federation.errors import DataError
 
 Texts = NDArray[np.str_]
+
 Floats = NDArray[np.float64]
 
 
@@ -106,3 +107,106 @@ class SimulatedMultiView(LabelledMultiView):
     """Simulated multi-view data with the parameters behind them."""
 
     truth: SimulatedTruth
+
+
+Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledEvents:
+    """Counts of codes that occur together, and the site of every patient.
+
+    Parameters
+    ----------
+    tensor : EventTensor
+        The counts, with the patients' outcomes where they are known.
+    sites : array of str, shape (n,)
+        Site of every patient.
+    name : str
+        Name of the data set.
+    description : str
+        What it holds, in one sentence.
+    licence : str
+        Under which terms it may be used.
+
+    Raises
+    ------
+    DataError
+        Sites are not one a patient.
+
+    Examples
+    --------
+    >>> tensor = EventTensor([[0, 0, 0], [1, 1, 0]], [1, 2], {"procedure": ["p1", "p2"], "diagnosis": ["d1"]})
+    >>> labelled = LabelledEvents(tensor, np.array(["north", "south"]), "toy", "A toy.", "CC0")
+    >>> labelled.by_site()["south"]
+    EventTensor(1 patients; 2 procedure codes x 1 diagnosis codes; 1 entries)
+    """
+
+    tensor: EventTensor
+    sites: Texts
+    name: str
+    description: str
+    licence: str
+
+    def __post_init__(self) -> None:
+        if self.sites.shape != (self.tensor.n_patients,):
+            raise DataError(
+                f"sites of shape {self.sites.shape} for {self.tensor.n_patients} patients",
+                where=f"data set {self.name!r}",
+                mend="Give one site a patient.",
+            )
+
+    def __len__(self) -> int:
+        return len(self.tensor)
+
+    @property
+    def site_names(self) -> tuple[str, ...]:
+        """The sites, in the order of their first patients."""
+        return tuple(dict.fromkeys(self.sites.tolist()))
+
+    def by_site(self) -> dict[str, EventTensor]:
+        """Return the patients of every site, all codes in each."""
+        return {name: self.tensor.take(self.sites == name) for name in self.site_names}
+
+
+@dataclass(frozen=True, eq=False)
+class PlantedTruth:
+    """The phenotypes that simulated events were drawn from; R of them at T sites.
+
+    Parameters
+    ----------
+    factors : mapping from str to array, shape (codes, R)
+        Weights of a mode's codes in every phenotype: not negative, columns of length 1.
+    memberships : array, shape (n, R)
+        Share of every phenotype in a patient's events, noise apart; rows sum to 1.
+    sites : tuple of str, length T
+        The sites, in the order of the rows below.
+    present : array of bool, shape (T, R)
+        Whether a site has any patient with the phenotype.
+    prevalence : array, shape (T, R)
+        Chance of every phenotype to be a patient's first; rows sum to 1, and 0 where a phenotype is absent.
+    log_odds : array, shape (R,)
+        What the membership of a phenotype adds to the log odds of the outcome.
+    intercept : float
+        Log odds of the outcome apart from the phenotypes.
+    """
+
+    factors: Mapping[str, Floats]
+    memberships: Floats
+    sites: tuple[str, ...]
+    present: Flags
+    prevalence: Floats
+    log_odds: Floats
+    intercept: float
+
+    @property
+    def exclusive(self) -> tuple[int, ...]:
+        """Columns of the phenotypes that one site alone has."""
+        return tuple(np.flatnonzero(self.present.sum(axis=0) == 1).tolist())
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SimulatedEvents(LabelledEvents):
+    """Simulated events with the phenotypes behind them."""
+
+    truth: PlantedTruth

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from multicentre.data import EventTensor
 from multicentre.datasets.base import read_archive
-from multicentre.datasets.events import LabelledEvents
+from multicentre.datasets.labelled import LabelledEvents
 from multicentre.datasets.sources import SOURCES, Source
 
 _SYNPUF_SYSTEMS = {"HCPCS": "hcpcs", "ICD9P": "icd9cm-proc"}

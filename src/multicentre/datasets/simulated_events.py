@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from multicentre.data import EventTensor
 from multicentre.datasets import planted
-from multicentre.datasets.events import LabelledEvents, PlantedTruth, SimulatedEvents
+from multicentre.datasets.labelled import LabelledEvents, PlantedTruth, SimulatedEvents
 from multicentre.datasets.sources import SOURCES
 from multicentre.federation.errors import ConfigurationError
 

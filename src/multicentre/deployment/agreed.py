@@ -19,8 +19,8 @@ from multicentre.privacy.minimum_counts import NoisedAnswers
 from multicentre.privacy.people import People
 from multicentre.privacy.policy import Policy
 from multicentre.privacy.secure_sum.site import MaskingKeys
-from multicentre.studies.asked import aligning_steps, fitting_steps, protection_of
 from multicentre.studies.methods import make_estimator
+from multicentre.studies.policy_conflicts import aligning_steps, fitting_steps, protection_of
 
 if TYPE_CHECKING:
     from multicentre.studies.study import Study

@@ -24,7 +24,7 @@ from multicentre.engines.remote.socket import receive_frame, send_frame
 from multicentre.federation.errors import ConfigurationError, IntegrityError, MessageError, MulticentreError
 from multicentre.federation.storage import check_site_name, write_atomically
 from multicentre.studies import RunFolder, Study, read_study
-from multicentre.studies.terms import digest_of
+from multicentre.studies.study import digest_of
 
 ORDER = "order.json"
 _INTERRUPTED = 130

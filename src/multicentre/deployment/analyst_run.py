@@ -21,12 +21,11 @@ from pathlib import Path
 from multicentre.deployment.analyst_link import Order, pack_opening, send_end
 from multicentre.deployment.consortium import Consortium
 from multicentre.deployment.running import connect_sites
-from multicentre.engines.remote.carrier import Carrier
 from multicentre.engines.remote.packing import Opening
 from multicentre.engines.remote.requests import Request
-from multicentre.engines.remote.socket import LETTER_BYTES, receive_frame, send_frame
+from multicentre.engines.remote.socket import LETTER_BYTES, Carrier, receive_frame, send_frame
 from multicentre.federation.errors import ConfigurationError, MessageError, MulticentreError
-from multicentre.federation.progress import Silence
+from multicentre.federation.rounds import Silence
 from multicentre.reports import write_report
 from multicentre.studies import RunFolder, Study, resume_run, run_study
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from multicentre.deployment.analyst_link import Order, listen_for_analysts, receive_order, send_end
 from multicentre.deployment.analysts import Admitted
 from multicentre.deployment.consortium import Consortium
-from multicentre.deployment.supervise import end_groups
+from multicentre.deployment.running import end_groups
 from multicentre.engines.remote.desk import MOST_RUNS
 from multicentre.federation.errors import ConfigurationError, MulticentreError, RefusedByPolicy
 

@@ -20,12 +20,10 @@ from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 
 from multicentre.deployment.cards import SiteCard
 from multicentre.deployment.proposals import Proposal
-from multicentre.deployment.roster import Roster
+from multicentre.deployment.register import Roster
 from multicentre.federation.errors import ConfigurationError, IntegrityError
-from multicentre.federation.files import check_owner_writes_alone, read_regular
-from multicentre.federation.storage import held, write_atomically
-from multicentre.studies.study import Study
-from multicentre.studies.terms import digest_of
+from multicentre.federation.storage import check_owner_writes_alone, held, read_regular, write_atomically
+from multicentre.studies.study import Study, digest_of
 
 LIST = "approvals.json"
 _FORMAT = 1

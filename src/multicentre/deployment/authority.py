@@ -4,26 +4,36 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
+import os
+import shlex
 import ssl
+import stat
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Self
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.hashes import SHA384
+from cryptography.hazmat.primitives.hashes import SHA256, SHA384
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
     PrivateFormat,
+    PublicFormat,
     load_pem_private_key,
+    load_ssh_private_key,
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from multicentre.deployment.proposals import recognise
+from multicentre.deployment.register import Roster
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.storage import write_atomically
 
 AUTHORITY_DAYS, CERTIFICATE_DAYS, RENEWED_BEFORE_DAYS = 3650, 730, 60
+
 _SKEW = timedelta(hours=1)
 
 
@@ -217,3 +227,128 @@ def _permitted(name: str) -> x509.GeneralName:
         return x509.IPAddress(ipaddress.ip_network(name))
     except ValueError:
         return x509.DNSName(name)
+
+
+@dataclass(frozen=True)
+class Fingerprints:
+    """The fingerprints of a coordinator's public files, as the commands of a site print them.
+
+    Parameters
+    ----------
+    authority : str
+        SHA-256 of the certificate in ``ca.crt``, as ``multicentre site check`` prints it.
+    release_key : str
+        Of ``release.pub``, as ``multicentre site approve`` and ``ssh-keygen -l`` print it.
+    bundle : str, optional
+        SHA-256 of the bundle that ``bundle.toml`` names; None before one was signed.
+    roster : str, optional
+        SHA-256 of ``roster.toml``; None while it names no site.
+    """
+
+    authority: str
+    release_key: str
+    bundle: str | None
+    roster: str | None
+
+    @classmethod
+    def of(cls, public: Path) -> Self:
+        """Read the files of a coordinator's folder ``public``.
+
+        Raises
+        ------
+        ConfigurationError
+            A file is missing, or is not what it should be.
+        """
+        bundle, roster = public / "bundle.toml", public / "roster.toml"
+        named = roster.exists() and Roster.read(roster).cards
+        return cls(
+            _authority(public / "ca.crt"),
+            recognise(str(public / "release.pub")).fingerprint,
+            recognise(str(bundle)).fingerprint if bundle.exists() else None,
+            recognise(str(roster)).fingerprint if named else None,
+        )
+
+    def __str__(self) -> str:
+        return "\n".join(
+            [
+                f"authority    SHA-256 {self.authority}",
+                f"release key  {self.release_key}",
+                f"bundle       {self.bundle or 'none was signed yet'}",
+                f"roster       {self.roster or 'names no site yet'}",
+            ]
+        )
+
+
+def _authority(path: Path) -> str:
+    try:
+        return x509.load_pem_x509_certificate(path.read_bytes()).fingerprint(SHA256()).hex()
+    except (OSError, ValueError):
+        raise ConfigurationError(
+            "there is no certificate in PEM here", where=str(path), mend="Bring the file back from a copy."
+        ) from None
+
+
+_OTHERS = 0o077
+
+
+def write_node_key(path: Path) -> str:
+    """Write a new key to a new file that only its owner can read, and return its public half as an OpenSSH line.
+
+    Raises
+    ------
+    ConfigurationError
+        The file exists or cannot be written.
+    """
+    key = ec.generate_private_key(ec.SECP384R1())
+    content = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        raise ConfigurationError(
+            "the file exists, and a key is never overwritten", where=str(path), mend="Name another folder."
+        ) from None
+    except OSError as error:
+        raise ConfigurationError(f"the key cannot be written ({error.strerror})", where=str(path)) from None
+    with os.fdopen(handle, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    return _line(key)
+
+
+def read_public_key(path: Path) -> str:
+    """Return the public half of a key file as an OpenSSH line.
+
+    Raises
+    ------
+    ConfigurationError
+        The file cannot be read, others than its owner have rights to it, or it holds no key on P-384.
+    """
+    try:
+        others = os.name == "posix" and stat.S_IMODE(path.stat().st_mode) & _OTHERS
+        content = b"" if others else path.read_bytes()
+    except OSError as error:
+        raise ConfigurationError(
+            f"the key cannot be read ({error.strerror})", where=str(path), mend="multicentre site keygen makes one."
+        ) from None
+    if others:
+        raise ConfigurationError(
+            "others than the file's owner have rights to this key",
+            where=str(path),
+            mend=f"Run: chmod 600 {shlex.quote(str(path))}. If others may have read it, make a new one.",
+        )
+    try:
+        key = load_ssh_private_key(content, None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        key = None
+    if not (isinstance(key, ec.EllipticCurvePrivateKey) and isinstance(key.curve, ec.SECP384R1)):
+        raise ConfigurationError(
+            "this is no OpenSSH key on the curve P-384 without a passphrase",
+            where=str(path),
+            mend="multicentre site keygen makes one.",
+        )
+    return _line(key)
+
+
+def _line(key: ec.EllipticCurvePrivateKey) -> str:
+    return key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()

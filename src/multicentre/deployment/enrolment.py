@@ -16,7 +16,7 @@ from typing import Any
 from multicentre.deployment.cards import SiteCard
 from multicentre.deployment.commands import Command, ask
 from multicentre.deployment.consortium import CONNECTION, LOOPBACK, Consortium
-from multicentre.deployment.probe import ask_health
+from multicentre.deployment.reach import ask_health
 from multicentre.deployment.register import Entry, Register
 from multicentre.federation.errors import ConfigurationError, IntegrityError
 from multicentre.federation.storage import held

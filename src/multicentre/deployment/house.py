@@ -14,11 +14,11 @@ from multicentre.data import EventTensor, MultiViewData, SurvivalData, TableData
 from multicentre.data.kinds import PatientData
 from multicentre.deployment.agreed import Agreed, AgreedGuard, agreed_in
 from multicentre.deployment.approvals import Approvals, ApprovedStudy, WatchedApprovals, check_named
+from multicentre.deployment.authority import read_public_key
 from multicentre.deployment.cards import SiteCard
-from multicentre.deployment.node_key import read_public_key
-from multicentre.deployment.opened import OpenedRuns
-from multicentre.deployment.roster import Roster
-from multicentre.deployment.seen import Seen
+from multicentre.deployment.kept import Seen
+from multicentre.deployment.register import Roster
+from multicentre.deployment.signed_runs import OpenedRuns
 from multicentre.deployment.site import Site, read_again
 from multicentre.engines.remote.packing import Opening
 from multicentre.engines.remote.requests import check_request

@@ -9,18 +9,23 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from multicentre.deployment.commands import Command
 from multicentre.deployment.consortium import LOOPBACK
-from multicentre.deployment.supervise import end_groups
+from multicentre.deployment.running import end_groups
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.storage import write_atomically
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S, STEADY_AFTER_S = 1.0, 60.0, 60.0
+
 _LARGEST_LOG = 20 * 2**20
+
 _GONE_WITHIN_S, _TICK_S = 5.0, 0.05
+
 _MENDS = {
     errno.EACCES: "An ordinary user needs a right to it (CAP_NET_BIND_SERVICE, as the unit for systemd in README.md "
     "has it); or name a port from 1024 on.",
@@ -168,3 +173,45 @@ def command_line(pid: int) -> str:
         return ""
     asked = subprocess.run(["ps", "-o", "args=", "-p", str(pid)], capture_output=True, text=True, check=False)
     return asked.stdout
+
+
+Mark = tuple[int, int, int] | None
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Files as they stood at one moment.
+
+    Parameters
+    ----------
+    files : tuple of Path
+    marks : tuple
+        Of each file the number, the time of its last change in nanoseconds and the size in bytes; None without a file.
+
+    Examples
+    --------
+    >>> Seen.of([Path("nowhere.csv")]).stands
+    True
+    """
+
+    files: tuple[Path, ...]
+    marks: tuple[Mark, ...]
+
+    @classmethod
+    def of(cls, files: Iterable[Path]) -> Self:
+        """Return these files as they stand now."""
+        files = tuple(files)
+        return cls(files, tuple(map(_mark, files)))
+
+    @property
+    def stands(self) -> bool:
+        """Whether none was changed, replaced, added or removed since."""
+        return tuple(map(_mark, self.files)) == self.marks
+
+
+def _mark(file: Path) -> Mark:
+    try:
+        about = file.stat()
+    except OSError:
+        return None
+    return about.st_ino, about.st_mtime_ns, about.st_size

@@ -7,8 +7,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from multicentre.deployment.authority import write_node_key
 from multicentre.deployment.cards import SiteCard, write_card
-from multicentre.deployment.node_key import write_node_key
 from multicentre.deployment.site import SETTINGS
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.storage import check_site_name, write_atomically

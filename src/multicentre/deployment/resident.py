@@ -13,14 +13,14 @@ from typing import Literal
 from multicentre.deployment.approvals import Approvals, WatchedApprovals
 from multicentre.deployment.commands import flower_settings
 from multicentre.deployment.house import SiteHouse
+from multicentre.deployment.running import Service, Supervisor
 from multicentre.deployment.site import Site
 from multicentre.deployment.supernode import explain, services_of, socket_of
-from multicentre.deployment.supervise import Service, Supervisor
 from multicentre.engines.remote.desk import Desk
 from multicentre.engines.remote.socket import serve_socket
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.storage import held, write_atomically
-from multicentre.studies.site_log import site_log
+from multicentre.studies.listening import site_log
 
 Mode = Literal["standard", "fast"]
 Wanted = Literal["standard", "fast", "auto"]

@@ -13,8 +13,7 @@ from pydantic import AfterValidator, Field
 
 from multicentre.deployment.settings import read_settings
 from multicentre.federation.errors import ConfigurationError
-from multicentre.federation.files import check_owner_writes_alone
-from multicentre.federation.storage import check_site_name
+from multicentre.federation.storage import check_owner_writes_alone, check_site_name
 from multicentre.privacy.policy import Policy
 from multicentre.privacy.secrets import Secret, read_secret
 from multicentre.privacy.secure_sum.identity import Identity

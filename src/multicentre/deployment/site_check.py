@@ -20,8 +20,8 @@ from multicentre.deployment.agreed import Agreed, AgreedGuard, agreed_in
 from multicentre.deployment.approvals import Approvals, check_named, read_approvals
 from multicentre.deployment.house import as_held, card_of, read_data
 from multicentre.deployment.reach import reach, read_certificate
+from multicentre.deployment.register import Roster
 from multicentre.deployment.resident import find_modes
-from multicentre.deployment.roster import Roster
 from multicentre.deployment.site import Site
 from multicentre.federation.errors import (
     ConfigurationError,
@@ -37,7 +37,7 @@ from multicentre.privacy.people import ONE_RECORD, PatientCounts, people_of
 from multicentre.privacy.policy import Policy
 from multicentre.studies.cards import study_card
 from multicentre.studies.methods import make_estimator
-from multicentre.studies.objections import find_objections
+from multicentre.studies.policy_conflicts import find_objections
 from multicentre.studies.study import Study
 
 Level = Literal["ok", "note", "fault"]

@@ -15,14 +15,14 @@ from typing import Literal
 from multicentre.deployment.analyst_link import check_folder
 from multicentre.deployment.analyst_service import AnalystService
 from multicentre.deployment.authority import RENEWED_BEFORE_DAYS, days_left
+from multicentre.deployment.bundle import Hub
 from multicentre.deployment.commands import LOOPBACK_NAMES, Command
 from multicentre.deployment.consortium import LOOPBACK, SETTINGS, Consortium
 from multicentre.deployment.founding import renew_certificate
-from multicentre.deployment.hub import Hub
 from multicentre.deployment.kept import Kept, check_free, command_line, end_leftovers, stop_all, write_record
 from multicentre.deployment.private_files import check_secrets, database, nothing_for_others
-from multicentre.deployment.probe import Unreached, ask_health, probe
 from multicentre.deployment.proxy import nginx_command, write_proxy
+from multicentre.deployment.reach import Unreached, ask_health, probe
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.storage import held, write_atomically
 

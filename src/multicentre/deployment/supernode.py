@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 
 from multicentre.deployment.commands import Command, flower_settings, program
 from multicentre.deployment.release import trusted_entities
+from multicentre.deployment.running import Service
 from multicentre.deployment.site import Site
-from multicentre.deployment.supervise import Service
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.storage import write_atomically
 

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Generic, Protocol, Self, TypeVar
 
-from multicentre.federation.attempts import Attempt, LeftOut, can_leave_out
 from multicentre.federation.engine import Call, Engine, Lost, Mask, Outcome, Protection, Refused, Selection, Upkeep
 from multicentre.federation.errors import (
     ConfigurationError,
@@ -29,12 +28,11 @@ from multicentre.federation.errors import (
 )
 from multicentre.federation.messages import M, Message, Nothing, add_messages
 from multicentre.federation.noise import Noise, Plan, PlanReview, PlanShown
-from multicentre.federation.progress import Listener, Silence
 from multicentre.federation.ranges import arrivals, check_alike
-from multicentre.federation.rounds import Rounds
+from multicentre.federation.rounds import Listener, Rounds, Silence
 from multicentre.federation.steps import A, P, R, SitePart, Step
 from multicentre.federation.storage import Store
-from multicentre.federation.terms import Terms, Traffic
+from multicentre.federation.terms import Attempt, LeftOut, Terms, Traffic, can_leave_out
 from multicentre.federation.totals import check_cells, is_held
 from multicentre.federation.transcript import SessionOutline
 from multicentre.federation.wire import size

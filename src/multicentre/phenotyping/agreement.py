@@ -18,7 +18,7 @@ from multicentre.federation.messages import Message, Nothing, array, count, numb
 from multicentre.federation.steps import Acknowledgement, Release, SitePart, step
 from multicentre.phenotyping.kernels import behind as counting
 from multicentre.phenotyping.kernels.behind import fewest_behind
-from multicentre.phenotyping.kernels.sparse import SparseTensor
+from multicentre.phenotyping.kernels.mttkrp import SparseTensor
 
 Floats = NDArray[np.float64]
 Codes = Mapping[str, Sequence[str]]

@@ -23,9 +23,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from multicentre.federation.errors import DisclosureRefused, IntegrityError
-from multicentre.federation.files import check_owner_writes_alone, make_private_folder, read_regular
 from multicentre.federation.steps import Step
-from multicentre.federation.storage import held, write_atomically
+from multicentre.federation.storage import (
+    check_owner_writes_alone,
+    held,
+    make_private_folder,
+    read_regular,
+    write_atomically,
+)
 from multicentre.privacy.policy import ASK_STEWARD, Refusal
 
 Cohort = NDArray[np.uint64]

@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from multicentre.federation.errors import IntegrityError
-from multicentre.federation.files import (
+from multicentre.federation.storage import (
     OWNER_ONLY,
     check_owner_writes_alone,
     make_private_folder,
     open_regular,
     read_regular,
+    write_atomically,
 )
-from multicentre.federation.storage import write_atomically
 from multicentre.privacy.ledger_entries import wrong_value
 from multicentre.privacy.ledger_heads import GENESIS, Head, is_signed, signed_text
 from multicentre.privacy.secure_sum.identity import Identity

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from multicentre.federation.errors import IntegrityError
-from multicentre.federation.files import read_regular
+from multicentre.federation.storage import read_regular
 from multicentre.privacy.secure_sum.identity import Identity, verify
 
 GENESIS = "0" * 64

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from multicentre.federation.errors import IntegrityError, MulticentreError
-from multicentre.federation.files import OWNER_ONLY, check_owner_writes_alone
-from multicentre.federation.storage import write_atomically
+from multicentre.federation.storage import OWNER_ONLY, check_owner_writes_alone, write_atomically
 from multicentre.privacy.ledger import Entry, Ledger
 from multicentre.privacy.ledger_heads import Head, Statement, check_head, read_statement
 from multicentre.privacy.secure_sum.identity import Identity

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from multicentre.federation.errors import IntegrityError
-from multicentre.federation.files import read_regular
-from multicentre.federation.storage import write_atomically
+from multicentre.federation.storage import read_regular, write_atomically
 from multicentre.privacy.ledger import Ledger, mend_ledger
 from multicentre.privacy.ledger_witnesses import HEADS, HeadRecord, Witness
 from multicentre.privacy.policy import Policy

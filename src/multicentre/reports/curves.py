@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.estimator.figures import Band, Curves
+from multicentre.estimator.figures import Band, Curves, Forest
+from multicentre.reports.formats import format_number
 from multicentre.reports.svg import COLOURS, STROKES, blank_figure, label, legend_above, plain_svg
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 TOO_FEW = "few"
+
 LONGEST_NAME = 16
 
 
@@ -78,4 +80,78 @@ def _number(value: float | None) -> str:
 
 
 def _numbers(values: Sequence[float | None]) -> NDArray[np.float64]:
+    return np.array(values, dtype=np.float64)
+
+
+Floats = NDArray[np.float64]
+
+SMALLEST_MARK, LARGEST_MARK = 3.0, 8.0
+
+
+def draw_forest(shown: Forest) -> str:
+    """Draw a row an estimate: a square whose area grows with its precision, a diamond for what was put together."""
+    values, lower, upper = (_numbers_forest(each) for each in (shown.estimates, shown.lower, shown.upper))
+    n_rows, n_own = len(values), len(values) - shown.n_pooled
+    with blank_figure(0.75 + 0.19 * n_rows) as figure:
+        axes = figure.subplots()
+        axes.grid(visible=False, axis="y")
+        logarithmic = _set_axis(axes, shown, np.concatenate([values, lower, upper]))
+        sizes = _mark_sizes(lower, upper, logarithmic=logarithmic)
+        axes.axvline(shown.reference, color="#555555", linewidth=0.9, linestyle=(0, (3, 2)), zorder=1)
+        for place in np.flatnonzero(np.isfinite(values)):
+            if place < n_own:
+                axes.plot([lower[place], upper[place]], [place, place], color="#222222", linewidth=1.0, zorder=2)
+                axes.plot(values[place], place, "s", color=COLOURS[0], markersize=sizes[place], zorder=3)
+            else:
+                x = [lower[place], values[place], upper[place], values[place]]
+                axes.fill(x, [place, place - 0.28, place, place + 0.28], color=COLOURS[4], zorder=3)
+        if 0 < n_own < n_rows:
+            axes.axhline(n_own - 0.5, color="#9A9A9A", linewidth=0.6)
+        axes.set_yticks(range(n_rows), [label(name, 34) for name in shown.rows])
+        axes.set_ylim(max(n_rows, 1) - 0.4, -0.6)
+        axes.tick_params(axis="y", length=0)
+        axes.set_xlabel(label(shown.x_label, 90))
+        beside = axes.secondary_yaxis("right")
+        beside.set_yticks(range(n_rows), [_written(*row) for row in zip(values, lower, upper, strict=True)])
+        beside.tick_params(axis="y", length=0)
+        beside.spines["right"].set_visible(False)
+        return plain_svg(figure)
+
+
+def _set_axis(axes: Axes, shown: Forest, numbers: Floats) -> bool:
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
+
+    known = np.append(numbers[np.isfinite(numbers)], shown.reference)
+    logarithmic = bool((known > 0).all())
+    if logarithmic:
+        axes.set_xscale("log")
+        low, high = known.min() / 1.1, known.max() * 1.1
+        subs = (1.0, 2.0, 5.0) if high / low < 1e3 else (1.0,)
+        axes.xaxis.set_major_locator(LogLocator(subs=subs))
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.xaxis.set_minor_formatter(NullFormatter())
+        axes.set_xlim(low, high)
+    return logarithmic
+
+
+def _mark_sizes(lower: Floats, upper: Floats, *, logarithmic: bool) -> Floats:
+    """Return the side of every square: as 1 over the interval's length, so that areas are as weights."""
+    if logarithmic:
+        lower, upper = np.log(lower), np.log(upper)
+    widths = upper - lower
+    known = np.isfinite(widths) & (widths > 0)
+    sizes = np.full(len(widths), SMALLEST_MARK)
+    if known.any():
+        sizes[known] = np.clip(LARGEST_MARK * widths[known].min() / widths[known], SMALLEST_MARK, LARGEST_MARK)
+    return sizes
+
+
+def _written(value: float, low: float, high: float) -> str:
+    if not np.isfinite([value, low, high]).all():
+        return "not estimated"
+    return f"{format_number(value)} ({format_number(low)} to {format_number(high)})"
+
+
+def _numbers_forest(values: Sequence[float | None]) -> Floats:
     return np.array(values, dtype=np.float64)

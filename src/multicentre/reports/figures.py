@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.estimator.figures import Bars, Curves, Densities, Exhibit, Forest, HeatMap, Lines, Panel, Points
-from multicentre.reports.curves import draw_curves
-from multicentre.reports.forest import draw_forest
+from multicentre.reports.curves import draw_curves, draw_forest
 from multicentre.reports.svg import (
     COLOURS,
     HATCHES,

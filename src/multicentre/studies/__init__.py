@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from multicentre.studies.comparison import Comparison, compare
-    from multicentre.studies.demo import run_demo
     from multicentre.studies.folder import RunFolder
-    from multicentre.studies.runner import resume_run, run_study
+    from multicentre.studies.runner import resume_run, run_demo, run_study
     from multicentre.studies.sites import SiteData
     from multicentre.studies.study import Study, read_study
 
@@ -33,7 +32,7 @@ _HOMES = {
     "compare": "comparison",
     "read_study": "study",
     "resume_run": "runner",
-    "run_demo": "demo",
+    "run_demo": "runner",
     "run_study": "runner",
 }
 

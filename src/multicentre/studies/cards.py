@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import math
 from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from multicentre.data.identifiers import IDENTIFIER
 from multicentre.privacy.card import DisclosureCard, disclosure_card
+from multicentre.privacy.ledger import Entry, Ledger
 from multicentre.privacy.policy import loosest_of
-from multicentre.studies.asked import Asked, aligning_steps, fitting, fitting_steps, protection_of
 from multicentre.studies.methods import make_estimator
+from multicentre.studies.policy_conflicts import Asked, aligning_steps, fitting, fitting_steps, protection_of
 from multicentre.studies.validating import validation_cards
 
 if TYPE_CHECKING:
@@ -27,34 +29,44 @@ PSEUDONYMS = (
     "this study. It learns which pseudonyms are at which sites; without the key it cannot tell whose they are. Whoever "
     "holds the key can test whether a person whose identifier they know is among the patients."
 )
+
 EVERYONE = (
     "patients whom only some sites have are taken in: every site gets the pseudonyms of all patients, holds the key, "
     "and could look for a person whose identifier it knows."
 )
+
 MASKED = (
     "about single patients and pairs of them, under pseudonyms: who resembles whom, and how much. No minimum of "
     "patients stands behind such a value. The coordinator sees the sum over the sites, and no site's own share."
 )
+
 OF_TWO = (
     "with two sites that sum hides little: whoever has it and one site's share has the other's, patient by patient, "
     "from which rows may be found up to a rotation. It takes a third site, or a coordinator whom both trust."
 )
+
 DENSE = (
     "lets a site's own table leave unmasked (relations = \"dense\"). The inner products of its patients' rows, hence "
     "the rows themselves up to a rotation, can be computed from it. Policies refuse it by default; masked sums "
     "(secure_sum = true) do without it."
 )
+
 SIMULATED_KEY = "a key that follows from the study's name (for simulations only: anybody can compute it)"
+
 ORDER = (
     "every site is sent the common order of patients who are at all sites, and so learns which of its patients are at "
     "all others."
 )
+
 UNNOISED = (
     "no differential privacy: sums of many patients are exact, and what is told of single patients and of pairs of "
     "them is as it was computed."
 )
+
 TERMS = ("n_clusters", "mu", "top", "n_rounds", "max_rounds", "tol")
+
 KEPT = {"labels_": "cluster", "embedding_": "embedding", "affinity_": "affinity to others"}
+
 LISTED = (
     'tells the coordinator, site by site and unmasked (relations = "listed"), which patients of the site are most '
     "alike and how much, under pseudonyms."
@@ -220,3 +232,64 @@ def study_card(study: Study) -> DisclosureCard:
         parameters=estimator.get_params(deep=False),
     )
     return complete_card(card, study, estimator)
+
+
+def summarise_ledgers(ledgers: Mapping[str, Ledger]) -> dict[str, Any]:
+    """Return releases by site, step and field, refusals, and where each ledger ends.
+
+    Parameters
+    ----------
+    ledgers : mapping from str to Ledger
+        Ledger by site.
+
+    Returns
+    -------
+    dict
+        ``released`` (times, values and bytes in all, fewest records and patients behind a value, protection; no number
+        of patients where nobody can tell which records are of one patient), ``refused`` and
+        ``ledgers`` (entries and hash of the last).
+    """
+    return {
+        "released": [row for site, ledger in ledgers.items() for row in _released(site, ledger.entries)],
+        "refused": [
+            {"site": site, "step": entry["step"], "reason": entry["reason"]}
+            for site, ledger in ledgers.items()
+            for entry in ledger.entries
+            if entry["event"] == "refusal"
+        ],
+        "ledgers": {
+            site: {"entries": ledger.head.entries, "hash": ledger.head.hash} for site, ledger in ledgers.items()
+        },
+    }
+
+
+def concerns_patients(entry: Entry) -> bool:
+    """Return whether a ledger's entry records something computed from patients, or that it was refused."""
+    return entry["event"] == "refusal" or any(_counts(field)[0] is not None for field in entry.get("fields", ()))
+
+
+def _released(site: str, entries: Iterable[Entry]) -> list[dict[str, Any]]:
+    rows: dict[tuple[str, str, str], dict[str, Any]] = {}
+    for entry in entries:
+        for field in entry.get("fields", ()):
+            key = (entry["step"], field["field"], entry["protection"])
+            fresh = {"site": site, "step": key[0], "field": key[1], "times": 0, "numbers": 0, "bytes": 0}
+            row = rows.setdefault(key, {**fresh, "records_min": None, "patients_min": None, "protection": key[2]})
+            row["times"] += 1
+            row["numbers"] += math.prod(field["shape"])
+            row["bytes"] += field["bytes"]
+            for counted, behind in zip(("records_min", "patients_min"), _counts(field), strict=True):
+                row[counted] = _fewest(row[counted], behind)
+    return list(rows.values())
+
+
+def _counts(field: Mapping[str, Any]) -> tuple[int | None, int | None]:
+    """Return records and patients behind a field; ledgers of earlier versions hold one number for both."""
+    return field.get("records", field["patients"]), field["patients"]
+
+
+def _fewest(so_far: int | None, count: int | None) -> int | None:
+    """Return the smaller positive count; nobody stands behind the zeros of a view that the site lacks."""
+    if not count:
+        return so_far
+    return count if so_far is None else min(so_far, count)

@@ -20,7 +20,7 @@ from multicentre.data.identifiers import Identifiers
 from multicentre.data.kinds import PatientData
 from multicentre.estimator.base import FederatedEstimator, Figure
 from multicentre.federation.errors import DataError, MulticentreError
-from multicentre.federation.progress import Listener, Silence
+from multicentre.federation.rounds import Listener, Silence
 from multicentre.privacy.normalisation import normalise_identifier
 from multicentre.privacy.policy import Policy
 from multicentre.studies.sites import SiteData

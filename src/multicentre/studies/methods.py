@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 # Type of data of a site part -> function that reads one site of a study. The names of base classes count too.
 _READERS = {
     "multicentre.data.multiview:MultiViewData": "multicentre.studies.sites:read_multiview_site",
-    "multicentre.data.events.tensor:EventTensor": "multicentre.studies.events:read_event_site",
-    "multicentre.data.survival:SurvivalData": "multicentre.studies.one_file:read_survival_site",
-    "multicentre.data.tabledata:TableData": "multicentre.studies.one_file:read_table_site",
+    "multicentre.data.events.tensor:EventTensor": "multicentre.studies.sites:read_event_site",
+    "multicentre.data.survival:SurvivalData": "multicentre.studies.sites:read_survival_site",
+    "multicentre.data.tabledata:TableData": "multicentre.studies.sites:read_table_site",
 }
 
 

@@ -10,31 +10,30 @@ from pathlib import Path
 from multicentre.consortium.federation import Federation
 from multicentre.data.kinds import PatientData
 from multicentre.data.missing.values import HandlesMissing
-from multicentre.engines.remote.carrier import Carrier
+from multicentre.datasets import load_wisconsin, split_scenario
 from multicentre.engines.remote.requests import Sign
+from multicentre.engines.remote.socket import Carrier
 from multicentre.estimator.base import FederatedEstimator
 from multicentre.estimator.figures import Exhibit, Table
 from multicentre.federation.errors import ConfigurationError, IntegrityError, MulticentreError, QuorumLost
-from multicentre.federation.progress import Listener, Silence
+from multicentre.federation.rounds import Listener, Silence
 from multicentre.linkage.pseudonyms import PseudonymKey
 from multicentre.privacy.guarantee import rounded_up, spent_in
 from multicentre.privacy.policy import Policy
-from multicentre.studies.cards import complete_card
+from multicentre.studies.cards import complete_card, concerns_patients, summarise_ledgers
 from multicentre.studies.comparison import Comparison, compare
-from multicentre.studies.disclosure import concerns_patients, summarise_ledgers
 from multicentre.studies.facts import IN_PROCESS, Clock, choose_headline, first_facts, remote_facts
 from multicentre.studies.folder import DIGESTS, RunFolder
-from multicentre.studies.listening import Labelled, Noting
+from multicentre.studies.listening import Labelled, Noting, site_log
 from multicentre.studies.methods import make_estimator
-from multicentre.studies.objections import check_policies
+from multicentre.studies.policy_conflicts import check_policies
 from multicentre.studies.remote import check_told, keep_told
-from multicentre.studies.site_log import site_log
 from multicentre.studies.sites import SiteData, read_sites
-from multicentre.studies.study import Study
-from multicentre.studies.terms import digest_of
+from multicentre.studies.study import Study, digest_of
 from multicentre.studies.validating import cross_validated, facts_of, show_cross_validation
 
 Connect = Callable[[], Carrier]
+
 """Returns what brings letters to the sites of a study, where they are machines of their own."""
 
 
@@ -414,3 +413,41 @@ def _write_disclosure(run: _Run, federation: Federation) -> None:
     card = federation.card(method.site_part, method.privacy_plan(), method.asked_steps(), parameters)
     card = complete_card(card, run.study, method)
     run.folder.write("disclosure.json", {"card": card.to_dict(), **summarise_ledgers(federation.ledgers)})
+
+
+N_SITES = 6
+
+
+def run_demo(output: str | Path = "runs", *, seed: int = 0, listener: Listener | None = None) -> RunFolder:
+    """Fit Fed-mv-PPCA over six centres that differ in their patients and in the views they measured.
+
+    Parameters
+    ----------
+    output : path
+        Where the run folder goes.
+    seed : int
+        Which patients go to which centre, which are held out, and where the fit starts.
+    listener : Listener, optional
+        Hears of rounds.
+    """
+    centres = split_scenario(load_wisconsin(), "G/K", n_sites=N_SITES, seed=seed)
+    sites = {name: SiteData(one.data, tuple(str(label) for label in one.labels)) for name, one in centres.items()}
+    return run_study(demo_study(Path(output), seed, list(sites)), sites=sites, listener=listener)
+
+
+def demo_study(output: Path, seed: int, sites: list[str]) -> Study:
+    """Return the study of the demonstration."""
+    return Study.from_mapping(
+        {
+            "study": {
+                "name": "demo",
+                "method": "fed-mv-ppca",
+                "seed": seed,
+                "output": str(output),
+                "description": "Breast cancer Wisconsin over simulated centres; some see one diagnosis only, "
+                "some lack a view.",
+            },
+            "parameters": {"n_components": 4, "scale": "feature"},
+            "sites": {site: {} for site in sites},
+        }
+    )

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from multicentre.data import DataWarning, TableData, read_multiview
+from multicentre.data import DataWarning, EventTensor, SurvivalData, TableData, read_multiview, read_table
 from multicentre.data.concatenate import check_together
 from multicentre.data.kinds import PatientData
 from multicentre.federation.errors import ConfigurationError, DataError, MulticentreError
-from multicentre.studies.beside import Beside, Key, read_beside
-from multicentre.studies.checks import ONE_FILE
+from multicentre.studies.checks import EVENTS_FILE, ONE_FILE, OUTCOMES_FILE
+from multicentre.studies.label_columns import Beside, Key, read_beside
 from multicentre.studies.methods import find_reader, is_aligned
 from multicentre.studies.study import Study
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from multicentre.studies.tables import OutcomeTable, SurvivalTable
 
 
 @dataclass(frozen=True)
@@ -149,3 +155,242 @@ def _label_column(study: Study, beside: Beside) -> str | None:
         f"none of the site's files has the label column {label!r}",
         mend="Correct its name, add it to one of the files, or leave label_column out.",
     )
+
+
+def read_survival_site(study: Study, name: str) -> SiteData:
+    """Read the patients of one site, one row each.
+
+    Parameters
+    ----------
+    study : Study
+        With a table ``[data.survival]``.
+    name : str
+        The site.
+
+    Returns
+    -------
+    SiteData
+        Groups are those of the label column, which is then no column of the data, or else the events.
+
+    Raises
+    ------
+    ConfigurationError
+        The study does not say how the file is read.
+    DataError
+        The file cannot be used; the message names it and the column, never a value.
+    """
+    how = study.data.survival
+    if how is None:
+        raise ConfigurationError(
+            "the method works on times to an event, and nothing says how they are read",
+            where="data.survival",
+            mend="Add the table, with the columns of times and events; docs/study-file.md shows one.",
+        )
+
+    def read(table: pd.DataFrame, columns: list[str]) -> SurvivalData:
+        return SurvivalData.from_frame(
+            table,
+            time=how.time,
+            event=how.event,
+            columns=columns,
+            categories=how.categories,
+            references=how.references,
+            id_column=study.data.id_column,
+            identifiers=study.data.identifiers or (),
+            unit=how.unit,
+        )
+
+    return _read_one_file(study, name, how, {how.time, how.event}, [], read)
+
+
+def read_table_site(study: Study, name: str) -> SiteData:
+    """Read the records of one site, one row each, with the outcome to predict.
+
+    Parameters
+    ----------
+    study : Study
+        With a table ``[data.table]``.
+    name : str
+        The site.
+
+    Returns
+    -------
+    SiteData
+        Groups are those of the label column, which is then no column of the data, or else the classes.
+
+    Raises
+    ------
+    ConfigurationError
+        The study does not say how the file is read.
+    DataError
+        The file cannot be used; the message names it and the column, never a value.
+    """
+    how = study.data.table
+    if how is None:
+        raise ConfigurationError(
+            "the method predicts an outcome, and nothing says how it is read",
+            where="data.table",
+            mend="Add the table, with the column of the outcome; docs/study-file.md shows one.",
+        )
+    classes = None if how.classes is None else [str(one) for one in how.classes]
+
+    def read(table: pd.DataFrame, columns: list[str]) -> TableData:
+        return TableData.from_frame(
+            table,
+            outcome=how.outcome,
+            kind=how.kind,
+            classes=classes,
+            columns=columns,
+            categories=how.categories,
+            references=how.references,
+            id_column=study.data.id_column,
+            identifiers=study.data.identifiers or (),
+        )
+
+    return _read_one_file(study, name, how, {how.outcome}, [how.outcome] if classes else [], read)
+
+
+def _read_one_file(
+    study: Study,
+    name: str,
+    how: SurvivalTable | OutcomeTable,
+    outcome: set[str],
+    as_text: list[str],
+    read: Callable[[pd.DataFrame, list[str]], SurvivalData | TableData],
+) -> SiteData:
+    path, about = files_of(study, name)[ONE_FILE], study.data
+    named = [one for one in (about.id_column, about.label_column) if one is not None]
+    aside = {*named, *(about.identifiers or ()), *outcome}
+    table = read_table(path, [*_text_categories(how), *named, *(about.identifiers or ()), *as_text])
+    try:
+        labels = None if about.label_column is None else _labels(table, about.label_column)
+        data = read(table, list(how.columns or [column for column in table.columns if column not in aside]))
+        return SiteData(data, labels)
+    except DataError as error:
+        raise error.at(str(path)) from None
+
+
+def _text_categories(how: SurvivalTable | OutcomeTable) -> list[str]:
+    """Return the categories whose levels are texts, so that ``01`` and ``1`` stay apart."""
+    return [name for name, levels in how.categories.items() if isinstance(levels[0], str)]
+
+
+def _labels(table: pd.DataFrame, column: str) -> tuple[str, ...]:
+    if column not in table.columns:
+        raise DataError(
+            "the file lacks this column",
+            where=f"column {column!r}",
+            mend="Correct its name, add it, or leave label_column out.",
+        )
+    n_without = int(table[column].isna().sum())
+    if n_without:
+        raise DataError(
+            f"{n_without} patients have no label",
+            where=f"column {column!r}",
+            mend="Give every patient one, or leave label_column out.",
+        )
+    return tuple(str(one) for one in table[column])
+
+
+OUTCOME = "outcome"
+
+
+def read_event_site(study: Study, name: str) -> SiteData:
+    """Read the events of one site, and its outcomes where it has a file of them.
+
+    Parameters
+    ----------
+    study : Study
+        With a table ``[data.events]``.
+    name : str
+        The site.
+
+    Raises
+    ------
+    ConfigurationError
+        The study does not say how events are read.
+    DataError
+        A file cannot be used; the message names it and the column, never a value.
+    """
+    how = study.data.events
+    if how is None:
+        raise ConfigurationError(
+            "the method works on events, and nothing says how they are read",
+            where="data.events",
+            mend="Add the table, with the code systems of every mode; docs/study-file.md shows one.",
+        )
+    files = files_of(study, name)
+    path = files[EVENTS_FILE]
+    events = _read(path, list(how.columns.values()), how.patient)
+    outcomes = None
+    if OUTCOMES_FILE in files:
+        outcomes = read_outcomes(files[OUTCOMES_FILE], how.patient, study.data.label_column or OUTCOME)
+    try:
+        tensor = EventTensor.from_events(
+            events,
+            modes=how.modes,
+            window_days=how.window_days,
+            anchor=how.anchor,
+            columns=how.columns,
+            outcomes=outcomes,
+        )
+    except DataError as error:
+        raise error.at(str(files[OUTCOMES_FILE] if error.where == "outcomes" else path)) from None
+    return SiteData(tensor)
+
+
+def read_outcomes(path: Path, patient: str, column: str) -> dict[object, int]:
+    r"""Return the outcome of every patient of a file, 0 or 1.
+
+    Parameters
+    ----------
+    path : Path
+        Of a table with one row a patient.
+    patient, column : str
+        Names of the columns of patients and outcomes.
+
+    Raises
+    ------
+    DataError
+        A column is missing, a patient is listed twice, or an outcome is neither 0 nor 1.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder) / "outcomes.csv"
+    ...     _ = file.write_text("patient,died\n007,1\n012,0\n")
+    ...     read_outcomes(file, "patient", "died")
+    {'007': 1, '012': 0}
+    """
+    table = _read(path, [patient], patient)
+    for name in (patient, column):
+        if name not in table.columns:
+            raise DataError(
+                "the file lacks this column", where=_place(path, name), mend="Name it in the study, or add it."
+            )
+    patients = table[patient].dropna().astype(str).str.strip()
+    n_repeated, n_nameless = int(patients.duplicated().sum()), len(table) - len(patients)
+    if n_repeated or n_nameless:
+        raise DataError(
+            f"{n_repeated} rows repeat an earlier patient, {n_nameless} name none",
+            where=_place(path, patient),
+            mend="Give every patient one row.",
+        )
+    n_unfit = int((~table[column].isin([0, 1])).sum())
+    if n_unfit:
+        raise DataError(
+            f"{n_unfit} outcomes are missing or neither 0 nor 1",
+            where=_place(path, column),
+            mend="Write 1 where it happened and 0 where not; leave out patients of whom it is not known.",
+        )
+    return dict(zip(patients, table[column].astype(int).tolist(), strict=True))
+
+
+def _read(path: Path, text_columns: Sequence[str], patient: str) -> pd.DataFrame:
+    """Return a table with texts as they stand; in Parquet, cells have types of their own, which tell of lost zeros."""
+    return read_table(path, [patient] if path.suffix.lower() == ".parquet" else text_columns)
+
+
+def _place(path: Path, column: str) -> str:
+    return f"{path}, column {column!r}"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,6 +15,7 @@ from pydantic import Field, ValidationError
 from multicentre.federation.errors import ConfigurationError
 from multicentre.privacy.policy import Policy, unknown_key
 from multicentre.studies.checks import check_study
+from multicentre.studies.formats import write_toml
 from multicentre.studies.tables import (
     About,
     DataTable,
@@ -25,7 +28,6 @@ from multicentre.studies.tables import (
     Table,
     ValidationTable,
 )
-from multicentre.studies.toml import write_toml
 
 
 class Study(Table):
@@ -143,6 +145,7 @@ _NEEDED = {
     "string_type": "a text in quotes",
     "tuple_type": "a list of names",
 }
+
 _TABLES: dict[str, type[Table]] = {
     "study": About,
     "data": DataTable,
@@ -228,3 +231,39 @@ def _within(place: list[str], content: Any) -> list[str]:
         kept.append(part)
         content = content.get(part)
     return kept
+
+
+def digest_of(study: Study) -> str:
+    """Return the SHA-256 of a study's terms: method, parameters, schema, privacy, rounds and the names of its sites.
+
+    Not part of it is what each reader has of its own: paths, policies, the folder of results, with what a simulated run
+    is compared, and how long the coordinator waits for a site that is away.
+
+    Examples
+    --------
+    >>> about, data = {"name": "pilot", "method": "fed-cox"}, {"survival": {"columns": ["age"]}}
+    >>> said = {"study": about, "data": data, "sites": {"lyon": {"file": "lyon.csv"}}}
+    >>> there = {**said, "sites": {"lyon": {"file": "elsewhere/table.csv"}}}
+    >>> digest_of(Study.from_mapping(said)) == digest_of(Study.from_mapping(there))
+    True
+    >>> digest_of(Study.from_mapping({**said, "parameters": {"ties": "breslow"}})) == digest_of(
+    ...     Study.from_mapping(said)
+    ... )
+    False
+    """
+    return hashlib.sha256(json.dumps(agreed_in(study), sort_keys=True).encode()).hexdigest()
+
+
+def agreed_in(study: Study) -> dict[str, Any]:
+    """Return a study's terms as plain values; :func:`digest_of` is their hash."""
+    agreed = {
+        "study": study.about.model_dump(exclude={"output", "description"}),
+        "parameters": study.parameters,
+        "data": study.data.model_dump(),
+        "sites": sorted(study.sites),
+        "privacy": study.privacy.model_dump(exclude={"pseudonym_key", "policy", "sites"}),
+        "run": study.run.model_dump(exclude={"strict", "compare", "holdout", "patience_s"}),
+        "validation": study.validation and study.validation.model_dump(),
+    }
+    plain: dict[str, Any] = json.loads(json.dumps(agreed, sort_keys=True, default=str))
+    return plain

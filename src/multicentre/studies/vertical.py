@@ -24,7 +24,7 @@ from multicentre.data.identifiers import IDENTIFIER
 from multicentre.estimator.base import FederatedEstimator, Figure
 from multicentre.estimator.figures import Table
 from multicentre.federation.errors import DataError, DisclosureWarning, MulticentreError
-from multicentre.federation.progress import Listener, Silence
+from multicentre.federation.rounds import Listener, Silence
 from multicentre.linkage.pseudonyms import PseudonymKey
 from multicentre.privacy.policy import Policy
 from multicentre.studies.comparison import Comparison, Figures

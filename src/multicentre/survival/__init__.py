@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from multicentre.survival.boost.estimator import FedSurvBoost
     from multicentre.survival.cox.estimator import FedCox
-    from multicentre.survival.curves.aalen_johansen.estimator import AalenJohansen
+    from multicentre.survival.curves.aalen_johansen import AalenJohansen
     from multicentre.survival.curves.kaplan_meier.estimator import KaplanMeier
-    from multicentre.survival.curves.log_rank.estimator import LogRank
+    from multicentre.survival.curves.log_rank import LogRank
     from multicentre.survival.deep.estimator import FedDeepSurv
     from multicentre.survival.evaluation.estimator import SurvivalEvaluation
     from multicentre.survival.forest.estimator import FedSurF, LocalForests
     from multicentre.survival.hazard_boost.estimator import FedHazardBoost
     from multicentre.survival.rsf.estimator import FedRSF
-    from multicentre.survival.stack.estimator import FedStack
-    from multicentre.survival.stack.held_out import split_held_out
+    from multicentre.survival.stack.estimator import FedStack, split_held_out
 
 __all__ = [
     "AalenJohansen",
@@ -37,8 +36,8 @@ __all__ = [
 
 _HOMES = {
     "KaplanMeier": "curves.kaplan_meier.estimator",
-    "AalenJohansen": "curves.aalen_johansen.estimator",
-    "LogRank": "curves.log_rank.estimator",
+    "AalenJohansen": "curves.aalen_johansen",
+    "LogRank": "curves.log_rank",
     "SurvivalEvaluation": "evaluation.estimator",
     "FedCox": "cox.estimator",
     "FedHazardBoost": "hazard_boost.estimator",
@@ -48,7 +47,7 @@ _HOMES = {
     "FedSurF": "forest.estimator",
     "LocalForests": "forest.estimator",
     "FedDeepSurv": "deep.estimator",
-    "split_held_out": "stack.held_out",
+    "split_held_out": "stack.estimator",
 }
 
 

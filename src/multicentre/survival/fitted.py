@@ -21,12 +21,10 @@ from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.agreement.rounds import Needs, agree
 from multicentre.survival.agreement.site import SurvivalPart
 from multicentre.survival.models import KINDS
-from multicentre.survival.models.base import SurvivalModel
-from multicentre.survival.models.packing import pack, unpack
+from multicentre.survival.models.base import SurvivalModel, pack, unpack
 from multicentre.survival.scores.brier import brier_times, integrated_brier_score
 from multicentre.survival.scores.concordance import concordance_index
-from multicentre.survival.times.curves import at_times, cumulative_hazard, time_to_share
-from multicentre.survival.times.step import StepFunction
+from multicentre.survival.times import StepFunction, at_times, cumulative_hazard, time_to_share
 
 Floats = NDArray[np.float64]
 

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from multicentre.validation.audit import Audit, check_interfold
     from multicentre.validation.cross_validation import CVResult, cross_val_score, cross_validate
-    from multicentre.validation.folds.by_site import LeaveOneSiteOut
+    from multicentre.validation.folds.by_site import FederatedKFold, LeaveOneSiteOut
     from multicentre.validation.folds.covariate import CovariateFoldKFold, FoldStratifiedKFold
-    from multicentre.validation.folds.drawn import FederatedKFold
     from multicentre.validation.folds.hashed import HashGroupKFold, RepeatedHashGroupKFold
     from multicentre.validation.folds.plan import FoldPlan
     from multicentre.validation.leakage import LeakageReport, leakage_report
@@ -45,7 +44,7 @@ _HOMES = {
     "LeaveOneSiteOut": "folds.by_site",
     "CovariateFoldKFold": "folds.covariate",
     "FoldStratifiedKFold": "folds.covariate",
-    "FederatedKFold": "folds.drawn",
+    "FederatedKFold": "folds.by_site",
     "FoldPlan": "folds.plan",
     "CVResult": "cross_validation",
     "cross_val_score": "cross_validation",

@@ -14,7 +14,7 @@ from multicentre.estimator.base import FederatedEstimator
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError
 from multicentre.validation.cross_validation import cross_validate
-from multicentre.validation.folds.drawn import FederatedKFold
+from multicentre.validation.folds.by_site import FederatedKFold
 from multicentre.validation.folds.hashed import HashGroupKFold
 from multicentre.validation.folds.splitter import FoldSplitter
 from multicentre.validation.scoring.scores import find_evaluator, names_of

@@ -11,9 +11,8 @@ import pytest
 
 from multicentre.deployment.cards import SiteCard
 from multicentre.deployment.commands import Command, flower_settings, program
-from multicentre.deployment.probe import ask_health
-from multicentre.deployment.register import Register
-from multicentre.deployment.roster import Roster
+from multicentre.deployment.reach import ask_health
+from multicentre.deployment.register import Register, Roster
 from support.coordinators import (
     Running,
     add_site,

@@ -7,8 +7,8 @@ import ssl
 import pytest
 
 from multicentre.deployment.commands import Command, flower_settings, program
-from multicentre.deployment.probe import FENCED
 from multicentre.deployment.proxy import FLEET_ROUTES
+from multicentre.deployment.reach import FENCED
 from support.coordinators import call, finished, found, make_key, running
 from support.proxies import needs_nginx
 from support.waiting import GENEROUS_S

@@ -9,8 +9,8 @@ import multicentre as mc
 from multicentre.federation.engine import Selection
 from multicentre.federation.errors import IntegrityError
 from multicentre.federation.messages import Nothing
-from multicentre.validation.folds.drawn import DrawnFolds
-from multicentre.validation.folds.messages import Drawing
+from multicentre.validation.folds.by_site import DrawnFolds
+from multicentre.validation.folds.site import Drawing
 from support.lying import Telling, asks_by_site
 from support.method_cases import CASES
 

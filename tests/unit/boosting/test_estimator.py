@@ -21,7 +21,7 @@ from multicentre.federation.errors import (
     MissingExtra,
     SchemaMismatch,
 )
-from multicentre.federation.progress import Silence
+from multicentre.federation.rounds import Silence
 from support.saved_models import store
 
 EXACT = mc.Policy(min_patients=0)

@@ -321,7 +321,7 @@ def test_doctor(tmp_path, monkeypatch):
     assert not (tmp_path / "new").exists()
     assert {"python", "multicentre", "numpy", "extra deep", "clock"} <= checks.keys()
     assert "ok" in call("doctor").stdout
-    monkeypatch.setattr("multicentre.studies.environment.PACKAGES", ("no-such-package",))
+    monkeypatch.setattr("multicentre.studies.folder.PACKAGES", ("no-such-package",))
     status, found = told("doctor")
     assert status == 3
     assert not found["ok"]

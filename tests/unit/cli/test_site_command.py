@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from multicentre.cli.site import app
 from multicentre.deployment.cards import read_card
-from multicentre.deployment.roster import Roster
+from multicentre.deployment.register import Roster
 from multicentre.deployment.site import read_site
 from multicentre.estimator.registry import METHODS
 from multicentre.privacy.ledger import Ledger

@@ -20,7 +20,7 @@ from multicentre.clustering.hypergraph import (
     unit_rows,
 )
 from multicentre.clustering.kernels import spectrum
-from multicentre.clustering.kernels.largest import largest_of_rows
+from multicentre.clustering.kernels.spectrum import largest_of_rows
 from multicentre.federation.errors import ConfigurationError, DataError, NotConverged
 
 KINDS = ("binary", "soft", "sqrt")

@@ -15,8 +15,8 @@ from multicentre.federation.noise import Noise, PlanReview, PlanShown
 from multicentre.privacy.ledger import Ledger
 from multicentre.privacy.policy import Policy
 from multicentre.privacy.secure_sum.site import MaskingKeys
-from multicentre.studies.asked import aligning_steps, fitting_steps
 from multicentre.studies.methods import make_estimator
+from multicentre.studies.policy_conflicts import aligning_steps, fitting_steps
 from multicentre.studies.study import Study
 from support.method_cases import CASES
 from support.survival_toy import FedPrivateMean, PrivateSite

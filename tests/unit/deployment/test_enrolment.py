@@ -7,8 +7,7 @@ import pytest
 
 from multicentre.deployment import enrolment
 from multicentre.deployment.enrolment import Enrolment
-from multicentre.deployment.register import Register
-from multicentre.deployment.roster import Roster
+from multicentre.deployment.register import Register, Roster
 from multicentre.federation.errors import ConfigurationError, IntegrityError
 from support.coordinators import found, make_card
 

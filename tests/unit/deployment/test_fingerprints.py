@@ -1,9 +1,9 @@
 import pytest
 
 from multicentre.deployment import site_check
-from multicentre.deployment.fingerprints import Fingerprints
+from multicentre.deployment.authority import Fingerprints
 from multicentre.deployment.proposals import recognise
-from multicentre.deployment.roster import Roster
+from multicentre.deployment.register import Roster
 from multicentre.federation.errors import ConfigurationError
 from support.coordinators import found, make_card
 

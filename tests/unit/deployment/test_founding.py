@@ -6,8 +6,8 @@ from multicentre.deployment import founding
 from multicentre.deployment.authority import certify_host, days_left, new_authority, write_certified
 from multicentre.deployment.consortium import Consortium
 from multicentre.deployment.founding import Founding, found_consortium, renew_certificate
+from multicentre.deployment.register import Roster
 from multicentre.deployment.release import ReleaseKey
-from multicentre.deployment.roster import Roster
 from multicentre.federation.errors import ConfigurationError
 from support.coordinators import found
 

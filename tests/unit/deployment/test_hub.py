@@ -5,8 +5,7 @@ import urllib.request
 
 import pytest
 
-from multicentre.deployment.bundle import APP_ID, Bundle
-from multicentre.deployment.hub import Hub
+from multicentre.deployment.bundle import APP_ID, Bundle, Hub
 from multicentre.deployment.release import ReleaseKey
 from multicentre.federation.errors import ConfigurationError
 from support.ports import free_ports

@@ -12,8 +12,7 @@ from multicentre.estimator.registry import METHODS, Registered
 from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused, RefusedByPolicy
 from multicentre.privacy.ledger import read_ledger
 from multicentre.studies.methods import make_estimator
-from multicentre.studies.study import Study, read_study
-from multicentre.studies.terms import digest_of
+from multicentre.studies.study import Study, digest_of, read_study
 from support.real_sites import Hospitals, set_terms
 from support.survival_toy import STUDY, TOY, TablesSite, write_study
 

@@ -5,7 +5,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from multicentre.deployment.probe import FENCED, FLEET_ROUTE, Unreached, ask_health, probe
+from multicentre.deployment.reach import FENCED, FLEET_ROUTE, Unreached, ask_health, probe
 from multicentre.federation.errors import ConfigurationError
 from support.coordinators import found
 from support.ports import free_ports

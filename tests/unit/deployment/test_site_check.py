@@ -11,9 +11,9 @@ from multicentre.deployment.authority import certify_host, new_authority, write_
 from multicentre.deployment.house import card_of
 from multicentre.deployment.proposals import recognise
 from multicentre.deployment.reach import proxy_for, reach
+from multicentre.deployment.register import Roster
 from multicentre.deployment.release import ReleaseKey, openssh_line
 from multicentre.deployment.resident import Possible, find_modes
-from multicentre.deployment.roster import Roster
 from multicentre.deployment.site import read_site
 from multicentre.deployment.site_check import card_at, examine
 from multicentre.deployment.supernode import services_of, socket_of

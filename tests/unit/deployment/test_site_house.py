@@ -11,7 +11,7 @@ from multicentre.deployment.approvals import revoke
 from multicentre.deployment.cards import SiteCard
 from multicentre.deployment.house import SiteHouse, card_of, schema_of
 from multicentre.deployment.new_site import make_site
-from multicentre.deployment.roster import Roster
+from multicentre.deployment.register import Roster
 from multicentre.deployment.site import read_site
 from multicentre.engines.remote.packing import Opening
 from multicentre.estimator.registry import METHODS
@@ -28,8 +28,7 @@ from multicentre.federation.errors import (
 from multicentre.privacy.ledger import read_ledger
 from multicentre.studies.methods import make_estimator
 from multicentre.studies.sites import read_sites
-from multicentre.studies.study import read_study
-from multicentre.studies.terms import digest_of
+from multicentre.studies.study import digest_of, read_study
 from multicentre.validation import HashGroupKFold
 from multicentre.validation.folds.keyed import HashedFolds
 from support.real_sites import NAMES, Hospitals, approve_at, set_terms

@@ -4,10 +4,10 @@ import stat
 
 import pytest
 
+from multicentre.deployment.authority import read_public_key, write_node_key
 from multicentre.deployment.cards import read_card
 from multicentre.deployment.house import card_of
 from multicentre.deployment.new_site import make_site
-from multicentre.deployment.node_key import read_public_key, write_node_key
 from multicentre.deployment.site import plain_name, read_site
 from multicentre.federation.errors import ConfigurationError
 from multicentre.privacy.policy import Policy

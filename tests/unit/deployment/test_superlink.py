@@ -8,7 +8,7 @@ import pytest
 from multicentre.deployment import superlink
 from multicentre.deployment.commands import Command
 from multicentre.deployment.founding import Founding, found_consortium
-from multicentre.deployment.probe import Unreached
+from multicentre.deployment.reach import Unreached
 from multicentre.deployment.superlink import Coordinator, superexec_command, superlink_command, wipe_freed
 from multicentre.federation.errors import ConfigurationError
 from support.coordinators import found

@@ -7,9 +7,9 @@ import threading
 
 import pytest
 
-from multicentre.deployment import supervise
+from multicentre.deployment import running as supervise
 from multicentre.deployment.commands import Command
-from multicentre.deployment.supervise import Service, Supervisor
+from multicentre.deployment.running import Service, Supervisor
 from multicentre.federation.errors import ConfigurationError
 from support.processes import is_alive
 from support.waiting import GENEROUS_S, wait_for
@@ -150,7 +150,7 @@ def test_what_a_killed_supervisor_started_ends_with_it(tmp_path):
     code = (
         "import sys, threading; from pathlib import Path;"
         "from multicentre.deployment.commands import Command;"
-        "from multicentre.deployment.supervise import Service, Supervisor;"
+        "from multicentre.deployment.running import Service, Supervisor;"
         "code = 'import os, sys, time; open(sys.argv[1], \"w\").write(str(os.getpid())); time.sleep(3600)';"
         "command = Command((sys.executable, '-c', code, sys.argv[1]), {});"
         "Supervisor(lambda: [Service(command)], log=Path(sys.argv[1] + '.log'), told=print).run(threading.Event())"

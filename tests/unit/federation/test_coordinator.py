@@ -19,8 +19,7 @@ from multicentre.federation.errors import (
 )
 from multicentre.federation.messages import Nothing
 from multicentre.federation.noise import Noise, Plan, Planned, PlanShown
-from multicentre.federation.progress import Silence
-from multicentre.federation.rounds import Rounds
+from multicentre.federation.rounds import Rounds, Silence
 from multicentre.federation.steps import Acknowledgement
 from multicentre.federation.storage import Store
 from multicentre.federation.terms import Terms

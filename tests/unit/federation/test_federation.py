@@ -23,7 +23,7 @@ from multicentre.federation.errors import (
     QuorumLost,
 )
 from multicentre.federation.messages import Message, text
-from multicentre.federation.progress import Silence
+from multicentre.federation.rounds import Silence
 from multicentre.federation.steps import SitePart, step
 from multicentre.federation.terms import Terms
 from support.toy_method import FedMean, Guess, MeanSite, Size, federate, toy_sites

@@ -17,7 +17,7 @@ from multicentre.federation.errors import (
     QuorumLost,
     RefusedByPolicy,
 )
-from multicentre.federation.progress import Silence
+from multicentre.federation.rounds import Silence
 from multicentre.federation.steps import step
 from multicentre.federation.terms import Terms
 from support.toy_method import FedMean, Guess, MeanSite, Residuals, Size, federate, toy_sites

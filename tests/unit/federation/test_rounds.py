@@ -5,7 +5,7 @@ import pytest
 
 from multicentre.engines.faults import Faults
 from multicentre.federation.errors import IntegrityError, QuorumLost
-from multicentre.federation.progress import Silence
+from multicentre.federation.rounds import Silence
 from multicentre.federation.storage import Store, write_atomically
 from support.toy_method import FedMean, Guess, MeanSite, federate, toy_sites
 

@@ -14,7 +14,7 @@ from multicentre.multiview.ppca.site import MvPPCASite
 from multicentre.privacy.cohorts import ANSWERS, CohortMemory, group_of
 from multicentre.survival.cox.site import CoxSite
 from multicentre.survival.rsf.site import ForestSite
-from multicentre.validation.scoring.numbers.site import NumberPart
+from multicentre.validation.scoring.numbers import NumberPart
 
 LOST = r"the memory of cohorts that were answered for cannot be read. Bring the folder back from a copy"
 

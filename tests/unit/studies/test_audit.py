@@ -17,7 +17,7 @@ from multicentre.privacy.guarantee import Guarantee
 from multicentre.studies.audit import AuditResult, audit
 from multicentre.studies.audit import scores as maths
 from multicentre.studies.audit.result import Scores
-from multicentre.studies.plain import to_json
+from multicentre.studies.formats import to_json
 from support.toy_private import PrivateMean, private_sites
 
 DELTA = 1e-5

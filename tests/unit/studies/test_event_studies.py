@@ -12,9 +12,8 @@ from multicentre.federation.errors import ConfigurationError, DataError, SchemaM
 from multicentre.privacy.policy import Policy
 from multicentre.studies.audit import audit
 from multicentre.studies.comparison import compare, split_rows
-from multicentre.studies.events import read_event_site, read_outcomes
 from multicentre.studies.facts import first_facts
-from multicentre.studies.sites import SiteData, read_multiview_site, read_sites
+from multicentre.studies.sites import SiteData, read_event_site, read_multiview_site, read_outcomes, read_sites
 from multicentre.studies.study import Study, read_study
 from support import events_toy
 from support.events_toy import CODES, TOY, FedCodeShares, clip, count_codes, random_events, write_study

@@ -9,7 +9,7 @@ import pytest
 from multicentre.federation.errors import ConfigurationError, IntegrityError
 from multicentre.studies import folder as folders
 from multicentre.studies.folder import RunFolder
-from multicentre.studies.plain import to_plain
+from multicentre.studies.formats import to_plain
 from multicentre.studies.study import Study
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from multicentre.federation.errors import ConfigurationError
 from multicentre.privacy.policy import Policy
+from multicentre.studies.formats import write_toml
 from multicentre.studies.study import (
     About,
     DataTable,
@@ -22,10 +23,9 @@ from multicentre.studies.study import (
     Study,
     SurvivalTable,
     ValidationTable,
+    digest_of,
     read_study,
 )
-from multicentre.studies.terms import digest_of
-from multicentre.studies.toml import write_toml
 
 SMALL = {"study": {"name": "pilot", "method": "toy"}, "sites": {"lyon": {"a": "a.csv"}, "oslo": {"a": "b.csv"}}}
 

@@ -15,9 +15,8 @@ from multicentre.privacy.policy import Policy
 from multicentre.studies.audit import audit
 from multicentre.studies.comparison import compare, split_rows
 from multicentre.studies.methods import find_reader
-from multicentre.studies.one_file import read_survival_site
 from multicentre.studies.runner import run_study
-from multicentre.studies.sites import SiteData, read_multiview_site, read_sites
+from multicentre.studies.sites import SiteData, read_multiview_site, read_sites, read_survival_site
 from multicentre.studies.study import Study, read_study
 from support.survival_toy import STUDY, TOY, FedMeanDifference, FedPrivateMean, write_study
 

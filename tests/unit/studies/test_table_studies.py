@@ -6,8 +6,7 @@ import pytest
 from multicentre.data import TableData
 from multicentre.federation.errors import ConfigurationError, DataError
 from multicentre.studies.comparison import _split_sites
-from multicentre.studies.one_file import read_table_site
-from multicentre.studies.sites import SiteData, read_sites
+from multicentre.studies.sites import SiteData, read_sites, read_table_site
 from multicentre.studies.study import Study
 
 RECORDS = """\

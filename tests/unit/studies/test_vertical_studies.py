@@ -16,11 +16,11 @@ from multicentre.federation.errors import ConfigurationError, DataError, Disclos
 from multicentre.linkage.pseudonyms import PseudonymKey
 from multicentre.privacy.card import disclosure_card
 from multicentre.studies import run_study
-from multicentre.studies.beside import read_beside
 from multicentre.studies.cards import complete_card, describe_method
 from multicentre.studies.comparison import compare
+from multicentre.studies.label_columns import read_beside
 from multicentre.studies.methods import is_aligned, make_estimator
-from multicentre.studies.objections import check_policies, find_objections
+from multicentre.studies.policy_conflicts import check_policies, find_objections
 from multicentre.studies.sites import SiteData, is_vertical, read_sites
 from multicentre.studies.study import Study, read_study
 from multicentre.studies.vertical import compare_views, join_views, show_alignment

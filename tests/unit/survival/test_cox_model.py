@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from multicentre.survival.models.cox import CoxModel
-from multicentre.survival.times.curves import restricted_mean
+from multicentre.survival.times import restricted_mean
 
 
 @pytest.mark.parametrize("size", [0.05, 1.0, 40.0])

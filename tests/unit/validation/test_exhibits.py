@@ -9,7 +9,7 @@ from multicentre.federation.errors import ConfigurationError
 from multicentre.reports.figures import draw
 from multicentre.validation import exhibits
 from multicentre.validation.cross_validation import CVResult
-from multicentre.validation.folds.drawn import FederatedKFold
+from multicentre.validation.folds.by_site import FederatedKFold
 from multicentre.validation.leakage import LeakageReport
 from multicentre.validation.stratifier.suggestion import Candidate, Suggestion
 from multicentre.validation.tuning import FederatedGridSearchCV

@@ -3,8 +3,8 @@ import pytest
 
 import multicentre as mc
 from multicentre.federation.errors import ConfigurationError
+from multicentre.validation.folds.by_site import FederatedKFold, draw_folds
 from multicentre.validation.folds.covariate import CovariateFoldKFold
-from multicentre.validation.folds.drawn import FederatedKFold, draw_folds
 from multicentre.validation.folds.hashed import HashGroupKFold, RepeatedHashGroupKFold
 from multicentre.validation.leakage import LeakageReport, alarm_threshold, leakage_report, null_spread
 from multicentre.validation.stratifier.suggestion import Candidate

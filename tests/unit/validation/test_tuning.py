@@ -7,7 +7,7 @@ from sklearn.model_selection import ParameterGrid
 import multicentre as mc
 from multicentre.federation.errors import ConfigurationError, DataError
 from multicentre.validation.cross_validation import cross_val_score, cross_validate
-from multicentre.validation.folds.drawn import FederatedKFold
+from multicentre.validation.folds.by_site import FederatedKFold
 from multicentre.validation.folds.hashed import HashGroupKFold
 from multicentre.validation.folds.site import FoldPart
 from multicentre.validation.scoring.scores import find_evaluator

@@ -9,7 +9,7 @@ import numpy as np
 
 from multicentre.data import EventTensor
 from multicentre.datasets import load_mimic3_demo, load_synpuf500, simulate_paper_tensor, simulate_planted
-from multicentre.datasets.events import LabelledEvents, SimulatedEvents
+from multicentre.datasets.labelled import LabelledEvents, SimulatedEvents
 from multicentre_papers.dpfact import published
 from multicentre_papers.dpfact.plan import Plan
 

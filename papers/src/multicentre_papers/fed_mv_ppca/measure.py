@@ -12,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 from multicentre.consortium.federation import Federation
 from multicentre.data import MultiViewData
 from multicentre.datasets import LabelledMultiView
-from multicentre.multiview.assessment import accuracy_of_groups
+from multicentre.multiview.agreement import accuracy_of_groups
 from multicentre.multiview.ppca.estimator import FedMvPPCA
 from multicentre.privacy.policy import Policy
 from multicentre_papers.fed_mv_ppca.folds import Fold

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from multicentre.estimator.figures import Exhibit
-from multicentre.federation.progress import Listener, Silence
+from multicentre.federation.rounds import Listener, Silence
 from multicentre.federation.storage import write_atomically
-from multicentre.studies.environment import describe_environment
-from multicentre.studies.plain import to_json, to_plain
+from multicentre.studies.folder import describe_environment
+from multicentre.studies.formats import to_json, to_plain
 from multicentre_papers.runner.files import write_csv
 from multicentre_papers.runner.loops import loop
 from multicentre_papers.runner.section import Exercise, Row, Section

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from multicentre.validation.folds.by_site import FederatedKFold
 from multicentre.validation.folds.covariate import CovariateFoldKFold
-from multicentre.validation.folds.drawn import FederatedKFold
 from multicentre.validation.folds.hashed import HashGroupKFold
 from multicentre.validation.folds.splitter import FoldSplitter
 from multicentre_papers.stratified_cv.records import Floats, Integers, Pooled

@@ -13,22 +13,22 @@ from sklearn.base import clone
 
 from multicentre.clustering.aligned import AlignedClusterer
 from multicentre.clustering.fedmsgl import messages as sent
-from multicentre.clustering.fedmsgl.checks import MANY, check_landmarks, check_parameters
-from multicentre.clustering.fedmsgl.choice import choose_stable_number
+from multicentre.clustering.fedmsgl.checks import MANY, check_landmarks, check_parameters, choose_stable_number
 from multicentre.clustering.fedmsgl.exhibits import show_clusters
 from multicentre.clustering.fedmsgl.historical import iterate
-from multicentre.clustering.fedmsgl.landmark_rounds import code_patients
 from multicentre.clustering.fedmsgl.maths.landmarks import embed_samples
 from multicentre.clustering.fedmsgl.maths.profiles import Profile
 from multicentre.clustering.fedmsgl.maths.published import PublishedTerms
-from multicentre.clustering.fedmsgl.refinement import Pull, refine
 from multicentre.clustering.fedmsgl.rounds import (
+    Pull,
     Sparse,
     Views,
     add_relations,
+    code_patients,
     collect_lists,
     describe_views,
     keep_present,
+    refine,
     unmasked,
 )
 from multicentre.clustering.fedmsgl.site import FedMSGLSite

@@ -197,7 +197,7 @@ class LocalViews:
         rows, own, landmarks = self._block(view, ask)
         if ask.nearest:
             return code_on_nearest(rows, own, landmarks, _mu(ask), ask.nearest)
-        from multicentre.clustering.kernels.largest import largest_of_rows
+        from multicentre.clustering.kernels.spectrum import largest_of_rows
 
         codes = code_on_all(rows, own, landmarks, _mu(ask), tol=ask.tolerance)
         return largest_of_rows(codes.astype(np.float64), min(ask.top, codes.shape[1]), -len(codes))

@@ -2,25 +2,39 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, vstack
 
 from multicentre.clustering.fedmsgl import messages as sent
-from multicentre.clustering.fedmsgl.maths.fusion import Neighbours, place_lists, symmetrise, unpack_pairs
-from multicentre.clustering.fedmsgl.maths.incomplete import count_pairs, divide_by_pairs, mark_present
+from multicentre.clustering.fedmsgl.maths.fusion import (
+    Neighbours,
+    place_lists,
+    pull_together,
+    spread,
+    symmetrise,
+    unpack_pairs,
+    weigh_alike,
+    weigh_views,
+)
+from multicentre.clustering.fedmsgl.maths.landmarks import draw_landmarks, keep_largest, spread_codes
+from multicentre.clustering.fedmsgl.maths.preparation import count_pairs, divide_by_pairs, mark_present
 from multicentre.clustering.fedmsgl.site import FedMSGLSite
 from multicentre.federation.coordinator import Federation
-from multicentre.federation.errors import RefusedByPolicy
-from multicentre.federation.messages import Message, Nothing, array, count, texts
+from multicentre.federation.errors import ConfigurationError, RefusedByPolicy
+from multicentre.federation.messages import Message, Nothing, array, count, number, texts
+from multicentre.federation.rounds import Rounds
 from multicentre.federation.steps import A, R, Step
 
 Floats = NDArray[np.float64]
+
 Integers = NDArray[np.int64]
+
 T = TypeVar("T")
 
 
@@ -131,3 +145,138 @@ def _where(matrix: csr_array, values: Floats) -> csr_array:
     """Return the values at the entries of a sparse matrix."""
     row = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
     return csr_array((values[row, matrix.indices], matrix.indices, matrix.indptr), shape=matrix.shape)
+
+
+BLOCK = 4096
+
+MOST_ON_ALL = 20_000
+
+NEAREST = 40
+
+
+@dataclass(frozen=True)
+class _Block:
+    landmarks: NDArray[np.int64]
+    nearest: int
+    first: int
+    last: int
+
+
+def code_patients(
+    federation: Federation, terms: sent.Terms, views: Views, n: int, n_landmarks: int, seed: int
+) -> Sparse:
+    """Return what patients are made up of, shape (n, m): the largest shares of the mean over views.
+
+    Up to 20,000 patients all landmarks are mixed, above that the 40 nearest of each patient.
+
+    Raises
+    ------
+    ConfigurationError
+        Some patients lack a view.
+    """
+    if views.n_incomplete:
+        raise ConfigurationError(
+            "some patients lack a view", where="landmarks", mend="Take landmarks=None, or leave these patients out."
+        )
+    drawn = draw_landmarks(n, n_landmarks, seed)
+    nearest = 0 if n <= MOST_ON_ALL else min(NEAREST, n_landmarks)
+    blocks = []
+    for first in range(0, n, BLOCK):
+        block = _Block(drawn, nearest, first, min(first + BLOCK, n))
+        blocks.append(keep_largest(_coded(federation, terms, views, block)))
+    return Sparse.of(csr_array(vstack(blocks, format="csr")))
+
+
+def _coded(federation: Federation, terms: sent.Terms, views: Views, block: _Block) -> Floats:
+    """Return the mean code of a block over all views."""
+    told = {name: getattr(terms, name) for name in sent.Terms.declarations()}
+    asked = sent.Coding(**told, landmarks=block.landmarks, nearest=block.nearest, first=block.first, last=block.last)
+    if federation.protection == "masked":
+        codes = federation.sum(FedMSGLSite.code, asked).codes
+        return np.asarray(codes / sum(site in federation.sites for site in views.sites))
+    total, n_views = np.zeros((block.last - block.first, len(block.landmarks))), 0
+    for answer in ask_for_lists(federation, FedMSGLSite.list_codes, asked).values():
+        for view, nearest in answer.nearest.items():
+            total += spread_codes(nearest, answer.shares[view], len(block.landmarks))
+            n_views += 1
+    return total / n_views
+
+
+Embed = Callable[[csr_array], Floats]
+
+
+@dataclass(frozen=True)
+class Refined(Message):
+    """What the coordinator carries from round to round."""
+
+    consensus: Floats = array("what views share, G", ("n", "n"))
+    affinity: Floats = array("affinity of the patients, A", ("n", "n"))
+    embedding: Floats = array("embedding of the patients, F", ("n", "c"))
+    sites: tuple[str, ...] = texts("site of each view")
+    views: tuple[str, ...] = texts("name of each view")
+    distances: Floats = array("distance of each view from what all share", ("k",))
+    weights: Floats = array("weight of each view, theta", ("k",))
+    objective: float = number("objective of the last round")
+
+
+@dataclass(frozen=True)
+class Pull:
+    """How strongly sites are pulled together.
+
+    Parameters
+    ----------
+    coupling : float
+        gamma, of sites towards the consensus.
+    beta : float
+        Of the consensus towards the embedding.
+    least_change : float
+        Relative change of the consensus at which rounds end.
+    """
+
+    coupling: float
+    beta: float
+    least_change: float = 1e-3
+
+
+def refine(
+    federation: Federation, terms: sent.Terms, views: Views, n: int, n_rounds: int, pull: Pull, embed: Embed
+) -> Rounds[Refined]:
+    """Run the rounds and return their loop, with the last state."""
+    nothing, apart = np.zeros((n, n)), np.zeros(len(views.views))
+    start = Refined(nothing, nothing, np.zeros((n, 1)), views.sites, views.views, apart, weigh_alike(apart), 0.0)
+    rounds = federation.rounds(n_rounds, Refined, lambda: start)
+    for number_of_round in rounds:
+        before = rounds.state
+        coupling = 0.0 if number_of_round == 1 else pull.coupling
+        rounds.state = _turn(federation, terms, before, dataclasses.replace(pull, coupling=coupling), embed)
+        moved = np.linalg.norm(rounds.state.consensus - before.consensus)
+        change = float(moved / (np.linalg.norm(rounds.state.consensus) or 1.0))
+        rounds.record(objective=rounds.state.objective, change=change)
+        if change < pull.least_change:
+            rounds.stop()
+    return rounds
+
+
+def _turn(federation: Federation, terms: sent.Terms, state: Refined, pull: Pull, embed: Embed) -> Refined:
+    told = {name: getattr(terms, name) for name in sent.Terms.declarations()}
+    asked = sent.Refining(
+        **told,
+        sites=state.sites,
+        views=state.views,
+        distances=state.distances,
+        coupling=pull.coupling,
+        consensus=state.consensus.astype(np.float32),
+    )
+    answers = federation.ask(FedMSGLSite.refine, asked)
+    named = [(site, view) for site, answer in answers.items() for view in answer.distances]
+    distances = np.array([answers[site].distances[view][0] for site, view in named])
+    weights = weigh_views(distances) if pull.coupling else weigh_alike(distances)
+    sites, views = tuple(site for site, _ in named), tuple(view for _, view in named)
+    sums = federation.sum(FedMSGLSite.tell_parts, sent.Told(sites, views, distances))
+    weights, kept = keep_present(federation, sites, weights)
+    consensus, force = pull_together(sums.shared / kept, state.embedding, pull.beta if pull.coupling else 0.0)
+    own = unpack_pairs(sums.own, len(consensus)) / np.count_nonzero(weights)
+    affinity = symmetrise(consensus) + own
+    attraction = force / 4.0 * float((spread(state.embedding, consensus) * consensus).sum())
+    embedding = embed(csr_array(affinity))
+    return Refined(consensus, affinity, embedding, sites, views, distances, weights, sums.loss + attraction)

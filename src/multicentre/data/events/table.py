@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.data.events.columns import read_codes, read_days, read_ids, standard_frame
-from multicentre.data.events.systems import SYSTEMS
+from multicentre.data.events.columns import SYSTEMS, read_codes, read_days, read_ids, standard_frame
 from multicentre.data.events.windows import Windows
 from multicentre.federation.errors import ConfigurationError, DataError
 

@@ -21,8 +21,7 @@ from multicentre.data.events.checking import (
     checked_size,
     sorted_entries,
 )
-from multicentre.data.events.counting import count_events
-from multicentre.data.events.entries import Limits
+from multicentre.data.events.counting import Limits, count_events
 from multicentre.data.events.windows import Anchor, Windows
 from multicentre.data.identifiers import Identified
 from multicentre.federation.errors import DataError

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 
 from multicentre.data.events.tensor import EventTensor
-from multicentre.data.kinds.arrays import ARRAYS
 from multicentre.data.kinds.events import EVENTS
-from multicentre.data.kinds.kind import Kind, PatientData
+from multicentre.data.kinds.kind import ARRAYS, Kind, PatientData
 from multicentre.data.kinds.survival import SURVIVAL
 from multicentre.data.kinds.tables import TABLES
 from multicentre.data.kinds.views import VIEWS

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from multicentre.data.identifiers import Identified, Identifiers
+from multicentre.federation.errors import SchemaMismatch
 
 T = TypeVar("T")
 
@@ -97,3 +98,55 @@ def draw_signs(shape: tuple[int, ...], random: np.random.Generator | None) -> ND
     [1.0, 1.0, 1.0]
     """
     return np.ones(shape) if random is None else random.choice([-1.0, 1.0], shape)
+
+
+Array = NDArray[Any]
+
+
+def check_columns(sites: Mapping[str, Array]) -> None:
+    """Check that the rows of all sites are as long as those of the first.
+
+    Raises
+    ------
+    SchemaMismatch
+        A site has rows of another shape.
+
+    Examples
+    --------
+    >>> check_columns({"lyon": np.zeros((2, 3)), "oslo": np.zeros((5, 3))})
+    """
+    (first, expected), *others = sites.items()
+    for site, rows in others:
+        if rows.shape[1:] != expected.shape[1:]:
+            raise SchemaMismatch(
+                f"a row has shape {rows.shape[1:]}; {first} has {expected.shape[1:]}",
+                where=site,
+                mend="Give every site the same columns.",
+            )
+
+
+def stack_rows(sites: Mapping[str, Array]) -> Array:
+    """Return the rows of all sites.
+
+    Examples
+    --------
+    >>> stack_rows({"lyon": np.zeros((2, 3)), "oslo": np.ones((1, 3))}).shape
+    (3, 3)
+    """
+    check_columns(sites)
+    return np.concatenate(list(sites.values()))
+
+
+def amplify_row(data: Array, row: int, factor: float, random: np.random.Generator | None = None) -> Array:
+    """Return one row multiplied, of the array's own type.
+
+    Examples
+    --------
+    >>> amplify_row(np.array([[1, 2], [3, -4]]), 1, 10.0).tolist()
+    [[30, -40]]
+    """
+    record = data[[row]]
+    return np.asarray(record * (factor * draw_signs(record.shape, random))).astype(data.dtype)
+
+
+ARRAYS = Kind(check=check_columns, stack=stack_rows, amplify=amplify_row)

@@ -35,9 +35,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
 T = TypeVar("T", bound=Tabular)
+
 Missing = Literal["complete", "indicator", "mean", "native"]
+
 GAP_STEPS = frozenset({"count_gaps", "handle_gaps", "add_indicators", "report_gaps"})
+
 _MOST_NAMED = 5
+
 _FIT_FOR_GAPS = 'Fit with another value of missing, such as "mean", to predict for them.'
 
 
@@ -373,3 +377,35 @@ def handle_missing(
     if missing == "indicator":
         federation.ask(part.add_indicators, Indicators(counted.incomplete_columns if marked is None else tuple(marked)))
     return counted
+
+
+def count_missing(
+    columns: Mapping[str, Sequence[str]], observed: NDArray[np.float64], n_patients: float
+) -> pd.DataFrame:
+    """Return a row per column: view, column, patients of all sites without an entry, and their share.
+
+    Patients who lack the whole view count as well, those of sites without it among them, as in a table of all sites'
+    patients one below the other.
+
+    Parameters
+    ----------
+    columns : mapping of str to sequence of str
+        Names of the columns by view, in stacking order.
+    observed : array of shape (d,)
+        Patients of all sites with an entry.
+    n_patients : float
+        Patients of all sites.
+
+    Examples
+    --------
+    >>> count_missing({"blood": ["iron"], "mri": ["volume"]}, np.array([40.0, 30.0]), 40)
+        view  column  missing  share
+    0  blood    iron        0   0.00
+    1    mri  volume       10   0.25
+    """
+    import pandas as pd
+
+    names = [(view, column) for view, own in columns.items() for column in own]
+    missing = np.rint(n_patients - observed).astype(np.int64)
+    frame = pd.DataFrame(names, columns=["view", "column"])
+    return frame.assign(missing=missing, share=missing / max(n_patients, 1.0))

@@ -26,7 +26,7 @@ from multicentre.engines.flower.internal.link import (
     refuse_unverified,
     reply_with,
 )
-from multicentre.engines.flower.memory import Memory
+from multicentre.engines.flower.records import Memory
 from multicentre.federation.errors import ConfigurationError, MessageError, MulticentreError
 from multicentre.federation.storage import held
 

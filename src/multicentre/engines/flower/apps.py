@@ -1,6 +1,6 @@
 """What a code-free bundle names: the apps that Flower starts come from the package that each side has installed."""
 
-from multicentre.engines.flower.client import make_client_app
+from multicentre.engines.flower.handshake import make_client_app
 from multicentre.engines.flower.server import make_server_app
 
 server_app = make_server_app()

@@ -14,11 +14,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import cast, get_args
 
-from multicentre.engines.flower.handshake import SOCKET, greet_app, write_token
-from multicentre.engines.flower.keys import names_by_key
+from multicentre.engines.flower.handshake import SOCKET, greet_app, names_by_key, write_token
 from multicentre.engines.flower.submission import Commands
-from multicentre.engines.remote.carrier import Reason, Unreachable
-from multicentre.engines.remote.socket import check_peer, listen_at, receive_frame, send_frame
+from multicentre.engines.remote.socket import Reason, Unreachable, check_peer, listen_at, receive_frame, send_frame
 from multicentre.federation.errors import ConfigurationError, MessageError, MulticentreError
 
 # An app that runs answers at once, so the limits stop only what hangs. On a machine with many processes per core, the

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
-from multicentre.engines.flower.keys import canonical_key, names_by_key
+from multicentre.engines.flower.handshake import canonical_key, names_by_key
 from multicentre.engines.flower.records import LETTER_LIFE_S, MESSAGE_TYPE, pack_letter, unpack_reply
-from multicentre.engines.remote.carrier import Reason, Unreachable
+from multicentre.engines.remote.socket import Reason, Unreachable
 from multicentre.federation.errors import ConfigurationError, MessageError
 
 _SHORTEST_POLL_S = 0.05

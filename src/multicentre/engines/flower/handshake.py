@@ -10,13 +10,25 @@ import hmac
 import json
 import secrets
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from multicentre.engines.remote.socket import receive_frame, send_frame
-from multicentre.federation.errors import MessageError
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    PublicFormat,
+    load_pem_public_key,
+    load_ssh_public_key,
+)
+from flwr.app import Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+
+from multicentre.engines.flower.records import LETTER_LIFE_S, pack_failure, pack_letter, unpack_letter
+from multicentre.engines.remote.socket import Unreachable, ask_socket, receive_frame, send_frame
+from multicentre.federation.errors import ConfigurationError, MessageError
 
 BRIDGE = "bridge"
+
 SOCKET, _TOKEN = "socket", "token"
 
 
@@ -83,3 +95,76 @@ def _read_register(text: bytes) -> dict[str, str]:
 
 def _refused() -> MessageError:
     return MessageError("the other end of the bridge could not prove itself", mend="Start the run anew.")
+
+
+Handle = Callable[[bytes], bytes | Unreachable]
+
+RESIDENT = "resident"
+
+
+def make_client_app(handle: Handle | None = None) -> ClientApp:
+    """Return a ClientApp that answers letters.
+
+    Parameters
+    ----------
+    handle : callable, optional
+        What answers a letter. Without it, letters go to the site's resident process, at the socket whose path the
+        SuperNode was given as ``--node-config 'resident="..."'``.
+    """
+    app = ClientApp()
+
+    @app.query()
+    def answer(message: Message, context: Context) -> Message:
+        return Message(_answered(message, context, handle), reply_to=message)
+
+    return app
+
+
+def relay_to(path: Path, wait_s: float = LETTER_LIFE_S) -> Handle:
+    """Return what passes a letter to the process at the socket `path`, and its reply back; it never raises."""
+
+    def relay(letter: bytes) -> bytes | Unreachable:
+        try:
+            return ask_socket(path, letter, wait_s)
+        except (OSError, MessageError):
+            return Unreachable("stopped")
+
+    return relay
+
+
+def _answered(message: Message, context: Context, handle: Handle | None) -> RecordDict:
+    try:
+        reply = (handle or relay_to(Path(str(context.node_config[RESIDENT]))))(unpack_letter(message.content))
+        return pack_failure(reply) if isinstance(reply, Unreachable) else pack_letter(reply)
+    except Exception:  # Flower would send the exception's text to the coordinator
+        return pack_failure(Unreachable("stopped"))
+
+
+def names_by_key(sites: Mapping[str, str]) -> dict[bytes, str]:
+    """Return the names of a register's sites by their canonical keys.
+
+    Raises
+    ------
+    ConfigurationError
+        A key cannot be read, or two sites have the same.
+    """
+    names: dict[bytes, str] = {}
+    for site, key in sites.items():
+        canonical = canonical_key(key.encode())
+        if canonical is None:
+            raise ConfigurationError(
+                "the register holds no readable public key", where=site, mend="Register the site's card anew."
+            )
+        if canonical in names:
+            raise ConfigurationError("two sites of the register have the same key", where=f"{names[canonical]}, {site}")
+        names[canonical] = site
+    return names
+
+
+def canonical_key(key: bytes) -> bytes | None:
+    """Return the same bytes for the same key in any notation; None for what is no key."""
+    try:
+        read = load_pem_public_key(key) if key.startswith(b"-----") else load_ssh_public_key(key)
+        return read.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    except (ValueError, UnsupportedAlgorithm):
+        return None

@@ -15,8 +15,7 @@ from flwr.serverapp import Grid, ServerApp
 from multicentre.engines.flower import internal
 from multicentre.engines.flower.carrier import GridCarrier
 from multicentre.engines.flower.handshake import BRIDGE, SOCKET, greet_coordinator
-from multicentre.engines.remote.carrier import Unreachable
-from multicentre.engines.remote.socket import connect_to, receive_frame, send_frame
+from multicentre.engines.remote.socket import Unreachable, connect_to, receive_frame, send_frame
 from multicentre.federation.errors import MessageError
 
 Frame = tuple[dict[str, object], bytes]

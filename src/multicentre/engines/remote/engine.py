@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from multicentre.engines.remote.carrier import Carrier, Reason, Unreachable
 from multicentre.engines.remote.packing import (
     Kind,
     Letter,
@@ -19,6 +18,7 @@ from multicentre.engines.remote.packing import (
     unpack_error,
     unpack_outcome,
 )
+from multicentre.engines.remote.socket import Carrier, Reason, Unreachable
 from multicentre.federation.engine import Call, Lost, Outcome, Refused, Upkeep, encode_call
 from multicentre.federation.errors import (
     ConfigurationError,
@@ -31,7 +31,7 @@ from multicentre.federation.errors import (
     StateGone,
 )
 from multicentre.federation.messages import Nothing
-from multicentre.federation.progress import Listener, Silence
+from multicentre.federation.rounds import Listener, Silence
 from multicentre.privacy.ledger_heads import Head
 
 Errors = dict[str, MulticentreError]

@@ -14,16 +14,24 @@ import stat
 import struct
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, Protocol
 
 from multicentre.federation.errors import ConfigurationError, MessageError
 
 LETTER_BYTES = 256 * 2**20
+
 HEADER_BYTES = 256 * 2**10
+
 _PIECE_BYTES = 2**20
+
 _PATH_BYTES = 103
+
 _IDLE_S = 60.0
+
 _LINGER_S = 5.0
+
 _LOOK_S = 0.2
 
 
@@ -237,3 +245,40 @@ def _handled(handle: Callable[[bytes], bytes], letter: bytes) -> bytes | None:
         return handle(letter)
     except Exception:  # a letter that breaks the site must not take the service down, nor say why outside
         return None
+
+
+Reason = Literal["offline", "stopped", "unverified", "lost"]
+
+
+@dataclass(frozen=True)
+class Unreachable:
+    """A letter that brought no reply.
+
+    Parameters
+    ----------
+    reason : {"offline", "stopped", "unverified", "lost"}
+        The site is not connected; its process stopped at work; it does not accept the study's signed bundle; or the
+        carrier itself lost the letter.
+    """
+
+    reason: Reason
+
+
+class Carrier(Protocol):
+    """Posts letters and collects replies.
+
+    A carrier may lose a letter or deliver it twice: a site answers the same letter with the same reply.
+    """
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        """Names of the sites, in a fixed order."""
+
+    def send(self, letters: Mapping[str, bytes]) -> None:
+        """Post one letter to each site named; a letter that is still under way to a site is given up."""
+
+    def collect(self, wait_s: float) -> dict[str, bytes | Unreachable]:
+        """Return what came back since the last call, by site; wait at most `wait_s` seconds for the first."""
+
+    def close(self) -> None:
+        """Let go of connections and processes."""

@@ -14,11 +14,14 @@ from multicentre.data.identifiers import IDENTIFIER
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError, DataError
 from multicentre.federation.messages import Message, array, number, text
-from multicentre.linkage.duplicates.controls import check_controls, normalise_controls
-from multicentre.linkage.duplicates.maths import choose_buckets, duplicate_rate
-from multicentre.linkage.duplicates.messages import Counting, Marking, Sizes
-from multicentre.linkage.duplicates.rate import DuplicateRate
-from multicentre.linkage.duplicates.site import DuplicatesPart
+from multicentre.linkage.duplicates.rate import (
+    DuplicateRate,
+    check_controls,
+    choose_buckets,
+    duplicate_rate,
+    normalise_controls,
+)
+from multicentre.linkage.duplicates.site import Counting, DuplicatesPart, Marking, Sizes
 from multicentre.linkage.keys.union import count_union, read_marks
 from multicentre.linkage.persons import agree_on_key, check_present, describe_persons, draw_label
 from multicentre.privacy.normalisation import DateOrder, Kind
@@ -59,7 +62,7 @@ def estimate_duplicate_rate(
     by_outcome : bool, default False
         Estimate among the records of each class of the outcome too.
     controls : sequence of str, optional
-        Test patients that every site registered, see :mod:`multicentre.linkage.duplicates.controls`. They show that
+        Test patients that every site registered, see :mod:`multicentre.linkage.duplicates.rate`. They show that
         identifiers are comparable, and are left out of the counts.
     study : str, optional
         Name that the hash depends on; the federation's own by default.

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from multicentre.estimator.figures import Exhibit, Forest
+from multicentre.federation.errors import ConfigurationError, RefusedByPolicy
+from multicentre.linkage.keys.union import LEAST_BUCKETS, MOST_BUCKETS, QUANTILE
+from multicentre.privacy.normalisation import normalise
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -100,3 +103,107 @@ class DuplicateRate:
 
     def _rows(self) -> dict[str, tuple[float, Interval]]:
         return {"all": (self.rate, self.interval), **self.by_class}
+
+
+MOST_CONTROLS = 20
+
+_RESERVED = {
+    "identifier": ("TESTPATIENT", "begin with TESTPATIENT"),
+    "name": ("TESTPATIENT", "begin with TESTPATIENT"),
+    "nhs-number": ("999", "begin with 999, as test numbers of the NHS do"),
+    "date": ("21", "are dates from 2150 on"),
+}
+
+
+def normalise_controls(controls: Sequence[str], kind: str) -> list[str]:
+    """Return controls as `normalise` writes them.
+
+    Parameters
+    ----------
+    controls : sequence of str
+        At most 20; dates in ISO 8601.
+    kind : str
+        Kind of the identifiers; for "nir" and "combined" there are none.
+
+    Raises
+    ------
+    RefusedByPolicy
+        One may be a person's, they are too many, or the kind has none.
+    ConfigurationError
+        The kind is unknown.
+
+    Examples
+    --------
+    >>> normalise_controls(["Test-Patient 01"], "identifier"), normalise_controls(["2199-05-01"], "date")
+    (['TESTPATIENT01'], ['2199-05-01'])
+    """
+    named: Any = kind
+    texts = normalise(controls, named)
+    if not controls:
+        return []
+    if kind not in _RESERVED:
+        raise RefusedByPolicy(f"identifiers of kind {kind} have no controls", where="controls")
+    begins, means = _RESERVED[kind]
+    reserved = [text is not None and text.startswith(begins) and _is_late(text, kind) for text in texts]
+    if not all(reserved) or len(controls) > MOST_CONTROLS:
+        raise RefusedByPolicy(
+            "a control could be a person's identifier" if not all(reserved) else "too many controls",
+            where="controls",
+            mend=f"Name at most {MOST_CONTROLS} test patients; their identifiers of kind {kind} {means}.",
+        )
+    return [text for text in texts if text is not None]
+
+
+def check_controls(found: Iterable[int], controls: Sequence[str], n_sites: int) -> dict[str, int]:
+    """Return at how many sites each control is known.
+
+    Raises
+    ------
+    ConfigurationError
+        One is not known everywhere, so that identifiers cannot be compared.
+    """
+    sites = dict(zip(controls, map(int, found), strict=True))
+    lacking = {control: n for control, n in sites.items() if n < n_sites}
+    if lacking:
+        told = ", ".join(f"{control} at {n}" for control, n in lacking.items())
+        raise ConfigurationError(
+            f"controls are not known at all {n_sites} sites ({told}), so that equal persons may have different "
+            "identifiers there and no rate can be told",
+            where="controls",
+            mend="Register them everywhere, and hand over identifiers as they were before any pseudonym or date shift.",
+        )
+    return sites
+
+
+def _is_late(text: str, kind: str) -> bool:
+    return kind != "date" or text >= "2150"
+
+
+def choose_buckets(n_persons: int, per_record: int) -> int:
+    """Return the number of buckets M: `per_record` for each, from 1024 to 2**23.
+
+    Examples
+    --------
+    >>> choose_buckets(12_000, 32), choose_buckets(3, 32)
+    (384000, 1024)
+    """
+    return min(max(per_record * n_persons, LEAST_BUCKETS), MOST_BUCKETS)
+
+
+def duplicate_rate(union: float, deviation: float, n_local: float) -> tuple[float, tuple[float, float]]:
+    """Return 1 - union / sum of the sites' persons, and its 95 % interval, both within 0 to 1.
+
+    Examples
+    --------
+    >>> rate, interval = duplicate_rate(10_000.0, 12.0, 12_000.0)
+    >>> round(rate, 4), tuple(round(limit, 4) for limit in interval)
+    (0.1667, (0.1647, 0.1686))
+    """
+    if n_local <= 0:
+        return 0.0, (0.0, 1.0)
+    rate, half = 1 - union / n_local, QUANTILE * deviation / n_local
+    return _clip(rate), (_clip(rate - half), _clip(rate + half))
+
+
+def _clip(share: float) -> float:
+    return min(max(share, 0.0), 1.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,15 +11,70 @@ from numpy.typing import NDArray
 
 from multicentre.federation.errors import ConfigurationError, DataError
 from multicentre.federation.lengths import Lengths
-from multicentre.federation.steps import step
-from multicentre.linkage.duplicates import messages as sent
-from multicentre.linkage.duplicates.controls import normalise_controls
+from multicentre.federation.messages import array, count, number, texts
+from multicentre.federation.steps import Release, step
+from multicentre.linkage.duplicates.rate import normalise_controls
 from multicentre.linkage.keys.union import LEAST_BUCKETS, MOST_BUCKETS, mark_buckets
-from multicentre.linkage.persons import KeyedPart, Persons, check_rules
-from multicentre.linkage.strata import outcome_strata
+from multicentre.linkage.persons import KeyedPart, Labelled, Persons, check_rules, outcome_strata
 from multicentre.privacy.normalisation import normalise
 
+Integers = NDArray[np.int64]
+
+MOST_RECORDS = 2.0**31
+
+MARK_BOUND = 2.0**53
+
+
+@dataclass(frozen=True)
+class Counting(Persons):
+    """Whom to count, test patients left out."""
+
+    controls: tuple[str, ...] = texts("identifiers of test patients")
+
+
+@dataclass(frozen=True)
+class Marking(Labelled):
+    """Into how many buckets people are hashed, and of which class of the outcome they are."""
+
+    controls: tuple[str, ...] = texts("identifiers of test patients")
+    n_buckets: int = count("number of buckets")
+    stratum: int = count("class of the outcome; -1 for all")
+
+
+@dataclass(frozen=True)
+class Sizes(Release):
+    """How many records and persons a site has."""
+
+    records: float = number("records", unit="records", bound=MOST_RECORDS)
+    missing: float = number("records without an identifier", unit="records", bound=MOST_RECORDS)
+    persons: float = number("different persons", unit="persons", bound=MOST_RECORDS)
+    sites: int = count("whether some record has an identifier", bound=1)
+    by_class: Integers = array(
+        "different persons among the records of each class of the outcome",
+        ("C",),
+        dtype="i8",
+        unit="persons",
+        bound=MOST_RECORDS,
+        counts=True,
+    )
+
+
+@dataclass(frozen=True)
+class Found(Release):
+    """Which test patients a site knows."""
+
+    found: Integers = array("1 for a test patient that is known", ("c",), dtype="i8", bound=1.0)
+
+
+@dataclass(frozen=True)
+class Marks(Release):
+    """Which buckets hold somebody: a random number that is no multiple of 65521 where one does, else a multiple."""
+
+    marks: Integers = array("mark of each bucket", ("M",), dtype="i8", bound=MARK_BOUND)
+
+
 Texts = list[str | None]
+
 MOST_QUESTIONS = 101
 
 
@@ -33,16 +89,16 @@ class DuplicatesPart(KeyedPart):
     }
     _asked: int = 0
 
-    @step(releases=sent.Found, when="once", summed=True)
-    def find_controls(self, ask: sent.Counting) -> sent.Found:
+    @step(releases=Found, when="once", summed=True)
+    def find_controls(self, ask: Counting) -> Found:
         """Tell which test patients are known here; nothing that could be a person's identifier is looked up."""
         self.check_masked()
         known = set(self._normalised(ask))
         controls = normalise_controls(ask.controls, ask.kind)
-        return sent.Found(np.array([int(one in known) for one in controls], dtype=np.int64), patients=len(self.data))
+        return Found(np.array([int(one in known) for one in controls], dtype=np.int64), patients=len(self.data))
 
-    @step(releases=sent.Sizes, when="once", summed=True)
-    def count_persons(self, ask: sent.Counting) -> sent.Sizes:
+    @step(releases=Sizes, when="once", summed=True)
+    def count_persons(self, ask: Counting) -> Sizes:
         """Count records, different persons, and records without an identifier."""
         self.check_masked()
         kept, texts = self._persons(ask, ask.controls)
@@ -50,7 +106,7 @@ class DuplicatesPart(KeyedPart):
         by_class = [_n_different(texts, kept & (strata == stratum)) for stratum in range(n_strata)]
         n_missing = sum(text is None for text in texts)
         n_records = int(kept.sum()) + n_missing
-        return sent.Sizes(
+        return Sizes(
             float(n_records),
             float(n_missing),
             float(_n_different(texts, kept)),
@@ -59,8 +115,8 @@ class DuplicatesPart(KeyedPart):
             patients=len(self.data),
         )
 
-    @step(releases=sent.Marks, when="every round", summed=True)
-    def mark(self, ask: sent.Marking) -> sent.Marks:
+    @step(releases=Marks, when="every round", summed=True)
+    def mark(self, ask: Marking) -> Marks:
         """Mark the buckets of a keyed hash that hold somebody, under a label that serves once."""
         self.check_masked()
         if not LEAST_BUCKETS <= ask.n_buckets <= MOST_BUCKETS:
@@ -73,7 +129,7 @@ class DuplicatesPart(KeyedPart):
         raw = self.identifiers(ask.person_key)
         values = [raw[row] for row in np.flatnonzero(kept & self._of_class(ask.stratum))]
         buckets = self.tokens(values, ask, f"duplicates/v1/{label}").buckets(ask.n_buckets)
-        return sent.Marks(mark_buckets(buckets, ask.n_buckets, sent.MARK_BOUND), patients=len(self.data))
+        return Marks(mark_buckets(buckets, ask.n_buckets, MARK_BOUND), patients=len(self.data))
 
     def _persons(self, told: Persons, controls: Sequence[str]) -> tuple[NDArray[np.bool_], Texts]:
         """Return which records have an identifier that is no test patient's, and all identifiers, normalised."""

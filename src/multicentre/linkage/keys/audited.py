@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.lengths import Lengths
 from multicentre.federation.steps import step
-from multicentre.linkage.keys import messages as sent
+from multicentre.linkage.keys import mixture as sent
 from multicentre.linkage.keys.mixture import mark_folds
 from multicentre.linkage.keys.union import LEAST_BUCKETS, MOST_BUCKETS
 from multicentre.linkage.persons import KeyedPart, Persons

@@ -9,16 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from multicentre.data.missing.views import count_missing
+from multicentre.data.missing.values import count_missing
 from multicentre.data.multiview import MultiViewData
 from multicentre.data.schema import MultiViewSchema
 from multicentre.estimator.base import Arrays, FederatedEstimator, Figure
 from multicentre.federation.errors import ConfigurationError, DataError
-from multicentre.multiview.agreement import Agreement, check_columns
-from multicentre.multiview.assessment import SHARED_FIGURES, accuracy_of_groups, unit_of_errors
+from multicentre.multiview.agreement import SHARED_FIGURES, Agreement, accuracy_of_groups, check_columns, unit_of_errors
 from multicentre.multiview.ppca.maths import gauge, predict
 from multicentre.multiview.ppca.maths.ard import active_axes
-from multicentre.multiview.ppca.maths.harmonise import harmonise
+from multicentre.multiview.ppca.maths.describe import harmonise
 from multicentre.multiview.ppca.maths.model import Floats, LatentLaw, Layout, Parameters
 from multicentre.multiview.ppca.maths.predict import Imputation
 from multicentre.multiview.ppca.maths.prior import Prior
@@ -103,7 +102,7 @@ class MvPPCAModel(FederatedEstimator):
 
     @property
     def missing_(self) -> pd.DataFrame:
-        """Missing entries by view and column over all sites; see :func:`multicentre.data.missing.views.count_missing`.
+        """Missing entries by view and column over all sites; see :func:`multicentre.data.missing.values.count_missing`.
 
         None are left out or filled: the likelihood is that of the entries that are there. A differentially private fit
         takes complete rows alone.

@@ -21,7 +21,7 @@ from multicentre.multiview.ppca.maths import ard, start
 from multicentre.multiview.ppca.maths.axes import square_root
 from multicentre.multiview.ppca.maths.em import random_start
 from multicentre.multiview.ppca.maths.entries import update_law
-from multicentre.multiview.ppca.maths.hierarchical import first_prior, regauge_prior
+from multicentre.multiview.ppca.maths.groupstep import first_prior, regauge_prior
 from multicentre.multiview.ppca.maths.invariant import SharedSums, answer_round, maximise_shared
 from multicentre.multiview.ppca.maths.model import Floats, LatentLaw, Layout, Parameters
 from multicentre.multiview.ppca.maths.moments import PatternMoments

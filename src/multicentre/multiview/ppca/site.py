@@ -21,8 +21,7 @@ from multicentre.multiview.agreement import LEAST_SPREAD, MultiViewPart, Stackin
 from multicentre.multiview.ppca import messages as sent
 from multicentre.multiview.ppca.maths import selection
 from multicentre.multiview.ppca.maths.axes import absorb_axes, change_axes
-from multicentre.multiview.ppca.maths.describe import add_up, describe_rows
-from multicentre.multiview.ppca.maths.draw import draw_parameters
+from multicentre.multiview.ppca.maths.describe import add_up, describe_rows, draw_parameters
 from multicentre.multiview.ppca.maths.em import random_start
 from multicentre.multiview.ppca.maths.invariant import SharedSums
 from multicentre.multiview.ppca.maths.model import Floats, LatentLaw, Layout, Parameters

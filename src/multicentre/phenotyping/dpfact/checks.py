@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from multicentre.federation.errors import ConfigurationError
-from multicentre.phenotyping.dpfact.maths.elastic import contraction, largest_weight
+from multicentre.phenotyping.dpfact.maths.local import contraction, largest_weight
 from multicentre.phenotyping.fitted.checks import (
     MaskedLossWarning,
     check_codes,

@@ -21,13 +21,13 @@ from multicentre.phenotyping.dpfact import messages as sent
 from multicentre.phenotyping.dpfact import private
 from multicentre.phenotyping.dpfact import rounds as loops
 from multicentre.phenotyping.dpfact.checks import check_parameters
-from multicentre.phenotyping.dpfact.private_terms import PrivateTerms, claimed_epsilon, published_noise
+from multicentre.phenotyping.dpfact.private import PrivateTerms, claimed_epsilon, published_noise
 from multicentre.phenotyping.dpfact.site import DPFactSite
 from multicentre.phenotyping.fitted.checks import check_rank
 from multicentre.phenotyping.fitted.model import PhenotypeModel
 from multicentre.phenotyping.kernels.factors import draw_scaled
+from multicentre.phenotyping.kernels.mttkrp import SparseTensor
 from multicentre.phenotyping.kernels.poisson import fit_rates
-from multicentre.phenotyping.kernels.sparse import SparseTensor
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from multicentre.federation.messages import Message, array, arrays, count, flag, number, text, texts
 from multicentre.federation.steps import Release
 from multicentre.phenotyping.agreement import COUNTS, PATIENTS, TensorMemory
-from multicentre.phenotyping.fitted.sums import PRODUCTS
+from multicentre.phenotyping.fitted.checks import PRODUCTS
 
 Floats = NDArray[np.float64]
 

@@ -20,8 +20,8 @@ from multicentre.phenotyping.dpfact import messages as sent
 from multicentre.phenotyping.dpfact.maths import private
 from multicentre.phenotyping.dpfact.maths.cooccurrence import fewest_in_pair, flatten_marginals
 from multicentre.phenotyping.kernels.behind import fewest_behind
+from multicentre.phenotyping.kernels.mttkrp import SparseTensor
 from multicentre.phenotyping.kernels.patients import cooccurrence
-from multicentre.phenotyping.kernels.sparse import SparseTensor
 
 Floats = NDArray[np.float64]
 LEAST_REACH = 4 / PATIENTS

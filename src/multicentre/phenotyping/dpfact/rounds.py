@@ -13,9 +13,10 @@ from multicentre.federation.messages import Nothing
 from multicentre.federation.rounds import Rounds
 from multicentre.phenotyping.agreement import Vocabulary
 from multicentre.phenotyping.dpfact import messages as sent
-from multicentre.phenotyping.dpfact.maths import cooccurrence, elastic
+from multicentre.phenotyping.dpfact.maths import cooccurrence
+from multicentre.phenotyping.dpfact.maths import local as elastic
 from multicentre.phenotyping.dpfact.site import DPFactSite
-from multicentre.phenotyping.fitted.sums import MEMBER_SHARE, FitSums
+from multicentre.phenotyping.fitted.checks import MEMBER_SHARE, FitSums
 from multicentre.phenotyping.kernels.factors import (
     draw_factors,
     normalise_columns,
@@ -23,7 +24,7 @@ from multicentre.phenotyping.kernels.factors import (
     squared_error_of_update,
     update_factor,
 )
-from multicentre.phenotyping.kernels.inner import hadamard_gram
+from multicentre.phenotyping.kernels.hals import hadamard_gram
 from multicentre.phenotyping.kernels.poisson import column_totals, multiply_rows
 
 Floats = NDArray[np.float64]

@@ -22,12 +22,11 @@ from multicentre.phenotyping.dpfact.maths.cooccurrence import flatten_marginals,
 from multicentre.phenotyping.dpfact.maths.local import fit_near
 from multicentre.phenotyping.dpfact.maths.observed import Descent, add_published_noise, descend
 from multicentre.phenotyping.dpfact.private_site import PrivateSteps, require_fitting
-from multicentre.phenotyping.fitted.sums import FitSums, sum_fit
+from multicentre.phenotyping.fitted.checks import FitSums, sum_fit
 from multicentre.phenotyping.kernels.behind import effective_numbers, fewest_behind
-from multicentre.phenotyping.kernels.inner import predict_entries
-from multicentre.phenotyping.kernels.memberships import effective_members, fit_memberships
+from multicentre.phenotyping.kernels.hals import predict_entries
 from multicentre.phenotyping.kernels.mttkrp import mttkrp
-from multicentre.phenotyping.kernels.patients import cooccurrence
+from multicentre.phenotyping.kernels.patients import cooccurrence, effective_members, fit_memberships
 from multicentre.phenotyping.kernels.poisson import fit_rates, patient_losses, poisson_loss, poisson_ratios
 
 Floats = NDArray[np.float64]

@@ -5,12 +5,20 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.federation.errors import ConfigurationError
+from multicentre.federation.messages import array, number
+from multicentre.federation.steps import Release
+from multicentre.phenotyping.agreement import COUNTS, PATIENTS, TensorPart
+from multicentre.phenotyping.kernels.behind import fewest_behind, fewest_in_errors
+from multicentre.phenotyping.kernels.hals import squared_error, squared_error_at_entries
+from multicentre.phenotyping.kernels.patients import count_members
+from multicentre.phenotyping.scores import TensorErrors
 
 
 class MaskedLossWarning(UserWarning):
@@ -135,3 +143,77 @@ def warn_of_absent(weights: NDArray[np.float64]) -> None:
 def _is_number(value: object) -> bool:
     is_real = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
     return is_real and math.isfinite(value)  # type: ignore[arg-type]
+
+
+Floats = NDArray[np.float64]
+
+PRODUCTS = 2.0**36
+
+MEMBER_SHARE = 0.1
+
+
+@dataclass(frozen=True)
+class FitSums(Release):
+    """How well the factors describe a site's tensor, as sums over its patients."""
+
+    gram: Floats = array("sums over patients of products of two memberships", ("r", "r"), bound=PRODUCTS)
+    members: Floats = array("patients that have the phenotype", ("r",), unit="patients", bound=PATIENTS, counts=True)
+    error: float = number("squared error over all cells", bound=COUNTS)
+    error_at_entries: float = number("squared error at the entries above zero", bound=COUNTS)
+    n_patients: float = number("patients", unit="patients", bound=PATIENTS)
+    n_entries: float = number("entries above zero", bound=COUNTS)
+    total: float = number("sum of the entries", bound=COUNTS)
+    squares: float = number("sum of the squared entries", bound=COUNTS)
+
+
+def tell_errors(sums: FitSums, n_codes: Mapping[str, int]) -> TensorErrors:
+    """Return the errors of a fit over the sites that told them.
+
+    Parameters
+    ----------
+    sums : FitSums
+        Added over sites.
+    n_codes : mapping from str to int
+        Codes of every mode.
+    """
+    return TensorErrors(
+        n_entries=sums.n_entries,
+        n_cells=sums.n_patients * math.prod(n_codes.values()),
+        sum_counts=sums.total,
+        sum_squares=sums.squares,
+        squared_error=max(sums.error, 0.0),
+        squared_error_at_entries=sums.error_at_entries,
+    )
+
+
+def sum_fit(part: TensorPart, memberships: Floats, factors: Sequence[Floats], threshold: float) -> FitSums:
+    """Return the sums over a site's patients of a fit: second moments of memberships, members and squared errors.
+
+    Parameters
+    ----------
+    part : TensorPart
+        The site.
+    memberships : array of shape (n, r)
+    factors : sequence of arrays of shape (codes, r)
+    threshold : float
+        Share of a patient's own total from which a membership counts.
+    """
+    members, tensor = count_members(memberships, threshold), part.tensor
+    matrices = [memberships, *factors]
+    return FitSums(
+        gram=memberships.T @ memberships,
+        members=members,
+        error=squared_error(tensor, matrices),
+        error_at_entries=squared_error_at_entries(tensor, matrices),
+        n_patients=float(tensor.shape[0]),
+        n_entries=float(tensor.nnz),
+        total=float(tensor.counts.sum()),
+        squares=tensor.norm_squared,
+        patients=len(memberships) if part.masked else _fewest_behind_fit(part, matrices, members),
+    )
+
+
+def _fewest_behind_fit(part: TensorPart, matrices: Sequence[Floats], members: Floats) -> int:
+    """Return the fewest patients behind a number of a fit: a cell of the Gram matrix, a member count or an error."""
+    cells = min(part.behind_cells(matrices[0]), part.behind_totals, fewest_in_errors(part.tensor, matrices))
+    return fewest_behind(members, cells)

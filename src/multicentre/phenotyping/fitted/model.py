@@ -18,15 +18,14 @@ from multicentre.estimator.figures import Exhibit
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.rounds import Rounds
 from multicentre.federation.terms import Traffic
-from multicentre.phenotyping.fitted.checks import warn_of_absent
+from multicentre.phenotyping.fitted.checks import FitSums, tell_errors, warn_of_absent
 from multicentre.phenotyping.fitted.communication import traffic_since
 from multicentre.phenotyping.fitted.exhibits import show_fit
-from multicentre.phenotyping.fitted.sums import FitSums, tell_errors
 from multicentre.phenotyping.kernels.factors import normalise_columns
-from multicentre.phenotyping.kernels.inner import squared_error, squared_error_at_entries
-from multicentre.phenotyping.kernels.memberships import fit_memberships
-from multicentre.phenotyping.kernels.sparse import Floats, SparseTensor
-from multicentre.phenotyping.scores.errors import TensorErrors
+from multicentre.phenotyping.kernels.hals import squared_error, squared_error_at_entries
+from multicentre.phenotyping.kernels.mttkrp import Floats, SparseTensor
+from multicentre.phenotyping.kernels.patients import fit_memberships
+from multicentre.phenotyping.scores import TensorErrors
 from multicentre.phenotyping.tables import PhenotypeTable, Titles, share_of_patients, tabulate_phenotypes
 
 N_SWEEPS = 20

@@ -18,14 +18,14 @@ import numpy as np
 from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
-from multicentre.phenotyping.kernels.inner import hadamard_gram, predict_entries
-from multicentre.phenotyping.kernels.mttkrp import mttkrp
-from multicentre.phenotyping.kernels.sparse import (
+from multicentre.phenotyping.kernels.hals import hadamard_gram, predict_entries
+from multicentre.phenotyping.kernels.mttkrp import (
     Floats,
     Integers,
     Pointers,
     SparseTensor,
     checked_factors,
+    mttkrp,
     stack_features,
 )
 

@@ -17,9 +17,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import ArrayLike
 
-from multicentre.phenotyping.kernels.inner import hadamard_gram
-from multicentre.phenotyping.kernels.patients import GRID, INSIDE
-from multicentre.phenotyping.kernels.sparse import (
+from multicentre.phenotyping.kernels.hals import hadamard_gram
+from multicentre.phenotyping.kernels.mttkrp import (
     Floats,
     Integers,
     Pointers,
@@ -27,6 +26,7 @@ from multicentre.phenotyping.kernels.sparse import (
     checked_factors,
     stack_features,
 )
+from multicentre.phenotyping.kernels.patients import GRID, INSIDE
 
 REORDERED = {"reassoc", "nsz", "contract"}
 """Sums over columns may be taken in any order, which vectorises them; tested to 1e-12."""

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from multicentre.phenotyping.kernels.hals import solve_rows
-from multicentre.phenotyping.kernels.sparse import Floats
+from multicentre.phenotyping.kernels.mttkrp import Floats
 
 Factors = Mapping[str, Floats]
 SMALLEST = 1e-9

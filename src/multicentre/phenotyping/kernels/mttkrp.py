@@ -7,19 +7,201 @@ Three modes are walked in the order of patients with fibres reused, as in compre
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from multicentre.phenotyping.kernels.sparse import (
-    Fibres,
-    Floats,
-    Integers,
-    SparseTensor,
-    checked_factors,
-    stack_features,
-)
+from multicentre.federation.errors import ConfigurationError, DataError
+
+Floats = NDArray[np.float64]
+
+Integers = NDArray[np.int32]
+
+Pointers = NDArray[np.int64]
+
+
+class Fibres(NamedTuple):
+    """Entries of a tensor of three modes, grouped by patient and code of the first feature mode.
+
+    Attributes
+    ----------
+    patients : array of int64, shape (I + 1,)
+        Fibres of patient i are ``patients[i]:patients[i + 1]``.
+    codes : array of int32, shape (n_fibres,)
+        Code of the first feature mode.
+    entries : array of int64, shape (n_fibres + 1,)
+        Entries of fibre f are ``entries[f]:entries[f + 1]``.
+    leaves : array of int32, shape (nnz,)
+        Code of the second feature mode, entry by entry.
+    """
+
+    patients: Pointers
+    codes: Integers
+    entries: Pointers
+    leaves: Integers
+
+
+@dataclass(frozen=True, eq=False)
+class SparseTensor:
+    """Counts of N modes, patients first; entries that are not listed are exact zeros.
+
+    Parameters
+    ----------
+    coordinates : array of int, shape (nnz, N)
+        Patient and codes of every entry, counted from 0, sorted by patient. Sorted by all modes, kernels reuse more.
+        Entries that are listed twice count as two.
+    counts : array of float, shape (nnz,)
+        Value of every entry.
+    shape : tuple of int, length N >= 2
+        Number of patients, then of codes of every mode; a patient or a code may have no entry.
+
+    Raises
+    ------
+    DataError
+        Entries are not sorted by patient, lie outside the tensor, or are not as many as the counts.
+
+    Examples
+    --------
+    >>> tensor = SparseTensor([[0, 0, 1], [0, 1, 0], [2, 1, 1]], [2.0, 1.0, 4.0], (3, 2, 2))
+    >>> tensor.nnz, tensor.n_modes, tensor.norm_squared
+    (3, 3, 21.0)
+    >>> tensor.order(0)[1].tolist()
+    [0, 2, 2, 3]
+    """
+
+    coordinates: Integers
+    counts: Floats
+    shape: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        shape = tuple(int(side) for side in self.shape)
+        places = np.ascontiguousarray(self.coordinates, dtype=np.int32).reshape(-1, len(shape))
+        counts = np.ascontiguousarray(self.counts, dtype=np.float64)
+        _check_entries(places, counts, shape)
+        for name, value in (("coordinates", places), ("counts", counts), ("shape", shape)):
+            object.__setattr__(self, name, value)
+
+    @property
+    def nnz(self) -> int:
+        """Number of entries that are listed."""
+        return len(self.counts)
+
+    @property
+    def n_modes(self) -> int:
+        """Number of modes, patients among them."""
+        return len(self.shape)
+
+    @cached_property
+    def norm_squared(self) -> float:
+        """Sum of the squared counts."""
+        return float(self.counts @ self.counts)
+
+    def order(self, mode: int) -> tuple[Pointers, Pointers]:
+        """Return the entries slice by slice; computed once for each mode.
+
+        Parameters
+        ----------
+        mode : int
+            Mode whose slices are wanted.
+
+        Returns
+        -------
+        permutation : array of int64, shape (nnz,)
+            Positions of the entries, sorted by their index in the mode, else as they are.
+        pointers : array of int64, shape (I_mode + 1,)
+            Slice i is ``permutation[pointers[i]:pointers[i + 1]]``.
+        """
+        if mode not in self._orders:
+            index = self.coordinates[:, mode]
+            self._orders[mode] = np.argsort(index, kind="stable"), _pointers(index, self.shape[mode])
+        return self._orders[mode]
+
+    @cached_property
+    def _orders(self) -> dict[int, tuple[Pointers, Pointers]]:
+        return {}
+
+    @cached_property
+    def places(self) -> Integers:
+        """Patient, then rows of the stacked feature matrices, of every entry; shape (nnz, N), see `stack_features`."""
+        offsets = np.cumsum([0, 0, *self.shape[1:-1]])
+        return np.asarray(self.coordinates + offsets, dtype=np.int32)
+
+    @cached_property
+    def fibres(self) -> Fibres:
+        """Runs of entries that share patient and first code; for three modes."""
+        patient, code, leaf = np.ascontiguousarray(self.coordinates.T)
+        starts = np.flatnonzero(np.diff(patient, prepend=-1) | np.diff(code, prepend=-1))
+        entries = np.append(starts, self.nnz)
+        return Fibres(_pointers(patient[starts], self.shape[0]), code[starts], entries, leaf)
+
+
+def _pointers(index: Integers, size: int) -> Pointers:
+    return np.concatenate([[0], np.cumsum(np.bincount(index, minlength=size))])
+
+
+def _check_entries(places: Integers, counts: Floats, shape: tuple[int, ...]) -> None:
+    if counts.shape != (len(places),):
+        raise DataError(
+            f"{len(places)} coordinates for {len(counts)} counts",
+            where="tensor",
+            mend="Give one count an entry.",
+        )
+    if ((places < 0) | (places >= np.array(shape))).any():
+        raise DataError("some entries lie outside the tensor", where="coordinates", mend="Count from 0.")
+    if (np.diff(places[:, 0]) < 0).any():
+        raise DataError("entries are not sorted by patient", where="coordinates", mend="Sort them, patients first.")
+
+
+def checked_factors(
+    tensor: SparseTensor, factors: Sequence[ArrayLike | None], skip: int | None = None
+) -> tuple[Floats, ...]:
+    """Return factors as contiguous matrices; the one at `skip` is not looked at and comes back as zeros.
+
+    Parameters
+    ----------
+    tensor : SparseTensor
+        Tensor of N modes.
+    factors : sequence of array, each of shape (I_n, R)
+        One matrix a mode.
+    skip : int, optional
+        Mode whose matrix is not needed.
+
+    Raises
+    ------
+    ConfigurationError
+        A matrix is missing, does not fit its mode, or differs in rank.
+
+    Examples
+    --------
+    >>> tensor = SparseTensor([[0, 1]], [1.0], (2, 3))
+    >>> [factor.shape for factor in checked_factors(tensor, [None, [[1.0], [2.0], [3.0]]], skip=0)]
+    [(2, 1), (3, 1)]
+    """
+    given = [None if n == skip else np.ascontiguousarray(one, dtype=np.float64) for n, one in enumerate(factors)]
+    rank = next((one.shape[-1] for one in given if one is not None and one.ndim), 0)
+    expected = [None if n == skip else (size, rank) for n, size in enumerate(tensor.shape)]
+    if [None if one is None else one.shape for one in given] != expected:
+        raise ConfigurationError(
+            f"factors do not fit a tensor of {' x '.join(str(size) for size in tensor.shape)}",
+            where="factors",
+            mend="Give one matrix a mode, with a row for each of its codes and a column for each phenotype.",
+        )
+    return tuple(np.zeros((size, rank)) if one is None else one for one, size in zip(given, tensor.shape, strict=True))
+
+
+def stack_features(factors: Sequence[Floats]) -> Floats:
+    """Return the matrices of all modes but the patients' below each other, shape (I_1 + ... + I_(N-1), R).
+
+    Examples
+    --------
+    >>> stack_features([np.zeros((5, 1)), np.ones((1, 1)), np.full((1, 1), 2.0)]).tolist()
+    [[1.0], [2.0]]
+    """
+    return np.concatenate(factors[1:])
 
 
 def mttkrp(

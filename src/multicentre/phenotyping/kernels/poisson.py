@@ -11,9 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from multicentre.phenotyping.kernels.inner import predict_entries
-from multicentre.phenotyping.kernels.mttkrp import mttkrp
-from multicentre.phenotyping.kernels.sparse import Floats, SparseTensor
+from multicentre.phenotyping.kernels.hals import predict_entries
+from multicentre.phenotyping.kernels.mttkrp import Floats, SparseTensor, mttkrp
 
 SMALLEST = 1e-10
 """Least prediction that a count is divided by."""

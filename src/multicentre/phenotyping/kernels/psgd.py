@@ -13,7 +13,7 @@ from numba import njit
 from numpy.typing import ArrayLike
 
 from multicentre.federation.errors import NotConverged
-from multicentre.phenotyping.kernels.sparse import (
+from multicentre.phenotyping.kernels.mttkrp import (
     Floats,
     Integers,
     Pointers,

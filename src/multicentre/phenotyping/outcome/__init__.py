@@ -1,7 +1,6 @@
 """Which phenotypes go with an outcome, by logistic regression over many sites."""
 
-from multicentre.phenotyping.outcome.checks import SeparationWarning
-from multicentre.phenotyping.outcome.estimator import PhenotypeOutcome
+from multicentre.phenotyping.outcome.estimator import PhenotypeOutcome, SeparationWarning
 from multicentre.phenotyping.outcome.phenotypes import PhenotypeFactors
 
 __all__ = ["PhenotypeFactors", "PhenotypeOutcome", "SeparationWarning"]

@@ -17,7 +17,7 @@ from multicentre.data.events.tensor import EventTensor
 from multicentre.estimator.base import Arrays, FederatedEstimator, Figure
 from multicentre.estimator.figures import Exhibit, Table
 from multicentre.federation.errors import DataError
-from multicentre.phenotyping.outcome.maths.ranking import area_under_curve
+from multicentre.phenotyping.outcome.maths import area_under_curve
 from multicentre.phenotyping.outcome.phenotypes import PhenotypeFactors
 from multicentre.phenotyping.tables import PhenotypeTable, Titles, share_of_patients, tabulate_phenotypes
 

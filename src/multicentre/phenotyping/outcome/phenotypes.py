@@ -14,8 +14,8 @@ from multicentre.data.events.tensor import EventTensor
 from multicentre.federation.errors import ConfigurationError
 from multicentre.phenotyping.fitted.model import N_SWEEPS, PhenotypeModel
 from multicentre.phenotyping.kernels.factors import SMALLEST
-from multicentre.phenotyping.kernels.memberships import fit_memberships
-from multicentre.phenotyping.kernels.sparse import Floats, SparseTensor
+from multicentre.phenotyping.kernels.mttkrp import Floats, SparseTensor
+from multicentre.phenotyping.kernels.patients import fit_memberships
 
 _FACTOR = "factor/"
 

@@ -11,7 +11,7 @@ from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import DataError
 from multicentre.federation.rounds import History
 from multicentre.phenotyping.outcome import messages as sent
-from multicentre.phenotyping.outcome.maths.logistic import newton_step, objective, standard_deviations
+from multicentre.phenotyping.outcome.maths import newton_step, objective, standard_deviations
 from multicentre.phenotyping.outcome.site import OutcomeSite
 
 Floats = NDArray[np.float64]

@@ -20,18 +20,97 @@ from multicentre.federation.messages import Message
 from multicentre.federation.steps import Acknowledgement, SitePart, step
 from multicentre.federation.wire import encode
 from multicentre.phenotyping.kernels.behind import effective_numbers, fewest_behind, fewest_in_gram
-from multicentre.phenotyping.outcome import limits
 from multicentre.phenotyping.outcome import messages as sent
-from multicentre.phenotyping.outcome.maths.logistic import derive, design, effective_number, patient_weights
-from multicentre.phenotyping.outcome.maths.ranking import (
+from multicentre.phenotyping.outcome.maths import (
     area_under_curve,
+    derive,
+    design,
+    effective_number,
+    patient_weights,
     score_edges,
     split_by_outcome,
 )
 from multicentre.phenotyping.outcome.phenotypes import refit_memberships
 
 Floats = NDArray[np.float64]
+
+MOST_BINS = 2**14  # 256 kB of counts; half the default's resolution is .0001 of an area
+
+STEEPEST = 1e3
+
+FINEST_SPREAD = 1e-3
+
+
+def check_bins(n_bins: int) -> None:
+    """Raise ConfigurationError unless scores are counted in 2 to 16,384 bins.
+
+    Examples
+    --------
+    >>> check_bins(4096)
+    """
+    if not 2 <= n_bins <= MOST_BINS:
+        raise ConfigurationError(f"{n_bins} is not from 2 to {MOST_BINS}", where="n_bins", mend="Give 4096, say.")
+
+
+def check_share(holdout: float) -> None:
+    """Raise ConfigurationError unless a share, rounded to tenths, is from 0 to 0.9.
+
+    Examples
+    --------
+    >>> check_share(0.4)
+    """
+    if not 0 <= round(10 * holdout) <= 9:
+        raise ConfigurationError(f"{holdout:g} is not from 0 to 0.9", where="holdout", mend="Give 0.4, say.")
+
+
+def check_coefficients(coefficients: Floats) -> None:
+    """Raise ConfigurationError where a coefficient is so large that chances step from 0 to 1 between two patients.
+
+    Examples
+    --------
+    >>> check_coefficients(np.array([-2.0, 1.0]))
+    """
+    if np.abs(coefficients).max() > STEEPEST:
+        raise ConfigurationError(
+            f"a coefficient is above {STEEPEST:g}", where="coefficients", mend="Fit with a larger penalty."
+        )
+
+
+def check_spread(spread: Floats, memberships: Floats) -> None:
+    """Raise ConfigurationError where deviations are far below the memberships that they are to bring to one scale.
+
+    Parameters
+    ----------
+    spread : array of shape (r,)
+    memberships : array of shape (n, r)
+        The site's own; a deviation is at least a thousandth of their root mean square.
+
+    Examples
+    --------
+    >>> check_spread(np.array([0.5]), np.array([[1.0], [2.0]]))
+    """
+    size = np.sqrt((memberships**2).mean(axis=0))
+    if (spread <= 0).any() or (spread < FINEST_SPREAD * size).any():
+        raise ConfigurationError(
+            "a deviation of memberships is far below the site's own memberships",
+            where="spread",
+            mend="Give the deviations over all patients; leave out a phenotype that all have alike.",
+        )
+
+
+def check_unchanged(known: Floats | None, given: Floats, where: str) -> None:
+    """Raise ConfigurationError where a site was given something else before.
+
+    Examples
+    --------
+    >>> check_unchanged(None, np.ones(2), "spread")
+    """
+    if known is not None and not np.array_equal(known, given):
+        raise ConfigurationError("the site was given another before", where=where, mend="Begin a new fit.")
+
+
 Flags = NDArray[np.bool_]
+
 ROUNDING = 1e-6
 
 
@@ -61,7 +140,7 @@ class OutcomeSite(SitePart):
             if self.state.asked != asked:
                 raise ConfigurationError("it was prepared otherwise", where="prepare", mend="Begin a new fit.")
             return Acknowledgement()
-        limits.check_bins(ask.n_bins)
+        check_bins(ask.n_bins)
         held_out = self._split(ask)
         if not self.data.align(ask.codes).nnz:
             raise DataError(
@@ -156,16 +235,16 @@ class OutcomeSite(SitePart):
 
     def _split(self, ask: sent.Prepare) -> Flags:
         """Draw who is held out by the seed, the share and the site's own data, which no coordinator knows."""
-        limits.check_share(ask.holdout)
+        check_share(ask.holdout)
         own = int(self.data.digest()[:16], 16)
         return split_by_outcome(self._outcomes, ask.holdout, self.generator(ask.seed, round(10 * ask.holdout), own))
 
     def _standardise(self, ask: sent.Model) -> Floats:
         """Return every patient's row of the design, by a scale that stays what it was when first given."""
-        limits.check_coefficients(ask.coefficients)
-        limits.check_spread(ask.spread, self.memory.memberships)
+        check_coefficients(ask.coefficients)
+        check_spread(ask.spread, self.memory.memberships)
         scale = np.stack([ask.centre, ask.spread])
-        limits.check_unchanged(self.memory.whole_scale if ask.everyone else self.memory.training_scale, scale, "spread")
+        check_unchanged(self.memory.whole_scale if ask.everyone else self.memory.training_scale, scale, "spread")
         kept = replace(self.memory, whole_scale=scale) if ask.everyone else replace(self.memory, training_scale=scale)
         self.state = kept
         return design(self.memory.memberships, ask.centre, ask.spread)
@@ -173,7 +252,7 @@ class OutcomeSite(SitePart):
     def _score_held_out(self, ask: sent.Model) -> tuple[Floats, Flags]:
         """Return scores and outcomes of those held out, by the one model of the training patients."""
         scores = self._standardise(replace(ask, everyone=False)) @ ask.coefficients
-        limits.check_unchanged(self.memory.scored, ask.coefficients, "coefficients")
+        check_unchanged(self.memory.scored, ask.coefficients, "coefficients")
         self.state = replace(self.memory, scored=ask.coefficients)
         held_out = self.memory.held_out
         return scores[held_out], self._outcomes[held_out] == 1

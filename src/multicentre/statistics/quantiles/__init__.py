@@ -4,8 +4,7 @@
 method whose site part is a `CountingPart` can call either.
 """
 
-from multicentre.statistics.quantiles.pooled import pooled_thresholds
-from multicentre.statistics.quantiles.rounds import cuts_for_bins, find_thresholds
+from multicentre.statistics.quantiles.rounds import cuts_for_bins, find_thresholds, pooled_thresholds
 from multicentre.statistics.quantiles.site import CountingPart
 
 __all__ = ["CountingPart", "cuts_for_bins", "find_thresholds", "pooled_thresholds"]

@@ -12,14 +12,13 @@ from multicentre.estimator.base import FederatedEstimator
 from multicentre.federation.engine import Protection
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.noise import Plan
-from multicentre.federation.progress import Listener, Silence
+from multicentre.federation.rounds import Listener, Silence
 from multicentre.federation.terms import Quorum
 from multicentre.privacy.accounting import Spent, cost_of
 from multicentre.privacy.guarantee import Guarantee, guarantee_of_plan
 from multicentre.privacy.people import ONE_RECORD, people_of
 from multicentre.privacy.policy import Policy, unknown_key
-from multicentre.studies.audit.bench import Bench, hear
-from multicentre.studies.audit.canary import Canary, choose_canary
+from multicentre.studies.audit.canary import Bench, Canary, choose_canary, hear
 from multicentre.studies.audit.result import AuditResult, Scores
 from multicentre.studies.audit.scores import lower_bound, separation
 from multicentre.studies.audit.transcript import Recording, Witness

@@ -18,7 +18,7 @@ from multicentre.federation.messages import Nothing
 from multicentre.survival.agreement import messages as sent
 from multicentre.survival.agreement.site import SurvivalPart
 from multicentre.survival.agreement.sketch import bin_edges, column_edges, event_grid, horizon_of, rounded
-from multicentre.survival.times.grid import check_grid
+from multicentre.survival.times import check_grid
 
 Floats = NDArray[np.float64]
 

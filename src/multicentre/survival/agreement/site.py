@@ -23,9 +23,9 @@ from multicentre.federation.messages import Message, Nothing
 from multicentre.federation.steps import Acknowledgement, step
 from multicentre.federation.wire import encode
 from multicentre.survival.agreement import messages as sent
-from multicentre.survival.agreement.patients import Patients
+from multicentre.survival.agreement.messages import Patients
 from multicentre.survival.agreement.sketch import N_COLUMN_BINS, N_TIME_BINS, column_edges, time_edges, to_column_bins
-from multicentre.survival.times.grid import to_bins
+from multicentre.survival.times import to_bins
 
 Floats = NDArray[np.float64]
 MOST_TIMES = 256

@@ -18,15 +18,15 @@ from multicentre.survival.agreement.rounds import Needs, steps_of_agreement
 from multicentre.survival.boost import messages as sent
 from multicentre.survival.boost.calibration import calibrate
 from multicentre.survival.boost.hypotheses import is_constant
-from multicentre.survival.boost.maths.losses import weighted_median
+from multicentre.survival.boost.maths import weighted_median
 from multicentre.survival.boost.plan import STEPS, Plan, make_plan
 from multicentre.survival.boost.rounds import Pass, boost, find_staying, warn_of_dropped
 from multicentre.survival.boost.site import BoostSite
 from multicentre.survival.fitted import SurvivalEstimator
-from multicentre.survival.learners.travelling import warn_of_constant
+from multicentre.survival.learners.cohort import warn_of_constant
 from multicentre.survival.models import Mixture, SurvivalModel
-from multicentre.survival.models.recalibrated import Recalibrated
-from multicentre.survival.times.curves import time_to_share
+from multicentre.survival.models.derived import Recalibrated
+from multicentre.survival.times import time_to_share
 
 Floats = NDArray[np.float64]
 N_BINS = 64

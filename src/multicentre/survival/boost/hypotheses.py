@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.federation.errors import ConfigurationError, MessageError
-from multicentre.survival.agreement.patients import Patients
-from multicentre.survival.boost.maths.losses import brier_losses, brier_tables, time_losses
+from multicentre.survival.agreement.messages import Patients
+from multicentre.survival.boost.maths import brier_losses, brier_tables, time_losses
 from multicentre.survival.models import CoxModel, SurvivalModel, Trees
+from multicentre.survival.models.base import Bytes, join, split
 from multicentre.survival.models.network import Network
-from multicentre.survival.models.packing import Bytes, join, split
-from multicentre.survival.times.curves import time_to_share
+from multicentre.survival.times import time_to_share
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

@@ -13,7 +13,7 @@ from multicentre.federation.steps import Step
 from multicentre.survival.agreement.site import MOST_TIMES
 from multicentre.survival.boost import messages as sent
 from multicentre.survival.boost.hypotheses import LOSSES
-from multicentre.survival.boost.maths.votes import Rule
+from multicentre.survival.boost.maths import Rule
 from multicentre.survival.boost.site import BoostSite
 from multicentre.survival.learners.networks import NetworkSettings
 from multicentre.survival.learners.tree import TreeSettings

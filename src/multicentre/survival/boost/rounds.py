@@ -18,13 +18,12 @@ from multicentre.survival.agreement.messages import Agreed, OfCause
 from multicentre.survival.boost import calibration
 from multicentre.survival.boost import messages as sent
 from multicentre.survival.boost.hypotheses import LEARNERS, count_learners, pack_learners
-from multicentre.survival.boost.maths.largest import N_BINS, N_DIGITS, go_to_highest
-from multicentre.survival.boost.maths.votes import Verdict, decide
+from multicentre.survival.boost.maths import N_BINS, N_DIGITS, Verdict, decide, go_to_highest
 from multicentre.survival.boost.plan import STEPS, Plan
 from multicentre.survival.boost.site import BoostSite
 from multicentre.survival.models import KINDS, Mixture, SurvivalModel
-from multicentre.survival.models.packing import join, split
-from multicentre.survival.times.curves import kaplan_meier
+from multicentre.survival.models.base import join, split
+from multicentre.survival.times import kaplan_meier
 
 Floats = NDArray[np.float64]
 COMMITTEE = "committee of all sites"

@@ -19,16 +19,18 @@ from multicentre.federation.lengths import Lengths
 from multicentre.federation.messages import Message
 from multicentre.federation.steps import Acknowledgement, step
 from multicentre.survival.agreement import messages as agreeing
-from multicentre.survival.agreement.patients import Patients
+from multicentre.survival.agreement.messages import Patients
 from multicentre.survival.agreement.site import SurvivalPart
-from multicentre.survival.boost import limits
+from multicentre.survival.boost import messages as limits
 from multicentre.survival.boost import messages as sent
 from multicentre.survival.boost.hypotheses import Opinions, check_shares, read_learners
-from multicentre.survival.boost.maths.largest import mark_bin
-from multicentre.survival.boost.maths.losses import brier_losses, brier_tables
-from multicentre.survival.boost.maths.votes import Rule, decide
-from multicentre.survival.boost.maths.weights import (
+from multicentre.survival.boost.maths import (
+    Rule,
+    brier_losses,
+    brier_tables,
+    decide,
     effective_number,
+    mark_bin,
     normalised,
     resample,
     reweigh,
@@ -37,13 +39,12 @@ from multicentre.survival.boost.maths.weights import (
     split_in_folds,
 )
 from multicentre.survival.kernels.risk_sets import RiskSets, weighted_products
-from multicentre.survival.learners.cox import fit_cox
-from multicentre.survival.learners.travelling import group_for_travel
+from multicentre.survival.learners.cohort import fit_cox, group_for_travel
 from multicentre.survival.learners.tree import fit_trees
 from multicentre.survival.models import CoxModel, SurvivalModel, Trees
+from multicentre.survival.models.derived import recalibrate_curves
 from multicentre.survival.models.network import Network
-from multicentre.survival.models.recalibrated import recalibrate_curves
-from multicentre.survival.times.curves import restricted_mean
+from multicentre.survival.times import restricted_mean
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]

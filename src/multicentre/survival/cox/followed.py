@@ -13,16 +13,19 @@ from multicentre.survival.agreement.site import SurvivalPart, check_grid_is_coar
 from multicentre.survival.cox import messages as sent
 from multicentre.survival.kernels.cox import (
     LARGEST_COEFFICIENT,
+    ROUNDING,
     Maximum,
     Terms,
     derive,
+    effective_number,
+    fewest_at_risk,
     hazard_ratios,
+    is_dominated,
     maximise,
     sum_terms,
 )
-from multicentre.survival.kernels.effective import ROUNDING, effective_number, fewest_at_risk, is_dominated
 from multicentre.survival.kernels.risk_sets import RiskSets, Ties
-from multicentre.survival.times.grid import to_bins
+from multicentre.survival.times import to_bins
 
 Floats = NDArray[np.float64]
 FEWEST_OWN = 3

@@ -14,8 +14,8 @@ from multicentre.data.survival import SurvivalData
 from multicentre.estimator.base import Arrays
 from multicentre.estimator.figures import Exhibit, Forest, Table
 from multicentre.federation.errors import ConfigurationError
-from multicentre.survival.cox.maths.heterogeneity import Combined, combine
 from multicentre.survival.cox.maths.inference import TestResult, hazard_ratios, wald_p_values
+from multicentre.survival.cox.maths.residuals import Combined, combine
 from multicentre.survival.cox.messages import OwnFit
 from multicentre.survival.cox.rounds import Fit
 from multicentre.survival.fitted import SurvivalEstimator

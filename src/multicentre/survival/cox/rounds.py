@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,22 +15,131 @@ from multicentre.federation.messages import Message, Nothing, array, number
 from multicentre.federation.rounds import History
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.cox import messages as sent
-from multicentre.survival.cox.maths.inference import dependent_columns, informed, reliable
+from multicentre.survival.cox.maths.inference import (
+    TimeTransform,
+    dependent_columns,
+    informed,
+    reliable,
+    transform_times,
+)
+from multicentre.survival.cox.maths.residuals import risk_means
 from multicentre.survival.cox.site import CoxSite
-from multicentre.survival.cox.totals import Plan, Totals, add_up
 from multicentre.survival.kernels.cox import (
     LARGEST_COEFFICIENT,
     Likelihood,
+    gradient,
     newton_step,
+    squared_means,
+    sum_terms,
 )
+from multicentre.survival.kernels.risk_sets import Sums, Tables, Ties
+from multicentre.survival.models.base import MOST_TIMES
+from multicentre.survival.models.cox import CoxModel
+from multicentre.survival.times import hazard
 
 Floats = NDArray[np.float64]
+
+Times = Literal["stratified", "grid", "exact"]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the rounds need of the estimator's parameters."""
+
+    times: Times
+    ties: Ties
+    ridge: float
+    max_rounds: int
+    tol: float
+
+
+@dataclass(frozen=True)
+class Totals(Message):
+    """Sums over the sites at some coefficients; those by time are empty where baselines are the sites' own."""
+
+    n_patients: float = number("patients")
+    n_events: float = number("events")
+    shift: float = number("logarithm by which hazard ratios were divided")
+    value: float = number("log partial likelihood")
+    gradient: Floats = array("its first derivatives", ("d",))
+    information: Floats = array("minus its second derivatives", ("d", "d"))
+    events: Floats = array("events by time", ("K",))
+    risk: Floats = array("sum of hazard ratios over those at risk", ("K",))
+    risk_sum: Floats = array("the same times columns", ("K", "d"))
+    tied: Floats = array("sum of hazard ratios over those with the event", ("K",))
+    tied_sum: Floats = array("the same times columns", ("K", "d"))
+
+    @property
+    def tables(self) -> Tables:
+        """The sums by time."""
+        return Tables(self.events, self.events, self.risk, self.tied)
+
+    @property
+    def sums(self) -> Sums:
+        """The sums of columns by time."""
+        return Sums(self.risk_sum, self.tied_sum)
+
+    @property
+    def likelihood(self) -> Likelihood:
+        """Value and derivatives."""
+        return Likelihood(self.value, self.gradient, self.information)
+
+
+def add_up(federation: Federation, coefficients: Floats, shift: float, plan: Plan) -> Totals:
+    """Return the sums of all sites at some coefficients; anew where a site was lost between two of them."""
+    if plan.times == "stratified":
+        return _own_totals(federation.sum(CoxSite.sum_derivatives, sent.At(coefficients, plan.ties == "efron")))
+    while True:
+        sites = federation.sites
+        found = _shared_totals(federation, coefficients, shift, plan)
+        if federation.sites == sites:
+            return found
+
+
+def _own_totals(sums: sent.Derivatives) -> Totals:
+    none, no_rows = np.zeros(0), np.zeros((0, len(sums.gradient)))
+    by_time = none, none, no_rows, none, no_rows
+    return Totals(sums.n_patients, sums.n_events, 0.0, sums.log_likelihood, sums.gradient, sums.information, *by_time)
+
+
+def _shared_totals(federation: Federation, coefficients: Floats, shift: float, plan: Plan) -> Totals:
+    exact, efron = plan.times == "exact", plan.ties == "efron"
+    at = sent.AtShared(coefficients, efron, shift)
+    sums = federation.sum(CoxSite.sum_exact_risk, at) if exact else federation.sum(CoxSite.sum_risk, at)
+    nothing = np.zeros(len(sums.risk)), np.zeros_like(sums.risk_sum)
+    tied = (sums.tied, sums.tied_sum) if efron else nothing
+    terms = sum_terms(Tables(sums.events, sums.events, sums.risk, tied[0]))
+    ask = sent.Hazards(coefficients, efron, shift, terms.first, terms.first_tied)
+    summed = federation.sum(CoxSite.sum_exact_products, ask) if exact else federation.sum(CoxSite.sum_products, ask)
+    products = summed.products
+    n_events = float(sums.events.sum())
+    value = float(sums.event_sum @ coefficients - terms.log.sum() - shift * n_events)
+    return Totals(
+        sums.n_patients,
+        n_events,
+        shift,
+        value,
+        gradient(sums.event_sum, Sums(sums.risk_sum, tied[1]), terms),
+        products - squared_means(Sums(sums.risk_sum, tied[1]), terms),
+        sums.events,
+        sums.risk,
+        sums.risk_sum,
+        *tied,
+    )
+
+
 Flags = NDArray[np.bool_]
+
 NOISE = 1e-12
+
 RANK = 1e-10
+
 SOME_RIDGE = 0.1
+
 NO_GAIN = 1e-7
+
 STILL_MOVING = 1e-3
+
 MASKED_TOL = 1e-7
 
 
@@ -256,3 +366,71 @@ def _weighted_mean(own: sent.Estimates, n_events: float) -> Floats:
 
 def _reached(federation: Federation, coefficients: Floats, shift: float, plan: Plan) -> Totals:
     return federation.once("reached", Totals, lambda: add_up(federation, coefficients, shift, plan))
+
+
+def make_model(federation: Federation, agreed: Agreed, fit: Fit, plan: Plan) -> CoxModel:
+    """Return the model with one baseline for all sites, on the agreed times.
+
+    With baselines of the sites' own in the fit, the sites count once more, on the grid. Of exact times at most 4096 are
+    kept, as many patients apart as the events allow.
+    """
+    if plan.times == "stratified":
+        at = sent.AtShared(fit.coefficients, plan.ties == "efron", 0.0)
+        totals = federation.once("baseline", sent.Baseline, lambda: federation.sum(CoxSite.sum_baseline, at))
+        increments, shift = hazard(totals.events, totals.risk), 0.0
+    else:
+        increments, shift = sum_terms(fit.totals.tables).first, fit.totals.shift
+    baseline = np.cumsum(increments) * np.exp(-shift)
+    kept = np.unique(np.linspace(0, len(baseline) - 1, min(len(baseline), MOST_TIMES)).round().astype(np.int64))
+    coefficients = fit.coefficients / agreed.spread
+    return CoxModel(
+        agreed.times[kept], coefficients, agreed.centre, baseline[kept], patients=int(fit.totals.n_patients)
+    )
+
+
+def sum_scores(federation: Federation, agreed: Agreed, fit: Fit, plan: Plan) -> Floats:
+    """Return the sum over all patients of their score residuals' products, shape (d, d)."""
+    if plan.times == "stratified":
+        ask = sent.At(fit.coefficients, plan.ties == "efron")
+        return federation.once("scores", sent.Products, lambda: federation.sum(CoxSite.sum_own_scores, ask)).products
+    means = _means(agreed, fit, plan, np.zeros(len(agreed.times)))
+    if plan.times == "exact":
+        exact = federation.once("scores", sent.ExactProducts, lambda: federation.sum(CoxSite.sum_exact_scores, means))
+        return exact.products
+    return federation.once("scores", sent.Products, lambda: federation.sum(CoxSite.sum_scores, means)).products
+
+
+def sum_residuals(
+    federation: Federation, agreed: Agreed, fit: Fit, plan: Plan, transform: TimeTransform
+) -> sent.Residuals:
+    """Return sums of Schoenfeld's residuals over the events of all sites, by a transform of their times."""
+    efron = plan.ties == "efron"
+    nowhere = sent.AtShared(np.zeros(len(fit.coefficients)), efron, 0.0)
+    counts: sent.ExactRisk | sent.Baseline
+    if plan.times == "exact":
+        counts = federation.sum(CoxSite.sum_exact_risk, nowhere)
+    else:
+        counts = federation.sum(CoxSite.sum_baseline, nowhere)
+    values = transform_times(agreed.times, counts.events, counts.risk, transform)
+    if plan.times == "stratified":
+        return federation.sum(CoxSite.sum_own_residuals, sent.Transform(fit.coefficients, efron, values))
+    means = _means(agreed, fit, plan, values)
+    if plan.times == "exact":
+        return federation.sum(CoxSite.sum_exact_residuals, means)
+    return federation.sum(CoxSite.sum_residuals, means)
+
+
+def _means(agreed: Agreed, fit: Fit, plan: Plan, values: Floats) -> sent.Means:
+    totals = fit.totals
+    found = risk_means(totals.events, totals.sums, sum_terms(totals.tables))
+    return sent.Means(
+        fit.coefficients,
+        plan.ties == "efron",
+        fit.totals.shift,
+        found.first,
+        found.first_tied,
+        found.mean,
+        found.spent,
+        found.spent_tied,
+        values,
+    )

@@ -17,9 +17,8 @@ from multicentre.federation.errors import ConfigurationError, DataError, Integri
 from multicentre.federation.rounds import Rounds
 from multicentre.federation.steps import SitePart
 from multicentre.survival.agreement.rounds import Needs, steps_of_agreement
-from multicentre.survival.deep import messages as sent
-from multicentre.survival.deep.maths import baseline_hazard
-from multicentre.survival.deep.site import DeepSite
+from multicentre.survival.deep import site as sent
+from multicentre.survival.deep.site import DeepSite, baseline_hazard
 from multicentre.survival.fitted import SurvivalEstimator
 from multicentre.survival.learners.networks import FEWEST_EVENTS, NetworkSettings, draw_parameters, require_torch
 from multicentre.survival.models.network import Network

@@ -26,15 +26,14 @@ from multicentre.survival.agreement.sketch import LATEST
 from multicentre.survival.evaluation import messages as sent
 from multicentre.survival.evaluation import rounds as loops
 from multicentre.survival.evaluation import settings
-from multicentre.survival.evaluation.concluded import Concluded
+from multicentre.survival.evaluation.results import Concluded
 from multicentre.survival.evaluation.site import EvaluationSite
 from multicentre.survival.fitted import SurvivalEstimator
 from multicentre.survival.models import KINDS
-from multicentre.survival.models.base import SurvivalModel
-from multicentre.survival.models.packing import pack, unpack
+from multicentre.survival.models.base import SurvivalModel, pack, unpack
 from multicentre.survival.scores.brier import brier_times, integrated_brier_score
 from multicentre.survival.scores.concordance import concordance_index
-from multicentre.survival.times.curves import at_times
+from multicentre.survival.times import at_times
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -224,7 +223,7 @@ class SurvivalEvaluation(HandlesMissing, FederatedEstimator, Concluded):
 
     def exhibits(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Exhibit]:
         """Return the scores as a table, and Brier scores, areas, calibration and net benefit as curves."""
-        from multicentre.survival.evaluation.exhibits import show_scores
+        from multicentre.survival.evaluation.results import show_scores
 
         return show_scores(self)
 

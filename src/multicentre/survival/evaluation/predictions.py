@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.survival.models.base import SurvivalModel
-from multicentre.survival.times.curves import at_times, restricted_mean
+from multicentre.survival.times import at_times, restricted_mean
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]

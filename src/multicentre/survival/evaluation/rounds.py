@@ -18,7 +18,7 @@ from multicentre.survival.agreement.sketch import bin_edges
 from multicentre.survival.evaluation import messages as sent
 from multicentre.survival.evaluation.maths import at_risk, restricted_mean_edges
 from multicentre.survival.evaluation.site import MEAN_BINS, RISK_BINS, EvaluationSite
-from multicentre.survival.scores.censoring import Censoring
+from multicentre.survival.scores.brier import Censoring
 
 Floats = NDArray[np.float64]
 Sums = dict[str, Release]

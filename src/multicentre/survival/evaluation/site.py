@@ -24,8 +24,8 @@ from multicentre.federation.wire import encode
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.agreement.site import SurvivalPart, check_grid_is_coarse
 from multicentre.survival.agreement.sketch import public_times
-from multicentre.survival.evaluation import limits
 from multicentre.survival.evaluation import messages as sent
+from multicentre.survival.evaluation import settings as limits
 from multicentre.survival.evaluation.maths import (
     count_cells,
     count_touched,
@@ -35,11 +35,11 @@ from multicentre.survival.evaluation.maths import (
 )
 from multicentre.survival.evaluation.predictions import Predictions
 from multicentre.survival.models import KINDS
-from multicentre.survival.models.packing import unpack
+from multicentre.survival.models.base import unpack
 from multicentre.survival.scores.brier import squared_errors
 from multicentre.survival.scores.calibration import calibrate_groups, spread_over_bins
 from multicentre.survival.scores.concordance import concordance_with_error, sum_pairs
-from multicentre.survival.times.grid import to_bins
+from multicentre.survival.times import to_bins
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]

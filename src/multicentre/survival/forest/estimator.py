@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,21 +12,94 @@ from numpy.typing import NDArray
 from multicentre.data.missing.values import Missing
 from multicentre.estimator.base import Arrays
 from multicentre.federation.coordinator import Federation
-from multicentre.federation.errors import ConfigurationError
+from multicentre.federation.errors import ConfigurationError, DataError, MessageError
 from multicentre.federation.steps import SitePart
+from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.agreement.rounds import Needs, steps_of_agreement
 from multicentre.survival.fitted import SurvivalEstimator
-from multicentre.survival.forest import messages as sent
-from multicentre.survival.forest import rounds
+from multicentre.survival.forest import site as sent
 from multicentre.survival.forest.maths import allot_trees
 from multicentre.survival.forest.site import MOST_TREES, SAMPLINGS, ForestSite
-from multicentre.survival.learners.travelling import warn_of_constant
+from multicentre.survival.learners.cohort import warn_of_constant
 from multicentre.survival.learners.tree import DEEPEST, TreeSettings
+from multicentre.survival.models.base import join, split
 from multicentre.survival.models.trees import Trees
 
 Floats = NDArray[np.float64]
+
 Integers = NDArray[np.int64]
+
+Allot = Callable[[Floats, Integers], Integers]
+
+
+def order_trees(federation: Federation, forest: sent.Forest, allot: Allot) -> sent.Orders:
+    """Ask what the sites can give, and settle how many trees each will.
+
+    Raises
+    ------
+    DataError
+        No site has patients and events enough for a tree.
+    """
+    return federation.once("orders", sent.Orders, lambda: _order(federation, forest, allot))
+
+
+def _order(federation: Federation, forest: sent.Forest, allot: Allot) -> sent.Orders:
+    offers = federation.ask(ForestSite.offer_trees, forest)
+    n_patients = np.array([offer.n_patients for offer in offers.values()])
+    offered = np.array([min(offer.n_trees, forest.n_trees) for offer in offers.values()], dtype=np.int64)
+    if not (offered > 0).any():
+        raise _no_tree()
+    return sent.Orders(tuple(offers), n_patients, allot(n_patients, offered))
+
+
+def gather_trees(federation: Federation, forest: sent.Forest, orders: sent.Orders, agreed: Agreed) -> dict[str, Trees]:
+    """Have the sites grow what was ordered of them, once, and return their trees by site, none of them empty.
+
+    Raises
+    ------
+    DataError
+        No site could grow a tree.
+    MessageError
+        What a site gave is no forest on the grid.
+    """
+    gathered = federation.once("gathered", sent.Gathered, lambda: _gather(federation, forest, orders, agreed))
+    trees = split(gathered.packed, gathered.lengths, {"Trees": Trees}, len(agreed.columns))
+    return dict(zip(gathered.sites, cast("Sequence[Trees]", trees), strict=True))
+
+
+def _gather(federation: Federation, forest: sent.Forest, orders: sent.Orders, agreed: Agreed) -> sent.Gathered:
+    asks = {
+        site: sent.Order(**asdict(forest), wanted=wanted)
+        for site, wanted in zip(orders.sites, orders.wanted.tolist(), strict=True)
+        if wanted and site in federation.sites
+    }
+    given = federation.collect(ForestSite.grow_trees, asks, to=tuple(asks))
+    grown = {site: _checked(site, trees, asks[site], agreed) for site, trees in given.items() if not trees.is_empty}
+    if not grown:
+        raise _no_tree()
+    return sent.Gathered(tuple(grown), *join(grown.values()))
+
+
+def _checked(site: str, trees: Trees, order: sent.Order, agreed: Agreed) -> Trees:
+    try:
+        trees.valid(len(agreed.columns))
+    except MessageError as error:
+        raise MessageError(error.what, where=f"site {site}, {error.where}", mend="Leave the site out.") from None
+    if not np.array_equal(trees.times, agreed.times) or len(trees.roots) > order.wanted:
+        raise MessageError("the trees are not those ordered", where=f"site {site}", mend="Leave the site out.")
+    return trees
+
+
+def _no_tree() -> DataError:
+    return DataError(
+        "no site has patients and events enough for a tree",
+        where="min_leaf, min_events",
+        mend="Lower them, or lengthen the horizon; a site refuses leaves of fewer than 15 patients.",
+    )
+
+
 Columns = Literal["sqrt", "third", "all"] | int
+
 Sampling = Literal["uniform", "ibs", "concordance"]
 
 
@@ -55,7 +129,7 @@ class LocalTrees(SurvivalEstimator):
         return Needs(n_times=self.n_times, horizon=self.horizon, n_bins=self.n_bins, cause=self.cause)
 
     def _grow(
-        self, federation: Federation, n_trees: int, allot: rounds.Allot, sampling: Sampling, replacement: bool
+        self, federation: Federation, n_trees: int, allot: Allot, sampling: Sampling, replacement: bool
     ) -> tuple[sent.Orders, dict[str, Trees]]:
         """Agree, order and gather; return what was ordered, and the trees by site."""
         if not {n_trees, self.n_trees} <= set(range(1, MOST_TREES + 1)):
@@ -72,8 +146,8 @@ class LocalTrees(SurvivalEstimator):
             replacement=replacement,
             seed=int(self.random_state),
         )
-        orders = rounds.order_trees(federation, forest, allot)
-        return orders, rounds.gather_trees(federation, forest, orders, self.agreed_)
+        orders = order_trees(federation, forest, allot)
+        return orders, gather_trees(federation, forest, orders, self.agreed_)
 
     def _join(self, grown: Mapping[str, Trees], shares: Mapping[str, float]) -> None:
         """Set the model: every site's trees with the site's share."""

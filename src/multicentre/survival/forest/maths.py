@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from multicentre.federation.errors import DataError
 from multicentre.survival.scores.brier import brier_times, integrated_brier_score
 from multicentre.survival.scores.concordance import concordance_index
-from multicentre.survival.times.curves import at_times
+from multicentre.survival.times import at_times
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

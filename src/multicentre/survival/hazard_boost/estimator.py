@@ -22,8 +22,8 @@ from multicentre.survival.hazard_boost import messages as sent
 from multicentre.survival.hazard_boost.limits import MOST_DEPTH, MOST_TREES
 from multicentre.survival.hazard_boost.rounds import Plan, grow_trees, start_everyone
 from multicentre.survival.hazard_boost.site import HazardSite
+from multicentre.survival.models.derived import Regridded
 from multicentre.survival.models.hazard import HazardModel
-from multicentre.survival.models.regridded import Regridded
 
 Floats = NDArray[np.float64]
 MOST_INTERVALS = 256

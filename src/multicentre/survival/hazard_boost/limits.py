@@ -56,7 +56,7 @@ def check_tree(tree: sent.Tree, n_bins: NDArray[np.int64]) -> None:
     >>> leaf = np.array([-1], dtype=np.int32)
     >>> check_tree(sent.Tree(leaf, leaf, leaf, leaf, np.zeros(1)), np.array([2, 4]))
     """
-    from multicentre.survival.kernels.hazard_rows import is_tree
+    from multicentre.survival.kernels.hazard import is_tree
 
     if len(tree.column) > MOST_NODES or not is_tree(tree.column, tree.cut, tree.left, tree.right, n_bins):
         raise MessageError("the nodes do not make a tree of these columns and bins", where="Tree")

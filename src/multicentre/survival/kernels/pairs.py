@@ -120,3 +120,96 @@ def count_partners(
                         inside += 1
         first = end
     return found
+
+
+Floats = NDArray[np.float64]
+
+Keys = NDArray[np.uint64]
+
+_STEP = np.uint64(0x9E3779B97F4A7C15)
+
+_FIRST = np.uint64(0xBF58476D1CE4E5B9)
+
+_SECOND = np.uint64(0x94D049BB133111EB)
+
+_COLUMN = np.uint64(0xD1B54A32D192ED03)
+
+# The chance that a Poisson variable of mean 1 is at most 0, 1, 2, ...
+_AT_MOST = np.exp(-1.0) * np.cumsum(1.0 / np.cumprod(np.concatenate([[1.0], np.arange(1.0, 13.0)])))
+
+
+def patient_keys(X: Floats, time: Floats, event: NDArray[np.int8], ids: NDArray[np.str_] | None) -> Keys:
+    """Return a key for every patient, shape (n,), of the identifiers, else of columns, time and event.
+
+    Examples
+    --------
+    >>> rows, one = np.array([[1.0], [2.0], [1.0]]), np.ones(3)
+    >>> keys = patient_keys(rows, one, one.astype(np.int8), None)
+    >>> bool(keys[0] == keys[2]), bool(keys[0] == keys[1])
+    (True, False)
+    """
+    if ids is not None:
+        codes = np.ascontiguousarray(ids)
+        return _fold_texts(codes.view(np.uint32).reshape(len(codes), -1))
+    folded = np.zeros(len(time), dtype=np.uint64)
+    for values in (*X.T, time, event):
+        plain = np.where(np.isnan(values), np.nan, values + 0.0).astype(np.float64)
+        folded = _fold(folded, plain.view(np.uint64))
+    return folded
+
+
+@njit(cache=True, nogil=True)
+def _mix(state: np.uint64) -> np.uint64:
+    mixed = state + _STEP
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * _FIRST
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * _SECOND
+    return mixed ^ (mixed >> np.uint64(31))
+
+
+@njit(cache=True, nogil=True)
+def _fold(keys: Keys, bits: Keys) -> Keys:
+    folded = np.empty_like(keys)
+    for patient in range(keys.shape[0]):
+        folded[patient] = _mix(keys[patient] * _COLUMN ^ bits[patient])
+    return folded
+
+
+@njit(cache=True, nogil=True)
+def _fold_texts(codes: NDArray[np.uint32]) -> Keys:
+    folded = np.zeros(codes.shape[0], dtype=np.uint64)
+    for patient in range(codes.shape[0]):
+        for place in range(codes.shape[1]):
+            if codes[patient, place] == 0:
+                break
+            folded[patient] = _mix(folded[patient] * _COLUMN ^ np.uint64(codes[patient, place]))
+    return folded
+
+
+@njit(cache=True, nogil=True)
+def draw_uniform(keys: Keys, seed: int, number: int) -> Floats:
+    """Return the patients' draws between 0 and 1 of one purpose (a tree's number, say), shape (n,).
+
+    Examples
+    --------
+    >>> keys = np.arange(4, dtype=np.uint64)
+    >>> draws = draw_uniform(keys, 0, 1)
+    >>> bool(((0 <= draws) & (draws < 1)).all()), bool((draws == draw_uniform(keys, 0, 2)).any())
+    (True, False)
+    """
+    stream = _mix(_mix(np.uint64(seed)) ^ np.uint64(number))
+    drawn = np.empty(keys.shape[0])
+    for patient in range(keys.shape[0]):
+        drawn[patient] = (_mix(keys[patient] ^ stream) >> np.uint64(11)) * 2.0**-53
+    return drawn
+
+
+def draw_poisson(keys: Keys, seed: int, number: int) -> NDArray[np.uint8]:
+    """Return the patients' Poisson counts of mean 1, shape (n,): how often a bootstrap sample takes each.
+
+    Examples
+    --------
+    >>> counts = draw_poisson(np.arange(10000, dtype=np.uint64), 0, 0)
+    >>> counts.mean().round(1), counts.var().round(1)
+    (np.float64(1.0), np.float64(1.0))
+    """
+    return np.searchsorted(_AT_MOST, draw_uniform(keys, seed, number), side="right").astype(np.uint8)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.federation.errors import ConfigurationError, MissingExtra
-from multicentre.survival.agreement.patients import Patients
+from multicentre.survival.agreement.messages import Patients
 from multicentre.survival.learners.cohort import Cohort, at_shown_times
 from multicentre.survival.models.network import (
     LARGEST_HAZARD,

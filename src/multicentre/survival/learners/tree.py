@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.federation.errors import ConfigurationError
-from multicentre.survival.agreement.patients import Patients
+from multicentre.survival.agreement.messages import Patients
 from multicentre.survival.models.trees import Trees
 
 Floats = NDArray[np.float64]
@@ -105,7 +105,7 @@ def fit_trees(
     >>> tree.threshold[0], tree.curves.tolist(), tree.patients
     (np.float64(0.5), [[0.5, 0.0, 0.0, 0.0], [1.0, 1.0, 0.5, 0.0]], 2)
     """
-    from multicentre.survival.kernels.logrank_tree import grow_tree
+    from multicentre.survival.kernels.logrank import grow_tree
 
     settings, rng = settings or TreeSettings(), rng or np.random.default_rng(0)
     agreed, rows = patients.agreed, _scaled(np.atleast_2d(weights))

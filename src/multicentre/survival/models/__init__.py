@@ -2,11 +2,9 @@
 
 from multicentre.survival.models.base import SurvivalModel
 from multicentre.survival.models.cox import CoxModel
+from multicentre.survival.models.derived import Mixture, Recalibrated, Regridded
 from multicentre.survival.models.hazard import HazardModel
-from multicentre.survival.models.mixture import Mixture
 from multicentre.survival.models.network import Network
-from multicentre.survival.models.recalibrated import Recalibrated
-from multicentre.survival.models.regridded import Regridded
 from multicentre.survival.models.trees import Trees
 
 __all__ = [

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from multicentre.federation.errors import MessageError
 from multicentre.federation.messages import array
 from multicentre.survival.models.base import LATEST, SurvivalModel
-from multicentre.survival.times.curves import restricted_mean
+from multicentre.survival.times import restricted_mean
 
 Floats = NDArray[np.float64]
 LARGEST_RATIO = 500.0

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from multicentre.federation.errors import MessageError
 from multicentre.federation.messages import array
 from multicentre.survival.models.base import LATEST, SurvivalModel
-from multicentre.survival.models.nodes import are_nodes
+from multicentre.survival.models.trees import are_nodes
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int32]
@@ -49,7 +49,7 @@ class HazardModel(SurvivalModel):
 
     def log_odds(self, X: Floats) -> Floats:
         """Return the log odds of each patient's hazard in every interval, shape (n, K)."""
-        from multicentre.survival.kernels.hazard_rows import add_trees
+        from multicentre.survival.kernels.hazard import add_trees
 
         margins = np.repeat(self.base[None, :], len(X), axis=0)
         last = np.full(len(X), len(self.times) - 1, dtype=np.int32)
@@ -61,7 +61,7 @@ class HazardModel(SurvivalModel):
 
     def survival(self, X: Floats) -> Floats:
         """Return survival curves on the grid, shape (n, K)."""
-        from multicentre.survival.kernels.hazard_rows import survival_of_margins
+        from multicentre.survival.kernels.hazard import survival_of_margins
 
         return survival_of_margins(self.log_odds(X))
 

@@ -17,7 +17,7 @@ from multicentre.federation.steps import SitePart
 from multicentre.survival.agreement.rounds import Needs, steps_of_agreement
 from multicentre.survival.fitted import SurvivalEstimator
 from multicentre.survival.learners.tree import TreeSettings
-from multicentre.survival.rsf.limits import MOST_TREES
+from multicentre.survival.rsf.messages import MOST_TREES
 from multicentre.survival.rsf.rounds import Plan, as_trees, count_leaves, grow_forest
 from multicentre.survival.rsf.site import ForestSite
 

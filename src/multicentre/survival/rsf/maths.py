@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.survival.times.curves import hazard
+from multicentre.survival.times import hazard
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int32]

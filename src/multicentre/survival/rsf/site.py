@@ -17,8 +17,8 @@ from multicentre.federation.lengths import Lengths
 from multicentre.federation.steps import step
 from multicentre.survival.agreement.site import SurvivalPart
 from multicentre.survival.rsf import messages as sent
-from multicentre.survival.rsf.limits import check_level, check_sampling, check_standing, check_words
 from multicentre.survival.rsf.maths import first_words, group_times
+from multicentre.survival.rsf.messages import check_level, check_sampling, check_standing, check_words
 
 Counts = NDArray[np.int64]
 Integers = NDArray[np.int32]
@@ -107,7 +107,7 @@ class ForestSite(SurvivalPart):
         return np.concatenate([events, leaving, each]).astype(np.int64)
 
     def _drawn(self, seed: int, tree: int) -> NDArray[np.uint8]:
-        from multicentre.survival.kernels.patient_draws import draw_poisson, patient_keys
+        from multicentre.survival.kernels.pairs import draw_poisson, patient_keys
 
         if self._keys is None:
             self._keys = patient_keys(self.data.X, self.data.time, self.data.event, self.data.ids)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.survival.scores.censoring import Censoring
-from multicentre.survival.times.curves import at_times, kaplan_meier
-from multicentre.survival.times.grid import count_by_bin, to_bins
+from multicentre.survival.scores.brier import Censoring
+from multicentre.survival.times import at_times, count_by_bin, kaplan_meier, to_bins
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.federation.errors import DataError
-from multicentre.survival.scores.censoring import Censoring
+from multicentre.survival.scores.brier import Censoring
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]

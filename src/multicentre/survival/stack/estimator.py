@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from multicentre.data.missing.values import GAP_STEPS, MissingValues, handle_missing
+from multicentre.data.survival import SurvivalData
 from multicentre.estimator.base import Arrays
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError, IntegrityError, SchemaMismatch
@@ -20,13 +21,16 @@ from multicentre.federation.messages import Nothing
 from multicentre.federation.steps import SitePart
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.fitted import SurvivalEstimator
-from multicentre.survival.models.base import SurvivalModel
-from multicentre.survival.models.mixture import Mixture
-from multicentre.survival.models.packing import join
-from multicentre.survival.models.regridded import on_one_grid
-from multicentre.survival.stack import messages as sent
-from multicentre.survival.stack.maths import chance_of_staying, integrated_brier, minimise_on_simplex
-from multicentre.survival.stack.site import MOST_MODELS, StackSite
+from multicentre.survival.models.base import SurvivalModel, join
+from multicentre.survival.models.derived import Mixture, on_one_grid
+from multicentre.survival.stack import site as sent
+from multicentre.survival.stack.site import (
+    MOST_MODELS,
+    StackSite,
+    chance_of_staying,
+    integrated_brier,
+    minimise_on_simplex,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -232,3 +236,51 @@ def _describe(federation: Federation, agreed: Agreed, columns: tuple[str, ...]) 
 def _agree(federation: Federation, agreed: Agreed) -> Agreed:
     federation.ask(StackSite.agree, agreed)
     return agreed
+
+
+def split_held_out(
+    sites: Mapping[str, SurvivalData], share: float = 0.25, seed: int = 0
+) -> tuple[dict[str, SurvivalData], dict[str, SurvivalData]]:
+    """Split every site's patients into those of the fits and those held out; for simulations.
+
+    Patients with an event, and patients without, are split in the same proportion. In a study the sites set patients
+    apart themselves, and offer them as data of their own.
+
+    Parameters
+    ----------
+    sites : mapping of str to SurvivalData
+    share : float, default 0.25
+        Share that is held out, between 0 and 1.
+    seed : int, default 0
+
+    Returns
+    -------
+    fitting, held_out : dict of str to SurvivalData
+
+    Raises
+    ------
+    ConfigurationError
+        The share is not between 0 and 1, or leaves one part of a site without patients.
+
+    Examples
+    --------
+    >>> data = SurvivalData(np.zeros((8, 1)), np.ones(8), [0, 1] * 4)
+    >>> fitting, held_out = split_held_out({"lyon": data})
+    >>> len(fitting["lyon"]), len(held_out["lyon"])
+    (6, 2)
+    """
+    if not 0 < share < 1:
+        raise ConfigurationError(f"{share} is not between 0 and 1", where="share", mend="Use 0.25.")
+    fitting, held_out = {}, {}
+    for place, (site, data) in enumerate(sites.items()):
+        rng = np.random.default_rng([seed, place])
+        apart = np.zeros(len(data), dtype=np.bool_)
+        for group in (data.event > 0, data.event == 0):
+            members = rng.permutation(np.flatnonzero(group))
+            apart[members[: round(share * len(members))]] = True
+        if apart.all() or not apart.any():
+            raise ConfigurationError(
+                f"{len(data)} patients cannot be split", where=f"site {site}", mend="Leave it out."
+            )
+        fitting[site], held_out[site] = data.take(np.flatnonzero(~apart)), data.take(np.flatnonzero(apart))
+    return fitting, held_out

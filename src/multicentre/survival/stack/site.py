@@ -9,7 +9,7 @@ weights for single times.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,18 +17,200 @@ from numpy.typing import NDArray
 
 from multicentre.federation.errors import ConfigurationError, MessageError
 from multicentre.federation.lengths import Lengths
-from multicentre.federation.messages import Message, Nothing
-from multicentre.federation.steps import step
+from multicentre.federation.messages import Message, Nothing, array, number, text
+from multicentre.federation.steps import Release, step
 from multicentre.federation.wire import encode
-from multicentre.survival.agreement.messages import Agreed
+from multicentre.survival.agreement.messages import PATIENTS, Agreed
 from multicentre.survival.agreement.site import SurvivalPart
 from multicentre.survival.models import KINDS
-from multicentre.survival.models.packing import split
-from multicentre.survival.stack import messages as sent
-from multicentre.survival.stack.maths import error_weights, sum_products
+from multicentre.survival.models.base import split
 
 Floats = NDArray[np.float64]
+
+Integers = NDArray[np.int64]
+
+Flags = NDArray[np.bool_]
+
+LARGEST_WEIGHT = 10.0
+
+RIDGE = 1e-10
+
+
+def chance_of_staying(events: Floats, censored: Floats, n_patients: float) -> Floats:
+    """Return the reverse Kaplan-Meier curve on the grid, shape (K,); events of a bin come before its censorings.
+
+    Parameters
+    ----------
+    events, censored : array of shape (K,)
+        Patients by bin of the end of their follow-up.
+    n_patients : float
+        All of them, those followed beyond the grid included.
+
+    Examples
+    --------
+    >>> chance_of_staying(np.array([1.0, 0.0]), np.array([1.0, 1.0]), 4.0).tolist()
+    [0.6666666666666667, 0.33333333333333337]
+    """
+    at_risk = n_patients - np.concatenate([[0.0], np.cumsum(events + censored)[:-1]]) - events
+    share = np.divide(censored, at_risk, out=np.zeros_like(censored), where=at_risk > 0)
+    return np.asarray(np.cumprod(1.0 - np.clip(share, 0.0, 1.0)), dtype=np.float64)
+
+
+def error_weights(bins: Integers, happened: Flags, staying: Floats, grid: Floats) -> Floats:
+    """Return the weight of every patient's squared error at every time, shape (n, K) (Graf et al., 1999).
+
+    It is the bin's share of the horizon over the chance of not being censored: up to this time for those who are
+    followed beyond it, up to just before the event for those who had it, 0 for those who were censored. A chance below
+    a tenth counts as a tenth. Without that cap the weights at each time sum to the number of patients.
+
+    Parameters
+    ----------
+    bins : array of shape (n,)
+    happened : array of shape (n,)
+    staying : array of shape (K,)
+        As :func:`chance_of_staying` gives it.
+    grid : array of shape (K,)
+
+    Examples
+    --------
+    >>> bins, happened = np.array([0, 0, 1, 2]), np.array([True, False, False, False])
+    >>> staying = chance_of_staying(np.array([1.0, 0.0]), np.array([1.0, 1.0]), 4.0)
+    >>> error_weights(bins, happened, staying, np.array([0.5, 1.0])).sum(axis=0).round(12).tolist()
+    [2.0, 2.0]
+    """
+    inverse = np.minimum(1.0 / np.maximum(staying, 1e-300), LARGEST_WEIGHT)
+    before = np.concatenate([[1.0], inverse])[bins]
+    beyond = bins[:, None] > np.arange(len(grid))
+    weights = np.where(beyond, inverse, np.where(happened, before, 0.0)[:, None])
+    return np.asarray(weights * np.diff(grid, prepend=0.0) / grid[-1], dtype=np.float64)
+
+
+def sum_products(curves: Floats, outcomes: Floats, weights: Floats) -> tuple[Floats, Floats, float]:
+    """Return Q (m, m), c (m,) and k with ``sum of weights * (shares @ curves - outcomes)**2 = w'Qw - 2c'w + k``.
+
+    Parameters
+    ----------
+    curves : array of shape (m, n, K)
+        Survival curves of n patients under m models.
+    outcomes, weights : array of shape (n, K)
+        Whether the patient was still free of the event, and the weight of the error.
+
+    Examples
+    --------
+    >>> sum_products(np.array([[[0.5]], [[1.0]]]), np.ones((1, 1)), np.full((1, 1), 2.0))
+    (array([[0.5, 1. ], [1. , 2. ]]), array([1., 2.]), 2.0)
+    """
+    flat = curves.reshape(len(curves), -1)
+    scaled = flat * weights.ravel()
+    return scaled @ flat.T, scaled @ outcomes.ravel(), float((weights * outcomes**2).sum())
+
+
+def integrated_brier(products: Floats, targets: Floats, constant: float, shares: Floats) -> float:
+    """Return ``w'Qw - 2c'w + k``."""
+    return float(shares @ products @ shares - 2.0 * targets @ shares + constant)
+
+
+def minimise_on_simplex(products: Floats, targets: Floats) -> Floats:
+    """Return the shares, from 0 and summing to 1, with the least ``w'Qw - 2c'w``, by an active-set method.
+
+    Where several do equally well (two models are the same), it is the most even of them.
+
+    Parameters
+    ----------
+    products : array of shape (m, m)
+        Q, positive semi-definite.
+    targets : array of shape (m,)
+        c.
+
+    Examples
+    --------
+    >>> minimise_on_simplex(np.eye(3), np.array([1.0, 0.5, -4.0])).round(9).tolist()
+    [0.75, 0.25, 0.0]
+    >>> minimise_on_simplex(np.ones((2, 2)), np.ones(2)).round(6).tolist()
+    [0.5, 0.5]
+    """
+    n = len(targets)
+    curvature = products + RIDGE * max(float(np.trace(products)) / n, 1e-300) * np.eye(n)
+    shares = np.eye(n)[int(np.argmin(np.diag(curvature) - 2.0 * targets))]
+    active = shares > 0
+    for _ in range(20 * n + 20):
+        wanted, level = _stationary(curvature, targets, active)
+        shares, active = _towards(shares, wanted, active)
+        if (wanted < 0).any():
+            continue
+        slopes = curvature @ shares - targets
+        slopes[active] = level
+        steepest = int(np.argmin(slopes))
+        if slopes[steepest] >= level - 1e-13 * (1.0 + abs(level)):
+            break
+        active[steepest] = True
+    return np.asarray(shares / shares.sum(), dtype=np.float64)
+
+
+def _stationary(curvature: Floats, targets: Floats, active: Flags) -> tuple[Floats, float]:
+    """Return the least point with the sum 1 and zeros outside the active ones, and the slope common to these."""
+    places = np.flatnonzero(active)
+    bordered = np.ones((len(places) + 1, len(places) + 1))
+    bordered[:-1, :-1], bordered[-1, -1] = curvature[np.ix_(places, places)], 0.0
+    solved = np.linalg.solve(bordered, np.append(targets[places], 1.0))
+    wanted = np.zeros(len(targets))
+    wanted[places] = solved[:-1]
+    return wanted, -float(solved[-1])
+
+
+def _towards(shares: Floats, wanted: Floats, active: Flags) -> tuple[Floats, Flags]:
+    """Go to the wanted point, or as far as shares stay above 0; those that reach 0 are no longer active."""
+    falling = wanted < 0
+    if not falling.any():
+        return wanted, active
+    ways = shares[falling] / (shares[falling] - wanted[falling])
+    moved = shares + float(ways.min()) * (wanted - shares)
+    reached = falling & (moved <= 1e-15)
+    if not reached.any():
+        reached[np.flatnonzero(falling)[int(np.argmin(ways))]] = True
+    return np.where(reached, 0.0, np.maximum(moved, 0.0)), active & ~reached
+
+
+LARGEST_ERROR = 16.0
+
+
+@dataclass(frozen=True)
+class Ends(Release):
+    """Patients by bin of the end of their follow-up, for the chance of being censored."""
+
+    events: Floats = array("patients with an event, by bin of its time", ("K",), unit="patients", bound=PATIENTS)
+    censored: Floats = array("patients without, by bin of their last time", ("K",), unit="patients", bound=PATIENTS)
+    n_patients: float = number("patients", unit="patients", bound=PATIENTS)
+
+
+@dataclass(frozen=True)
+class Candidates(Message):
+    """Models on one grid, and what their squared errors are weighted by."""
+
+    packed: NDArray[np.uint8] = array("the models as bytes", ("b",), dtype="u1")
+    lengths: NDArray[np.int64] = array("bytes of each", ("m",), dtype="i8")
+    staying: Floats = array("chance of not being censored up to every time of the grid", ("K",))
+    n_patients: float = number("patients of all sites")
+
+
+@dataclass(frozen=True)
+class Errors(Release):
+    """What a site adds to the integrated Brier score of any mixture, a quadratic function of the weights."""
+
+    products: Floats = array("weighted mean product of two models' curves", ("m", "m"), bound=LARGEST_ERROR)
+    targets: Floats = array("weighted mean product of a model's curves and the outcomes", ("m",), bound=LARGEST_ERROR)
+    constant: float = number("weighted mean square of the outcomes", bound=LARGEST_ERROR)
+
+
+@dataclass(frozen=True)
+class Memory(Agreed):
+    """What a site remembers: the agreement, and which models it was asked about."""
+
+    asked: str = text("digest of the models; empty before")
+
+
 MOST_MODELS = 32
+
 N_ROWS = 2048
 
 
@@ -36,24 +218,24 @@ class StackSite(SurvivalPart):
     """The site part of FedStack."""
 
     method: ClassVar[str] = "fed-stack"
-    remembers: ClassVar[type[Message]] = sent.Memory
+    remembers: ClassVar[type[Message]] = Memory
     lengths: ClassVar[Lengths] = {"K": "bins of time", "m": "models that are stacked"}
-    state: sent.Memory | None = None
+    state: Memory | None = None
 
-    def first_memory(self, agreed: Agreed) -> sent.Memory:
+    def first_memory(self, agreed: Agreed) -> Memory:
         """Return the agreement; no models have come yet."""
         known: dict[str, Any] = {field.name: getattr(agreed, field.name) for field in fields(agreed)}
-        return sent.Memory(**known, asked="")
+        return Memory(**known, asked="")
 
-    @step(releases=sent.Ends, when="once", summed=True)
-    def count_ends(self, ask: Nothing) -> sent.Ends:
+    @step(releases=Ends, when="once", summed=True)
+    def count_ends(self, ask: Nothing) -> Ends:
         """Count patients by bin of the end of their follow-up."""
         events, censored = self._ends
         behind = self.behind(np.concatenate([events, censored]))
-        return sent.Ends(events[:-1], censored[:-1], float(len(self.data)), patients=behind)
+        return Ends(events[:-1], censored[:-1], float(len(self.data)), patients=behind)
 
-    @step(releases=sent.Errors, when="once", summed=True)
-    def sum_errors(self, ask: sent.Candidates) -> sent.Errors:
+    @step(releases=Errors, when="once", summed=True)
+    def sum_errors(self, ask: Candidates) -> Errors:
         """Sum products of the models' curves and of these with the outcomes, weighted for censoring."""
         self._remember(ask)
         n_models, n_columns = len(ask.lengths), len(self.agreed.columns)
@@ -69,7 +251,7 @@ class StackSite(SurvivalPart):
             curves = np.array([model.survival(self.patients.rows[chosen]) for model in models])
             found = sum_products(curves, outcomes, weights)
             products, targets, constant = products + found[0], targets + found[1], constant + found[2]
-        return sent.Errors(products, targets, constant, patients=self.behind(np.concatenate(self._ends)))
+        return Errors(products, targets, constant, patients=self.behind(np.concatenate(self._ends)))
 
     @property
     def _ends(self) -> tuple[Floats, Floats]:
@@ -78,16 +260,16 @@ class StackSite(SurvivalPart):
         events, censored = (np.bincount(bins[of], minlength=n_bins).astype(float) for of in (happened, ~happened))
         return events, censored
 
-    def _remember(self, ask: sent.Candidates) -> None:
+    def _remember(self, ask: Candidates) -> None:
         memory = self.agreed
         asked = hashlib.sha256(encode(ask)).hexdigest()
-        if not isinstance(memory, sent.Memory) or memory.asked not in ("", asked):
+        if not isinstance(memory, Memory) or memory.asked not in ("", asked):
             raise ConfigurationError("the site was asked about other models", where="models", mend="Begin a new fit.")
         _check(ask, len(memory.times), len(self.data))
         self.state = replace(memory, asked=asked)
 
 
-def _check(ask: sent.Candidates, n_times: int, n_patients: int) -> None:
+def _check(ask: Candidates, n_times: int, n_patients: int) -> None:
     if not 1 <= len(ask.lengths) <= MOST_MODELS:
         raise ConfigurationError(f"{len(ask.lengths)} models", where="models", mend=f"Give 1 to {MOST_MODELS}.")
     staying = ask.staying

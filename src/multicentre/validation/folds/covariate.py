@@ -21,8 +21,7 @@ from multicentre.linkage.persons import check_keys
 from multicentre.linkage.pseudonyms import PseudonymKey
 from multicentre.privacy.normalisation import DateOrder
 from multicentre.statistics.quantiles import find_thresholds, pooled_thresholds
-from multicentre.validation.folds import messages as sent
-from multicentre.validation.folds.binned import deal_bins, order_bins, parts_of
+from multicentre.validation.folds import site as sent
 from multicentre.validation.folds.cut import (
     BINS_A_FOLD,
     MOST_BINS_A_FOLD,
@@ -30,14 +29,16 @@ from multicentre.validation.folds.cut import (
     Cutting,
     Dealing,
     covariate_cells,
+    deal_bins,
+    order_bins,
+    parts_of,
     purpose_of_bins,
     read_covariate,
     share_values,
     texts_of,
 )
 from multicentre.validation.folds.hashed import HashGroupKFold
-from multicentre.validation.folds.packing import bucket_number, pack_buckets
-from multicentre.validation.folds.plan import FoldPlan
+from multicentre.validation.folds.plan import FoldPlan, bucket_number, pack_buckets
 from multicentre.validation.folds.rounds import FEW_TO_BALANCE, bucket_table
 from multicentre.validation.folds.site import FoldPart, number_patients
 from multicentre.validation.folds.splitter import FoldSplitter, check_classes, needed_groups

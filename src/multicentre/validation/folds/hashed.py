@@ -13,13 +13,12 @@ from numpy.typing import ArrayLike, NDArray
 from multicentre.data.identifiers import IDENTIFIER, Identifiers
 from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError
+from multicentre.linkage.persons import array_strata
 from multicentre.linkage.pseudonyms import PseudonymKey
-from multicentre.linkage.strata import array_strata
 from multicentre.privacy.normalisation import NORMALISATION, DateOrder, Kind
-from multicentre.validation.folds import messages as sent
+from multicentre.validation.folds import site as sent
 from multicentre.validation.folds.keyed import HashedFolds, hash_people
-from multicentre.validation.folds.packing import bucket_number, pack_buckets
-from multicentre.validation.folds.plan import FoldPlan
+from multicentre.validation.folds.plan import FoldPlan, bucket_number, pack_buckets
 from multicentre.validation.folds.rounds import (
     Agreed,
     Crowded,

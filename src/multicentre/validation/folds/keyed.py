@@ -18,13 +18,12 @@ from numpy.typing import NDArray
 from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused, RefusedByPolicy
 from multicentre.federation.messages import Message
 from multicentre.federation.steps import Acknowledgement, step
-from multicentre.linkage.persons import Persons, check_rules
+from multicentre.linkage.persons import Persons, check_rules, outcome_strata
 from multicentre.linkage.pseudonyms import PseudonymKey, Pseudonyms, pseudonymise
-from multicentre.linkage.strata import outcome_strata
 from multicentre.privacy.normalisation import normalise
-from multicentre.validation.folds import messages as sent
+from multicentre.validation.folds import site as sent
 from multicentre.validation.folds.crowds import fewest_patients
-from multicentre.validation.folds.packing import BUCKETS_A_FOLD, MOST_BUCKETS
+from multicentre.validation.folds.plan import BUCKETS_A_FOLD, MOST_BUCKETS
 from multicentre.validation.folds.site import FoldPart, count_table
 from multicentre.validation.folds.splitter import checked_splits
 

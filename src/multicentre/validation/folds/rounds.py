@@ -12,9 +12,9 @@ from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused, RefusedByPolicy
 from multicentre.federation.messages import Message, array, flag, texts
 from multicentre.linkage.persons import check_identifiers, check_keys
-from multicentre.validation.folds import messages as sent
+from multicentre.validation.folds import site as sent
 from multicentre.validation.folds.keyed import HashedFolds
-from multicentre.validation.folds.packing import BUCKETS_A_FOLD, bucket_number, pack_buckets
+from multicentre.validation.folds.plan import BUCKETS_A_FOLD, bucket_number, pack_buckets
 from multicentre.validation.folds.splitter import check_classes
 
 Integers = NDArray[np.int64]

@@ -22,9 +22,8 @@ from multicentre.federation.errors import (
     RefusedByPolicy,
 )
 from multicentre.federation.messages import Message, Nothing, array, count, text, texts
-from multicentre.validation.folds.messages import MOST_SPLITS, DigestTold, Presence
 from multicentre.validation.folds.plan import FoldPlan, check_outcomes
-from multicentre.validation.folds.site import FoldPart
+from multicentre.validation.folds.site import MOST_SPLITS, DigestTold, FoldPart, Presence
 
 Integers = NDArray[np.int64]
 

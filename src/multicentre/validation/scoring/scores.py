@@ -61,12 +61,12 @@ class Evaluator(Protocol):
 _HOME = "multicentre.validation.scoring"
 # Each line: a kind of estimator, and what scores it; of a class and its bases, the first that is listed is taken.
 EVALUATORS: dict[str, str] = {
-    "multicentre.survival.fitted:SurvivalEstimator": f"{_HOME}.survival:SURVIVAL",
+    "multicentre.survival.fitted:SurvivalEstimator": f"{_HOME}.outcomes:SURVIVAL",
     "multicentre.boosting.estimator:FedXGBClassifier": f"{_HOME}.tables:CLASSES",
     "multicentre.boosting.estimator:FedXGBRegressor": f"{_HOME}.tables:NUMBERS",
     "multicentre.phenotyping.outcome.fitted:OutcomeModel": f"{_HOME}.outcomes:OUTCOMES",
-    "multicentre.multiview.ppca.fitted:MvPPCAModel": f"{_HOME}.views.scores:LAWS",
-    "multicentre.phenotyping.fitted.model:PhenotypeModel": f"{_HOME}.events.scores:EVENTS",
+    "multicentre.multiview.ppca.fitted:MvPPCAModel": f"{_HOME}.views:LAWS",
+    "multicentre.phenotyping.fitted.model:PhenotypeModel": f"{_HOME}.events:EVENTS",
 }
 
 

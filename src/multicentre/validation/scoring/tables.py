@@ -16,10 +16,8 @@ from multicentre.data.missing.values import MissingValues
 from multicentre.data.tabledata import TableData
 from multicentre.federation.errors import DataError, SchemaMismatch
 from multicentre.federation.messages import Message, texts
-from multicentre.validation.scoring.classes.scores import ClassScores
-from multicentre.validation.scoring.classes.site import ClassPart
-from multicentre.validation.scoring.numbers.scores import NumberScores
-from multicentre.validation.scoring.numbers.site import NumberPart
+from multicentre.validation.scoring.classes.site import ClassPart, ClassScores
+from multicentre.validation.scoring.numbers import NumberPart, NumberScores
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

@@ -8,7 +8,7 @@ outcome: two sessions whose thresholds have a record between them would tell its
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -20,28 +20,125 @@ from multicentre.data.survival import SurvivalData
 from multicentre.data.tabledata import TableData
 from multicentre.federation.errors import ConfigurationError, DataError, MessageError
 from multicentre.federation.lengths import Lengths
-from multicentre.federation.messages import Message, Nothing
-from multicentre.federation.steps import Acknowledgement, step
+from multicentre.federation.messages import Message, Nothing, array, count, text, texts
+from multicentre.federation.steps import Acknowledgement, Release, step
 from multicentre.federation.wire import encode
 from multicentre.statistics.quantiles import CountingPart
 from multicentre.statistics.quantiles.maths import coarsen
+from multicentre.statistics.quantiles.messages import Thresholds
+from multicentre.validation.folds.by_site import draw_folds
 from multicentre.validation.folds.crowds import fewest_patients
-from multicentre.validation.folds.drawn import draw_folds
 from multicentre.validation.folds.site import number_patients
-from multicentre.validation.stratifier import messages as sent
-from multicentre.validation.stratifier.counting import count_agreement, count_parts, split_outcome
-from multicentre.validation.stratifier.maths import contiguous_folds, fold_imbalance
-from multicentre.validation.stratifier.pilot import MODELS, kind_of, score_folds
+from multicentre.validation.stratifier.maths import (
+    contiguous_folds,
+    count_agreement,
+    count_parts,
+    fold_imbalance,
+    split_outcome,
+)
+from multicentre.validation.stratifier.suggestion import MODELS, kind_of, score_folds
 
 Floats = NDArray[np.float64]
+
 Integers = NDArray[np.int64]
+
+RECORDS = 2.0**31
+
+PILOTED = 2.0**24
+
+LARGEST_RATIO = 32.0
+
+
+@dataclass(frozen=True)
+class Described(Release):
+    """Names of what a site has; nothing about any patient."""
+
+    columns: tuple[str, ...] = texts("names of the columns", public=True)
+    identifiers: tuple[str, ...] = texts("names of the columns of identifiers", public=True)
+    outcome: tuple[str, ...] = texts("kind of the outcome, and the names of its classes", public=True)
+
+
+@dataclass(frozen=True)
+class Candidates(Message):
+    """Which columns are looked at."""
+
+    columns: tuple[str, ...] = texts("names of the columns")
+    person_key: str = text("identifiers by which a site knows the records of one patient; empty for none")
+    n_bins: int = count("parts that each column is cut into, at most")
+
+
+@dataclass(frozen=True)
+class Cuts(Thresholds):
+    """Thresholds of the columns, and, after them, of an outcome that is a number or a time."""
+
+
+@dataclass(frozen=True)
+class Screened(Release):
+    """Records by part of every column and class of the outcome, and how stable the columns are."""
+
+    records: Floats = array("records, by part and class", ("d", "b", "c"), unit="records", bound=RECORDS)
+    missing: Integers = array("records without a value", ("d",), dtype="i8", unit="records", bound=RECORDS)
+    repeated: Integers = array("patients with several values", ("d",), dtype="i8", unit="patients", bound=RECORDS)
+    stable: Integers = array("of them, those whose values agree", ("d",), dtype="i8", unit="patients", bound=RECORDS)
+
+
+@dataclass(frozen=True)
+class Trial(Message):
+    """The pilot that every site runs on its own records."""
+
+    columns: tuple[str, ...] = texts("columns to cut folds by")
+    model: str = text("kind of the small model")
+    n_splits: int = count("number of folds")
+    n_rounds: int = count("rounds of boosting")
+    seed: int = count("seed of the site's own random folds")
+
+
+@dataclass(frozen=True)
+class Piloted(Release):
+    """What a site adds to the means of its pilot over all sites, by column."""
+
+    n_sites: Floats = array("1 where the site could run it", ("d",), bound=1)
+    weight: Floats = array("records", ("d",), unit="records", bound=PILOTED)
+    weight_squared: Floats = array("their square", ("d",), bound=PILOTED**2)
+    ratio: Floats = array("records times the ratio of the two scores", ("d",), bound=PILOTED * LARGEST_RATIO)
+    ratio_squared: Floats = array("records times its square", ("d",), bound=PILOTED * LARGEST_RATIO**2)
+    drawn: Floats = array("records times the score of random folds", ("d",), bound=PILOTED)
+
+
+@dataclass(frozen=True)
+class Asked(Message):
+    """What a site was asked, so that it answers no other ask in the same session."""
+
+    columns: tuple[str, ...] = texts("names of the columns")
+    person_key: str = text("identifiers by which records of one patient are known")
+    n_bins: int = count("parts that each column is cut into, at most")
+    screened: str = text("hash of the thresholds that were asked about")
+    piloted: str = text("hash of the pilot that was asked for")
+
+
+@dataclass(frozen=True)
+class Chosen(Message):
+    """What the coordinator keeps of the sites' descriptions."""
+
+    columns: tuple[str, ...] = texts("candidates")
+    identifiers: tuple[str, ...] = texts("columns of identifiers that all sites have")
+    outcome: tuple[str, ...] = texts("kind of the outcome, and the names of its classes")
+
+
 MOST_SPLITS = 20
+
 MOST_BINS = 4 * MOST_SPLITS
+
 MOST_ROUNDS = 500
+
 LEAST_IN_FOLD = 20
-LEAST_SCORE = 1 / sent.LARGEST_RATIO
+
+LEAST_SCORE = 1 / LARGEST_RATIO
+
 LARGEST_IMBALANCE = 2.0
+
 DIGITS_OF_TIMES = 16
+
 N_OUTCOME_PARTS = {"number": 5, "time": 3}
 
 
@@ -50,25 +147,25 @@ class StratifierSite(CountingPart):
 
     method: ClassVar[str] = "stratifier"
     sees_identifiers: ClassVar[bool] = True
-    remembers: ClassVar[type[Message]] = sent.Asked
+    remembers: ClassVar[type[Message]] = Asked
     lengths: ClassVar[Lengths] = {
         "d": "columns that folds could be cut by",
         "b": "parts of a column, or sub-cells of a cell in which thresholds are looked for",
         "c": "classes of the outcome",
     }
-    state: sent.Asked | None = None
+    state: Asked | None = None
 
-    @step(releases=sent.Described, when="once")
-    def describe(self, ask: Nothing) -> sent.Described:
+    @step(releases=Described, when="once")
+    def describe(self, ask: Nothing) -> Described:
         """Name the columns, the columns of identifiers, and the classes of the outcome."""
         data = self._records()
         kind = kind_of(data)
         classes = data.classes if isinstance(data, TableData) else ()
         names = () if self._identifiers is None else self._identifiers.names
-        return sent.Described(data.columns, names, (kind, *classes), patients=len(data))
+        return Described(data.columns, names, (kind, *classes), patients=len(data))
 
     @step(releases=Acknowledgement, when="once")
-    def settle(self, ask: sent.Candidates) -> Acknowledgement:
+    def settle(self, ask: Candidates) -> Acknowledgement:
         """Take note of the candidates, once; nothing leaves."""
         strangers = [name for name in ask.columns if name not in self._records().columns]
         if strangers or not 0 < len(set(ask.columns)) == len(ask.columns):
@@ -79,7 +176,7 @@ class StratifierSite(CountingPart):
             )
         if not 2 <= ask.n_bins <= MOST_BINS:
             raise MessageError(f"from 2 to {MOST_BINS} parts are possible", where="Candidates.n_bins")
-        asked = sent.Asked(ask.columns, ask.person_key, ask.n_bins, "", "")
+        asked = Asked(ask.columns, ask.person_key, ask.n_bins, "", "")
         if self.state is not None and replace(self.state, screened="", piloted="") != asked:
             raise ConfigurationError("other candidates were settled on", where="settle", mend="Begin anew.")
         self.state = self.state or asked
@@ -99,8 +196,8 @@ class StratifierSite(CountingPart):
         """Return in how many parts each column is cut."""
         return self._asked.n_bins
 
-    @step(releases=sent.Screened, when="once", summed=True)
-    def screen(self, ask: sent.Cuts) -> sent.Screened:
+    @step(releases=Screened, when="once", summed=True)
+    def screen(self, ask: Cuts) -> Screened:
         """Count records by part of each candidate and class of the outcome, and patients whose values agree."""
         self._answer_once("screened", ask)
         classes, n_classes = self._classes(ask)
@@ -112,10 +209,10 @@ class StratifierSite(CountingPart):
         several, stable = self._stability(self._candidates().T)
         cells = np.concatenate([missing, stable, several - stable, self._fewest_alike(columns)])
         fewest = len(classes) if self.masked else int(cells[cells > 0].min(initial=len(classes)))
-        return sent.Screened(records, missing, several, stable, patients=fewest)
+        return Screened(records, missing, several, stable, patients=fewest)
 
-    @step(releases=sent.Piloted, when="once", summed=True)
-    def pilot(self, ask: sent.Trial) -> sent.Piloted:
+    @step(releases=Piloted, when="once", summed=True)
+    def pilot(self, ask: Trial) -> Piloted:
         """Cross-validate a small model with random folds and with folds cut by each column; add the scores' ratios.
 
         A site leaves out a column that cannot cut it into folds of at least 20 records, of as
@@ -130,7 +227,7 @@ class StratifierSite(CountingPart):
         used = np.isfinite(cut) & (drawn >= LEAST_SCORE)
         weight = np.where(used, float(len(data)), 0.0)
         ratio = np.where(used, cut / drawn, 0.0) if drawn >= LEAST_SCORE else np.zeros(len(cut))
-        return sent.Piloted(
+        return Piloted(
             n_sites=used.astype(np.float64),
             weight=weight,
             weight_squared=weight**2,
@@ -145,7 +242,7 @@ class StratifierSite(CountingPart):
         return getattr(self.data, "identifier", None)
 
     @property
-    def _asked(self) -> sent.Asked:
+    def _asked(self) -> Asked:
         if self.state is None:
             raise ConfigurationError("no candidates were settled on", where=self.method, mend="Begin anew.")
         return self.state
@@ -172,10 +269,10 @@ class StratifierSite(CountingPart):
         asked = hashlib.sha256(encode(ask)).hexdigest()
         if getattr(self._asked, name) not in ("", asked):
             raise ConfigurationError("the site has answered another ask", where=name, mend="Begin anew.")
-        known = {field: getattr(self._asked, field) for field in sent.Asked.declarations()}
-        self.state = sent.Asked(**{**known, name: asked})
+        known = {field: getattr(self._asked, field) for field in Asked.declarations()}
+        self.state = Asked(**{**known, name: asked})
 
-    def _cuts(self, ask: sent.Cuts) -> list[Floats]:
+    def _cuts(self, ask: Cuts) -> list[Floats]:
         """Return the thresholds by column, if they are few and increase."""
         n_columns = self.quantile_values().shape[1]
         steps = np.diff(ask.first)
@@ -186,7 +283,7 @@ class StratifierSite(CountingPart):
             raise MessageError("thresholds do not increase", where="Cuts")
         return ask.columns
 
-    def _classes(self, ask: sent.Cuts) -> tuple[Integers, int]:
+    def _classes(self, ask: Cuts) -> tuple[Integers, int]:
         """Return the class of every record's outcome, and how many there are; numbers and times are cut in parts."""
         data = self._records()
         if isinstance(data, TableData) and data.outcome == "class":
@@ -223,7 +320,7 @@ class StratifierSite(CountingPart):
         differ, agree = np.array([count_agreement(column, patients) for column in values], dtype=np.int64).T
         return differ + agree, agree
 
-    def _score_cut(self, name: str, patients: Integers, ask: sent.Trial) -> float:
+    def _score_cut(self, name: str, patients: Integers, ask: Trial) -> float:
         data = self._records()
         folds = contiguous_folds(data.X[:, data.columns.index(name)], patients, ask.n_splits)
         sizes = np.bincount(folds[folds >= 0], minlength=1)
@@ -235,7 +332,7 @@ class StratifierSite(CountingPart):
             return float("nan")
         return score_folds(data, folds, ask.model, ask.n_rounds)
 
-    def _check_trial(self, ask: sent.Trial) -> None:
+    def _check_trial(self, ask: Trial) -> None:
         is_sound = 2 <= ask.n_splits <= MOST_SPLITS and 1 <= ask.n_rounds <= MOST_ROUNDS and ask.model in MODELS
         is_known = set(ask.columns) <= set(self._asked.columns) and len(set(ask.columns)) == len(ask.columns)
         if not is_sound or not is_known:

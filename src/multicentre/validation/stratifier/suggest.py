@@ -12,7 +12,7 @@ from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError, DataError
 from multicentre.federation.messages import Nothing
 from multicentre.statistics.quantiles import find_thresholds
-from multicentre.validation.stratifier import messages as sent
+from multicentre.validation.stratifier import site as sent
 from multicentre.validation.stratifier.maths import (
     AS_IT_IS,
     BOOSTED_CLASSES,
@@ -22,9 +22,8 @@ from multicentre.validation.stratifier.maths import (
     mutual_information,
     weighted_mean,
 )
-from multicentre.validation.stratifier.pilot import MODELS
 from multicentre.validation.stratifier.site import MOST_ROUNDS, MOST_SPLITS, StratifierSite
-from multicentre.validation.stratifier.suggestion import Candidate, Suggestion
+from multicentre.validation.stratifier.suggestion import MODELS, Candidate, Suggestion
 
 MOST_MISSING = 0.01
 LEAST_STABILITY = 0.95

@@ -6,9 +6,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import expit, gammaln, softmax
 
-from multicentre.boosting.kernels.descent import find_leaves, place_children
-from multicentre.boosting.kernels.gradients import LOGISTIC, POISSON, SOFTPROB, SQUARED, derive, find_losses
-from multicentre.boosting.kernels.histograms import sum_by_bin
+from multicentre.boosting.kernels import (
+    LOGISTIC,
+    POISSON,
+    SOFTPROB,
+    SQUARED,
+    derive,
+    find_leaves,
+    find_losses,
+    place_children,
+    sum_by_bin,
+)
 
 UNITS = 2.0**30
 rng = np.random.default_rng(0)

@@ -29,7 +29,7 @@ from multicentre.clustering.fedmsgl.exhibits import (
 from multicentre.estimator.figures import read_exhibit
 from multicentre.reports.alternatives import describe
 from multicentre.reports.figures import draw
-from multicentre.reports.paging import fit_to_pages
+from multicentre.reports.page import fit_to_pages
 
 SIZES = (30, 25, 4)
 

@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 
 import multicentre as mc
-from multicentre.clustering.fedmsgl import landmark_rounds
 from multicentre.clustering.fedmsgl import messages as sent
-from multicentre.clustering.fedmsgl.landmark_rounds import code_patients
+from multicentre.clustering.fedmsgl import rounds as landmark_rounds
 from multicentre.clustering.fedmsgl.maths.landmarks import draw_landmarks
-from multicentre.clustering.fedmsgl.rounds import describe_views
+from multicentre.clustering.fedmsgl.rounds import code_patients, describe_views
 from multicentre.clustering.fedmsgl.site import FedMSGLSite
 from multicentre.clustering.metrics import adjusted_rand
 from multicentre.datasets import lose_records, simulate_views

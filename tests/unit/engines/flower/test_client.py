@@ -8,10 +8,9 @@ from flwr.app import ConfigRecord, Message, RecordDict
 
 from multicentre.engines.flower.apps import client_app
 from multicentre.engines.flower.carrier import GridCarrier
-from multicentre.engines.flower.client import make_client_app, relay_to
+from multicentre.engines.flower.handshake import make_client_app, relay_to
 from multicentre.engines.flower.records import pack_letter
-from multicentre.engines.remote.carrier import Unreachable
-from multicentre.engines.remote.socket import serve_socket
+from multicentre.engines.remote.socket import Unreachable, serve_socket
 from support.local_grid import LocalGrid
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from multicentre.engines.flower.memory import Memory
+from multicentre.engines.flower.records import Memory
 
 
 def test_what_was_kept_is_there_again(tmp_path) -> None:

@@ -6,8 +6,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from multicentre.engines.flower.records import pack_failure, pack_letter, unpack_letter, unpack_reply
-from multicentre.engines.remote.carrier import Unreachable
-from multicentre.engines.remote.socket import LETTER_BYTES
+from multicentre.engines.remote.socket import LETTER_BYTES, Unreachable
 from multicentre.federation.errors import MessageError
 from support.local_grid import through_bytes
 

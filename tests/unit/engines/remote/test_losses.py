@@ -11,7 +11,7 @@ import multicentre as mc
 from multicentre.engines.faults import Faults
 from multicentre.engines.remote import engine
 from multicentre.federation.errors import QuorumLost, RefusedByPolicy
-from multicentre.federation.progress import Silence
+from multicentre.federation.rounds import Silence
 from support.remote_sites import ByHand, Desks
 from support.toy_method import FedMean, federate, toy_sites
 

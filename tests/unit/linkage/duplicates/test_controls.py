@@ -3,7 +3,7 @@
 import pytest
 
 from multicentre.federation.errors import ConfigurationError, RefusedByPolicy
-from multicentre.linkage.duplicates.controls import MOST_CONTROLS, check_controls, normalise_controls
+from multicentre.linkage.duplicates.rate import MOST_CONTROLS, check_controls, normalise_controls
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from multicentre.federation.errors import ConfigurationError
-from multicentre.linkage.duplicates.maths import choose_buckets, duplicate_rate
+from multicentre.linkage.duplicates.rate import choose_buckets, duplicate_rate
 from multicentre.linkage.keys.union import (
     LEAST_BUCKETS,
     MODULUS,

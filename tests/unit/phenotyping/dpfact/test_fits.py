@@ -23,12 +23,12 @@ from multicentre.phenotyping import DPFact
 from multicentre.phenotyping.dpfact import messages as sent
 from multicentre.phenotyping.dpfact import rounds as loops
 from multicentre.phenotyping.dpfact.checks import ElasticWarning
-from multicentre.phenotyping.dpfact.maths import elastic
+from multicentre.phenotyping.dpfact.maths import local as elastic
 from multicentre.phenotyping.dpfact.maths.observed import shrink_columns
 from multicentre.phenotyping.dpfact.site import DPFactSite
 from multicentre.phenotyping.fitted.checks import MaskedLossWarning
+from multicentre.phenotyping.kernels.mttkrp import SparseTensor
 from multicentre.phenotyping.kernels.poisson import fit_rates
-from multicentre.phenotyping.kernels.sparse import SparseTensor
 from multicentre.phenotyping.scores import factor_match_score
 from support.event_sites import simulate_events
 

@@ -14,8 +14,7 @@ from multicentre.phenotyping import DPFact
 from multicentre.phenotyping.agreement import Vocabulary
 from multicentre.phenotyping.dpfact import messages as sent
 from multicentre.phenotyping.dpfact.checks import ClaimWarning
-from multicentre.phenotyping.dpfact.private import check_cells
-from multicentre.phenotyping.dpfact.private_terms import GRAM_WEIGHT
+from multicentre.phenotyping.dpfact.private import GRAM_WEIGHT, check_cells
 from multicentre.phenotyping.dpfact.site import DPFactSite
 from multicentre.phenotyping.fitted.checks import MaskedLossWarning
 from multicentre.phenotyping.scores import factor_match_score

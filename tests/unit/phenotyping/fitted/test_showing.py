@@ -17,7 +17,7 @@ from multicentre.phenotyping.fitted import exhibits, repeats
 from multicentre.phenotyping.fitted.communication import communication_table
 from multicentre.privacy.guarantee import Guarantee
 from multicentre.reports.figures import draw
-from multicentre.studies.plain import to_json
+from multicentre.studies.formats import to_json
 from support.event_sites import simulate_events
 
 SITES = simulate_events(160).sites(2)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from multicentre.phenotyping.kernels.sparse import SparseTensor
+from multicentre.phenotyping.kernels.mttkrp import SparseTensor
 
 SHAPES = [(9, 4, 5), (7, 4, 3, 5), (6, 5)]
 

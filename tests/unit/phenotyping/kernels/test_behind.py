@@ -10,7 +10,7 @@ from multicentre.phenotyping.kernels.behind import (
     fewest_in_gram,
     fewest_in_products,
 )
-from multicentre.phenotyping.kernels.sparse import SparseTensor
+from multicentre.phenotyping.kernels.mttkrp import SparseTensor
 
 
 def drawn(shape, scale=1.0):

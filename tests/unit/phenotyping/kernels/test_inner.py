@@ -3,13 +3,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from multicentre.phenotyping.kernels.inner import (
+from multicentre.phenotyping.kernels.hals import (
     hadamard_gram,
     predict_entries,
     squared_error,
     squared_error_at_entries,
 )
-from multicentre.phenotyping.kernels.sparse import SparseTensor
+from multicentre.phenotyping.kernels.mttkrp import SparseTensor
 
 LETTERS = "abcd"
 

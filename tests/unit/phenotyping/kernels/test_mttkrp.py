@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import pyttb
 
-from multicentre.phenotyping.kernels.mttkrp import mttkrp
-from multicentre.phenotyping.kernels.sparse import SparseTensor
+from multicentre.phenotyping.kernels.mttkrp import SparseTensor, mttkrp
 
 LETTERS = "abcd"
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from multicentre.phenotyping.kernels.clipped import clipped_products, unpack_gram
+from multicentre.phenotyping.kernels.mttkrp import SparseTensor
 from multicentre.phenotyping.kernels.patients import GRID, cooccurrence, patient_norms
-from multicentre.phenotyping.kernels.sparse import SparseTensor
 from support.examples import examples
 
 HOSTILE = st.one_of(

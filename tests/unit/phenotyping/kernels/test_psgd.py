@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from multicentre.phenotyping.kernels.clipped import pass_patients
-from multicentre.phenotyping.kernels.inner import squared_error_at_entries
+from multicentre.phenotyping.kernels.hals import squared_error_at_entries
+from multicentre.phenotyping.kernels.mttkrp import SparseTensor
 from multicentre.phenotyping.kernels.psgd import pass_entries
-from multicentre.phenotyping.kernels.sparse import SparseTensor
 from support.examples import examples
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from multicentre.federation.errors import ConfigurationError, DataError
-from multicentre.phenotyping.kernels.sparse import SparseTensor, checked_factors, stack_features
+from multicentre.phenotyping.kernels.mttkrp import SparseTensor, checked_factors, stack_features
 
 
 def test_orders_list_every_entry_of_a_slice(draw, shape):

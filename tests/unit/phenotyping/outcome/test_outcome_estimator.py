@@ -11,8 +11,8 @@ import multicentre as mc
 from multicentre.data import EventTensor
 from multicentre.datasets.simulated_events import simulate_planted
 from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused
-from multicentre.phenotyping.kernels.memberships import fit_memberships
-from multicentre.phenotyping.kernels.sparse import SparseTensor
+from multicentre.phenotyping.kernels.mttkrp import SparseTensor
+from multicentre.phenotyping.kernels.patients import fit_memberships
 from multicentre.phenotyping.outcome import PhenotypeFactors, PhenotypeOutcome, SeparationWarning
 from multicentre.phenotyping.outcome.messages import Among, Prepare
 from multicentre.phenotyping.outcome.phenotypes import refit_memberships

@@ -7,7 +7,7 @@ import pytest
 
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.wire import decode, encode
-from multicentre.phenotyping.outcome.maths.ranking import score_edges
+from multicentre.phenotyping.outcome.maths import score_edges
 from multicentre.phenotyping.outcome.messages import Among, Model, Prepare, SiteMemory
 from multicentre.phenotyping.outcome.site import OutcomeSite
 from support.event_sites import simulate_events

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from multicentre.data.events import titles
+from multicentre.data.events import rollup as titles
 from multicentre.federation.errors import ConfigurationError, DataError
 from multicentre.phenotyping.tables import share_of_patients, tabulate_phenotypes
 

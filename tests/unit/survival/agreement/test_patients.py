@@ -5,8 +5,7 @@ from hypothesis.extra.numpy import arrays
 
 from multicentre.data.minimum_counts import fewest_different
 from multicentre.data.survival import SurvivalData
-from multicentre.survival.agreement.messages import Agreed
-from multicentre.survival.agreement.patients import Patients, flatten_rare, rare_value
+from multicentre.survival.agreement.messages import Agreed, Patients, flatten_rare, rare_value
 
 GAPS = st.sampled_from([0.0, 0.0, 0.0, 1.0, 2.0, np.nan])
 SHORT = arrays(np.float64, st.integers(1, 40), elements=GAPS)

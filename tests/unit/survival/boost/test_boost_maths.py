@@ -5,17 +5,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from multicentre.survival.boost.maths.largest import N_BINS, N_DIGITS, go_to_highest, mark_bin
-from multicentre.survival.boost.maths.losses import brier_losses, brier_tables, time_losses, weighted_median
-from multicentre.survival.boost.maths.votes import NO_ERROR, NO_HYPOTHESIS, TOO_MUCH_ERROR, Rule, decide, vote_of
-from multicentre.survival.boost.maths.weights import (
+from multicentre.survival.boost.maths import (
+    N_BINS,
+    N_DIGITS,
+    NO_ERROR,
+    NO_HYPOTHESIS,
+    TOO_MUCH_ERROR,
+    Rule,
+    brier_losses,
+    brier_tables,
+    decide,
     effective_number,
+    go_to_highest,
+    mark_bin,
     normalised,
     resample,
     reweigh,
     scale_weights,
     share_out,
     split_in_folds,
+    time_losses,
+    vote_of,
+    weighted_median,
 )
 
 GRID = np.array([1.0, 2.0, 4.0, 7.0])

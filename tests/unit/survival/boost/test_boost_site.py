@@ -13,7 +13,7 @@ from multicentre.survival.boost import messages as sent
 from multicentre.survival.boost.hypotheses import pack_learners
 from multicentre.survival.boost.site import BoostSite
 from multicentre.survival.models import Mixture, Trees
-from multicentre.survival.models.packing import join
+from multicentre.survival.models.base import join
 from support.boosting_sites import federate, simulate, split
 
 NONE_NEW = sent.Hypotheses(0.0, float("inf"), *pack_learners([]), np.zeros((0, 0)))

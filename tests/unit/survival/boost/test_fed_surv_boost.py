@@ -9,7 +9,7 @@ import multicentre as mc
 from multicentre.data.survival import SurvivalData
 from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused
 from multicentre.survival.boost import FedSurvBoost
-from multicentre.survival.boost.maths.votes import FIRST_VOTE, NO_ERROR, TOO_MUCH_ERROR
+from multicentre.survival.boost.maths import FIRST_VOTE, NO_ERROR, TOO_MUCH_ERROR
 from multicentre.survival.boost.rounds import COMMITTEE, EVERYONE, NO_BETTER
 from multicentre.survival.boost.site import BoostSite
 from multicentre.survival.learners.tree import fit_trees

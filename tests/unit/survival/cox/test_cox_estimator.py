@@ -8,8 +8,7 @@ import multicentre as mc
 from multicentre.engines.faults import Faults
 from multicentre.estimator.figures import Forest, Table, read_exhibit
 from multicentre.federation.errors import ConfigurationError, DataError
-from multicentre.survival.cox.checks import SeparationWarning
-from multicentre.survival.cox.estimator import FedCox
+from multicentre.survival.cox.estimator import FedCox, SeparationWarning
 
 OPEN = mc.Policy(min_patients=0, exact_times=True)
 TIMES = ["stratified", "grid", "exact"]
@@ -140,7 +139,7 @@ def test_predictions_follow_the_hazard():
 
 
 def test_many_exact_times_are_thinned_to_what_a_model_may_hold(monkeypatch):
-    monkeypatch.setattr("multicentre.survival.cox.closing.MOST_TIMES", 20)
+    monkeypatch.setattr("multicentre.survival.cox.rounds.MOST_TIMES", 20)
     whole = fitted(simulate(), "exact")
     assert len(whole.times_) == 20
     assert whole.times_[-1] == whole.agreed_.times[-1]

@@ -3,9 +3,14 @@
 import numpy as np
 import pytest
 
-from multicentre.survival.cox.maths.heterogeneity import combine
 from multicentre.survival.cox.maths.inference import covariance, dependent_columns, transform_times
-from multicentre.survival.cox.maths.residuals import risk_means, schoenfeld_sums, score_products, score_residuals
+from multicentre.survival.cox.maths.residuals import (
+    combine,
+    risk_means,
+    schoenfeld_sums,
+    score_products,
+    score_residuals,
+)
 from multicentre.survival.kernels.cox import derive, sum_terms
 from multicentre.survival.kernels.risk_sets import RiskSets
 

@@ -8,9 +8,8 @@ import pytest
 import multicentre as mc
 from multicentre.engines.faults import Faults
 from multicentre.survival.agreement.rounds import Needs, agree
-from multicentre.survival.cox.rounds import Ascent, _climb
+from multicentre.survival.cox.rounds import Ascent, Plan, Totals, _climb, add_up
 from multicentre.survival.cox.site import CoxSite
-from multicentre.survival.cox.totals import Plan, Totals, add_up
 from support.survival_sites import draw_patients, shared_out
 
 OPEN = mc.Policy(min_patients=0, exact_times=True)

@@ -7,7 +7,7 @@ import multicentre as mc
 from multicentre.estimator.figures import Curves
 from multicentre.federation.errors import ConfigurationError, DataError
 from multicentre.survival import AalenJohansen
-from multicentre.survival.curves.aalen_johansen import maths
+from multicentre.survival.curves import aalen_johansen as maths
 
 OPEN = mc.Policy(min_patients=0, exact_times=True)
 

@@ -8,11 +8,9 @@ from multicentre.estimator.figures import Table
 from multicentre.federation.errors import ConfigurationError, DataError
 from multicentre.survival import LogRank
 from multicentre.survival.agreement.messages import Agreed
-from multicentre.survival.curves.log_rank import maths
-from multicentre.survival.curves.log_rank.messages import Compared
-from multicentre.survival.curves.log_rank.site import LogRankSite
-from multicentre.survival.curves.tables.counting import count_table
-from multicentre.survival.curves.tables.risk import RiskTable
+from multicentre.survival.curves import log_rank as maths
+from multicentre.survival.curves.log_rank import Compared, LogRankSite
+from multicentre.survival.curves.tables.risk import RiskTable, count_table
 
 OPEN = mc.Policy(min_patients=0, exact_times=True)
 

@@ -8,12 +8,11 @@ from hypothesis import strategies as st
 import multicentre as mc
 from multicentre.federation.errors import ConfigurationError, DataError, RefusedByPolicy
 from multicentre.survival.agreement.messages import Agreed
-from multicentre.survival.curves.kaplan_meier.site import KaplanMeierSite
-from multicentre.survival.curves.tables.counting import count_table
+from multicentre.survival.curves.kaplan_meier.estimator import KaplanMeierSite
 from multicentre.survival.curves.tables.groups import check_groups, find_groups, find_members
-from multicentre.survival.curves.tables.messages import ByGroup, TableMemory
-from multicentre.survival.curves.tables.risk import RiskTable
+from multicentre.survival.curves.tables.risk import RiskTable, count_table
 from multicentre.survival.curves.tables.rounds import asks_exactly, needs_of
+from multicentre.survival.curves.tables.site import ByGroup, TableMemory
 
 times = st.lists(st.integers(0, 12), min_size=1, max_size=60)
 

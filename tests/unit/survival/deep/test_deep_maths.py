@@ -5,9 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from multicentre.survival.deep.maths import baseline_hazard, effective_by_bin, fewest_in_effect, sum_at_risk
-from multicentre.survival.times.curves import nelson_aalen
-from multicentre.survival.times.grid import count_by_bin
+from multicentre.survival.deep.site import baseline_hazard, effective_by_bin, fewest_in_effect, sum_at_risk
+from multicentre.survival.times import count_by_bin, nelson_aalen
 
 seeds = st.integers(0, 10**6)
 

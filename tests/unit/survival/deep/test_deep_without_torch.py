@@ -9,8 +9,7 @@ import pytest
 
 import multicentre as mc
 from multicentre.federation.errors import MissingExtra
-from multicentre.survival.agreement.messages import Agreed
-from multicentre.survival.agreement.patients import Patients
+from multicentre.survival.agreement.messages import Agreed, Patients
 from multicentre.survival.deep import FedDeepSurv
 from multicentre.survival.learners.networks import NetworkSettings, fit_network
 from multicentre.survival.models.network import Network

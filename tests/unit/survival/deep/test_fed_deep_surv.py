@@ -10,12 +10,11 @@ import multicentre as mc
 from multicentre.federation.errors import ConfigurationError, DisclosureRefused, NotConverged
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.deep import FedDeepSurv
-from multicentre.survival.deep import messages as sent
+from multicentre.survival.deep import site as sent
 from multicentre.survival.deep.site import DeepSite
 from multicentre.survival.learners.cohort import Cohort
 from multicentre.survival.models.network import Network, count_parameters
-from multicentre.survival.times.curves import nelson_aalen
-from multicentre.survival.times.grid import to_bins
+from multicentre.survival.times import nelson_aalen, to_bins
 
 pytestmark = pytest.mark.slow
 

@@ -27,12 +27,10 @@ from multicentre.survival.evaluation.site import EvaluationSite
 from multicentre.survival.fitted import SurvivalEstimator
 from multicentre.survival.models import CoxModel
 from multicentre.survival.scores.auc import dynamic_auc, mean_auc
-from multicentre.survival.scores.brier import brier_scores, integrated_brier_score, squared_errors
-from multicentre.survival.scores.calibration import calibrate_groups, d_calibration
-from multicentre.survival.scores.censoring import Censoring
+from multicentre.survival.scores.brier import Censoring, brier_scores, integrated_brier_score, squared_errors
+from multicentre.survival.scores.calibration import calibrate_groups, d_calibration, net_benefit
 from multicentre.survival.scores.concordance import concordance_with_error, sum_pairs
-from multicentre.survival.scores.net_benefit import net_benefit
-from multicentre.survival.times.curves import at_times
+from multicentre.survival.times import at_times
 from support.saved_models import store
 from support.toy_method import federate
 

@@ -13,8 +13,8 @@ from multicentre.survival.evaluation import messages as sent
 from multicentre.survival.evaluation.predictions import BLOCK, Predictions
 from multicentre.survival.evaluation.site import EvaluationSite
 from multicentre.survival.models import CoxModel
-from multicentre.survival.models.packing import pack
-from multicentre.survival.times.curves import restricted_mean
+from multicentre.survival.models.base import pack
+from multicentre.survival.times import restricted_mean
 
 TIMES = np.linspace(5.0, 60.0, 12)
 MODEL = CoxModel(TIMES, np.array([0.8, -0.4, 0.27]), np.zeros(3), (TIMES / 30) ** 1.3)

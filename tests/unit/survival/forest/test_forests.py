@@ -7,8 +7,7 @@ import multicentre as mc
 from multicentre.data.survival import SurvivalData
 from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused, RefusedByPolicy
 from multicentre.survival.forest.estimator import FedSurF, LocalForests
-from multicentre.survival.forest.messages import Order
-from multicentre.survival.forest.site import ForestSite
+from multicentre.survival.forest.site import ForestSite, Order
 from support.survival_sites import EXACT, agreed_on, draw_patients, shared_out
 
 SMALL = {"n_trees": 12, "n_local_trees": 10}

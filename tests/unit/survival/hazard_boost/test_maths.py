@@ -14,7 +14,7 @@ from multicentre.survival.hazard_boost.maths import (
     last_intervals,
     leaf_values,
 )
-from multicentre.survival.times.grid import to_bins
+from multicentre.survival.times import to_bins
 from support.examples import examples
 
 GRID = np.array([1.0, 2.0, 4.0])

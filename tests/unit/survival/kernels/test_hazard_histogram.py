@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from multicentre.survival.kernels.hazard_histogram import CHUNK, sum_by_bin
+from multicentre.survival.kernels.hazard import CHUNK, sum_by_bin
 
 I4 = np.int32
 STUMP = [np.array(each, dtype=I4) for each in ([2, 0, -1, -1, -1], [1, 2, -1, -1, -1], [1, 3, -1, -1, -1])]

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from multicentre.survival.kernels.hazard_rows import (
+from multicentre.survival.kernels.hazard import (
     UNIT,
     add_trees,
     count_leaves,

@@ -4,8 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from multicentre.survival.kernels.logrank import best_cut, leaf_curve, score_patients
-from multicentre.survival.times.curves import kaplan_meier
-from multicentre.survival.times.grid import count_by_bin
+from multicentre.survival.times import count_by_bin, kaplan_meier
 from support.examples import examples
 
 

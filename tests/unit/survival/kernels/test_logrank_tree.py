@@ -1,6 +1,6 @@
 import numpy as np
 
-from multicentre.survival.kernels.logrank_tree import _draw, grow_tree
+from multicentre.survival.kernels.logrank import _draw, grow_tree
 
 
 def grow(binned, bins, happened, weights=None, **changes):

@@ -3,7 +3,7 @@
 import numpy as np
 from scipy.stats import kstest, poisson
 
-from multicentre.survival.kernels.patient_draws import draw_poisson, draw_uniform, patient_keys
+from multicentre.survival.kernels.pairs import draw_poisson, draw_uniform, patient_keys
 
 
 def records(n=400, seed=0):

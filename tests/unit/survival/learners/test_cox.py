@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from multicentre.data.survival import SurvivalData
-from multicentre.survival.agreement.messages import Agreed
-from multicentre.survival.agreement.patients import Patients
-from multicentre.survival.learners.cox import fit_cox
+from multicentre.survival.agreement.messages import Agreed, Patients
+from multicentre.survival.learners.cohort import fit_cox
 
 
 def draw(n=150, d=3, *, ties=True, seed=0):

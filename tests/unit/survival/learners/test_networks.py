@@ -5,8 +5,7 @@ import pytest
 
 from multicentre.data.survival import SurvivalData
 from multicentre.federation.errors import ConfigurationError
-from multicentre.survival.agreement.messages import Agreed
-from multicentre.survival.agreement.patients import Patients
+from multicentre.survival.agreement.messages import Agreed, Patients
 from multicentre.survival.learners.cohort import Cohort
 from multicentre.survival.learners.networks import (
     NetworkSettings,

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from multicentre.data.survival import SurvivalData
-from multicentre.survival.agreement.messages import Agreed
-from multicentre.survival.agreement.patients import Patients
-from multicentre.survival.learners.travelling import group_for_travel
+from multicentre.survival.agreement.messages import Agreed, Patients
+from multicentre.survival.learners.cohort import group_for_travel
 
 GRID = np.arange(1.0, 257.0)
 

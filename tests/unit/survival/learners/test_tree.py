@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from multicentre.federation.errors import ConfigurationError
 from multicentre.survival.learners.tree import TreeSettings, fit_trees
-from multicentre.survival.times.curves import restricted_mean
+from multicentre.survival.times import restricted_mean
 from support.examples import examples
 from support.tree_patients import draw_data, lossless
 

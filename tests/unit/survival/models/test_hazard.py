@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from multicentre.federation.errors import MessageError
 from multicentre.survival.models import KINDS
+from multicentre.survival.models.base import pack, unpack
 from multicentre.survival.models.hazard import HazardModel
-from multicentre.survival.models.packing import pack, unpack
 from support.examples import examples
 
 

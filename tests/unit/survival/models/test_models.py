@@ -5,7 +5,7 @@ import pytest
 
 from multicentre.federation.errors import MessageError
 from multicentre.survival.models import KINDS, CoxModel, Mixture, Trees
-from multicentre.survival.models.packing import join, pack, split, unpack
+from multicentre.survival.models.base import join, pack, split, unpack
 
 GRID = np.array([1.0, 3.0, 5.0])
 

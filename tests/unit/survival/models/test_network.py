@@ -8,8 +8,8 @@ import pytest
 from multicentre.federation.errors import MessageError
 from multicentre.federation.wire import decode, encode
 from multicentre.survival.models import KINDS, Network
+from multicentre.survival.models.base import pack, unpack
 from multicentre.survival.models.network import count_parameters, split_parameters
-from multicentre.survival.models.packing import pack, unpack
 
 
 def draw(n_columns=3, hidden=(4, 2), layer_norm=1, seed=0):

@@ -8,8 +8,8 @@ import pytest
 
 from multicentre.federation.errors import MessageError
 from multicentre.survival.models import KINDS, CoxModel, Mixture
-from multicentre.survival.models.packing import pack, unpack
-from multicentre.survival.models.recalibrated import Recalibrated
+from multicentre.survival.models.base import pack, unpack
+from multicentre.survival.models.derived import Recalibrated
 
 TIMES = np.array([1.0, 2.0, 5.0])
 INNER = CoxModel(TIMES, np.array([1.0, -0.5]), np.zeros(2), np.array([0.1, 0.2, 0.4]))

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from multicentre.federation.errors import MessageError
 from multicentre.survival.models import KINDS, CoxModel, Mixture, Regridded
-from multicentre.survival.models.packing import pack, unpack
-from multicentre.survival.models.regridded import interpolate_curves, on_one_grid
+from multicentre.survival.models.base import pack, unpack
+from multicentre.survival.models.derived import interpolate_curves, on_one_grid
 
 
 def cox(*times, slope=0.7):

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from multicentre.federation.errors import MessageError
 from multicentre.survival.learners.tree import TreeSettings, fit_trees
 from multicentre.survival.models import KINDS, Trees
-from multicentre.survival.models.packing import pack, unpack
+from multicentre.survival.models.base import pack, unpack
 from support.examples import examples
 from support.tree_patients import draw_data, lossless
 

@@ -5,10 +5,10 @@ import pytest
 
 import multicentre as mc
 from multicentre.federation.errors import ConfigurationError, DisclosureRefused
-from multicentre.survival.agreement.patients import Patients
-from multicentre.survival.kernels.patient_draws import draw_poisson, patient_keys
+from multicentre.survival.agreement.messages import Patients
+from multicentre.survival.kernels.pairs import draw_poisson, patient_keys
 from multicentre.survival.rsf.estimator import FedRSF
-from multicentre.survival.times.curves import kaplan_meier
+from multicentre.survival.times import kaplan_meier
 from support.hazard_toy import federate, parts_of, simulate
 
 pytestmark = pytest.mark.filterwarnings("ignore:the median follow-up of:UserWarning")

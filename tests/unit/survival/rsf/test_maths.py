@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from multicentre.survival.rsf.maths import batches, bits_for, draw_columns, drawn_total, group_times, leaf_curves
-from multicentre.survival.times.curves import kaplan_meier
+from multicentre.survival.times import kaplan_meier
 from support.examples import examples
 
 

@@ -8,7 +8,7 @@ import pytest
 from multicentre.federation.errors import MessageError
 from multicentre.survival.agreement.rounds import Needs, agree
 from multicentre.survival.rsf import messages as sent
-from multicentre.survival.rsf.limits import MOST_TREES
+from multicentre.survival.rsf.messages import MOST_TREES
 from multicentre.survival.rsf.site import ForestSite
 from support.hazard_toy import federate, parts_of, simulate
 

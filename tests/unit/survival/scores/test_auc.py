@@ -5,7 +5,7 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from multicentre.survival.scores.auc import area_from_counts, dynamic_auc, mean_auc, weigh_areas
-from multicentre.survival.scores.censoring import Censoring
+from multicentre.survival.scores.brier import Censoring
 
 
 def test_without_censoring_they_are_those_of_scikit_learn():

@@ -5,13 +5,13 @@ import pytest
 
 from multicentre.federation.errors import DataError
 from multicentre.survival.scores.brier import (
+    Censoring,
     average_over_time,
     brier_scores,
     brier_times,
     integrated_brier_score,
     scaled_brier,
 )
-from multicentre.survival.scores.censoring import Censoring
 
 ALL = np.ones(30, dtype=bool)
 

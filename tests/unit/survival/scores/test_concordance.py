@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from multicentre.federation.errors import DataError
-from multicentre.survival.scores.censoring import Censoring
+from multicentre.survival.scores.brier import Censoring
 from multicentre.survival.scores.concordance import (
     concordance_index,
     concordance_with_error,

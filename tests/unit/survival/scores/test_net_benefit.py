@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from multicentre.survival.scores.censoring import Censoring
-from multicentre.survival.scores.net_benefit import benefit_of_treating_all, net_benefit
+from multicentre.survival.scores.brier import Censoring
+from multicentre.survival.scores.calibration import benefit_of_treating_all, net_benefit
 
 THRESHOLDS = np.array([0.1, 0.3, 0.6])
 

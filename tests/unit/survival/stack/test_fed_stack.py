@@ -14,12 +14,12 @@ from multicentre.federation.messages import Nothing
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.fitted import SurvivalEstimator
 from multicentre.survival.models import CoxModel, Mixture
-from multicentre.survival.models.packing import join
-from multicentre.survival.scores.censoring import Censoring
+from multicentre.survival.models.base import join
+from multicentre.survival.scores.brier import Censoring
 from multicentre.survival.stack import FedStack, split_held_out
-from multicentre.survival.stack import messages as sent
+from multicentre.survival.stack import site as sent
 from multicentre.survival.stack.site import StackSite
-from multicentre.survival.times.grid import to_bins
+from multicentre.survival.times import to_bins
 
 OPEN = mc.Policy(min_patients=0)
 TIMES = np.array([1.0, 2.0, 4.0, 8.0])

@@ -6,15 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from multicentre.survival.stack.maths import (
+from multicentre.survival.stack.site import (
     chance_of_staying,
     error_weights,
     integrated_brier,
     minimise_on_simplex,
     sum_products,
 )
-from multicentre.survival.times.curves import kaplan_meier
-from multicentre.survival.times.grid import censored_by_bin, count_by_bin
+from multicentre.survival.times import censored_by_bin, count_by_bin, kaplan_meier
 from support.examples import examples
 
 seeds = st.integers(0, 10**6)

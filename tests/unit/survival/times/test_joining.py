@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from multicentre.survival.times.joining import find_places, joined_bins
+from multicentre.survival.times import find_places, joined_bins
 
 rows_of_counts = st.lists(st.integers(0, 30), min_size=1, max_size=40)
 

@@ -5,16 +5,19 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from multicentre.federation.errors import ConfigurationError, DataError
-from multicentre.survival.times.curves import (
+from multicentre.survival.times import (
+    StepFunction,
     at_times,
+    censored_by_bin,
+    check_grid,
+    count_by_bin,
     cumulative_hazard,
     kaplan_meier,
     nelson_aalen,
     restricted_mean,
     time_to_share,
+    to_bins,
 )
-from multicentre.survival.times.grid import censored_by_bin, check_grid, count_by_bin, to_bins
-from multicentre.survival.times.step import StepFunction
 
 GRID = np.array([1.0, 2.0, 4.0, 7.0])
 curves = arrays(np.float64, (3, 4), elements=st.floats(0, 1)).map(lambda S: -np.sort(-S, axis=1))

@@ -16,11 +16,10 @@ from multicentre.federation.errors import ConfigurationError, DisclosureRefused,
 from multicentre.federation.steps import Acknowledgement, step
 from multicentre.linkage import persons as keys
 from multicentre.linkage.pseudonyms import PseudonymKey
-from multicentre.validation.audit.interfold import NOBODY_SHARED, check_interfold
-from multicentre.validation.folds.drawn import FederatedKFold
+from multicentre.validation.audit import NOBODY_SHARED, check_interfold
+from multicentre.validation.folds.by_site import FederatedKFold
 from multicentre.validation.folds.hashed import HashGroupKFold
-from multicentre.validation.folds.messages import Drawing
-from multicentre.validation.folds.site import FoldPart
+from multicentre.validation.folds.site import Drawing, FoldPart
 from multicentre.validation.folds.splitter import FoldSplitter
 from support.examples import examples
 

@@ -6,7 +6,7 @@ import pytest
 
 from multicentre.federation.errors import DataError
 from multicentre.privacy.normalisation import normalise
-from multicentre.validation.audit.stability import key_stability
+from multicentre.validation.audit import key_stability
 
 
 def test_missing_values_are_left_out_of_the_shares():

@@ -15,8 +15,7 @@ from sklearn.preprocessing import StandardScaler
 from multicentre.federation.errors import ConfigurationError, DataError
 from multicentre.linkage.pseudonyms import PseudonymKey
 from multicentre.privacy.secrets import Secret
-from multicentre.validation.folds.by_site import LeaveOneSiteOut
-from multicentre.validation.folds.drawn import FederatedKFold
+from multicentre.validation.folds.by_site import FederatedKFold, LeaveOneSiteOut
 from multicentre.validation.folds.hashed import HashGroupKFold, RepeatedHashGroupKFold
 from support.fold_sites import federate, folds_of, people_sites
 

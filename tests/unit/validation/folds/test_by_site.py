@@ -6,8 +6,7 @@ import pytest
 import multicentre as mc
 from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused, RefusedByPolicy
 from multicentre.linkage.pseudonyms import PseudonymKey
-from multicentre.validation.folds.by_site import LeaveOneSiteOut
-from multicentre.validation.folds.drawn import FederatedKFold
+from multicentre.validation.folds.by_site import FederatedKFold, LeaveOneSiteOut
 from support.fold_sites import federate, folds_of, people_sites, violations
 
 

@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 import multicentre as mc
 from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused, MessageError
 from multicentre.linkage.pseudonyms import PseudonymKey
-from multicentre.validation.folds.binned import deal_bins, order_bins
 from multicentre.validation.folds.covariate import CovariateFoldKFold, FoldStratifiedKFold
-from multicentre.validation.folds.cut import CutFolds, Cutting, Dealing
+from multicentre.validation.folds.cut import CutFolds, Cutting, Dealing, deal_bins, order_bins
 from multicentre.validation.folds.plan import FoldPlan
 from support.engines import runtimes_of
 from support.examples import examples

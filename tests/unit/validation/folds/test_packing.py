@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.model_selection import StratifiedGroupKFold
 
-from multicentre.validation.folds.packing import bucket_number, pack_buckets
+from multicentre.validation.folds.plan import bucket_number, pack_buckets
 
 
 def tables(n_classes=2):

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 import multicentre as mc
 from multicentre.engines.faults import Faults
 from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused, DisclosureWarning
-from multicentre.linkage.strata import array_strata, outcome_strata
-from multicentre.validation.folds.by_site import LeaveOneSiteOut
+from multicentre.linkage.persons import array_strata, outcome_strata
+from multicentre.validation.folds.by_site import FederatedKFold, LeaveOneSiteOut, draw_folds
 from multicentre.validation.folds.crowds import spare_few
-from multicentre.validation.folds.drawn import FederatedKFold, draw_folds
 from multicentre.validation.folds.hashed import HashGroupKFold
 from multicentre.validation.folds.plan import FoldPlan, check_outcomes
 from support.fold_sites import federate, folds_of, people_sites, table, violations

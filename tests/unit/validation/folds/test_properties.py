@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 import multicentre as mc
 from multicentre.datasets.duplicated import simulate_duplicated
-from multicentre.validation.folds.by_site import LeaveOneSiteOut
-from multicentre.validation.folds.drawn import FederatedKFold
+from multicentre.validation.folds.by_site import FederatedKFold, LeaveOneSiteOut
 from multicentre.validation.folds.hashed import HashGroupKFold
 from support.examples import examples
 from support.fold_sites import federate, folds_of, people_sites, violations

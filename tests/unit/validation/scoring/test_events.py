@@ -10,10 +10,9 @@ import multicentre as mc
 from multicentre.federation.errors import DataError, DisclosureRefused, MessageError, SchemaMismatch
 from multicentre.federation.messages import Nothing
 from multicentre.federation.wire import encode
-from multicentre.phenotyping.kernels.sparse import SparseTensor
+from multicentre.phenotyping.kernels.mttkrp import SparseTensor
 from multicentre.phenotyping.outcome import PhenotypeOutcome
-from multicentre.validation.scoring.events.predictors import factors_of
-from multicentre.validation.scoring.events.site import TERMS, EventPart
+from multicentre.validation.scoring.events import TERMS, EventPart, factors_of
 from multicentre.validation.scoring.judging import FIXED, Judged
 from multicentre.validation.scoring.outcomes import outcome_law
 from multicentre.validation.scoring.scores import score

@@ -15,7 +15,7 @@ from multicentre.federation.errors import (
     RefusedByPolicy,
 )
 from multicentre.validation.scoring.scores import score
-from multicentre.validation.scoring.views.predictors import row_law
+from multicentre.validation.scoring.views import row_law
 
 SIZES = {"a": 3, "b": 4}
 EXACT = mc.Policy(min_patients=0)

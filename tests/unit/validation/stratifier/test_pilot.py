@@ -4,7 +4,7 @@ from sklearn.linear_model import PoissonRegressor
 
 from multicentre.data import DataWarning, SurvivalData, TableData
 from multicentre.survival.scores.concordance import concordance_index
-from multicentre.validation.stratifier.pilot import relative_hazard_target, score_folds
+from multicentre.validation.stratifier.suggestion import relative_hazard_target, score_folds
 
 
 @pytest.fixture(scope="module")

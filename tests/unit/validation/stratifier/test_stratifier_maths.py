@@ -5,14 +5,16 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from sklearn.metrics import mutual_info_score
 
-from multicentre.validation.stratifier.counting import count_agreement, count_parts, split_outcome
 from multicentre.validation.stratifier.maths import (
     BOOSTED_CLASSES,
     Calibration,
     contiguous_folds,
+    count_agreement,
+    count_parts,
     fold_imbalance,
     half_width,
     mutual_information,
+    split_outcome,
     weighted_mean,
 )
 

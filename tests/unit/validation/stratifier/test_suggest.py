@@ -13,7 +13,7 @@ from multicentre.federation.errors import (
     RefusedByPolicy,
 )
 from multicentre.federation.messages import Nothing
-from multicentre.validation.stratifier import messages as sent
+from multicentre.validation.stratifier import site as sent
 from multicentre.validation.stratifier import suggest_stratifier
 from multicentre.validation.stratifier.site import StratifierSite
 

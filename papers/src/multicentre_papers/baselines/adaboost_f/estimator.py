@@ -19,7 +19,7 @@ from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.steps import SitePart
 from multicentre.federation.ties import first_largest
-from multicentre.survival.learners.travelling import warn_of_constant
+from multicentre.survival.learners.cohort import warn_of_constant
 from multicentre_papers.baselines.adaboost_f import messages as sent
 from multicentre_papers.baselines.adaboost_f.rounds import Plan, agree, boost
 from multicentre_papers.baselines.adaboost_f.site import ClassSite

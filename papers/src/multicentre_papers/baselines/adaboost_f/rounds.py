@@ -16,7 +16,7 @@ from multicentre.federation.messages import Nothing
 from multicentre.federation.rounds import History
 from multicentre.survival.agreement.messages import About
 from multicentre.survival.agreement.sketch import rounded
-from multicentre.survival.boost.maths.votes import NO_HYPOTHESIS, Rule, Verdict, decide
+from multicentre.survival.boost.maths import NO_HYPOTHESIS, Rule, Verdict, decide
 from multicentre_papers.baselines.adaboost_f import messages as sent
 from multicentre_papers.baselines.adaboost_f.site import ClassSite
 from multicentre_papers.baselines.adaboost_f.trees import ClassTrees

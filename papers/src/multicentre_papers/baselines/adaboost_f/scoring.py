@@ -13,7 +13,7 @@ from multicentre.data.tabledata import MOST_CLASSES, TableData
 from multicentre.data.tabular import add_indicators, sources_of
 from multicentre.federation.errors import ConfigurationError, MessageError
 from multicentre.federation.messages import array, texts
-from multicentre.validation.scoring.classes.scores import ClassScores
+from multicentre.validation.scoring.classes.site import ClassScores
 from multicentre.validation.scoring.tables import TableClassPart, check_complete, check_schema, complete_columns
 from multicentre_papers.baselines.adaboost_f.trees import ClassTrees, most_votes, plurality
 

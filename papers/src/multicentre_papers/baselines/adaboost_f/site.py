@@ -21,9 +21,8 @@ from multicentre.federation.messages import Message, Nothing
 from multicentre.federation.steps import Acknowledgement, step
 from multicentre.survival.agreement.messages import About, Squares
 from multicentre.survival.agreement.sketch import column_edges, public_values, to_column_bins
-from multicentre.survival.boost import limits
-from multicentre.survival.boost.maths.votes import Rule, decide
-from multicentre.survival.boost.maths.weights import effective_number, normalised, reweigh, share_out
+from multicentre.survival.boost import messages as limits
+from multicentre.survival.boost.maths import Rule, decide, effective_number, normalised, reweigh, share_out
 from multicentre_papers.baselines.adaboost_f import messages as sent
 from multicentre_papers.baselines.adaboost_f.trees import ClassTrees, grow_tree, plurality
 

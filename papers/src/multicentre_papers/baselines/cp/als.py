@@ -12,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 from multicentre.data.events.tensor import EventTensor
 from multicentre.federation.errors import ConfigurationError
 from multicentre.phenotyping.fitted.checks import check_flags, check_numbers, check_whole
-from multicentre.phenotyping.kernels.sparse import Floats, SparseTensor
+from multicentre.phenotyping.kernels.mttkrp import Floats, SparseTensor
 from multicentre_papers.baselines.cp.maths import sweep_modes
 from multicentre_papers.baselines.cp.pooled import PooledPhenotypes
 

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from multicentre.phenotyping.kernels.factors import SMALLEST, normalise_columns, solve_free, squared_error_of_update
 from multicentre.phenotyping.kernels.hals import solve_rows
-from multicentre.phenotyping.kernels.mttkrp import mttkrp
-from multicentre.phenotyping.kernels.sparse import Floats, SparseTensor
+from multicentre.phenotyping.kernels.mttkrp import Floats, SparseTensor, mttkrp
 
 
 def sweep_modes(

@@ -11,14 +11,13 @@ from sklearn.base import BaseEstimator
 
 from multicentre.data.events.tensor import EventTensor
 from multicentre.federation.errors import ConfigurationError, DataError
-from multicentre.phenotyping.fitted.checks import check_rank
+from multicentre.phenotyping.fitted.checks import MEMBER_SHARE, check_rank
 from multicentre.phenotyping.fitted.model import Phenotypes
-from multicentre.phenotyping.fitted.sums import MEMBER_SHARE
 from multicentre.phenotyping.kernels.factors import normalise_columns
-from multicentre.phenotyping.kernels.inner import squared_error, squared_error_at_entries
-from multicentre.phenotyping.kernels.memberships import count_members
-from multicentre.phenotyping.kernels.sparse import Floats, SparseTensor
-from multicentre.phenotyping.scores.errors import TensorErrors
+from multicentre.phenotyping.kernels.hals import squared_error, squared_error_at_entries
+from multicentre.phenotyping.kernels.mttkrp import Floats, SparseTensor
+from multicentre.phenotyping.kernels.patients import count_members
+from multicentre.phenotyping.scores import TensorErrors
 
 History = list[dict[str, float]]
 

@@ -12,9 +12,9 @@ from multicentre.data.events.tensor import EventTensor
 from multicentre.federation.errors import ConfigurationError
 from multicentre.phenotyping.fitted.checks import MaskedLossWarning, check_flags, check_numbers, check_whole
 from multicentre.phenotyping.kernels.factors import draw_scaled
-from multicentre.phenotyping.kernels.inner import squared_error
+from multicentre.phenotyping.kernels.hals import squared_error
+from multicentre.phenotyping.kernels.mttkrp import Floats, SparseTensor
 from multicentre.phenotyping.kernels.psgd import pass_entries, require_finite_descent
-from multicentre.phenotyping.kernels.sparse import Floats, SparseTensor
 from multicentre_papers.baselines.cp.maths import order_by_patient
 from multicentre_papers.baselines.cp.pooled import PooledPhenotypes
 

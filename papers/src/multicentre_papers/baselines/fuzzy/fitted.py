@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from multicentre.clustering.aligned import CLUSTERING_FIGURES
 from multicentre.clustering.metrics import clustering_scores
-from multicentre.data.missing.views import count_missing
+from multicentre.data.missing.values import count_missing
 from multicentre.data.multiview import MultiViewData
 from multicentre.estimator.base import Arrays, FederatedEstimator, Figure
 from multicentre.estimator.figures import Bars, Exhibit, HeatMap
@@ -61,7 +61,7 @@ class FuzzyModel(FederatedEstimator):
 
     @property
     def missing_(self) -> pd.DataFrame:
-        """Missing entries by view and column over all sites; see :func:`multicentre.data.missing.views.count_missing`.
+        """Missing entries by view and column over all sites; see :func:`multicentre.data.missing.values.count_missing`.
 
         A patient has all columns of a view or none. None are left out or filled: a patient is clustered by the views
         that are there.

@@ -13,11 +13,18 @@ from multicentre.federation.messages import Nothing
 from multicentre.federation.rounds import Rounds
 from multicentre.federation.steps import SitePart
 from multicentre.phenotyping.agreement import Sizes, Vocabulary, agree_on_codes, steps_of_agreement
-from multicentre.phenotyping.fitted.checks import check_codes, check_flags, check_numbers, check_rank, check_whole
+from multicentre.phenotyping.fitted.checks import (
+    MEMBER_SHARE,
+    FitSums,
+    check_codes,
+    check_flags,
+    check_numbers,
+    check_rank,
+    check_whole,
+)
 from multicentre.phenotyping.fitted.model import PhenotypeModel
-from multicentre.phenotyping.fitted.sums import MEMBER_SHARE, FitSums
 from multicentre.phenotyping.kernels.factors import Factors, draw_factors, normalise_columns, relative_change
-from multicentre.phenotyping.kernels.sparse import Floats, SparseTensor
+from multicentre.phenotyping.kernels.mttkrp import Floats, SparseTensor
 from multicentre_papers.baselines.trip import messages as sent
 from multicentre_papers.baselines.trip.maths import agree_on_factors, penalty_of_round
 from multicentre_papers.baselines.trip.site import TRIPSite

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from multicentre.phenotyping.kernels.inner import hadamard_gram
-from multicentre.phenotyping.kernels.memberships import fit_memberships
-from multicentre.phenotyping.kernels.mttkrp import mttkrp
-from multicentre.phenotyping.kernels.sparse import Floats, SparseTensor
+from multicentre.phenotyping.kernels.hals import hadamard_gram
+from multicentre.phenotyping.kernels.mttkrp import Floats, SparseTensor, mttkrp
+from multicentre.phenotyping.kernels.patients import fit_memberships
 
 LARGEST_PENALTY = 1e10
 

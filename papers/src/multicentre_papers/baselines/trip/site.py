@@ -17,9 +17,9 @@ from multicentre.federation.lengths import Length, Lengths
 from multicentre.federation.messages import Message
 from multicentre.federation.steps import Acknowledgement, step
 from multicentre.phenotyping.agreement import TensorPart, prepare_tensor
-from multicentre.phenotyping.fitted.sums import FitSums, sum_fit
-from multicentre.phenotyping.kernels.memberships import fit_memberships
-from multicentre.phenotyping.kernels.sparse import SparseTensor
+from multicentre.phenotyping.fitted.checks import FitSums, sum_fit
+from multicentre.phenotyping.kernels.mttkrp import SparseTensor
+from multicentre.phenotyping.kernels.patients import fit_memberships
 from multicentre_papers.baselines.trip import messages as sent
 from multicentre_papers.baselines.trip.maths import How, Local, update_site
 

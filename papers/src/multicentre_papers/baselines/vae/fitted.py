@@ -12,8 +12,7 @@ from multicentre.data.multiview import MultiViewData
 from multicentre.data.schema import MultiViewSchema
 from multicentre.estimator.base import Arrays, FederatedEstimator, Figure
 from multicentre.federation.errors import DataError
-from multicentre.multiview.agreement import Floats
-from multicentre.multiview.assessment import SHARED_FIGURES, accuracy_of_groups, unit_of_errors
+from multicentre.multiview.agreement import SHARED_FIGURES, Floats, accuracy_of_groups, unit_of_errors
 from multicentre_papers.baselines.vae.maths import Architecture, Model, decode_mean, encode_mean
 
 

@@ -11,9 +11,7 @@ from numpy.typing import NDArray
 
 from multicentre.federation.errors import ConfigurationError, DataError, MessageError
 from multicentre.federation.messages import array, arrays, count, flag
-from multicentre.validation.scoring.views.predictors import MOST_COMPONENTS, RowModel, schema_fields
-from multicentre.validation.scoring.views.scores import MAE, RowScores
-from multicentre.validation.scoring.views.site import RowPart
+from multicentre.validation.scoring.views import MAE, MOST_COMPONENTS, RowModel, RowPart, RowScores, schema_fields
 from multicentre_papers.baselines.vae.maths import Architecture, Model, decode_mean, encode_mean, noise_of
 
 Floats = NDArray[np.float64]

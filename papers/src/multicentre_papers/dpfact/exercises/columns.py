@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from multicentre.datasets.events import SimulatedEvents
+from multicentre.datasets.labelled import SimulatedEvents
 from multicentre.estimator.figures import HeatMap
 from multicentre.phenotyping.scores import factor_match_score
 from multicentre_papers.dpfact import fits

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from multicentre.datasets.events import LabelledEvents
+from multicentre.datasets.labelled import LabelledEvents
 from multicentre.estimator.figures import Exhibit, Lines
 from multicentre.federation.errors import DataError, NotConverged
 from multicentre.phenotyping.fitted.model import PhenotypeModel

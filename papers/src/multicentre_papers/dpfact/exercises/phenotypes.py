@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from multicentre.datasets import load_mimic3_demo
-from multicentre.datasets.events import SimulatedEvents
+from multicentre.datasets.labelled import SimulatedEvents
 from multicentre.federation.errors import DataError
 from multicentre.phenotyping.dpfact import DPFact
 from multicentre.phenotyping.outcome import PhenotypeOutcome

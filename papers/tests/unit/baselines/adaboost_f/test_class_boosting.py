@@ -18,7 +18,7 @@ from multicentre.federation.errors import (
     SchemaMismatch,
 )
 from multicentre.federation.messages import Nothing
-from multicentre.survival.boost.maths.votes import FIRST_VOTE, NO_ERROR, TOO_MUCH_ERROR
+from multicentre.survival.boost.maths import FIRST_VOTE, NO_ERROR, TOO_MUCH_ERROR
 from multicentre_papers.baselines import AdaBoostF, DistBoostF, PreWeakF
 from multicentre_papers.baselines.adaboost_f import messages as sent
 from multicentre_papers.baselines.adaboost_f.rounds import COMMITTEE

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy.linalg import solve_sylvester
 
-from multicentre.phenotyping.kernels.sparse import SparseTensor
+from multicentre.phenotyping.kernels.mttkrp import SparseTensor
 from multicentre_papers.baselines.trip.maths import (
     LARGEST_PENALTY,
     How,

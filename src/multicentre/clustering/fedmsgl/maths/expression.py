@@ -281,7 +281,7 @@ def list_largest(codes: Reals, top: int) -> tuple[NDArray[np.int32], NDArray[np.
            [1., 0.],
            [4., 3.]], dtype=float32))
     """
-    from multicentre.clustering.kernels.largest import largest_of_rows
+    from multicentre.clustering.kernels.spectrum import largest_of_rows
 
     index, value = largest_of_rows(codes, min(top, len(codes) - 1), 0)
     return index.astype(np.int32), value.astype(np.float32)

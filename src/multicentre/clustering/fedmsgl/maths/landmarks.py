@@ -173,7 +173,7 @@ def code_on_nearest(
     >>> columns.tolist(), values.round(3).tolist()
     ([[0, 1]], [[0.625, 0.375]])
     """
-    from multicentre.clustering.kernels import anchors
+    from multicentre.clustering.kernels import splitting as anchors
 
     columns, values = np.empty((len(rows), nearest), np.int64), np.empty((len(rows), nearest))
     for first in range(0, len(rows), BLOCK):
@@ -244,7 +244,7 @@ def keep_largest(codes: NDArray[np.floating], kept: int = KEPT) -> csr_array:
     >>> keep_largest(np.array([[0.2, 0.5, 0.3], [0.0, 1.0, 0.0]]), 2).toarray().tolist()
     [[0.0, 0.5, 0.3], [0.0, 1.0, 0.0]]
     """
-    from multicentre.clustering.kernels.largest import largest_of_rows
+    from multicentre.clustering.kernels.spectrum import largest_of_rows
 
     columns, values = largest_of_rows(np.ascontiguousarray(codes), kept, -len(codes))
     known = columns >= 0

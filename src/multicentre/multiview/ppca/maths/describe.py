@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 
+import numpy as np
+
 from multicentre.multiview.ppca.maths.gauge import sum_variances
-from multicentre.multiview.ppca.maths.model import Floats, Layout, Parameters
+from multicentre.multiview.ppca.maths.model import Floats, LatentLaw, Layout, Parameters
 from multicentre.multiview.ppca.maths.predict import (
     absolute_errors,
     cross_view_errors,
+    posterior_latent,
     reconstruct,
     row_log_likelihood,
 )
+from multicentre.multiview.ppca.maths.prior import Prior
 
 
 @dataclass(frozen=True)
@@ -82,3 +86,67 @@ def add_up(parts: Iterable[DescriptionSums]) -> DescriptionSums:
     for part in others:
         totals = {name: total + getattr(part, name) for name, total in totals.items()}
     return DescriptionSums(**totals)
+
+
+def draw_parameters(prior: Prior, layout: Layout, rng: np.random.Generator) -> Parameters:
+    """Draw one centre's loadings, mean and noise; where the law is flat, take its centre.
+
+    Parameters
+    ----------
+    prior : Prior
+    layout : Layout
+    rng : numpy Generator
+    """
+    per_feature = len(prior.noise) == layout.n_features
+    view = layout.view_of if per_feature else np.arange(layout.n_views)
+    proper = (prior.noise_shape > 0)[view]
+    inverse = rng.gamma(np.where(proper, prior.noise_shape[view], 1.0))
+    noise = np.where(proper, prior.noise_scale[view] / inverse, prior.noise)
+    return Parameters(
+        prior.loadings + _spread(prior.loadings_variance, layout)[:, None] * rng.standard_normal(prior.loadings.shape),
+        prior.mean + _spread(prior.mean_variance, layout) * rng.standard_normal(prior.mean.shape),
+        noise if per_feature else noise[layout.view_of],
+    )
+
+
+def _spread(variance: Floats, layout: Layout) -> Floats:
+    return np.sqrt(np.where(np.isfinite(variance), variance, 0.0))[layout.view_of]
+
+
+def harmonise(X: Floats, local: Parameters, shared: Parameters, law: LatentLaw | None = None) -> Floats:
+    """Carry a centre's rows from its own law to the shared one.
+
+    ``t' = mu~ + W~ x^ + sqrt(s~ / s_c) (t - mu_c - W_c x^)``, x^ the posterior mean under the centre's law:
+    the centre's offset, its loadings and its noise scale go; where its patients lie in the latent space stays.
+
+    Parameters
+    ----------
+    X : array of shape (n, d)
+        The centre's rows, NaN where missing; missing entries stay missing.
+    local : Parameters
+        The centre's own parameters, in the same latent gauge as `shared`, from a fit that gave each centre its latent
+        law: one that did not lets the local mean take up the case mix, and harmonising then removes it.
+    shared : Parameters
+        The federation's parameters.
+    law : LatentLaw, optional
+        The centre's case mix; N(0, I) by default.
+
+    Returns
+    -------
+    array of shape (n, d)
+
+    Notes
+    -----
+    A centre effect inside the span of the shared loadings looks like case mix and is kept: no method can tell
+    the two apart without rows measured at both places.
+
+    Examples
+    --------
+    >>> shared = Parameters(np.ones((2, 1)), np.zeros(2), np.ones(2))
+    >>> local = Parameters(np.ones((2, 1)), np.array([5.0, 5.0]), 4 * np.ones(2))
+    >>> harmonise(np.array([[5.0, 5.0], [9.0, 5.0]]), local, shared).round(4).tolist()
+    [[0.0, 0.0], [2.3333, 0.3333]]
+    """
+    x = posterior_latent(X, local, law).mean
+    residual = X - local.mean - x @ local.loadings.T
+    return np.asarray(shared.mean + x @ shared.loadings.T + np.sqrt(shared.noise / local.noise) * residual)

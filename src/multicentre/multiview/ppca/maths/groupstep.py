@@ -5,12 +5,19 @@ Only q x q matrices enter it, and it holds the alignment of the latent axes with
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Protocol
+
 import numpy as np
 from scipy.optimize import minimize
 
 from multicentre.federation.ties import first_least
+from multicentre.multiview.ppca.maths.axes import absorb_law
 from multicentre.multiview.ppca.maths.expectation import invert_positive
-from multicentre.multiview.ppca.maths.model import Floats
+from multicentre.multiview.ppca.maths.invariant import SharedSums, solve_blocks
+from multicentre.multiview.ppca.maths.model import Booleans, Floats, Integers, LatentLaw, Layout, Parameters
+from multicentre.multiview.ppca.maths.prior import LocalFit, PosteriorSpread, Prior
+from multicentre.multiview.ppca.maths.problem import NOISE_FLOOR, Noise
 
 # Nats that the search must promise to be worth its time.
 SETTLED = 1e-7
@@ -81,3 +88,215 @@ def _guess(parts: list[tuple[int, Floats, Floats]], aim: Floats) -> Floats:
     root = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
     left, _, right = np.linalg.svd(root.T @ aim)
     return np.asarray(root @ left @ right)
+
+
+class Answer(Protocol):
+    """A site's E-step, given parameters and latent law: sums, and the law after `n_repetitions` updates."""
+
+    def __call__(self, shared: Parameters, law: LatentLaw, *, n_repetitions: int) -> tuple[SharedSums, LatentLaw]:
+        """Return the sums and the law."""
+
+
+def first_prior(shared: Parameters, layout: Layout, *, share: float = 0.01) -> Prior:
+    """Return the prior with which the hierarchical rounds start around the shared fit.
+
+    Parameters
+    ----------
+    shared : Parameters
+    layout : Layout
+    share : float, default 0.01
+        Between-site variance of loadings and means, as a share of the view's mean squared loading and mean
+        modelled variance.
+    """
+    sizes = np.asarray(layout.sizes, dtype=np.float64)
+    square = np.add.reduceat((shared.loadings**2).sum(axis=1), layout.starts) / sizes
+    noise = np.add.reduceat(shared.noise, layout.starts) / sizes
+    shape = np.ones(layout.n_views)
+    return Prior(
+        shared.loadings,
+        shared.mean,
+        share * np.maximum(square / shared.n_components, noise),
+        share * (square + noise),
+        shape,
+        shape * noise,
+        shared.noise[layout.starts] if _is_isotropic(shared, layout) else shared.noise,
+    )
+
+
+def fit_around(
+    answer: Answer,
+    features: Booleans,
+    layout: Layout,
+    start: Parameters,
+    law: LatentLaw,
+    prior: Prior,
+    *,
+    n_iterations: int = 5,
+    noise: Noise = "isotropic",
+) -> tuple[LocalFit, LatentLaw, SharedSums]:
+    """Fit one site's parameters and latent law given the prior.
+
+    Each iteration is an EM step for ``[W, mu]`` jointly, ``F = (A + F~ diag(rho)) (Ba + diag(rho))^-1`` with
+    rho = s (1/v_W, .., 1/v_mu), for the noise and for the latent law; then the latent axes and origin move, the law
+    along with them, to where the prior wants them. That last step leaves the likelihood as it is.
+
+    Parameters
+    ----------
+    answer : callable
+        The site's E-step.
+    features : mask of shape (d,)
+        What the site's rows hold.
+    layout : Layout
+    start : Parameters
+        The site's own, of the whole layout; the prior's centre for a site that joins.
+    law : LatentLaw
+        The site's own; the standard one for a site that joins.
+    prior : Prior
+        As broadcast.
+    n_iterations : int, default 5
+    noise : {"isotropic", "diagonal"}, default "isotropic"
+
+    Returns
+    -------
+    fit : LocalFit
+        Its objective is the log posterior density up to the prior's normalising constants.
+    law : LatentLaw
+    sums : SharedSums
+        The site's sums at its new parameters; the coordinator reads its latents and log-likelihood.
+    """
+    views = np.logical_or.reduceat(features, layout.starts)
+    current, objective = start, []
+    for _ in range(n_iterations):
+        sums, law = answer(current, law, n_repetitions=1)
+        objective.append(sums.log_likelihood + _log_prior(current, prior, layout, views, noise))
+        current = _maximise_around(sums, current, prior, layout, views[layout.view_of], noise)
+        current, law = _settle_gauge(current, law, prior, layout, features)
+    sums, _ = answer(current, law, n_repetitions=0)
+    objective.append(sums.log_likelihood + _log_prior(current, prior, layout, views, noise))
+    spread = _spread_around(sums, current, prior, layout, views)
+    return LocalFit(current, views, np.array(objective), spread), law, sums
+
+
+def regauge_prior(prior: Prior, layout: Layout, gauge: LatentLaw) -> Prior:
+    """Return the prior for latents in units of `gauge`, the average case mix."""
+    centre = absorb_law(prior.centre(layout), gauge)
+    return replace(prior, loadings=centre.loadings, mean=centre.mean)
+
+
+def _ridges(prior: Prior, q: int) -> Floats:
+    """Prior precisions of ``[w_j, mu_j]``, shape (k, q + 1)."""
+    columns = np.repeat(1.0 / prior.loadings_variance[:, None], q + 1, axis=1)
+    columns[:, q] = 1.0 / prior.mean_variance
+    return columns
+
+
+def _posterior_precision(sums: SharedSums, current: Parameters, prior: Prior, layout: Layout) -> Floats:
+    """``Ba + diag(rho)`` per view when the noise is constant within views, else per feature."""
+    ridges = _ridges(prior, current.n_components)
+    diagonal = np.eye(ridges.shape[1])
+    if _is_isotropic(current, layout) and len(sums.second) == layout.n_views:
+        return sums.second + (current.noise[layout.starts, None] * ridges)[:, :, None] * diagonal
+    of = layout.view_of
+    return sums.second[_matrix_of(sums, layout)] + (current.noise[:, None] * ridges[of])[:, :, None] * diagonal
+
+
+def _matrix_of(sums: SharedSums, layout: Layout) -> Integers:
+    """Which matrix of ``sums.second`` belongs to each feature, shape (d,)."""
+    return layout.view_of if len(sums.second) == layout.n_views else np.arange(layout.n_features)
+
+
+def _is_isotropic(current: Parameters, layout: Layout) -> bool:
+    return bool((current.noise == current.noise[layout.starts][layout.view_of]).all())
+
+
+def _maximise_around(
+    sums: SharedSums, current: Parameters, prior: Prior, layout: Layout, features: Booleans, noise: Noise
+) -> Parameters:
+    of = layout.view_of
+    precision = _posterior_precision(sums, current, prior, layout)
+    rho = current.noise[:, None] * _ridges(prior, current.n_components)[of]
+    aim = np.column_stack([prior.loadings, prior.mean - current.mean])
+    group_of = of if len(precision) == layout.n_views else np.arange(layout.n_features)
+    solved = solve_blocks(sums.cross + rho * aim, precision, group_of, features)
+    second = sums.second[_matrix_of(sums, layout)]
+    model = np.einsum("da,dab->db", solved, second)
+    left = sums.squares + np.einsum("dq,dq->d", solved, model - 2.0 * sums.cross)
+    above, below = left + 0.0, second[:, -1, -1]
+    squares = sums.squares / np.maximum(below, 1.0)
+    sizes = np.asarray(layout.sizes)
+    floor = NOISE_FLOOR * np.maximum(np.add.reduceat(squares, layout.starts) / sizes, 1e-300)
+    if noise == "isotropic":
+        above, below = (np.add.reduceat(values, layout.starts)[of] for values in (above, below))
+    variance = (above + 2.0 * prior.noise_scale[of]) / np.maximum(below + 2.0 * (prior.noise_shape[of] + 1.0), 1e-300)
+    return Parameters(
+        np.where(features[:, None], solved[:, :-1], current.loadings),
+        current.mean + np.where(features, solved[:, -1], 0.0),
+        np.where(features, np.maximum(variance, floor[of]), current.noise),
+    )
+
+
+def _settle_gauge(
+    current: Parameters, law: LatentLaw, prior: Prior, layout: Layout, features: Booleans
+) -> tuple[Parameters, LatentLaw]:
+    """Move the latent axes and origin to the prior's optimum at the same likelihood (two least-squares problems)."""
+    ridges = _ridges(prior, current.n_components)[layout.view_of][features]
+    loadings = current.loadings[features]
+    weighted = loadings * ridges[:, :1]
+    if not weighted.any():
+        return current, law
+    mixing = np.linalg.lstsq(loadings.T @ weighted, weighted.T @ prior.loadings[features], rcond=None)[0]
+    if np.linalg.cond(mixing) > 1e3:
+        return current, law
+    pulled = loadings * ridges[:, -1:]
+    away = prior.mean[features] - current.mean[features]
+    shift = np.linalg.lstsq(loadings.T @ pulled, pulled.T @ away, rcond=None)[0]
+    covariance = np.linalg.solve(mixing, np.linalg.solve(mixing, law.covariance).T)
+    moved = LatentLaw(np.linalg.solve(mixing, law.mean - shift), 0.5 * (covariance + covariance.T))
+    everywhere = features[:, None]
+    return (
+        Parameters(
+            np.where(everywhere, current.loadings @ mixing, current.loadings),
+            np.where(features, current.mean + current.loadings @ shift, current.mean),
+            current.noise,
+        ),
+        moved,
+    )
+
+
+def _spread_around(
+    sums: SharedSums, current: Parameters, prior: Prior, layout: Layout, views: Booleans
+) -> PosteriorSpread:
+    """Posterior variances of ``[w_j, mu_j]`` given the latents' moments: s_j (Ba + diag(rho))^-1, summed by view."""
+    q, of = current.n_components, layout.view_of
+    precision = _posterior_precision(sums, current, prior, layout)
+    isotropic = len(precision) == layout.n_views
+    precision[~views if isotropic else ~views[of]] = np.eye(q + 1)
+    noise = current.noise[layout.starts] if isotropic else current.noise
+    covariance = noise[:, None, None] * np.linalg.inv(precision)
+    ridges = _ridges(prior, q) if isotropic else _ridges(prior, q)[of]
+    free = np.eye(q) - covariance[:, :q, :q] * ridges[:, :1, None]
+    terms = np.stack(
+        [
+            np.trace(covariance[:, :q, :q], axis1=1, axis2=2),
+            covariance[:, q, q],
+            (free**2).sum(axis=(1, 2)),
+            (1.0 - covariance[:, q, q] * ridges[:, q]) ** 2,
+        ]
+    )
+    weight = np.eye(q + 1) - ridges[:, :, None] * covariance
+    if not isotropic:
+        weight = np.add.reduceat(weight, layout.starts, axis=0) / np.asarray(layout.sizes)[:, None, None]
+    by_view = terms * np.asarray(layout.sizes) if isotropic else np.add.reduceat(terms, layout.starts, axis=1)
+    loadings, mean, loadings_information, mean_information = by_view * views
+    return PosteriorSpread(loadings, mean, loadings_information, mean_information, weight * views[:, None, None])
+
+
+def _log_prior(current: Parameters, prior: Prior, layout: Layout, views: Booleans, noise: Noise) -> float:
+    ridges = _ridges(prior, current.n_components)
+    away = np.add.reduceat(((current.loadings - prior.loadings) ** 2).sum(axis=1), layout.starts)
+    offset = np.add.reduceat((current.mean - prior.mean) ** 2, layout.starts)
+    each = (prior.noise_shape[layout.view_of] + 1.0) * np.log(current.noise)
+    each += prior.noise_scale[layout.view_of] / current.noise
+    variances = each[layout.starts] if noise == "isotropic" else np.add.reduceat(each, layout.starts)
+    terms = 0.5 * (away * ridges[:, 0] + offset * ridges[:, -1]) + variances
+    return -float(terms[views].sum())

@@ -10,7 +10,7 @@ import numpy as np
 
 from multicentre.multiview.ppca.maths.em import fit_local
 from multicentre.multiview.ppca.maths.entries import fit_local_entries, sum_entries, update_law
-from multicentre.multiview.ppca.maths.hierarchical import fit_around
+from multicentre.multiview.ppca.maths.groupstep import fit_around
 from multicentre.multiview.ppca.maths.invariant import SharedSums, answer_round
 from multicentre.multiview.ppca.maths.model import Booleans, Floats, LatentLaw, Layout, Parameters
 from multicentre.multiview.ppca.maths.moments import PatternMoments, reduce_chunks

@@ -16,8 +16,8 @@ from scipy.sparse import csr_array
 from multicentre.federation.ties import first_least
 from multicentre.phenotyping.kernels.factors import normalise_columns
 from multicentre.phenotyping.kernels.hals import solve_rows
+from multicentre.phenotyping.kernels.mttkrp import SparseTensor
 from multicentre.phenotyping.kernels.patients import count_pairs
-from multicentre.phenotyping.kernels.sparse import SparseTensor
 
 Floats = NDArray[np.float64]
 Blocks = Callable[[int, int, Floats], Floats]

@@ -8,11 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.phenotyping.kernels.factors import SMALLEST, normalise_columns
-from multicentre.phenotyping.kernels.hals import solve_rows
-from multicentre.phenotyping.kernels.inner import hadamard_gram
-from multicentre.phenotyping.kernels.memberships import fit_memberships
-from multicentre.phenotyping.kernels.mttkrp import mttkrp
-from multicentre.phenotyping.kernels.sparse import SparseTensor
+from multicentre.phenotyping.kernels.hals import hadamard_gram, solve_rows
+from multicentre.phenotyping.kernels.mttkrp import SparseTensor, mttkrp
+from multicentre.phenotyping.kernels.patients import fit_memberships
 
 Floats = NDArray[np.float64]
 
@@ -68,3 +66,168 @@ def fit_near(
             local[axis], lengths = normalise_columns(solved)
             memberships = memberships * lengths
     return memberships, local
+
+
+def move_to_mean(centre: Floats, mean: Floats, weight: float) -> Floats:
+    """Move the global factor toward the mean of the sites' factors by a share of the way.
+
+    Parameters
+    ----------
+    centre : array of shape (codes, r)
+        ``B hat``.
+    mean : array of shape (codes, r)
+        Mean over sites of ``B^[t]``.
+    weight : float
+        ``alpha``, which equation 19 writes as eta gamma T.
+
+    Examples
+    --------
+    >>> move_to_mean(np.zeros((1, 1)), np.ones((1, 1)), 0.9).tolist()
+    [[0.9]]
+    """
+    return np.asarray(centre + weight * (mean - centre))
+
+
+def contraction(step: float, pull: float, n_passes: int) -> float:
+    """Return by which factor a site's passes shorten its distance to the global factor, data apart.
+
+    The elastic term alone takes ``b <- b - step pull (b - b hat) / n_j`` at each of a row's n_j visits of a pass, which
+    is ``exp(-step pull)`` for many visits; the bound ``1 / (1 + step pull)`` of the implicit form is used.
+
+    Examples
+    --------
+    >>> contraction(0.01, 5.0, 1)
+    0.9523...
+    """
+    return float((1 + step * pull) ** -n_passes)
+
+
+def largest_weight(contracted: float) -> float:
+    """Return the weight from which elastic averaging diverges: 1 + 1 / kappa.
+
+    The distance of the sites to the global factor obeys the eigenvalue ``kappa (1 - alpha)``, which must stay above
+    -1; it follows from the rounds' equations without the data's part.
+
+    Examples
+    --------
+    >>> largest_weight(0.5)
+    3.0
+    """
+    return 1.0 + 1.0 / contracted
+
+
+def weighted_mean(total: Floats, weights: Floats, otherwise: Floats) -> Floats:
+    """Return the mean of factors weighted column by column; a column without weight keeps its value.
+
+    Parameters
+    ----------
+    total : array of shape (codes, r)
+        Sum over sites of weight times factor.
+    weights : array of shape (r,)
+        Sum over sites of the weights.
+    otherwise : array of shape (codes, r)
+
+    Examples
+    --------
+    >>> weighted_mean(np.array([[6.0, 0.0]]), np.array([3.0, 0.0]), np.array([[1.0, 7.0]])).tolist()
+    [[2.0, 7.0]]
+    """
+    has = weights > 0
+    return np.where(has, total / np.where(has, weights, 1.0), otherwise)
+
+
+RIDGE = 0.02
+
+CUT_CELLS = 3.0
+
+CUT_FACTOR = 2.0
+
+N_SWEEPS = 50
+
+
+def keep_above(values: Floats, threshold: float) -> Floats:
+    """Return the values, those up to the threshold set to zero.
+
+    Examples
+    --------
+    >>> keep_above(np.array([-5.0, 1.0, 4.0]), 3.0).tolist()
+    [0.0, 0.0, 4.0]
+    """
+    return np.where(values > threshold, values, 0.0)
+
+
+def positive_part(matrix: Floats) -> Floats:
+    """Return the nearest positive semidefinite matrix.
+
+    Examples
+    --------
+    >>> positive_part(np.diag([2.0, -1.0])).tolist()
+    [[2.0, 0.0], [0.0, 0.0]]
+    """
+    values, vectors = np.linalg.eigh(matrix)
+    return np.asarray((vectors * np.maximum(values, 0.0)) @ vectors.T)
+
+
+def update_from_noised(
+    products: Floats, gram: Floats, factors: Sequence[Floats], axis: int, threshold: float
+) -> Floats:
+    """Minimise ``1/2 tr(F G F') - <F, M> + threshold sum F`` over F >= 0; unit columns.
+
+    Parameters
+    ----------
+    products : array of shape (codes, r)
+        ``M``, noised.
+    gram : array of shape (r, r)
+        Memberships' second moments, noised; ``G`` is their positive part times the other factors' Gram matrices, with
+        a ridge.
+    factors : sequence of arrays of shape (codes, r)
+    axis : int
+        Feature mode, 1 or more.
+    threshold : float
+
+    Returns
+    -------
+    array of shape (codes, r)
+        Columns of unit length, or zero.
+
+    Examples
+    --------
+    >>> factors = [np.eye(2), np.eye(2)]
+    >>> update_from_noised(np.array([[9.0, 0.5], [0.0, 4.0]]), np.eye(2), factors, 1, 1.0).tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
+    """
+    curvature = positive_part(gram) * hadamard_gram(factors, skip=axis - 1)
+    rank = len(curvature)
+    curvature = curvature + RIDGE * np.trace(curvature) / rank * np.eye(rank)
+    return normalise_columns(solve_rows(products - threshold, curvature, factors[axis - 1], N_SWEEPS))[0]
+
+
+def revive(factor: Floats, generator: np.random.Generator) -> Floats:
+    """Return the factor with random columns of unit length where there were zeros.
+
+    Examples
+    --------
+    >>> revive(np.array([[1.0, 0.0]]), np.random.default_rng(0)).tolist()
+    [[1.0, 1.0]]
+    """
+    dead = ~factor.any(axis=0)
+    drawn = normalise_columns(generator.random(factor.shape))[0]
+    return np.where(dead, drawn, factor)
+
+
+def weigh(
+    blocks: Callable[[int, int, Floats], Floats], factors: Sequence[Floats], pairs: Sequence[tuple[int, int]]
+) -> Floats:
+    """Return the nonnegative weights with which components fit the pairwise marginals best, shape (r,).
+
+    Examples
+    --------
+    >>> weigh(lambda m, n, factor: 3.0 * factor, [np.eye(2), np.eye(2)], [(0, 1)]).round(6).tolist()
+    [3.0, 3.0]
+    """
+    rank = factors[0].shape[1]
+    products, gram = np.zeros((1, rank)), np.zeros((rank, rank))
+    for m, n in pairs:
+        products += np.einsum("cr,cr->r", factors[m], blocks(m, n, factors[n]))
+        gram += (factors[m].T @ factors[m]) * (factors[n].T @ factors[n])
+    return np.asarray(solve_rows(products, gram, np.ones((1, rank)), N_SWEEPS)[0])

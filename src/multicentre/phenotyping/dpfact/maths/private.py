@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 
 from multicentre.phenotyping.kernels.behind import fewest_in_gram, fewest_in_products, product_lengths
 from multicentre.phenotyping.kernels.clipped import clipped_products, pass_patients
-from multicentre.phenotyping.kernels.memberships import fit_memberships
-from multicentre.phenotyping.kernels.patients import INSIDE, patient_norms
-from multicentre.phenotyping.kernels.sparse import SparseTensor
+from multicentre.phenotyping.kernels.mttkrp import SparseTensor
+from multicentre.phenotyping.kernels.patients import INSIDE, fit_memberships, patient_norms
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 from scipy.stats import chi2
 
-from multicentre.survival.times.curves import kaplan_meier
+from multicentre.survival.times import kaplan_meier
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]

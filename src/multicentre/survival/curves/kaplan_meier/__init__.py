@@ -1,6 +1,6 @@
 """Survival curves of several sites' patients."""
 
-from multicentre.survival.curves.kaplan_meier.curves import Curves, Estimate
 from multicentre.survival.curves.kaplan_meier.estimator import KaplanMeier
+from multicentre.survival.curves.kaplan_meier.maths import Curves, Estimate
 
 __all__ = ["Curves", "Estimate", "KaplanMeier"]

@@ -15,16 +15,36 @@ from multicentre.estimator.base import Figure
 from multicentre.estimator.figures import Exhibit
 from multicentre.federation.coordinator import Answers
 from multicentre.federation.errors import ConfigurationError
-from multicentre.federation.steps import Step
-from multicentre.survival.curves.kaplan_meier.curves import Curves, Estimate
+from multicentre.federation.steps import Step, step
+from multicentre.survival.agreement.site import check_grid_is_coarse
 from multicentre.survival.curves.kaplan_meier.exhibits import show_curves
-from multicentre.survival.curves.kaplan_meier.maths import Scale
-from multicentre.survival.curves.kaplan_meier.site import KaplanMeierSite
+from multicentre.survival.curves.kaplan_meier.maths import Curves, Estimate, Scale
 from multicentre.survival.curves.tables.estimator import TableEstimator
-from multicentre.survival.curves.tables.messages import Table
 from multicentre.survival.curves.tables.risk import RiskTable
 from multicentre.survival.curves.tables.rounds import Times, as_risks, asks_exactly, plain
-from multicentre.survival.curves.tables.site import TablePart
+from multicentre.survival.curves.tables.site import ByGroup, ExactTable, Table, TablePart
+
+
+class KaplanMeierSite(TablePart):
+    """The site part of the survival curves."""
+
+    method: ClassVar[str] = "kaplan-meier"
+
+    @step(releases=Table, refusable=True)
+    def tell_table(self, ask: ByGroup) -> Table:
+        """Return the site's own counts by group, outcome and time.
+
+        A sum over sites cannot show how one differs from the others. It is asked for when an analyst wants to know.
+        Where the policy has a minimum of patients, times are rounded up to public ones.
+        """
+        check_grid_is_coarse(self.agreed.times)
+        return self.count(Table, ask, rounded=self.least_behind > 1)
+
+    @step(releases=ExactTable, refusable=True)
+    def tell_exact_table(self, ask: ByGroup) -> ExactTable:
+        """Tell the site's own counts by recorded time; only with the policy's permission."""
+        return self.count(ExactTable, ask)
+
 
 Floats = NDArray[np.float64]
 

@@ -6,8 +6,8 @@ import numpy as np
 
 from multicentre.estimator.figures import Curves as Drawn
 from multicentre.estimator.figures import Exhibit, Table
-from multicentre.survival.curves.kaplan_meier.curves import Curves, Estimate
-from multicentre.survival.curves.tables.showing import (
+from multicentre.survival.curves.kaplan_meier.maths import Curves, Estimate
+from multicentre.survival.curves.tables.estimator import (
     LEAST_SHOWN,
     band_of,
     chosen_times,

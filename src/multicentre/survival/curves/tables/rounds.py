@@ -12,10 +12,10 @@ from multicentre.federation.errors import ConfigurationError, DataError
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.agreement.rounds import Needs
 from multicentre.survival.agreement.site import MOST_TIMES
-from multicentre.survival.curves.tables import messages as sent
+from multicentre.survival.curves.tables import site as sent
 from multicentre.survival.curves.tables.risk import RiskTable
 from multicentre.survival.curves.tables.site import TablePart
-from multicentre.survival.times.grid import check_grid
+from multicentre.survival.times import check_grid
 
 Times = Sequence[float] | Literal["exact"] | None
 

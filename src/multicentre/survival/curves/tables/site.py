@@ -8,7 +8,7 @@ permission, masked or not: a grid of more than 256 times counts as such.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import ClassVar, TypeVar
 
 import numpy as np
@@ -17,18 +17,68 @@ from numpy.typing import ArrayLike, NDArray
 from multicentre.data.missing.values import Missing
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.lengths import Lengths
-from multicentre.federation.messages import Message
-from multicentre.federation.steps import step
+from multicentre.federation.messages import Message, array, number, text, texts
+from multicentre.federation.steps import Release, step
 from multicentre.federation.wire import encode
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.agreement.site import SurvivalPart, check_grid_is_coarse
 from multicentre.survival.agreement.sketch import public_times
-from multicentre.survival.curves.tables import messages as sent
-from multicentre.survival.curves.tables.counting import count_table
 from multicentre.survival.curves.tables.groups import find_members
-from multicentre.survival.times.grid import check_grid
+from multicentre.survival.curves.tables.risk import count_table
+from multicentre.survival.times import check_grid
 
-T = TypeVar("T", bound=sent.Table)
+Floats = NDArray[np.float64]
+
+Integers = NDArray[np.int64]
+
+PATIENTS = 2.0**24
+
+
+@dataclass(frozen=True)
+class ByGroup(Message):
+    """Which patients make a group, and which causes are told apart; without columns all are one group."""
+
+    columns: tuple[str, ...] = texts("column of every group")
+    levels: Floats = array("value of the column in the group", ("g",))
+    causes: Integers = array("causes of events, the others ending the follow-up", ("c",), dtype="i8")
+
+
+@dataclass(frozen=True)
+class Table(Release):
+    """Patients by group, outcome and time."""
+
+    n_patients: float = number("patients, those left out among them", unit="patients", bound=PATIENTS)
+    events: Floats = array(
+        "patients by group, cause and place on the grid", ("g", "c", "k"), unit="patients", bound=PATIENTS, counts=True
+    )
+    leaving: Floats = array(
+        "patients without event by group and place", ("g", "l"), unit="patients", bound=PATIENTS, counts=True
+    )
+
+
+@dataclass(frozen=True)
+class ExactTable(Table):
+    """Patients by group, outcome and time, the times being those that were recorded."""
+
+    events: Floats = array(
+        "patients by group, cause and recorded time of the event",
+        ("g", "c", "k"),
+        unit="patients",
+        bound=PATIENTS,
+        counts=True,
+        permission="exact_times",
+    )
+
+
+@dataclass(frozen=True)
+class TableMemory(Agreed):
+    """What a site remembers: the agreement, and the one grouping that it answers for."""
+
+    asked: str = text("digest of the grouping that was asked for")
+
+
+T = TypeVar("T", bound=Table)
+
 MOST_CAUSES = 16
 
 
@@ -37,7 +87,7 @@ class TablePart(SurvivalPart):
 
     has_exact_steps: ClassVar[bool] = True
     handles: ClassVar[tuple[Missing, ...]] = ("complete",)
-    remembers: ClassVar[type[Message]] = sent.TableMemory
+    remembers: ClassVar[type[Message]] = TableMemory
     lengths: ClassVar[Lengths] = {
         "g": "groups of patients",
         "c": "causes of events",
@@ -45,22 +95,22 @@ class TablePart(SurvivalPart):
         "l": "ends of follow-up",
     }
 
-    @step(releases=sent.Table, when="once", summed=True)
-    def sum_table(self, ask: sent.ByGroup) -> sent.Table:
+    @step(releases=Table, when="once", summed=True)
+    def sum_table(self, ask: ByGroup) -> Table:
         """Count patients by group, outcome and time, on a grid of at most 256 times."""
         check_grid_is_coarse(self.agreed.times)
-        return self.count(sent.Table, ask)
+        return self.count(Table, ask)
 
-    @step(releases=sent.ExactTable, when="once", summed=True)
-    def sum_exact_table(self, ask: sent.ByGroup) -> sent.ExactTable:
+    @step(releases=ExactTable, when="once", summed=True)
+    def sum_exact_table(self, ask: ByGroup) -> ExactTable:
         """Count patients by group, outcome and recorded time; only with the policy's permission."""
-        return self.count(sent.ExactTable, ask)
+        return self.count(ExactTable, ask)
 
-    def first_memory(self, agreed: Agreed) -> sent.TableMemory:
+    def first_memory(self, agreed: Agreed) -> TableMemory:
         """Return the agreement, and that nothing was asked."""
-        return sent.TableMemory(**{name: getattr(agreed, name) for name in Agreed.declarations()}, asked="")
+        return TableMemory(**{name: getattr(agreed, name) for name in Agreed.declarations()}, asked="")
 
-    def count(self, kind: type[T], ask: sent.ByGroup, *, rounded: bool = False) -> T:
+    def count(self, kind: type[T], ask: ByGroup, *, rounded: bool = False) -> T:
         """Return the site's counts; with `rounded`, recorded and agreed times count as the public ones above them."""
         self.settle_on(ask)
         check_grid(self.agreed.times)
@@ -99,7 +149,7 @@ class TablePart(SurvivalPart):
             Another one was asked for before.
         """
         known, asked = self.agreed, hashlib.sha256(encode(ask)).hexdigest()
-        if not isinstance(known, sent.TableMemory) or known.asked not in ("", asked):
+        if not isinstance(known, TableMemory) or known.asked not in ("", asked):
             raise ConfigurationError(
                 "the site has answered for other groups in this fit", where="group", mend="Begin a new fit."
             )

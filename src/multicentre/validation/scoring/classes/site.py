@@ -5,22 +5,82 @@ Counts leave as they are: under a mask only their totals over sites show, and un
 
 from __future__ import annotations
 
-from functools import cached_property
-from typing import ClassVar
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.errors import MessageError
+from multicentre.federation.coordinator import Federation
+from multicentre.federation.errors import ConfigurationError, MessageError
 from multicentre.federation.lengths import Lengths
-from multicentre.federation.messages import Nothing
-from multicentre.federation.steps import step
+from multicentre.federation.messages import Message, Nothing, array, count
+from multicentre.federation.steps import Release, step
 from multicentre.validation.scoring.classes import maths
-from multicentre.validation.scoring.classes import messages as sent
-from multicentre.validation.scoring.judging import JudgingPart, differing
+from multicentre.validation.scoring.judging import (
+    LARGEST_FIXED,
+    RECORDS,
+    JudgingPart,
+    SiteScores,
+    ask_own,
+    differing,
+    judge,
+    total,
+    unfixed,
+)
+from multicentre.validation.scoring.scores import Scores
 
 Floats = NDArray[np.float64]
+
 Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Edges(Message):
+    """Log odds between bins, for each class that is ranked."""
+
+    edges: Floats = array("log odds between bins", ("r", "e"))
+
+
+@dataclass(frozen=True)
+class Right(Release):
+    """Records whose class is named, and the others."""
+
+    counts: Integers = array(
+        "records whose class is named, and the others", (2,), dtype="i8", bound=RECORDS, counts=True
+    )
+
+
+@dataclass(frozen=True)
+class Losses(Release):
+    """Sums of losses; whole numbers, so that they do not depend on how records are spread over sites."""
+
+    n_records: int = count("records", unit="records", bound=RECORDS)
+    log: int = count("sum of log losses, times 2^24", unit="nats", bound=LARGEST_FIXED)
+    brier: int = count("sum of Brier scores, times 2^24", bound=LARGEST_FIXED)
+
+
+@dataclass(frozen=True)
+class Confusion(Release):
+    """Records by true and by named class."""
+
+    counts: Integers = array("records by true and by named class", ("k", "k"), dtype="i8", bound=RECORDS, counts=True)
+
+
+@dataclass(frozen=True)
+class Located(Release):
+    """Records by log odds of each class that is ranked."""
+
+    counts: Integers = array("records by coarse bin of log odds", ("r", "b"), dtype="i8", bound=RECORDS)
+
+
+@dataclass(frozen=True)
+class Ranked(Release):
+    """Records without and with each class, by bin of its log odds."""
+
+    counts: Integers = array("records without and with the class by bin", ("r", 2, "b"), dtype="i8", bound=RECORDS)
 
 
 class ClassPart(JudgingPart):
@@ -40,40 +100,40 @@ class ClassPart(JudgingPart):
         """Return the chance that the model gives to each class, shape (n, k)."""
         raise NotImplementedError
 
-    @step(releases=sent.Right, when="at the end", summed=True)
-    def count_right(self, ask: Nothing) -> sent.Right:
+    @step(releases=Right, when="at the end", summed=True)
+    def count_right(self, ask: Nothing) -> Right:
         """Count records whose class is named, and the others."""
         right = int((self.named == self.truth).sum())
         counts = np.array([right, len(self.truth) - right])
-        return sent.Right(counts, patients=min(self.behind(counts), self.apart))
+        return Right(counts, patients=min(self.behind(counts), self.apart))
 
-    @step(releases=sent.Losses, when="at the end", summed=True)
-    def sum_losses(self, ask: Nothing) -> sent.Losses:
+    @step(releases=Losses, when="at the end", summed=True)
+    def sum_losses(self, ask: Nothing) -> Losses:
         """Sum log losses and Brier scores."""
         log, brier = maths.log_losses(self.chances, self.truth), maths.brier_losses(self.chances, self.truth)
         (log_total, one), (brier_total, other) = self.summed(log), self.summed(brier)
-        return sent.Losses(len(self.truth), log_total, brier_total, patients=min(one, other, self.apart))
+        return Losses(len(self.truth), log_total, brier_total, patients=min(one, other, self.apart))
 
-    @step(releases=sent.Confusion, when="at the end", summed=True)
-    def count_confusion(self, ask: Nothing) -> sent.Confusion:
+    @step(releases=Confusion, when="at the end", summed=True)
+    def count_confusion(self, ask: Nothing) -> Confusion:
         """Count records by true and by named class."""
-        return sent.Confusion(self.confusion, patients=self.behind(self.confusion))
+        return Confusion(self.confusion, patients=self.behind(self.confusion))
 
-    @step(releases=sent.Located, when="at the end", summed=True)
-    def locate_scores(self, ask: Nothing) -> sent.Located:
+    @step(releases=Located, when="at the end", summed=True)
+    def locate_scores(self, ask: Nothing) -> Located:
         """Count records by coarse bin of log odds, for bins that hold about as many."""
         edges = maths.coarse_edges()
         rows = [np.bincount(np.searchsorted(edges, own), minlength=len(edges) + 1) for own in self.scores.T]
         counts = np.array(rows)
-        return sent.Located(counts, patients=self.behind(counts))
+        return Located(counts, patients=self.behind(counts))
 
-    @step(releases=sent.Ranked, when="at the end", summed=True)
-    def count_scores(self, ask: sent.Edges) -> sent.Ranked:
+    @step(releases=Ranked, when="at the end", summed=True)
+    def count_scores(self, ask: Edges) -> Ranked:
         """Count records with and without each class by bin of its log odds."""
         self.answer_once("count_scores", ask)
         self._check_edges(ask.edges)
         counts = np.array([self._ranked(row, edges) for row, edges in enumerate(ask.edges)])
-        return sent.Ranked(counts, patients=self.behind(counts))
+        return Ranked(counts, patients=self.behind(counts))
 
     def own_score(self, name: str) -> tuple[float, int]:
         """Return a score of the site's own records, and how many patients stand behind it."""
@@ -160,3 +220,76 @@ class ClassPart(JudgingPart):
         fits = rows == len(self.ranked) and 0 < n_edges < 4 * maths.N_BINS
         if not fits or (np.diff(edges, axis=1) <= 0).any():
             raise MessageError("the bins of scores do not fit the model, or do not rise", where="count_scores")
+
+
+RANKS = ("roc_auc", "roc_auc_ovr", "average_precision")
+
+LOSSES = {"neg_log_loss": "log", "neg_brier_score": "brier"}
+
+NAMES = ("accuracy", *maths.FROM_CONFUSION, *LOSSES, *RANKS)
+
+
+@dataclass(frozen=True)
+class ClassScores:
+    """Scores of a model of classes, under scikit-learn's names.
+
+    Parameters
+    ----------
+    part : type
+        The site part.
+    message : callable
+        From a fitted estimator to the message that sites take.
+    usual : tuple of str
+    """
+
+    part: type[ClassPart]
+    message: Callable[[Any], Message]
+    usual: tuple[str, ...] = ("accuracy",)
+    names: tuple[str, ...] = NAMES
+
+    def __call__(self, model: Any, federation: Federation, names: Sequence[str], *, by_site: bool) -> Scores:
+        """Score a fitted model by counts and sums over sites."""
+        told = self.message(model)
+        score = partial(self._score, names=names, by_site=by_site)
+        return judge(federation, self.part, told, type(told).__name__, score)
+
+    def _score(self, opened: Federation, names: Sequence[str], *, by_site: bool) -> Scores:
+        values: dict[str, float] = {}
+        facts: dict[str, float] = {}
+        n_records = np.nan
+        if "accuracy" in names:
+            right, wrong = total(opened, self.part.count_right, Nothing()).counts
+            values["accuracy"], n_records = float(right / (right + wrong)), float(right + wrong)
+        if set(names) & set(maths.FROM_CONFUSION):
+            table = total(opened, self.part.count_confusion, Nothing()).counts.astype(np.float64)
+            values |= {name: maths.from_confusion(name, table) for name in names if name in maths.FROM_CONFUSION}
+            n_records = float(table.sum())
+        if set(names) & set(LOSSES):
+            losses = total(opened, self.part.sum_losses, Nothing())
+            means = {name: unfixed(getattr(losses, field)) / losses.n_records for name, field in LOSSES.items()}
+            values |= {name: -mean for name, mean in means.items() if name in names}
+            n_records = float(losses.n_records)
+        if set(names) & set(RANKS):
+            ranked = self._rank(opened)
+            found = [_score_ranks(name, ranked) for name in names if name in RANKS]
+            values |= {name: value for name, value, _ in found}
+            facts |= {f"bound_{name}": bound for name, _, bound in found if np.isfinite(bound)}
+            n_records = float(ranked.counts[0].sum())
+        own = ask_own(opened, self.part, names) if by_site else SiteScores()
+        return Scores({name: values[name] for name in names}, n_records, own.scores, facts, own.refused)
+
+    def _rank(self, opened: Federation) -> Ranked:
+        located = total(opened, self.part.locate_scores, Nothing())
+        edges = maths.even_edges(located.counts.astype(np.float64))
+        return total(opened, self.part.count_scores, Edges(edges))
+
+
+def _score_ranks(name: str, ranked: Ranked) -> tuple[str, float, float]:
+    """Return a score's name, its value, and by how much it may be off."""
+    if name != "roc_auc_ovr" and len(ranked.counts) > 1:
+        raise ConfigurationError(f"{name} is a score of two classes", where="scoring", mend="Use roc_auc_ovr.")
+    counts = ranked.counts.astype(np.float64)
+    areas = [maths.area_under_curve(each) for each in counts]
+    if name == "average_precision":
+        return name, float(np.mean([maths.average_precision(each) for each in counts])), np.nan
+    return name, float(np.mean([area for area, _ in areas])), float(np.mean([bound for _, bound in areas]))

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from multicentre.clustering.fedmsgl.maths.certificate import measure_gap
 from multicentre.clustering.fedmsgl.maths.coupling import (
     derive_cost,
     express_coupled,
     measure_coupled_objective,
+    measure_gap,
     split_coupled,
 )
 from multicentre.clustering.fedmsgl.maths.expression import express, reduce_weights, split

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from multicentre.clustering.fedmsgl.maths.certificate import measure_gap, measure_objective
-from multicentre.clustering.fedmsgl.maths.coupling import measure_coupled_objective
+from multicentre.clustering.fedmsgl.maths.coupling import measure_coupled_objective, measure_gap, measure_objective
 from multicentre.clustering.fedmsgl.maths.expression import (
     express,
     keep_largest,

@@ -23,8 +23,13 @@ from multicentre.clustering.fedmsgl.maths.fusion import (
     unpack_pairs,
     weigh_views,
 )
-from multicentre.clustering.fedmsgl.maths.incomplete import count_pairs, divide_by_pairs, mark_present
-from multicentre.clustering.fedmsgl.maths.preparation import factor_gram, prepare_view
+from multicentre.clustering.fedmsgl.maths.preparation import (
+    count_pairs,
+    divide_by_pairs,
+    factor_gram,
+    mark_present,
+    prepare_view,
+)
 from multicentre.clustering.hypergraph import unit_rows
 from multicentre.federation.errors import DataError
 

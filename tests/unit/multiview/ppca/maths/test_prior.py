@@ -8,13 +8,13 @@ from scipy.linalg import orthogonal_procrustes
 from scipy.stats import invgamma
 
 from multicentre.multiview.ppca.maths.em import fit_local
-from multicentre.multiview.ppca.maths.inversegamma import fit_inverse_gamma
 from multicentre.multiview.ppca.maths.model import Layout, Parameters
 from multicentre.multiview.ppca.maths.prior import (
     LocalFit,
     PosteriorSpread,
     Prior,
     PriorSums,
+    fit_inverse_gamma,
     maximise_prior,
     site_contribution,
 )

@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 from scipy.optimize import nnls
 
-from multicentre.phenotyping.dpfact.maths import noised, private
+from multicentre.phenotyping.dpfact.maths import local as noised
+from multicentre.phenotyping.dpfact.maths import private
 from multicentre.phenotyping.dpfact.maths.cooccurrence import flatten_marginals, split_marginals
 from multicentre.phenotyping.kernels.clipped import unpack_gram
+from multicentre.phenotyping.kernels.mttkrp import SparseTensor
 from multicentre.phenotyping.kernels.patients import cooccurrence
-from multicentre.phenotyping.kernels.sparse import SparseTensor
 from support.event_sites import simulate_events
 
 BOUNDS = (0.1, 0.1)

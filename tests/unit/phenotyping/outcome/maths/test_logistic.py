@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.optimize import approx_fprime
 from scipy.stats import norm
 
-from multicentre.phenotyping.outcome.maths import logistic
+from multicentre.phenotyping.outcome import maths as logistic
 from support.examples import examples
 
 

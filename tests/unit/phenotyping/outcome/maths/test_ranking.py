@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
-from multicentre.phenotyping.outcome.maths import ranking
+from multicentre.phenotyping.outcome import maths as ranking
 
 SEEDS = st.integers(0, 2**20)
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from multicentre.datasets import load_mimic3_demo
-from multicentre.datasets.events import LabelledEvents, SimulatedEvents
+from multicentre.datasets.labelled import LabelledEvents, SimulatedEvents
 from multicentre.federation.errors import DataError
 from multicentre.phenotyping.outcome import PhenotypeOutcome
 from multicentre.phenotyping.outcome.phenotypes import PhenotypeFactors

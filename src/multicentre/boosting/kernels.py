@@ -1,0 +1,298 @@
+"""Compiled kernels of boosting: gradients, histograms and the descent of records through trees."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+Integers = NDArray[np.int32]
+
+
+@njit(cache=True, nogil=True)
+def place_children(roots: Integers, column: Integers) -> tuple[Integers, int]:
+    """Return every node's left child, -1 at a leaf, and the splits on the longest way to a leaf; -1 if no trees.
+
+    Parameters
+    ----------
+    roots : array of shape (t,)
+        First node of every tree.
+    column : array of shape (m,)
+        Column of a node's split, below 0 at a leaf.
+
+    Examples
+    --------
+    >>> left, depth = place_children(np.array([0, 3], dtype=np.int32), np.array([5, -1, -1, -1], dtype=np.int32))
+    >>> left.tolist(), depth
+    ([1, -1, -1, -1], 1)
+    """
+    n_trees, n_nodes = roots.shape[0], column.shape[0]
+    left, depths = np.full(n_nodes, -1, dtype=np.int32), np.zeros(n_nodes, dtype=np.int32)
+    longest = 0
+    if (n_trees == 0) != (n_nodes == 0) or (n_trees > 0 and roots[0] != 0):
+        return left, -1
+    for tree in range(n_trees):
+        start, end = roots[tree], roots[tree + 1] if tree + 1 < n_trees else n_nodes
+        if not 0 <= start < end <= n_nodes:
+            return left, -1
+        child = start + 1
+        for node in range(start, end):
+            if column[node] < 0:
+                continue
+            if child <= node or child + 1 >= end:
+                return left, -1
+            left[node] = child
+            depths[child] = depths[child + 1] = depths[node] + 1
+            longest = max(longest, depths[child])
+            child += 2
+        if child != end:
+            return left, -1
+    return left, longest
+
+
+@njit(cache=True, nogil=True)
+def find_leaves(
+    binned: NDArray[np.uint16],
+    n_bins: NDArray[np.int64],
+    roots: Integers,
+    column: Integers,
+    cut: Integers,
+    default_left: NDArray[np.uint8],
+    left: Integers,
+) -> Integers:
+    """Return the leaf of every record in every tree, shape (t, n).
+
+    Parameters
+    ----------
+    binned : array of shape (n, d)
+        Bin of every value; `n_bins` of the column where it is missing.
+    n_bins : array of shape (d,)
+    roots : array of shape (t,)
+    column, cut, default_left, left : arrays of shape (m,)
+        Bins up to the cut go left, missing values where `default_left` says.
+
+    Examples
+    --------
+    >>> i4 = lambda *v: np.array(v, dtype=np.int32)
+    >>> none, bins = np.zeros(3, dtype=np.uint8), np.array([[0], [1], [2]], dtype=np.uint16)
+    >>> find_leaves(bins, np.array([2]), i4(0), i4(0, -1, -1), i4(0, 0, 0), none, i4(1, -1, -1)).tolist()
+    [[1, 2, 2]]
+    """
+    found = np.empty((roots.shape[0], binned.shape[0]), dtype=np.int32)
+    for tree in range(roots.shape[0]):
+        for record in range(binned.shape[0]):
+            node = roots[tree]
+            while column[node] >= 0:
+                value = binned[record, column[node]]
+                is_missing = value == n_bins[column[node]]
+                goes_left = default_left[node] != 0 if is_missing else value <= cut[node]
+                node = left[node] if goes_left else left[node] + 1
+            found[tree, record] = node
+    return found
+
+
+@njit(cache=True, nogil=True)
+def add_trees(
+    margins: NDArray[np.float32],
+    X: NDArray[np.float32],
+    roots: Integers,
+    group: Integers,
+    column: Integers,
+    threshold: NDArray[np.float32],
+    default_left: NDArray[np.uint8],
+    left: Integers,
+    value: NDArray[np.float32],
+) -> None:
+    """Add the trees' values to the margins, shape (n, k), one tree after the other.
+
+    Values below the threshold go left, missing ones where `default_left` says.
+
+    Examples
+    --------
+    >>> i4 = lambda *v: np.array(v, dtype=np.int32)
+    >>> f4 = lambda *v: np.array(v, dtype=np.float32)
+    >>> margins, none = np.zeros((2, 1), dtype=np.float32), np.zeros(3, dtype=np.uint8)
+    >>> X = np.array([[0.5], [1.0]], dtype=np.float32)
+    >>> add_trees(margins, X, i4(0), i4(0), i4(0, -1, -1), f4(1, 0, 0), none, i4(1, -1, -1), f4(0, -2, 3))
+    >>> margins.ravel().tolist()
+    [-2.0, 3.0]
+    """
+    for record in range(X.shape[0]):
+        for tree in range(roots.shape[0]):
+            node = roots[tree]
+            while column[node] >= 0:
+                known = X[record, column[node]]
+                goes_left = default_left[node] != 0 if np.isnan(known) else known < threshold[node]
+                node = left[node] if goes_left else left[node] + 1
+            margins[record, group[tree]] += value[node]
+
+
+LOGISTIC, SOFTPROB, SQUARED, POISSON = range(4)
+
+LARGEST = 2.0**52
+
+MAX_DELTA_STEP = np.float32(0.7)
+
+_TINY = np.float32(1e-16)
+
+_STEEP = np.float32(88.7)
+
+_LOWEST = np.float32(-80.0)
+
+_ONE, _TWO = np.float32(1.0), np.float32(2.0)
+
+
+@njit(cache=True, nogil=True)
+def derive(
+    objective: int,
+    margins: NDArray[np.float32],
+    y: NDArray[np.float32],
+    positive: float,
+    slope_units: float,
+    curvature_units: float,
+) -> NDArray[np.int64]:
+    """Return slopes and curvatures of the loss in whole units, shape (k, n, 2).
+
+    Parameters
+    ----------
+    objective : int
+        LOGISTIC, SOFTPROB, SQUARED or POISSON.
+    margins : array of shape (n, k)
+    y : array of shape (n,)
+        Outcomes, or places of classes.
+    positive : float
+        Weight of the records of the second class (LOGISTIC).
+    slope_units, curvature_units : float
+        Units in one.
+
+    Examples
+    --------
+    >>> margins, y = np.zeros((2, 1), dtype=np.float32), np.array([0, 1], dtype=np.float32)
+    >>> derive(LOGISTIC, margins, y, 1.0, 4.0, 4.0)[0].tolist()
+    [[2, 1], [-2, 1]]
+    """
+    n_records, n_groups = margins.shape
+    found = np.empty((n_groups, n_records, 2), dtype=np.int64)
+    shares = np.empty(n_groups, dtype=np.float32)
+    for record in range(n_records):
+        if objective == SOFTPROB:
+            _soften(margins[record], shares)
+        for group in range(n_groups):
+            margin = margins[record, group]
+            if objective == LOGISTIC:
+                share = _ONE / (np.float32(np.exp(min(-margin, _STEEP))) + _ONE + _TINY)
+                weight = np.float32(positive) if y[record] == _ONE else _ONE
+                slope, curvature = (share - y[record]) * weight, max(share * (_ONE - share), _TINY) * weight
+            elif objective == SOFTPROB:
+                share = shares[group]
+                curvature = max(_TWO * share * (_ONE - share), _TINY)
+                slope = share - _ONE if y[record] == np.float32(group) else share
+            elif objective == SQUARED:
+                slope, curvature = margin - y[record], _ONE
+            else:
+                slope = np.float32(np.exp(margin)) - y[record]
+                curvature = np.float32(np.exp(margin + MAX_DELTA_STEP))
+            found[group, record, 0] = _whole(float(slope) * slope_units)
+            found[group, record, 1] = _whole(float(curvature) * curvature_units)
+    return found
+
+
+@njit(cache=True, nogil=True)
+def find_losses(
+    objective: int, margins: NDArray[np.float32], y: NDArray[np.float32], units: float
+) -> NDArray[np.int64]:
+    """Return every record's loss in whole units, shape (n,).
+
+    Examples
+    --------
+    >>> find_losses(SQUARED, np.zeros((2, 1), dtype=np.float32), np.array([1, 3], dtype=np.float32), 1.0).tolist()
+    [1, 9]
+    """
+    found = np.empty(margins.shape[0], dtype=np.int64)
+    for record in range(margins.shape[0]):
+        place = int(y[record]) if objective == SOFTPROB else 0
+        margin, outcome = float(margins[record, place]), float(y[record])
+        if objective == LOGISTIC:
+            loss = max(margin, 0.0) - margin * outcome + math.log1p(math.exp(-abs(margin)))
+        elif objective == SOFTPROB:
+            largest = float(margins[record].max())
+            total_share = 0.0
+            for group in range(margins.shape[1]):
+                total_share += math.exp(float(margins[record, group]) - largest)
+            loss = largest + math.log(total_share) - margin
+        elif objective == SQUARED:
+            loss = (margin - outcome) ** 2
+        else:
+            loss = math.lgamma(outcome + 1.0) + math.exp(margin) - margin * outcome
+        found[record] = _whole(loss * units)
+    return found
+
+
+@njit(cache=True, nogil=True)
+def _soften(margins: NDArray[np.float32], shares: NDArray[np.float32]) -> None:
+    """Set the shares of the classes; as in xgboost the largest margin counts as above 0, where shares do not vanish."""
+    highest = margins.max()
+    largest = max(np.float32(1.1754944e-38), highest) if highest > _LOWEST else highest
+    total = 0.0
+    for group in range(margins.shape[0]):
+        shares[group] = np.float32(np.exp(margins[group] - largest))
+        total += float(shares[group])
+    for group in range(margins.shape[0]):
+        shares[group] = shares[group] / np.float32(total)
+
+
+@njit(cache=True, nogil=True)
+def _whole(value: float) -> int:
+    if not math.isfinite(value):
+        return int(LARGEST) if value > 0 else -int(LARGEST)
+    return int(np.rint(min(max(value, -LARGEST), LARGEST)))
+
+
+Sums = NDArray[np.int64]
+
+
+@njit(cache=True, nogil=True)
+def sum_by_bin(
+    binned: NDArray[np.uint16],
+    leaves: NDArray[np.int32],
+    row: NDArray[np.int32],
+    derivatives: Sums,
+    first: Sums,
+    n_rows: int,
+) -> Sums:
+    """Return slopes, curvatures and numbers of records by node and cell, shape (s, q, 3).
+
+    Parameters
+    ----------
+    binned : array of shape (n, d)
+    leaves : array of shape (k, n)
+        Leaf of every record in each of the growing trees.
+    row : array of shape (m,)
+        Row of a leaf's sums, below `n_rows`; -1 for those that are not wanted.
+    derivatives : array of shape (k, n, 2)
+    first : array of shape (d + 1,)
+        First cell of every column, and the end q.
+    n_rows : int
+
+    Examples
+    --------
+    >>> i4, bins = (lambda *v: np.array(v, dtype=np.int32)), np.array([[0], [1], [1]], dtype=np.uint16)
+    >>> sum_by_bin(bins, i4(0, 0, 0)[None], i4(0), np.ones((1, 3, 2), dtype=np.int64), np.array([0, 3]), 1).tolist()
+    [[[1, 1, 1], [2, 2, 2], [0, 0, 0]]]
+    """
+    n_columns = binned.shape[1]
+    sums = np.zeros((n_rows, first[n_columns], 3), dtype=np.int64)
+    for tree in range(leaves.shape[0]):
+        for record in range(binned.shape[0]):
+            place = row[leaves[tree, record]]
+            if place < 0:
+                continue
+            slope, curvature = derivatives[tree, record, 0], derivatives[tree, record, 1]
+            for column in range(n_columns):
+                cell = first[column] + binned[record, column]
+                sums[place, cell, 0] += slope
+                sums[place, cell, 1] += curvature
+                sums[place, cell, 2] += 1
+    return sums

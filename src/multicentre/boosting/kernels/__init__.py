@@ -1,1 +1,0 @@
-"""Compiled loops over records; what they are given was checked before."""

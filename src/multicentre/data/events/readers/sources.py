@@ -1,0 +1,253 @@
+"""Readers of public layouts of coded events: eICU, MIMIC-III, OMOP and SynPUF."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from multicentre.data.events.readers.base import (
+    PatientEvents,
+    ever,
+    find_files,
+    first_known,
+    need_columns,
+    read_columns,
+    read_named,
+    stack_events,
+)
+from multicentre.federation.errors import ConfigurationError, DataError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_ADMISSION_DAY = "2000-01-01"
+
+_MINUTES_A_DAY = 1440
+
+_ICD9 = r"\d.*|V.*|E\d{3}(?:\.?\d)?"
+
+
+def read_eicu(folder: str | Path) -> PatientEvents:
+    """Read diagnoses and treatments of eICU.
+
+    The database bears no dates, only minutes since the entry to the unit. Days are counted from the day of admission
+    to the hospital, which is set to 2000-01-01 for every admission; admissions of one patient cannot be ordered, so
+    use ``anchor="admission"`` unless patients have one each.
+
+    A diagnosis lists codes of ICD-9-CM and ICD-10-CM side by side, separated by commas; each becomes an event of its
+    own system (``icd9cm-dx``, ``icd10cm``). A code is one of ICD-9-CM when it begins with a digit, with V, or with E
+    and three digits. Treatments are paths of text (``eicu-treatment``). The outcome is death in hospital in any
+    admission; the site is the hospital.
+
+    Parameters
+    ----------
+    folder : path
+        Holds patient, diagnosis and treatment as .csv, .csv.gz or .parquet.
+
+    Raises
+    ------
+    DataError
+        A table or a column is missing, or a file is damaged.
+
+    References
+    ----------
+    T. J. Pollard et al. (2018), The eICU Collaborative Research Database, a freely available multi-center database for
+    critical care research, Scientific Data 5, 180178.
+    """
+    people = ["uniquepid", "patientunitstayid", "patienthealthsystemstayid", "hospitaladmitoffset"]
+    stays = read_named(folder, "patient", [*people, "hospitalid", "hospitaldischargestatus"])
+    diagnoses = read_named(folder, "diagnosis", ["patientunitstayid", "diagnosisoffset", "icd9code"])
+    treatments = read_named(folder, "treatment", ["patientunitstayid", "treatmentoffset", "treatmentstring"])
+    codes = _place(diagnoses.dropna(subset=["icd9code"]), stays, "diagnosisoffset")
+    paths = _place(treatments, stays, "treatmentoffset").assign(system="eicu-treatment")
+    events = stack_events([paths.rename(columns={"treatmentstring": "code"}), _part_codes(codes)], "eICU")
+    died = stays["hospitaldischargestatus"].astype(str).str.lower() == "expired"
+    return PatientEvents(events, ever(stays, "uniquepid", died), first_known(stays, "uniquepid", "hospitalid"))
+
+
+def _place(table: pd.DataFrame, stays: pd.DataFrame, offset: str) -> pd.DataFrame:
+    """Give events their patient, their admission and their day."""
+    import pandas as pd
+
+    stay = stays.set_index("patientunitstayid").loc[
+        :, ["uniquepid", "patienthealthsystemstayid", "hospitaladmitoffset"]
+    ]
+    placed = table.join(stay, on="patientunitstayid")
+    minutes = pd.to_numeric(placed[offset]) - pd.to_numeric(placed["hospitaladmitoffset"])
+    date = pd.Timestamp(_ADMISSION_DAY) + pd.to_timedelta(minutes // _MINUTES_A_DAY, unit="D")
+    named = placed.rename(columns={"uniquepid": "patient", "patienthealthsystemstayid": "admission"})
+    return named.drop(columns=["patientunitstayid", "hospitaladmitoffset", offset]).assign(
+        date=date.dt.strftime("%Y-%m-%d")
+    )
+
+
+def _part_codes(table: pd.DataFrame) -> pd.DataFrame:
+    parted = table.assign(code=table["icd9code"].astype(str).str.split(",")).explode("code", ignore_index=True)
+    code = parted["code"].str.strip().str.upper()
+    parted = parted.assign(code=code, system="icd10cm").drop(columns="icd9code")[code != ""]
+    parted.loc[parted["code"].str.fullmatch(_ICD9), "system"] = "icd9cm-dx"
+    return parted
+
+
+_TABLES = {"procedures_icd": "icd9cm-proc", "diagnoses_icd": "icd9cm-dx"}
+
+
+def read_mimic3(folder: str | Path) -> PatientEvents:
+    """Read ICD-9-CM diagnoses and procedures of MIMIC-III.
+
+    Codes of MIMIC-III bear no date: their date is the day of the admission (``admittime``). The outcome is death in
+    hospital in any admission; the site is the first care unit of a patient's first stay in intensive care.
+
+    Parameters
+    ----------
+    folder : path
+        Holds ADMISSIONS, DIAGNOSES_ICD, PROCEDURES_ICD and ICUSTAYS as .csv, .csv.gz or .parquet; upper or lower case.
+
+    Raises
+    ------
+    DataError
+        A table or a column is missing, or a file is damaged.
+
+    References
+    ----------
+    A. E. W. Johnson et al. (2016), MIMIC-III, a freely accessible critical care database, Scientific Data 3, 160035.
+    """
+    admissions = read_named(folder, "admissions", ["subject_id", "hadm_id", "admittime", "hospital_expire_flag"])
+    stays = read_named(folder, "icustays", ["subject_id", "intime", "first_careunit"])
+    date_of = admissions.set_index("hadm_id")["admittime"]
+    events = stack_events((_read(folder, name, date_of) for name in _TABLES), "MIMIC-III")
+    died = admissions["hospital_expire_flag"].astype(str) == "1"
+    sites = first_known(stays.sort_values("intime", kind="stable"), "subject_id", "first_careunit")
+    return PatientEvents(events, ever(admissions, "subject_id", died), sites)
+
+
+def _read(folder: str | Path, name: str, date_of: pd.Series) -> pd.DataFrame:
+    table = read_named(folder, name, ["subject_id", "hadm_id"], code="icd9_code")
+    table = table.rename(columns={"subject_id": "patient", "hadm_id": "admission", "icd9_code": "code"})
+    return table.assign(date=table["admission"].map(date_of), system=_TABLES[name])
+
+
+class _Table(NamedTuple):
+    name: str
+    date: str
+
+
+_TABLES_OMOP = {
+    "procedure": _Table("procedure_occurrence", "procedure_date"),
+    "condition": _Table("condition_occurrence", "condition_start_date"),
+}
+
+
+def read_omop(folder: str | Path, source_systems: Mapping[str, str] | None = None) -> PatientEvents:
+    """Read conditions and procedures of the OMOP common data model, version 5.
+
+    Codes are standard concepts by default (``omop-condition``, ``omop-procedure``), the same at every site; records
+    without one (concept 0) are left out. With `source_systems` they are the hospital's own codes instead. A visit
+    stands as the admission. The outcome is a record of death, where there is a table of deaths; the site is the care
+    site of the person.
+
+    Parameters
+    ----------
+    folder : path
+        Holds person, condition_occurrence, procedure_occurrence and, where known, death, as .csv, .csv.gz or .parquet.
+    source_systems : mapping from str to str, optional
+        The code systems of the source values: ``{"condition": "icd10cm", "procedure": "icd10pcs"}``.
+
+    Raises
+    ------
+    ConfigurationError
+        `source_systems` does not name the systems of conditions and procedures.
+    DataError
+        A table or a column is missing, or a file is damaged.
+
+    References
+    ----------
+    OHDSI, OMOP Common Data Model v5.4.
+    """
+    if source_systems is not None and set(source_systems) != set(_TABLES_OMOP):
+        raise ConfigurationError(
+            "it does not name the two systems", where="source_systems", mend="Name those of condition and procedure."
+        )
+    people = read_named(folder, "person", ["person_id", "care_site_id"])
+    events = stack_events((_read_omop(folder, kind, source_systems) for kind in _TABLES_OMOP), "OMOP")
+    return PatientEvents(events, _deaths(folder, people), first_known(people, "person_id", "care_site_id"))
+
+
+def _read_omop(folder: str | Path, kind: str, source_systems: Mapping[str, str] | None) -> pd.DataFrame:
+    name, date = _TABLES_OMOP[kind]
+    code = f"{kind}_concept_id" if source_systems is None else f"{kind}_source_value"
+    names = {"person_id": "patient", date: "date", "visit_occurrence_id": "admission", code: "code"}
+    keys = ["person_id", date, "visit_occurrence_id"]
+    if source_systems is None:
+        table = read_named(folder, name, [*keys, code])
+        table = table[table[code] != "0"]
+    else:
+        table = read_named(folder, name, keys, code=code)
+    return table.rename(columns=names).assign(system=(source_systems or {}).get(kind, f"omop-{kind}"))
+
+
+def _deaths(folder: str | Path, people: pd.DataFrame) -> dict[str, int] | None:
+    if not find_files(folder, lambda stem: stem == "death"):
+        return None
+    dead = set(read_named(folder, "death", ["person_id"])["person_id"])
+    return {one: int(one in dead) for one in people["person_id"]}
+
+
+_SYSTEMS = {"icd9_dgns_cd_": "icd9cm-dx", "icd9_prcdr_cd_": "icd9cm-proc", "hcpcs_cd_": "hcpcs"}
+
+_KEYS = {"desynpuf_id": "patient", "clm_id": "admission", "clm_from_dt": "date"}
+
+
+def read_synpuf(folder: str | Path) -> PatientEvents:
+    """Read diagnoses and procedures of inpatient, outpatient and carrier claims of DE-SynPUF.
+
+    An event bears the first day of its claim (``CLM_FROM_DT``). Diagnoses are those of the claim (``ICD9_DGNS_CD_*``),
+    without the admitting diagnosis and those of single lines; procedures are ``ICD9_PRCDR_CD_*`` and ``HCPCS_CD_*``.
+    A claim stands as the admission. The outcome is a date of death in any year; the site is the state.
+
+    Parameters
+    ----------
+    folder : path
+        Holds the files of CMS (``DE1_0_2008_Beneficiary_Summary_File_Sample_1.csv`` and so on), or others whose names
+        say ``bene``, ``inpatient``, ``outpatient`` or ``carrier``, as .csv, .csv.gz or .parquet.
+
+    Raises
+    ------
+    DataError
+        There is no beneficiary file or no claims, a column is missing, or a file is damaged.
+
+    References
+    ----------
+    Centers for Medicare and Medicaid Services, CMS 2008-2010 Data Entrepreneurs' Synthetic Public Use File.
+    """
+    people = _read_people(folder)
+    claims = find_files(folder, lambda stem: any(kind in stem for kind in ("inpatient", "outpatient", "carrier")))
+    if not claims:
+        raise DataError(
+            "there are no claims", where=str(folder), mend="Put inpatient, outpatient or carrier claims there."
+        )
+    events = stack_events((part for file in claims for part in _read_claims(file)), "DE-SynPUF")
+    died = ever(people, "desynpuf_id", people["bene_death_dt"].notna())
+    return PatientEvents(events, died, first_known(people, "desynpuf_id", "sp_state_code"))
+
+
+def _read_people(folder: str | Path) -> pd.DataFrame:
+    import pandas as pd
+
+    columns = ["desynpuf_id", "bene_death_dt", "sp_state_code"]
+    files = find_files(folder, lambda stem: "bene" in stem)
+    if not files:
+        raise DataError("there is no beneficiary file", where=str(folder), mend="Put the beneficiary summary there.")
+    tables = [need_columns(read_columns(file, lambda name: name in columns), columns, file) for file in files]
+    return pd.concat(tables, ignore_index=True)
+
+
+def _read_claims(file: Path) -> Iterator[pd.DataFrame]:
+    claims = read_columns(file, lambda name: name in _KEYS or name.startswith(tuple(_SYSTEMS)))
+    keys = need_columns(claims, _KEYS, file)[list(_KEYS)].rename(columns=_KEYS)
+    for name in claims.columns:
+        for prefix, system in _SYSTEMS.items():
+            if name.startswith(prefix):
+                given = claims[name].notna()
+                yield keys[given].assign(system=system, code=claims.loc[given, name])

@@ -1,1 +1,0 @@
-"""Logistic regression and ranking from sums, as functions of arrays."""

@@ -1,0 +1,309 @@
+"""Aalen-Johansen estimate of cumulative incidence over several sites."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import norm
+
+from multicentre.data.missing.values import Missing
+from multicentre.data.survival import SurvivalData
+from multicentre.estimator.base import Figure
+from multicentre.estimator.figures import Curves, Exhibit
+from multicentre.federation.errors import ConfigurationError
+from multicentre.survival.curves.tables.estimator import (
+    LEAST_SHOWN,
+    TableEstimator,
+    band_of,
+    chosen_times,
+    named,
+    numbers_below,
+    time_label,
+)
+from multicentre.survival.curves.tables.risk import RiskTable, read_curve
+from multicentre.survival.curves.tables.rounds import Times, plain
+from multicentre.survival.curves.tables.site import TablePart
+from multicentre.survival.times import hazard
+
+Floats = NDArray[np.float64]
+
+Variance = Literal["delta", "aalen"]
+
+SMALLEST = float(np.finfo(np.float64).eps)
+
+
+def cumulative_incidence(events: Floats, at_risk: Floats) -> tuple[Floats, Floats]:
+    """Return the incidence of each cause, shape (c, K), and survival before each time, shape (K,).
+
+    Aalen and Johansen, Scandinavian Journal of Statistics 5 (1978).
+
+    Parameters
+    ----------
+    events : array of shape (c, K)
+    at_risk : array of shape (K,)
+
+    Examples
+    --------
+    >>> incidence, before = cumulative_incidence(np.array([[1.0, 0.0], [0.0, 1.0]]), np.array([4.0, 2.0]))
+    >>> incidence.tolist(), before.tolist()
+    ([[0.25, 0.25], [0.0, 0.375]], [1.0, 0.75])
+    """
+    shares = np.divide(events, at_risk, out=np.zeros_like(events), where=at_risk > 0)
+    before = np.concatenate([[1.0], np.cumprod(1.0 - shares.sum(axis=0))[:-1]])
+    return np.cumsum(before * shares, axis=1), before
+
+
+def incidence_variance(events: Floats, at_risk: Floats, kind: Variance = "delta") -> Floats:
+    """Return the variance of the incidence of each cause, shape (c, K).
+
+    With F_t the incidence up to t and S_k the survival before the k-th time, the sum over times up to t of
+    ``(F_t - F_k)^2 d / (n (n - d)) + S_k^2 d_j (n - d_j) / n^3 - 2 (F_t - F_k) S_k d_j / n^2`` ("delta": Dinse and
+    Larson, Biometrika 73 (1986), equation 6), or the same with n - 1 for one n ("aalen": Pintilie, Competing Risks
+    (2006), equation 4.5).
+
+    Parameters
+    ----------
+    events : array of shape (c, K)
+    at_risk : array of shape (K,)
+    kind : {"delta", "aalen"}
+
+    Examples
+    --------
+    >>> events, at_risk = np.array([[1.0, 1.0]]), np.array([4.0, 2.0])
+    >>> incidence_variance(events, at_risk).round(4).tolist()
+    [[0.0469, 0.082]]
+    """
+    incidence, before = cumulative_incidence(events, at_risk)
+    died = events.sum(axis=0)
+    if kind == "delta":
+        square = _over(died, at_risk * (at_risk - died))
+        own = before**2 * events * _over(at_risk - events, at_risk**3)
+        cross = before * _over(events, at_risk**2)
+    else:
+        square = _over(died, (at_risk - 1.0) * (at_risk - died))
+        own = before**2 * events * _over(at_risk - events, at_risk**2 * (at_risk - 1.0))
+        cross = before * events * _over(at_risk - events, at_risk * (at_risk - died) * (at_risk - 1.0))
+    squares = (
+        incidence**2 * np.cumsum(square)
+        - 2.0 * incidence * np.cumsum(incidence * square, axis=1)
+        + np.cumsum(incidence**2 * square, axis=1)
+    )
+    crossed = incidence * np.cumsum(cross, axis=1) - np.cumsum(incidence * cross, axis=1)
+    return np.maximum(squares + np.cumsum(own, axis=1) - 2.0 * crossed, 0.0)
+
+
+def incidence_interval(incidence: Floats, variance: Floats, quantile: float) -> tuple[Floats, Floats]:
+    """Return limits of incidences, symmetric in log(-log F), shapes as given; 0 where the incidence is.
+
+    Parameters
+    ----------
+    incidence, variance : array of shape (..., K)
+    quantile : float
+        Of the normal distribution, 1.96 for 95 %.
+
+    Examples
+    --------
+    >>> lower, upper = incidence_interval(np.array([0.5]), np.array([0.01]), 1.96)
+    >>> lower.round(3).tolist(), upper.round(3).tolist()
+    ([0.295], [0.675])
+    """
+    inside = (incidence > SMALLEST) & (incidence < 1.0 - SMALLEST)
+    logs = np.log(incidence, where=inside, out=np.full_like(incidence, -1.0))
+    turn = np.where(inside, quantile * np.sqrt(variance) / np.where(inside, incidence * logs, 1.0), 0.0)
+    lower, upper = np.exp(logs * np.exp(-turn)), np.exp(logs * np.exp(turn))
+    return np.where(inside, lower, incidence), np.where(inside, upper, incidence)
+
+
+def _over(part: Floats, whole: Floats) -> Floats:
+    shape = np.broadcast_shapes(part.shape, whole.shape)
+    return np.divide(part, whole, out=np.zeros(shape), where=np.broadcast_to(whole > 0, shape))
+
+
+class AalenJohansenSite(TablePart):
+    """The site part of the cumulative incidence; what it agrees on counts every cause as the first."""
+
+    method: ClassVar[str] = "aalen-johansen"
+
+    def __init__(self, site: str, data: Any) -> None:
+        super().__init__(site, data)
+        self._causes = self.data.event
+        self.data = self.data.with_arrays(event=np.minimum(self._causes, 1))
+
+    @property
+    def outcomes(self) -> NDArray[np.int8]:
+        """Cause of every patient's event, 0 for none."""
+        return self._causes if self.used is None else self._causes[self.used]
+
+
+class AalenJohansen(TableEstimator):
+    """Cumulative incidence of each of several causes, where the event of one keeps the others from happening.
+
+    Rounds, grid and groups are those of :class:`KaplanMeier`; patients are counted by cause too. The grid is that of
+    the events of any cause. Which cause a patient's event had is in ``SurvivalData.event``: 1, 2, 3, ...
+
+    Parameters
+    ----------
+    group : str, optional
+        A column, or a category whose levels are columns ``name=level``.
+    causes : sequence of int, default (1, 2)
+        Causes that are told apart; those that are not named end the follow-up.
+    levels : sequence of float, optional
+        Values of the column that make groups, 0 and 1 by default.
+    times : sequence of float or "exact", optional
+        The grid, as for :class:`KaplanMeier`.
+    n_times : int, default 64
+    horizon : float, optional
+    level : float, default 0.95
+        Confidence of the intervals, symmetric in log(-log F).
+    variance : {"delta", "aalen"}, default "delta"
+        By Dinse and Larson's equation 6, or by Aalen's estimator.
+    missing : {"complete"}, default "complete"
+        Patients whose group is missing are left out; ``missing_`` counts them.
+
+    Attributes
+    ----------
+    groups_ : tuple of str
+        Names of the groups, g of them.
+    times_ : array of shape (K,)
+    incidence_, lower_, upper_, variance_ : array of shape (g, c, K)
+        Incidence of each cause up to each time, its limits and its variance.
+    cumulative_hazard_ : array of shape (g, c, K)
+        Nelson and Aalen's estimate, cause by cause.
+    survival_ : array of shape (g, K)
+        Share without an event of any of the causes.
+    events_ : array of shape (g, c, K)
+    at_risk_ : array of shape (g, K)
+    n_left_out_ : int
+        Patients who are in no group.
+
+    Examples
+    --------
+    >>> import multicentre as mc
+    >>> sites = {name: mc.datasets.simulate_survival(200, seed=seed, competing=True) for seed, name in enumerate("ab")}
+    >>> model = AalenJohansen().fit(mc.Federation.in_process(sites))
+    >>> model.incidence_at([12.0, 24.0]).round(2).tolist()
+    [[[0.3, 0.41], [0.16, 0.24]]]
+
+    References
+    ----------
+    .. [1] O. O. Aalen, S. Johansen, "An empirical transition matrix for non-homogeneous Markov chains based on censored
+       observations", Scandinavian Journal of Statistics 5 (1978), 141-150.
+    """
+
+    site_part: ClassVar[type[TablePart]] = AalenJohansenSite
+    figures: ClassVar[Mapping[str, Figure]] = {
+        "distance": Figure(
+            "largest difference", "lower", "", "largest difference from the curves of the patients given"
+        )
+    }
+
+    def __init__(
+        self,
+        group: str | None = None,
+        *,
+        causes: Sequence[int] = (1, 2),
+        levels: Sequence[float] | None = None,
+        times: Times = None,
+        n_times: int = 64,
+        horizon: float | None = None,
+        level: float = 0.95,
+        variance: Variance = "delta",
+        missing: Missing = "complete",
+    ) -> None:
+        self.missing = missing
+        self.group = group
+        self.causes = causes
+        self.levels = plain(levels)
+        self.times = plain(times)
+        self.n_times = n_times
+        self.horizon = horizon
+        self.level = level
+        self.variance = variance
+
+    def incidence_at(self, times: Sequence[float] | Floats) -> Floats:
+        """Return the incidence at given times, shape (g, c, t); NaN beyond the horizon."""
+        return read_curve(self.incidence_, self.table_, times, start=0.0, horizon=self.horizon_)
+
+    def assess(
+        self,
+        data: SurvivalData,
+        labels: Sequence[str] | None = None,
+        *,
+        training: Any = None,
+        training_labels: Sequence[str] | None = None,
+    ) -> dict[str, float]:
+        """Return how far the curves are from those of patients that the caller holds, on the same grid and groups.
+
+        Returns
+        -------
+        dict
+            ``distance``, the largest difference at any time, for any cause, in any group that the patients have.
+        """
+        table = self._count(data)
+        here = table.n_patients > 0
+        return {"distance": float(np.abs(_incidence(table) - self.incidence_)[here].max(initial=0.0))}
+
+    def exhibits(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Exhibit]:
+        """Return the figure of the incidences, with numbers at risk below it."""
+        table, positions = self.table_, chosen_times(self.horizon_)
+        bands = [
+            band_of(
+                self._name(label, cause),
+                table,
+                place,
+                (self.incidence_[place, number], self.lower_[place, number], self.upper_[place, number]),
+                start=0.0,
+            )
+            for place, label in enumerate(self.groups_)
+            for number, cause in enumerate(self._causes())
+        ]
+        figure = Curves(
+            "Cumulative incidence (Aalen-Johansen)",
+            f"Share of the patients with an event of each cause, over all sites, with {100 * self.level:g} % "
+            f"intervals; drawn while at least {LEAST_SHOWN} patients are at risk. Numbers at risk stand below.",
+            "model",
+            time_label(self.agreed_.unit),
+            "cumulative incidence",
+            bands,
+            table.exact,
+            positions,
+            numbers_below(table, positions, self.group),
+        )
+        return [figure]
+
+    def _name(self, label: str, cause: int) -> str:
+        return f"cause {cause}" if self.group is None else f"{named(self.group, label)}, cause {cause}"
+
+    def _check(self) -> None:
+        if not 0 < self.level < 1:
+            raise ConfigurationError(f"{self.level!r} is not between 0 and 1", where="level", mend="Give 0.95, say.")
+        if self.variance not in ("delta", "aalen"):
+            raise ConfigurationError(
+                f"{self.variance!r} is not known", where="variance", mend='Take "delta" or "aalen".'
+            )
+
+    def _first_cause(self) -> int:
+        return 1
+
+    def _causes(self) -> tuple[int, ...]:
+        return tuple(int(cause) for cause in self.causes)
+
+    def _show(self, table: RiskTable) -> None:
+        quantile = float(norm.isf((1.0 - self.level) / 2.0))
+        rows = list(zip(table.events, table.at_risk, strict=True))
+        self.events_, self.at_risk_ = table.events, table.at_risk
+        self.incidence_ = _incidence(table)
+        self.variance_ = np.array([incidence_variance(*row, self.variance) for row in rows])
+        self.lower_, self.upper_ = incidence_interval(self.incidence_, self.variance_, quantile)
+        self.cumulative_hazard_ = np.array(
+            [np.cumsum([hazard(cause, at_risk) for cause in events], axis=1) for events, at_risk in rows]
+        )
+        self.survival_ = 1.0 - self.incidence_.sum(axis=1)
+
+
+def _incidence(table: RiskTable) -> Floats:
+    rows = zip(table.events, table.at_risk, strict=True)
+    return np.array([cumulative_incidence(*row)[0] for row in rows])

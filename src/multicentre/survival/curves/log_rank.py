@@ -1,0 +1,375 @@
+"""Log-rank tests over several sites."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import chi2
+
+from multicentre.data.missing.values import Missing
+from multicentre.data.survival import SurvivalData
+from multicentre.estimator.base import Arrays
+from multicentre.estimator.figures import Exhibit, Table
+from multicentre.federation.coordinator import Federation
+from multicentre.federation.errors import ConfigurationError, DataError
+from multicentre.federation.messages import array, number, text
+from multicentre.federation.steps import Release, step
+from multicentre.survival.agreement.messages import LARGEST
+from multicentre.survival.agreement.rounds import Needs, steps_of_agreement
+from multicentre.survival.curves.tables.estimator import TableEstimator, named, told_count
+from multicentre.survival.curves.tables.groups import find_members
+from multicentre.survival.curves.tables.risk import RiskTable, count_table
+from multicentre.survival.curves.tables.rounds import Times, plain
+from multicentre.survival.curves.tables.site import PATIENTS, ByGroup, TablePart
+
+Floats = NDArray[np.float64]
+
+Weights = Literal["logrank", "wilcoxon", "tarone-ware", "fleming-harrington"]
+
+WEIGHTS: tuple[str, ...] = get_args(Weights)
+
+ROUNDING = 1e-9
+
+
+def weigh_times(
+    events: Floats, at_risk: Floats, kind: str, *, rho: float = 1.0, gamma: float = 0.0, scale: float = 1.0
+) -> Floats:
+    """Return the weight of every time, shape (K,).
+
+    1 ("logrank"), n / scale ("wilcoxon": Gehan and Breslow), its root ("tarone-ware"), or S^rho (1 - S)^gamma with the
+    pooled Kaplan-Meier estimate S before the time ("fleming-harrington"). The scale changes no test.
+
+    Parameters
+    ----------
+    events, at_risk : array of shape (g, K)
+    kind : {"logrank", "wilcoxon", "tarone-ware", "fleming-harrington"}
+    rho, gamma : float
+        At least 0.
+    scale : float
+        A number of patients, so that weights are at most 1.
+
+    Examples
+    --------
+    >>> events, at_risk = np.array([[1.0, 0.0], [0.0, 1.0]]), np.array([[2.0, 1.0], [2.0, 2.0]])
+    >>> weigh_times(events, at_risk, "wilcoxon", scale=4.0).tolist()
+    [1.0, 0.75]
+    >>> weigh_times(events, at_risk, "fleming-harrington").tolist()
+    [1.0, 0.75]
+    """
+    died, n = events.sum(axis=0), at_risk.sum(axis=0)
+    if kind == "logrank":
+        return np.ones_like(n)
+    if kind == "wilcoxon":
+        return np.asarray(n / scale, dtype=np.float64)
+    if kind == "tarone-ware":
+        return np.asarray(np.sqrt(n / scale), dtype=np.float64)
+    steps = 1.0 - np.divide(died, n, out=np.zeros_like(n), where=n > 0)
+    before = np.concatenate([[1.0], np.cumprod(steps)])[:-1]
+    return np.asarray(before**rho * (1.0 - before) ** gamma, dtype=np.float64)
+
+
+def compare_groups(events: Floats, at_risk: Floats, weights: Floats) -> tuple[Floats, Floats]:
+    """Return observed less expected events, shape (g,), and their covariance, shape (g, g), weighted.
+
+    Given the margins of each time's table, events are hypergeometric: Mantel, Cancer Chemotherapy Reports 50 (1966).
+
+    Parameters
+    ----------
+    events, at_risk : array of shape (g, K)
+    weights : array of shape (K,)
+
+    Examples
+    --------
+    >>> score, covariance = compare_groups(np.array([[1.0], [0.0]]), np.array([[2.0], [2.0]]), np.ones(1))
+    >>> score.tolist(), covariance.tolist()
+    ([0.5, -0.5], [[0.25, -0.25], [-0.25, 0.25]])
+    """
+    died, n = events.sum(axis=0), at_risk.sum(axis=0)
+    shares = np.divide(at_risk, n, out=np.zeros_like(at_risk), where=n > 0)
+    score = ((events - shares * died) * weights).sum(axis=1)
+    spread = np.divide(died * (n - died), n - 1.0, out=np.zeros_like(n), where=n > 1.0) * weights**2
+    return score, np.diag((shares * spread).sum(axis=1)) - (shares * spread) @ shares.T
+
+
+def expected_events(events: Floats, at_risk: Floats) -> Floats:
+    """Return how many events each group would have if all survived alike, shape (g,).
+
+    Examples
+    --------
+    >>> expected_events(np.array([[1.0], [0.0]]), np.array([[2.0], [2.0]])).tolist()
+    [0.5, 0.5]
+    """
+    n = at_risk.sum(axis=0)
+    shares = np.divide(at_risk, n, out=np.zeros_like(at_risk), where=n > 0)
+    return np.asarray(shares @ events.sum(axis=0), dtype=np.float64)
+
+
+def chi_square(score: Floats, covariance: Floats) -> tuple[float, int, float]:
+    """Return the statistic, its degrees of freedom and the p-value; groups that were never at risk are left out.
+
+    Parameters
+    ----------
+    score : array of shape (g,)
+    covariance : array of shape (g, g)
+
+    Examples
+    --------
+    >>> statistic, freedom, p_value = chi_square(np.array([3.0, -3.0]), np.array([[2.0, -2.0], [-2.0, 2.0]]))
+    >>> statistic, freedom, round(p_value, 4)
+    (4.5, 1, 0.0339)
+    """
+    spread = np.diag(covariance)
+    present = np.flatnonzero(spread > ROUNDING * max(1.0, float(spread.max(initial=0.0))))
+    if len(present) < 2:
+        return float("nan"), 0, float("nan")
+    chosen = present[:-1]
+    statistic = float(score[chosen] @ np.linalg.solve(covariance[np.ix_(chosen, chosen)], score[chosen]))
+    freedom = len(chosen)
+    return statistic, freedom, float(chi2.sf(statistic, freedom))
+
+
+@dataclass(frozen=True)
+class Compared(ByGroup):
+    """Which groups are compared, and how times are weighted."""
+
+    weights: str = text("how times are weighted")
+    rho: float = number("power of survival, for Fleming and Harrington's weights")
+    gamma: float = number("power of its complement")
+
+
+@dataclass(frozen=True)
+class Scores(Release):
+    """What a site adds to a test by strata; no time is in it."""
+
+    n_patients: float = number("patients, those left out among them", unit="patients", bound=PATIENTS)
+    n_compared: float = number("patients who were compared", unit="patients", bound=PATIENTS)
+    score: Floats = array("observed less expected events by group, over the site's own times", ("g",), bound=PATIENTS)
+    covariance: Floats = array("their covariance", ("g", "g"), bound=PATIENTS)
+
+
+LARGEST_POWER = 10.0
+
+
+class LogRankSite(TablePart):
+    """The site part of the log-rank test."""
+
+    method: ClassVar[str] = "log-rank"
+
+    @step(releases=Scores, when="once", summed=True)
+    def sum_scores(self, ask: Compared) -> Scores:
+        """Sum observed less expected events over the site's own times, and their covariance; no time leaves."""
+        _check(ask)
+        self.settle_on(ask)
+        n_groups = max(1, len(ask.columns))
+        group = find_members(self.data.X, self.data.columns, ask.columns, ask.levels, self.data.levels)
+        happened = (group >= 0) & (self.outcomes == ask.causes[0]) & (self.data.time <= self.agreed.times[-1])
+        sizes = np.bincount(group[group >= 0], minlength=n_groups)
+        grid = np.unique(self.data.time[happened])
+        events, leaving = count_table(self.data.time, self.outcomes, group, grid, ask.causes, n_groups)
+        table = RiskTable(("",) * n_groups, grid, events.astype(float), leaving.astype(float), exact=True)
+        weights = weigh_times(
+            table.died, table.at_risk, ask.weights, rho=ask.rho, gamma=ask.gamma, scale=self.agreed.n_patients
+        )
+        score, covariance = compare_groups(table.died, table.at_risk, weights)
+        behind = self.behind_cells(sizes, np.count_nonzero(group < 0), np.count_nonzero(happened))
+        return Scores(float(len(self.data)), float(sizes.sum()), score, covariance, patients=behind)
+
+
+def _check(ask: Compared) -> None:
+    powers = (ask.rho, ask.gamma)
+    if ask.weights not in WEIGHTS or len(ask.causes) != 1 or not all(0 <= power <= LARGEST_POWER for power in powers):
+        raise ConfigurationError("the test is not known", where="weights", mend=f"Take one of {', '.join(WEIGHTS)}.")
+
+
+class LogRank(TableEstimator):
+    """Test whether groups survive alike, over all sites.
+
+    Without strata the test is that of the summed tables of :class:`KaplanMeier`, the same however patients are split;
+    that of the pooled patients with ``times="exact"``. By site, each compares its own patients with each other, at
+    their own times, and tells only observed less expected events and their covariance: no time leaves, no permission is
+    needed, and differences between sites do not pass for differences between groups.
+
+    Parameters
+    ----------
+    group : str
+        A column, or a category whose levels are columns ``name=level``.
+    stratify_by_site : bool, default False
+        Sum over sites what each finds among its own patients.
+    weights : {"logrank", "wilcoxon", "tarone-ware", "fleming-harrington"}, default "logrank"
+        Weights of the times: 1, patients at risk, their root, or S^rho (1 - S)^gamma with the pooled survival before
+        the time.
+    rho, gamma : float, default 1 and 0
+        Powers of Fleming and Harrington's weights, from 0 to 10.
+    levels : sequence of float, optional
+        Values of the column that make groups, 0 and 1 by default.
+    times : sequence of float or "exact", optional
+        The grid, as for :class:`KaplanMeier`; sites as strata need none.
+    n_times : int, default 64
+    horizon : float, optional
+        Later events do not count. By site all events count by default.
+    cause : int, default 1
+        Which events count; those of other causes end the follow-up.
+    missing : {"complete"}, default "complete"
+        Patients whose group is missing are left out; ``missing_`` counts them.
+
+    Attributes
+    ----------
+    statistic_, p_value_ : float
+    degrees_of_freedom_ : int
+        Groups that were at risk, less one.
+    score_, covariance_ : array of shape (g,), (g, g)
+        Observed less expected events, weighted, and their covariance. "wilcoxon" and "tarone-ware" take the share of
+        all patients who are at risk for their number; that changes no test.
+    observed_, expected_ : array of shape (g,) or None
+        Events by group; None by site, where only their difference is told.
+    n_left_out_ : int
+        Patients who are in no group.
+
+    Examples
+    --------
+    >>> import multicentre as mc
+    >>> sites = {name: mc.datasets.simulate_survival(200, seed=seed) for seed, name in enumerate(["lyon", "oslo"])}
+    >>> model = LogRank("x2", stratify_by_site=True).fit(mc.Federation.in_process(sites))
+    >>> model.degrees_of_freedom_
+    1
+
+    References
+    ----------
+    .. [1] N. Mantel, "Evaluation of survival data and two new rank order statistics arising in its consideration",
+       Cancer Chemotherapy Reports 50 (1966), 163-170.
+    """
+
+    site_part: ClassVar[type[TablePart]] = LogRankSite
+
+    def __init__(
+        self,
+        group: str | None = None,
+        *,
+        stratify_by_site: bool = False,
+        weights: Weights = "logrank",
+        rho: float = 1.0,
+        gamma: float = 0.0,
+        levels: Sequence[float] | None = None,
+        times: Times = None,
+        n_times: int = 64,
+        horizon: float | None = None,
+        cause: int = 1,
+        missing: Missing = "complete",
+    ) -> None:
+        self.missing = missing
+        self.group = group
+        self.stratify_by_site = stratify_by_site
+        self.weights = weights
+        self.rho = rho
+        self.gamma = gamma
+        self.levels = plain(levels)
+        self.times = plain(times)
+        self.n_times = n_times
+        self.horizon = horizon
+        self.cause = cause
+
+    def asked_steps(self) -> frozenset[str]:
+        """Return the names of the steps that a fit with these parameters may ask of a site."""
+        if not self.stratify_by_site:
+            return super().asked_steps()
+        return steps_of_agreement(self._until()) | {"sum_scores"}
+
+    @property
+    def groups_(self) -> tuple[str, ...]:
+        """Names of the groups."""
+        return self._grouping.labels
+
+    def assess(
+        self,
+        data: SurvivalData,
+        labels: Sequence[str] | None = None,
+        *,
+        training: Any = None,
+        training_labels: Sequence[str] | None = None,
+    ) -> dict[str, float]:
+        """Return no figure: a test predicts nothing that other patients could confirm."""
+        return {}
+
+    def exhibits(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Exhibit]:
+        """Return the table of the test."""
+        by = "by site" if self.stratify_by_site else "over all sites"
+        found = f"chi-square {self.statistic_:.3g} with {self.degrees_of_freedom_} degrees of freedom, p = {self._p()}"
+        columns = ["group", "observed less expected"]
+        rows: list[list[str | float | None]] = [
+            [named(self.group, name), score] for name, score in zip(self.groups_, self.score_.tolist(), strict=True)
+        ]
+        if self.observed_ is not None and self.expected_ is not None:
+            columns[1:1] = ["observed", "expected"]
+            for row, observed, expected in zip(rows, self.observed_.tolist(), self.expected_.tolist(), strict=True):
+                row[1:1] = [told_count(observed), expected]
+        caption = f"Whether groups survive alike, {by}, weights {self.weights!r}: {found}."
+        return [Table("Log-rank test", caption, "model", columns, rows)]
+
+    def _check(self) -> None:
+        if self.group is None:
+            raise ConfigurationError("the test has no groups", where="group", mend="Name a column.")
+        if self.weights not in WEIGHTS:
+            raise ConfigurationError(
+                f"{self.weights!r} is not known", where="weights", mend=f"Take one of {', '.join(WEIGHTS)}."
+            )
+        if not (0 <= self.rho <= 10 and 0 <= self.gamma <= 10):
+            raise ConfigurationError("a power is not between 0 and 10", where="rho, gamma")
+
+    def _causes(self) -> tuple[int, ...]:
+        return (self.cause,)
+
+    def _until(self) -> Needs:
+        return Needs(times=np.array([LARGEST if self.horizon is None else float(self.horizon)]), cause=int(self.cause))
+
+    def _fit(self, federation: Federation) -> None:
+        if not self.stratify_by_site:
+            super()._fit(federation)
+            return
+        self._check()
+        self._agree(federation, self._until())
+        asked = self._ask()
+        ask = Compared(asked.columns, asked.levels, asked.causes, self.weights, float(self.rho), float(self.gamma))
+        scores = federation.once("scores", Scores, lambda: federation.sum(LogRankSite.sum_scores, ask))
+        self._set_events(None, None)
+        self.n_left_out_ = round(scores.n_patients - scores.n_compared) + self.missing_values_.n_incomplete
+        self.history_ = []
+        self._set_test(scores.score, scores.covariance)
+
+    def _show(self, table: RiskTable) -> None:
+        died, at_risk = table.died, table.at_risk
+        scale = float(table.n_patients.sum())
+        weights = weigh_times(died, at_risk, self.weights, rho=self.rho, gamma=self.gamma, scale=scale)
+        self._set_events(died.sum(axis=1), expected_events(died, at_risk))
+        self._set_test(*compare_groups(died, at_risk, weights))
+
+    def _set_test(self, score: Floats, covariance: Floats) -> None:
+        self.score_, self.covariance_ = score, covariance
+        self.statistic_, self.degrees_of_freedom_, self.p_value_ = chi_square(score, covariance)
+        if not self.degrees_of_freedom_:
+            raise DataError(
+                "fewer than two groups were at risk when an event happened",
+                where=f"group {self.group!r}",
+                mend="Name a column with two levels or more.",
+            )
+
+    def _set_events(self, observed: Floats | None, expected: Floats | None) -> None:
+        self.observed_, self.expected_ = observed, expected
+
+    def _p(self) -> str:
+        return "below 0.001" if self.p_value_ < 0.001 else f"{self.p_value_:.3f}"
+
+    def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        if not self.stratify_by_site:
+            return super()._state()
+        arrays = {"score": self.score_, "covariance": self.covariance_, "agreed": self._packed()}
+        return arrays, {"n_left_out": self.n_left_out_}
+
+    def _restore(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
+        super()._restore(arrays, facts)
+        if self.stratify_by_site:
+            self._set_events(None, None)
+            self._set_test(arrays["score"], arrays["covariance"])

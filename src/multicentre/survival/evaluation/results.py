@@ -1,0 +1,264 @@
+"""Scores of a model as users read them: tables and figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import chain, pairwise
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.estimator.figures import Bars, Cloud, Exhibit, Lines, Points, Table
+from multicentre.survival.evaluation import messages as sent
+from multicentre.survival.evaluation.maths import (
+    at_risk,
+    concordance_from_counts,
+    interval,
+    mean_weights,
+    reference_scores,
+)
+from multicentre.survival.evaluation.rounds import Sums, censoring_of
+from multicentre.survival.scores.auc import area_from_counts, weigh_areas
+from multicentre.survival.scores.brier import scaled_brier
+from multicentre.survival.scores.calibration import (
+    Calibration,
+    DCalibration,
+    benefit_from_counts,
+    benefit_of_treating_all,
+    calibration_from_counts,
+    compare_with_even,
+)
+from multicentre.survival.scores.concordance import share_of_pairs
+from multicentre.survival.times import kaplan_meier
+
+Floats = NDArray[np.float64]
+
+
+class Concluded:
+    """The fitted attributes of an evaluation; those of measures that were not asked for are absent."""
+
+    n_patients_: float
+    n_events_: float
+    times_: Floats
+    concordance_: float
+    concordance_error_: float
+    concordance_interval_: tuple[float, float]
+    brier_: Floats
+    brier_reference_: Floats
+    ibs_: float
+    ibs_error_: float
+    ibs_reference_: float
+    ipa_: float
+    auc_: Floats
+    mean_auc_: float
+    calibration_: dict[float, Calibration]
+    d_calibration_: DCalibration
+    thresholds_: Floats
+    net_benefit_: dict[float, Floats]
+    net_benefit_of_all_: dict[float, Floats]
+    sites_: dict[str, sent.OwnScores]
+    _judged: sent.Judged
+    _sums: Sums
+
+    def rows(self) -> list[tuple[str, float, float | None, float | None]]:
+        """Return the scores: name, value, and bounds of the 95 % interval where there is one."""
+        rows: list[tuple[str, float, float | None, float | None]] = []
+        if "concordance" in self._sums:
+            rows.append(("concordance", self.concordance_, *self.concordance_interval_))
+        if "brier" in self._sums:
+            rows.append(("integrated Brier score", self.ibs_, *interval(self.ibs_, self.ibs_error_)))
+            rows.append(("that of the Kaplan-Meier curve", self.ibs_reference_, None, None))
+            rows.append(("index of prediction accuracy", self.ipa_, None, None))
+        if "auc" in self._sums:
+            rows.append(("mean area under the curve", self.mean_auc_, None, None))
+        if "calibration" in self._sums:
+            rows += [(f"calibration error at {time:.6g}", found.error, None, None) for time, found in self._errors()]
+            rows.append(("p-value of D-calibration", self.d_calibration_.p_value, None, None))
+        return rows
+
+    def _errors(self) -> list[tuple[float, Calibration]]:
+        return list(self.calibration_.items())
+
+    def _conclude(self, judged: sent.Judged, sums: Sums, own: Mapping[str, sent.OwnScores]) -> None:
+        self._judged, self._sums, self.sites_ = judged, dict(sums), dict(own)
+        follow_up = cast("sent.FollowUp", sums["follow_up"])
+        self.n_patients_ = follow_up.n_patients
+        self.n_events_ = float(follow_up.events.sum())
+        self.times_ = judged.grid[judged.places]
+        events, risk = follow_up.events, at_risk(follow_up.events, follow_up.censored)
+        curve = kaplan_meier(events, risk)[judged.places]
+        if "concordance" in sums:
+            self._conclude_concordance(sums["concordance"])
+        if "brier" in sums:
+            self._conclude_brier(cast("sent.Errors", sums["brier"]), curve)
+        if "auc" in sums:
+            self._conclude_areas(cast("sent.Ranks", sums["auc"]), curve)
+        if "calibration" in sums:
+            self._conclude_calibration(cast("sent.Groups", sums["calibration"]))
+        if "net_benefit" in sums:
+            self._conclude_benefit(cast("sent.Benefits", sums["net_benefit"]))
+
+    def _conclude_concordance(self, pairs: object) -> None:
+        if isinstance(pairs, sent.OwnPairs):
+            squares = pairs.won_squared, pairs.crossed, pairs.comparable_squared
+            found = share_of_pairs(pairs.comparable, pairs.won, *squares)
+        else:
+            counted = cast("sent.Pairs", pairs)
+            found = concordance_from_counts(counted.events, counted.censored)
+        self.concordance_, self.concordance_error_ = found
+        self.concordance_interval_ = interval(*found)
+
+    def _conclude_brier(self, errors: sent.Errors, curve: Floats) -> None:
+        shares, n = mean_weights(self.times_), errors.n_patients
+        self.brier_ = errors.errors / n
+        self.brier_reference_ = reference_scores(curve, errors.cases, self._of_controls() * errors.controls, n)
+        self.ibs_, self.ibs_reference_ = float(shares @ self.brier_), float(shares @ self.brier_reference_)
+        variance = max(errors.squares / n - self.ibs_**2, 0.0)
+        self.ibs_error_ = float(np.sqrt(variance / max(n - 1, 1)))
+        self.ipa_ = scaled_brier(self.ibs_, self.ibs_reference_)
+
+    def _conclude_areas(self, ranks: sent.Ranks, curve: Floats) -> None:
+        cases = ranks.cases.cumsum(axis=1)
+        controls = ranks.leaving.sum(axis=1)[:, None] - ranks.leaving[:, :-1].cumsum(axis=1)
+        self.auc_ = area_from_counts(cases.T[:, ::-1], controls.T[:, ::-1])
+        self.mean_auc_ = weigh_areas(self.auc_, curve)
+
+    def _conclude_calibration(self, groups: sent.Groups) -> None:
+        self.calibration_ = {}
+        for row, place in enumerate(self._judged.at.tolist()):
+            events, risk = groups.events[row], at_risk(groups.events[row], groups.censored[row])
+            until = slice(0, place + 1)
+            found = groups.n_patients[row], groups.predicted[row], events[:, until], risk[:, until]
+            self.calibration_[float(self._judged.grid[place])] = calibration_from_counts(*found)
+        self.d_calibration_ = compare_with_even(groups.spread)
+
+    def _conclude_benefit(self, benefits: sent.Benefits) -> None:
+        self.net_benefit_, self.net_benefit_of_all_ = {}, {}
+        times = self._judged.grid[self._judged.at].tolist()
+        for time, cases, controls in zip(times, benefits.cases, benefits.controls, strict=True):
+            counted = cases, controls, self.thresholds_, benefits.n_patients
+            self.net_benefit_[time] = benefit_from_counts(*counted)
+            self.net_benefit_of_all_[time] = benefit_of_treating_all(*counted)
+
+    def _of_controls(self) -> Floats:
+        """Return 1 / G at the times of scoring, shape (T,)."""
+        follow_up = cast("sent.FollowUp", self._sums["follow_up"])
+        return censoring_of(follow_up, self._judged.grid).weights(self.times_)
+
+
+LEAST_SHOWN = 10
+
+
+def show_scores(found: Concluded) -> list[Exhibit]:
+    """Return the exhibits of an evaluation: those of the measures that were asked for."""
+    shown: list[Exhibit] = [_scores(found)]
+    if hasattr(found, "brier_"):
+        shown.append(_brier(found))
+    if hasattr(found, "auc_"):
+        shown.append(_areas(found))
+    if hasattr(found, "calibration_"):
+        shown += [_calibration(found), _groups(found), _spread(found)]
+    if hasattr(found, "net_benefit_"):
+        shown += [_benefit(found, time) for time in found.net_benefit_]
+    if found.sites_:
+        shown.append(_sites(found))
+    return shown
+
+
+def _scores(found: Concluded) -> Table:
+    told = f"{found.n_patients_:,.0f} held-out patients of all sites, {found.n_events_:,.0f} with an event."
+    return Table("Scores", told, "fit", ["score", "value", "from", "to"], [list(row) for row in found.rows()])
+
+
+def _brier(found: Concluded) -> Lines:
+    told = (
+        "Mean squared error of the predicted chance to be free of the event, weighted for censoring; lower is better. "
+        f"The model's mean over time is {found.ibs_:.4f}, that of one Kaplan-Meier curve {found.ibs_reference_:.4f}."
+    )
+    curves = {"model": found.brier_.tolist(), "Kaplan-Meier": found.brier_reference_.tolist()}
+    return Lines("Brier score", told, "fit", "time", "Brier score", found.times_.tolist(), curves, {})
+
+
+def _areas(found: Concluded) -> Lines:
+    told = (
+        "Chance that a patient with an event by then had a higher risk than one free of it, weighted for censoring; "
+        f"0.5 by chance. The mean is {found.mean_auc_:.3f}."
+    )
+    known = np.isfinite(found.auc_)
+    areas = {"model": found.auc_[known].tolist(), "by chance": [0.5] * int(known.sum())}
+    times = found.times_[known].tolist()
+    return Lines("Area under the curve", told, "fit", "time", "area under the curve", times, areas, {})
+
+
+def _shown(groups: Calibration) -> NDArray[np.bool_]:
+    return groups.n_patients >= LEAST_SHOWN
+
+
+def _calibration(found: Concluded) -> Points:
+    told = (
+        "Each point is a group of patients of similar predicted risk: across, their mean predicted risk of an event; "
+        "upwards, the Kaplan-Meier estimate. Points on the diagonal are well calibrated."
+    )
+    clouds = [
+        Cloud(
+            f"by {time:.6g}",
+            "groups",
+            groups.predicted[_shown(groups)].tolist(),
+            groups.observed[_shown(groups)].tolist(),
+        )
+        for time, groups in found.calibration_.items()
+    ]
+    return Points("Calibration", told, "fit", "predicted risk", "observed risk", clouds)
+
+
+def _groups(found: Concluded) -> Table:
+    rows = chain.from_iterable(_rows_of(time, groups) for time, groups in found.calibration_.items())
+    told = "Predicted and observed risk of an event in groups of predicted risk, with 95 % intervals."
+    columns = ["time", "patients", "predicted", "observed", "from", "to"]
+    return Table("Calibration by group", told, "fit", columns, list(rows))
+
+
+def _rows_of(time: float, groups: Calibration) -> list[list[str | float | None]]:
+    columns = (groups.n_patients, groups.predicted, groups.observed, groups.lower, groups.upper)
+    return [[time, *map(float, row)] for row in np.column_stack(columns)[_shown(groups)]]
+
+
+def _spread(found: Concluded) -> Bars:
+    counts = found.d_calibration_.counts
+    edges = np.linspace(0, 1, len(counts) + 1)
+    names = [f"{low:.1f}-{high:.1f}" for low, high in pairwise(edges)]
+    shares = counts / counts.sum()
+    told = (
+        "Share of patients by the survival that was predicted for their own event time; even under a true model "
+        f"(p = {found.d_calibration_.p_value:.2g})."
+    )
+    return Bars("Calibration over all times", told, "fit", "share of patients", names, {"model": shares.tolist()}, {})
+
+
+def _benefit(found: Concluded, time: float) -> Lines:
+    prevalence = float(found.net_benefit_of_all_[time][0])
+    some = found.thresholds_ <= max(0.1, min(1.0, 2 * prevalence))
+    told = (
+        f"Net benefit of treating those whose predicted risk by {time:.6g} is above a threshold, in true positives a "
+        "patient; a model is of use where it lies above both treating everyone and nobody."
+    )
+    curves = {"model": found.net_benefit_[time], "everyone": np.maximum(found.net_benefit_of_all_[time], -0.05)}
+    series = {name: curve[some].tolist() for name, curve in curves.items()}
+    series["nobody"] = [0.0] * int(some.sum())
+    thresholds = found.thresholds_[some].tolist()
+    return Lines(f"Decision curve by {time:.6g}", told, "fit", "threshold", "net benefit", thresholds, series, {})
+
+
+def _sites(found: Concluded) -> Table:
+    times = list(found.calibration_) if hasattr(found, "calibration_") else []
+    middle = len(times) // 2
+    rows: list[list[str | float | None]] = []
+    for site, own in found.sites_.items():
+        pair: list[float | None] = [None, None]
+        if own.predicted is not None and own.observed is not None:
+            pair = [float(own.predicted[middle]), float(own.observed[middle, 0])]
+        rows.append([site, own.concordance, own.standard_error, *pair])
+    told = "Each site's own concordance, its standard error, and mean predicted and observed risk in mid-follow-up."
+    columns = ["site", "concordance", "standard error", "predicted", "observed"]
+    return Table("Scores by site", told, "fit", columns, rows)

@@ -1,0 +1,333 @@
+"""Scores of phenotype models on coded events."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.data.events.tensor import EventTensor
+from multicentre.federation.coordinator import Federation
+from multicentre.federation.errors import DataError, MessageError, SchemaMismatch
+from multicentre.federation.messages import Message, Nothing, arrays, count, flag, texts
+from multicentre.federation.steps import Release, SitePart, step
+from multicentre.phenotyping.fitted.model import N_SWEEPS
+from multicentre.phenotyping.kernels.hals import hadamard_gram, predict_entries
+from multicentre.phenotyping.kernels.mttkrp import SparseTensor
+from multicentre.phenotyping.kernels.patients import fit_memberships
+from multicentre.phenotyping.kernels.poisson import fit_rates
+from multicentre.validation.scoring.judging import (
+    LARGEST_FIXED,
+    RECORDS,
+    JudgingPart,
+    SiteScores,
+    ask_own,
+    judge,
+    limited,
+    total,
+    unfixed,
+)
+from multicentre.validation.scoring.scores import Scores
+
+Floats = NDArray[np.float64]
+
+N_RATE_STEPS = 100
+
+MOST_PHENOTYPES = 1000
+
+LARGEST = 1e30
+
+
+@dataclass(frozen=True)
+class Factors(Message):
+    """Factors of every mode, and how a patient's memberships are fitted to them."""
+
+    codes: dict[str, tuple[str, ...]] = texts("codes of every mode", keyed=True)
+    factors: dict[str, Floats] = arrays("factor of every mode", ("codes", "r"))
+    nonnegative: bool = flag("memberships are not below 0")
+    rates: bool = flag("memberships are fitted under the Poisson likelihood")
+    cap: int = count("higher counts are set to this; 0 for none")
+
+    @property
+    def rank(self) -> int:
+        """Number of phenotypes."""
+        return int(next(iter(self.factors.values())).shape[1])
+
+    def valid_for(self, data: EventTensor) -> Self:
+        """Return the factors if they are those of the modes of such patients.
+
+        Raises
+        ------
+        MessageError
+            They do not fit the codes.
+        SchemaMismatch
+            The modes are others.
+        """
+        self.checked()
+        if tuple(self.codes) != data.modes:
+            raise SchemaMismatch(
+                f"the modes are {', '.join(self.codes)}, here they are {', '.join(data.modes)}",
+                where="modes",
+                mend="Give every site the same modes in the same order.",
+            )
+        if set(self.factors) != set(self.codes) or not 1 <= self.rank <= MOST_PHENOTYPES or self.cap < 0:
+            raise MessageError("the factors do not fit the modes", where="Factors")
+        for mode, names in self.codes.items():
+            if self.factors[mode].shape != (len(names), self.rank) or len(set(names)) != len(names) or not names:
+                raise MessageError("a factor does not fit its codes", where=f"Factors.factors[{mode}]")
+            if np.abs(self.factors[mode]).max() > LARGEST:
+                raise MessageError("a factor is out of range", where=f"Factors.factors[{mode}]")
+            if self.rates and (self.factors[mode] < 0).any():
+                raise MessageError("a rate is below 0", where=f"Factors.factors[{mode}]")
+        return self
+
+    def fit(self, tensor: SparseTensor, factors: Sequence[Floats]) -> Floats:
+        """Return patients' memberships, shape (n, r), as the method's own ``transform`` fits them."""
+        start = np.ones((tensor.shape[0], self.rank))
+        if self.rates:
+            return fit_rates(tensor, list(factors), start, N_RATE_STEPS)
+        counts = np.minimum(tensor.counts, float(self.cap)) if self.cap else tensor.counts
+        limited = SparseTensor(tensor.coordinates, counts, tensor.shape)
+        return fit_memberships(limited, factors, start, n_sweeps=N_SWEEPS, nonnegative=self.nonnegative)
+
+
+def factors_of(model: Any) -> Factors:
+    """Return fitted phenotypes as the message that sites take."""
+    given = model.get_params(deep=False)
+    return Factors(
+        codes={mode: tuple(names) for mode, names in model.codes_.items()},
+        factors={mode: np.ascontiguousarray(factor) for mode, factor in model.factors_.items()},
+        nonnegative=bool(model.nonnegative),
+        rates=given.get("solver") == "poisson",
+        cap=int(given.get("cap") or 0),
+    )
+
+
+Integers = NDArray[np.int64]
+
+N_PARTS = 5
+
+LEAST_RATE = 1e-10
+
+ENTRY_TERMS = ("counts", "squares", "errors")
+
+DEVIANCE_TERMS = ("predicted", "logs", "cross")
+
+TERMS = (*ENTRY_TERMS, *DEVIANCE_TERMS)
+
+LARGEST_CELLS = 2.0**50
+
+
+@dataclass(frozen=True)
+class EntrySums(Release):
+    """Sums over hidden cells; whole numbers, so that they do not depend on how patients are spread over sites."""
+
+    n_patients: int = count("patients", unit="patients", bound=RECORDS)
+    cells: int = count("hidden cells, zeros among them", bound=LARGEST_CELLS)
+    entries: int = count("hidden cells above zero", bound=RECORDS)
+    unknown: int = count("entries of codes that the model does not know", bound=RECORDS)
+    known: int = count("entries of codes that the model knows", bound=RECORDS)
+    counts: int = count("sum of the counts o, times 2^24", bound=LARGEST_FIXED)
+    squares: int = count("sum of o^2, times 2^24", bound=LARGEST_FIXED)
+    errors: int = count("sum over all hidden cells of (o - x)^2, times 2^24", bound=LARGEST_FIXED)
+
+
+@dataclass(frozen=True)
+class DevianceSums(Release):
+    """Further sums over hidden cells, for the deviance alone: its logarithms rest on counts above one."""
+
+    predicted: int = count("sum over all hidden cells of the predictions x, times 2^24", bound=LARGEST_FIXED)
+    logs: int = count("sum of o log o over the counts o, times 2^24", bound=LARGEST_FIXED, signed=True)
+    cross: int = count("sum of o log x, times 2^24", bound=LARGEST_FIXED, signed=True)
+
+
+class EventPart(JudgingPart):
+    """The site part that scores factorisations of events."""
+
+    method: ClassVar[str] = "score-events"
+    holds: ClassVar[type] = EventTensor
+    kinds: ClassVar[Mapping[str, type[Any]]] = {"Factors": Factors}
+    data: EventTensor
+    model: Factors
+
+    @step(releases=EntrySums, when="at the end", summed=True)
+    def sum_entries(self, ask: Nothing) -> EntrySums:
+        """Predict every patient's hidden cells from the others, and sum the errors."""
+        sums, behind = self._sums(ENTRY_TERMS)
+        facts = (self.n_records, self.n_cells, self.n_entries, self.data.nnz - self.aligned.nnz, self.aligned.nnz)
+        return EntrySums(*facts, **sums, patients=min(behind, self.behind(np.array([self._with_unknown]))))
+
+    @step(releases=DevianceSums, when="at the end", summed=True)
+    def sum_deviances(self, ask: Nothing) -> DevianceSums:
+        """Sum what the deviance needs besides."""
+        sums, behind = self._sums(DEVIANCE_TERMS)
+        return DevianceSums(**sums, patients=behind)
+
+    def own_score(self, name: str) -> tuple[float, int]:
+        """Return a score of the site's own records, and how many patients stand behind it."""
+        sums, behind = self._sums(TERMS if name == "explained_deviance" else ENTRY_TERMS)
+        return score_of(name, {term: unfixed(total) for term, total in sums.items()}, self.n_cells), behind
+
+    @cached_property
+    def aligned(self) -> EventTensor:
+        """The patients over the model's codes."""
+        return self.data.align(self.model.codes)
+
+    @cached_property
+    def hidden(self) -> tuple[Integers, Integers]:
+        """Fifth of every code of the first mode, and the fifth that is hidden of every patient."""
+        mode = self.data.modes[0]
+        n_codes = len(self.model.codes[mode])
+        if n_codes < 2:
+            raise DataError(f"the mode {mode} has one code, so that nothing can be hidden", where="codes")
+        random = self.generator(0, int(self.data.digest()[:16], 16))
+        n_parts = min(N_PARTS, n_codes)
+        return random.permutation(n_codes) % n_parts, random.integers(n_parts, size=len(self.data))
+
+    @property
+    def n_cells(self) -> int:
+        """Number of hidden cells."""
+        parts, own = self.hidden
+        others = int(np.prod([len(names) for names in list(self.model.codes.values())[1:]], dtype=np.int64))
+        return int(np.bincount(parts, minlength=int(parts.max()) + 1)[own].sum()) * others
+
+    @property
+    def n_entries(self) -> int:
+        """Number of hidden cells above zero."""
+        return int(self._is_hidden.sum())
+
+    @property
+    def _is_hidden(self) -> NDArray[np.bool_]:
+        parts, own = self.hidden
+        places = self.aligned.coordinates
+        return np.asarray(parts[places[:, 1]] == own[places[:, 0]])
+
+    @cached_property
+    def terms(self) -> dict[str, Floats]:
+        """What every patient adds to each sum, by its name, shape (n,)."""
+        parts, own = self.hidden
+        found = {name: np.zeros(len(self.data)) for name in TERMS}
+        for part in range(int(parts.max()) + 1):
+            rows = np.flatnonzero(own == part)
+            if len(rows):
+                with np.errstate(over="ignore", invalid="ignore"):
+                    terms = self._terms_of(rows, parts == part)
+                for name, values in terms.items():
+                    found[name][rows] = limited(values)
+        return found
+
+    def _terms_of(self, rows: Integers, hides: NDArray[np.bool_]) -> dict[str, Floats]:
+        """Return the terms of patients of whom the same codes are hidden."""
+        first, *others = (self.model.factors[mode] for mode in self.model.codes)
+        aligned = self.aligned.take(rows)
+        shown, target = (_restricted(aligned, kept) for kept in (~hides, hides))
+        memberships = self.model.fit(shown, [first[~hides], *others])
+        factors = [memberships, first[hides], *others]
+        predicted = predict_entries(target, factors) if target.nnz else np.zeros(0)
+        gram, mass = hadamard_gram(factors[1:]), np.prod([factor.sum(axis=0) for factor in factors[1:]], axis=0)
+        counts, patient = target.counts, target.coordinates[:, 0]
+
+        def by_patient(values: Floats) -> Floats:
+            return np.bincount(patient, weights=values, minlength=len(rows)).astype(np.float64)
+
+        squares = np.einsum("nr,rs,ns->n", memberships, gram, memberships)
+        return {
+            "counts": by_patient(counts),
+            "squares": by_patient(counts**2),
+            "errors": np.maximum(by_patient(counts**2 - 2 * counts * predicted) + squares, 0.0),
+            "predicted": memberships @ mass,
+            "logs": by_patient(counts * np.log(counts)),
+            "cross": by_patient(counts * np.log(np.maximum(predicted, LEAST_RATE))),
+        }
+
+    def _sums(self, names: Sequence[str]) -> tuple[dict[str, int], int]:
+        """Return sums, and the fewest patients behind one or with a hidden entry; under a mask, all of them."""
+        found = {name: self.summed(self.terms[name]) for name in names}
+        fewest = min(self._with_hidden, *(behind for _, behind in found.values()))
+        return {name: total for name, (total, _) in found.items()}, self.n_records if self.masked else fewest
+
+    @property
+    def _with_hidden(self) -> int:
+        """Patients with a hidden entry."""
+        return len(np.unique(self.aligned.coordinates[self._is_hidden, 0]))
+
+    @property
+    def _with_unknown(self) -> int:
+        """Patients with an entry of a code that the model does not know."""
+        known = [np.isin(names, self.model.codes[mode]) for mode, names in self.data.codes.items()]
+        is_known = np.all([own[self.data.coordinates[:, axis]] for axis, own in enumerate(known, start=1)], axis=0)
+        return len(np.unique(self.data.coordinates[~is_known, 0]))
+
+
+def _restricted(tensor: EventTensor, kept: NDArray[np.bool_]) -> SparseTensor:
+    """Return the entries of some codes of the first mode, over these codes."""
+    chosen = kept[tensor.coordinates[:, 1]]
+    places = tensor.coordinates[chosen].copy()
+    places[:, 1] = (np.cumsum(kept) - 1)[places[:, 1]]
+    shape = (len(tensor), int(kept.sum()), *tensor.shape[2:])
+    return SparseTensor(places, tensor.counts[chosen], shape)
+
+
+def score_of(name: str, sums: Mapping[str, float], n_cells: float) -> float:
+    """Return a score from sums over hidden cells; not a number where none is above zero.
+
+    Parameters
+    ----------
+    name : {"neg_mean_squared_error", "explained_counts", "explained_deviance"}
+    sums : mapping of str to float
+        By the names of ``TERMS``.
+    n_cells : float
+
+    Examples
+    --------
+    >>> sums = {"counts": 2.0, "squares": 4.0, "errors": 1.0, "predicted": 1.0, "logs": 2 * np.log(2), "cross": 0.0}
+    >>> score_of("explained_counts", sums, 4), round(score_of("explained_deviance", sums, 4), 3)
+    (0.75, 0.861)
+    """
+    if name == "neg_mean_squared_error":
+        return -sums["errors"] / n_cells
+    if not sums["counts"] > 0:
+        return float("nan")
+    if name == "explained_counts":
+        return 1 - sums["errors"] / sums["squares"]
+    of_model = sums["logs"] - sums["cross"] - sums["counts"] + sums["predicted"]
+    of_mean = sums["logs"] - sums["counts"] * np.log(sums["counts"] / n_cells)
+    return float(1 - of_model / of_mean) if of_mean > 0 else float("nan")
+
+
+@dataclass(frozen=True)
+class EventScores:
+    """How well hidden cells of held-out patients are predicted from the rest of each patient.
+
+    ``neg_mean_squared_error`` is taken over all hidden cells, zeros among them. ``explained_counts`` is 1 less the
+    squared error over that of a model of zeros, ``explained_deviance`` 1 less the Poisson deviance over that of the
+    mean count. ``share_unknown`` tells which share of the entries have a code that the model does not know; they are
+    not scored.
+    """
+
+    names: tuple[str, ...] = ("neg_mean_squared_error", "explained_counts", "explained_deviance")
+    part: type[SitePart] = EventPart
+    usual: tuple[str, ...] = ("neg_mean_squared_error", "explained_counts")
+
+    def __call__(self, model: Any, federation: Federation, names: Sequence[str], *, by_site: bool) -> Scores:
+        """Score fitted phenotypes by sums over hidden cells of all sites."""
+        score = partial(self._score, names=names, by_site=by_site)
+        return judge(federation, EventPart, factors_of(model), "Factors", score)
+
+    def _score(self, opened: Federation, names: Sequence[str], *, by_site: bool) -> Scores:
+        found = total(opened, EventPart.sum_entries, Nothing())
+        sums = {name: unfixed(getattr(found, name)) for name in ENTRY_TERMS}
+        if "explained_deviance" in names:
+            further = total(opened, EventPart.sum_deviances, Nothing())
+            sums |= {name: unfixed(getattr(further, name)) for name in DEVIANCE_TERMS}
+        values = {name: float(score_of(name, sums, found.cells)) for name in names}
+        own = ask_own(opened, EventPart, names) if by_site else SiteScores()
+        facts = {"share_unknown": found.unknown / max(found.unknown + found.known, 1)}
+        return Scores(values, float(found.n_patients), own.scores, facts, own.refused)
+
+
+EVENTS = EventScores()

@@ -1,1 +1,0 @@
-"""Scores of factorisations of events: part of a held-out patient is rebuilt from the rest."""

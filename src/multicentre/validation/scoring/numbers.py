@@ -1,0 +1,224 @@
+"""Scores of predicted numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multicentre.federation.coordinator import Federation
+from multicentre.federation.errors import MessageError
+from multicentre.federation.messages import Message, Nothing, count, number
+from multicentre.federation.steps import Release, step
+from multicentre.validation.scoring.judging import (
+    LARGEST_FIXED,
+    RECORDS,
+    JudgingPart,
+    SiteScores,
+    amount_to,
+    ask_own,
+    fixed,
+    judge,
+    total,
+    unfixed,
+)
+from multicentre.validation.scoring.scores import Scores
+
+
+@dataclass(frozen=True)
+class InUnits(Message):
+    """The unit in which numbers are summed."""
+
+    exponent: int = count("exponent of two of the unit", bound=2.0**10)
+
+
+@dataclass(frozen=True)
+class About(InUnits):
+    """The unit, and the mean of the true numbers."""
+
+    centre: float = number("mean over all sites, in the unit")
+
+
+@dataclass(frozen=True)
+class Order(Release):
+    """How widely true numbers spread, to the nearest power of two."""
+
+    sites: int = count("1 where they spread", bound=1.0)
+    exponent: int = count("exponent of the power of two nearest to the standard deviation", bound=2.0**10, signed=True)
+
+
+@dataclass(frozen=True)
+class Sums(Release):
+    """Records and their true numbers."""
+
+    n_records: int = count("records", unit="records", bound=RECORDS)
+    total: int = count("sum of the numbers in the unit, times 2^24", bound=LARGEST_FIXED, signed=True)
+
+
+@dataclass(frozen=True)
+class Errors(Release):
+    """Sums of errors; whole numbers, so that they do not depend on how records are spread over sites."""
+
+    absolute: int = count("sum of absolute errors in the unit, times 2^24", bound=LARGEST_FIXED)
+    squared: int = count("sum of squared errors in the squared unit, times 2^24", bound=LARGEST_FIXED)
+    spread: int = count("sum of squared distances to the mean, likewise", bound=LARGEST_FIXED)
+
+
+Floats = NDArray[np.float64]
+
+LARGEST_EXPONENT = 500
+
+MOST_APART = 12
+
+WIDEST = 2.0**20
+
+
+class NumberPart(JudgingPart):
+    """Base of the site parts that score numbers; a subclass says what is true and what the model says."""
+
+    def true_numbers(self) -> Floats:
+        """Return the number of every record, shape (n,)."""
+        raise NotImplementedError
+
+    def predict_numbers(self) -> Floats:
+        """Return the predicted numbers, shape (n,)."""
+        raise NotImplementedError
+
+    @step(releases=Order, when="at the end", summed=True)
+    def tell_order(self, ask: Nothing) -> Order:
+        """Tell the order of magnitude of the numbers' spread, for the unit of the sums."""
+        exponent = self.exponent
+        behind = self.behind_numbers(np.square(self.truth - self.truth.mean()))
+        return Order(int(exponent is not None), exponent or 0, patients=behind)
+
+    @step(releases=Sums, when="at the end", summed=True)
+    def sum_numbers(self, ask: InUnits) -> Sums:
+        """Sum the true numbers, for their mean."""
+        self.answer_once("sum_numbers", ask)
+        total = fixed(self.truth / self.unit_of(ask))
+        return Sums(len(self.truth), total, patients=self.behind_numbers(self.truth - np.median(self.truth)))
+
+    @step(releases=Errors, when="at the end", summed=True)
+    def sum_errors(self, ask: About) -> Errors:
+        """Sum absolute and squared errors, and squared distances to the mean."""
+        self.answer_once("sum_errors", ask)
+        unit = self.unit_of(ask)
+        if not abs(ask.centre - float(self.truth.mean()) / unit) <= WIDEST * max(1.0, self.own_unit / unit):
+            raise MessageError("the mean is far from the site's own", where="centre")
+        errors = self.errors(ask.centre * unit, unit) / unit
+        terms = (np.abs(errors), errors**2, (self.truth / unit - ask.centre) ** 2)
+        totals, behind = zip(*(self.summed(each) for each in terms), strict=True)
+        return Errors(*totals, patients=min(*behind, self.apart))
+
+    def own_score(self, name: str) -> tuple[float, int]:
+        """Return a score of the site's own records, and how many patients stand behind it."""
+        unit, centre = self.own_unit, float(self.truth.mean())
+        errors = self.errors(centre, unit) / unit
+        if name == "neg_mean_absolute_error":
+            mean, behind = self.own_mean(np.abs(errors))
+            return -mean * unit, min(behind, self.apart)
+        mean, behind = self.own_mean(errors**2)
+        behind = min(behind, self.apart)
+        if name != "r2":
+            return -(mean * unit**2 if name == "neg_mean_squared_error" else float(np.sqrt(mean)) * unit), behind
+        spread, apart = self.own_mean(np.square((self.truth - centre) / unit))
+        return (1 - mean / spread if spread > 0 else float("nan")), min(behind, apart)
+
+    @cached_property
+    def truth(self) -> Floats:
+        """True numbers, shape (n,)."""
+        return self.true_numbers()
+
+    @cached_property
+    def exponent(self) -> int | None:
+        """Exponent of the power of two nearest to the numbers' standard deviation; None where they are all the same."""
+        spread = float(self.truth.std())
+        limits = (-LARGEST_EXPONENT, LARGEST_EXPONENT)
+        return round(float(np.clip(np.log2(spread), *limits))) if spread > 0 else None
+
+    @property
+    def apart(self) -> int:
+        """How many records the model tells apart from the rest."""
+        return self.told_apart(self.predicted(self.predict_numbers) / self.own_unit)
+
+    @property
+    def own_unit(self) -> float:
+        """The power of two nearest to the standard deviation of the site's own numbers."""
+        return float(2.0 ** (self.exponent or 0))
+
+    def unit_of(self, ask: InUnits) -> float:
+        """Return the unit of an ask.
+
+        In a unit far from the numbers' own spread, rounding would tell how many lie beyond a value.
+
+        Raises
+        ------
+        MessageError
+            It is out of range, or far from that spread.
+        """
+        near = ask.exponent if self.exponent is None else self.exponent
+        if abs(ask.exponent) > LARGEST_EXPONENT or abs(ask.exponent - near) > MOST_APART:
+            raise MessageError(
+                f"the unit is out of range, or more than 2^{MOST_APART} times the site's own spread, or less",
+                where="exponent",
+                mend="Give all sites the numbers in one unit.",
+            )
+        return float(2.0**ask.exponent)
+
+    def errors(self, centre: float, unit: float) -> Floats:
+        """Return true less predicted numbers, shape (n,); none is predicted farther than 2^20 units from the centre."""
+        predicted = np.clip(self.predicted(self.predict_numbers), centre - WIDEST * unit, centre + WIDEST * unit)
+        return np.asarray(self.truth - predicted, dtype=np.float64)
+
+    def behind_numbers(self, terms: Floats) -> int:
+        """Return how many patients stand behind a sum of what no model decides: under a mask all."""
+        return self.n_records if self.masked else amount_to(terms)
+
+
+NAMES = ("r2", "neg_mean_squared_error", "neg_root_mean_squared_error", "neg_mean_absolute_error")
+
+
+@dataclass(frozen=True)
+class NumberScores:
+    """Scores of a model of numbers, under scikit-learn's names.
+
+    Parameters
+    ----------
+    part : type
+        The site part.
+    message : callable
+        From a fitted estimator to the message that sites take.
+    """
+
+    part: type[NumberPart]
+    message: Callable[[Any], Message]
+    usual: tuple[str, ...] = ("r2",)
+    names: tuple[str, ...] = NAMES
+
+    def __call__(self, model: Any, federation: Federation, names: Sequence[str], *, by_site: bool) -> Scores:
+        """Score a fitted model by sums of errors over sites."""
+        told = self.message(model)
+        score = partial(self._score, names=names, by_site=by_site)
+        return judge(federation, self.part, told, type(told).__name__, score)
+
+    def _score(self, opened: Federation, names: Sequence[str], *, by_site: bool) -> Scores:
+        order = total(opened, self.part.tell_order, Nothing())
+        exponent = round(order.exponent / order.sites) if order.sites else 0
+        sums = total(opened, self.part.sum_numbers, InUnits(exponent))
+        n, centre = sums.n_records, unfixed(sums.total) / sums.n_records
+        errors = total(opened, self.part.sum_errors, About(exponent, centre))
+        unit = 2.0**exponent
+        squared, spread = (unfixed(each) / n * unit**2 for each in (errors.squared, errors.spread))
+        values = {
+            "r2": 1 - squared / spread if spread else float("nan"),
+            "neg_mean_squared_error": -squared,
+            "neg_root_mean_squared_error": -float(np.sqrt(squared)),
+            "neg_mean_absolute_error": -unfixed(errors.absolute) / n * unit,
+        }
+        own = ask_own(opened, self.part, names) if by_site else SiteScores()
+        shown = {name: float(values[name]) for name in names}
+        return Scores(shown, float(n), own.scores, refused=own.refused)

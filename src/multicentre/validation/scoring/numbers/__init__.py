@@ -1,1 +1,0 @@
-"""Scores of models that predict numbers."""
