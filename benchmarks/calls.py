@@ -189,7 +189,7 @@ def counted_sums() -> Iterator[Counter[str]]:
     plain = MaskedSummation.total
 
     def total(self: MaskedSummation, federation: Any, step: Any, ask: Any) -> Any:
-        seen[federation.session] += 1
+        seen[federation.name] += 1
         return plain(self, federation, step, ask)
 
     with patch.object(MaskedSummation, "total", total):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import itertools
 import os
 import time
@@ -141,7 +142,7 @@ def agreed_keys(quorum: int | str) -> MaskingKeys:
     """Return the keys of one site after a short sum."""
     federation = federate(N_PEERS + 1, quorum)
     federation.sum(VectorSite.give, Nothing())
-    return federation._engine._runtimes["site-0"]._parts[federation.session, MaskingKeys]
+    return federation.engine._runtimes["site-0"]._parts[federation.name, MaskingKeys]
 
 
 def federate(n_sites: int, quorum: int | str):
@@ -182,7 +183,8 @@ class Stopwatch:
 def batch(n_sites: int, recovers: bool, n_runs: int) -> dict[str, float | int | bool]:
     """Time the first sums of fits: the very first, which includes an agreement on keys, and the later ones."""
     federation = federate(n_sites, n_sites // 2 + 1 if recovers else "all")
-    watch = federation._engine = Stopwatch(federation._engine)
+    watch = Stopwatch(federation.engine)
+    federation = dataclasses.replace(federation, engine=watch)
     first, later, coordinator = [], [], []
     for _ in range(n_runs):
         fit = federation.begin(VectorSite)

@@ -4,6 +4,7 @@ The site is left out of the step, or told the smallest lie that it accepts: one 
 The coordinator overlooks that the sites' transcripts differ and reads what it can.
 """
 
+import dataclasses
 import functools
 
 import pytest
@@ -25,7 +26,8 @@ pytestmark = [
 def fit(name, wrap, **options):
     case = CASES[name]
     with federate(case.sites(), secure_sum=True, policy=case.policy, **options) as federation:
-        federation._engine = engine = wrap(federation._engine)
+        engine = wrap(federation.engine)
+        federation = dataclasses.replace(federation, engine=engine)
         try:
             case.make().fit(federation)
         except MulticentreError as error:
@@ -66,7 +68,7 @@ def lie(name, step, number, monkeypatch, **options):
 
     def noted(summation, federation, summed, ask):
         result = total(summation, federation, summed, ask)
-        if federation._engine.lied:
+        if federation.engine.lied:
             read.append(summed.name)
         return result
 

@@ -29,7 +29,7 @@ def run(name, sites=None, **options):
     options.setdefault("policy", case.policy)
     with federate(case.sites() if sites is None else sites, **options) as federation:
         fitted = case.make().fit(federation)
-        return case.numbers(fitted), federation._engine.exchanges, federation
+        return case.numbers(fitted), federation.engine.exchanges, federation
 
 
 @functools.cache

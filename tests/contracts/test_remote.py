@@ -34,7 +34,7 @@ def reference(name, secure):
     case = CASES[name]
     with mc.Federation.in_process(case.sites(), policy=case.policy, secure_sum=secure, faults=Faults()) as federation:
         numbers = case.numbers(case.make().fit(federation))
-        return numbers, federation._engine.exchanges, said(federation.ledgers)
+        return numbers, federation.engine.exchanges, said(federation.ledgers)
 
 
 def said(ledgers):

@@ -160,7 +160,7 @@ def test_selections_of_one_plan_differ_by_many_of_a_sites_records_or_by_none():
 
 
 def tables_of(plan, selections, asked):
-    return [plan.federation.select(folds, plan.federation.sites).begin(HashedFolds).sum(*asked) for folds in selections]
+    return [plan.session.select(folds, plan.session.sites).begin(HashedFolds).sum(*asked) for folds in selections]
 
 
 def test_tables_of_two_selections_cannot_be_laid_side_by_side():
@@ -186,7 +186,7 @@ def test_marks_of_two_selections_cannot_be_laid_side_by_side():
     plan = HashGroupKFold(2).plan(federation)
     asked = (SiteFolds.mark_people, sent.Marking(**persons(), n_buckets=4096))
     whole = federation.begin(SiteFolds).sum(*asked).sites
-    chosen = plan.federation.select([0, 1], federation.sites).begin(SiteFolds).sum(*asked).sites
+    chosen = plan.session.select([0, 1], federation.sites).begin(SiteFolds).sum(*asked).sites
     assert not np.array_equal(whole, chosen)
 
 
@@ -378,7 +378,7 @@ def test_only_folds_of_a_counted_plan_can_be_selected():
     given = {**sites, "site-0": sites["site-0"].with_identifier([None] * 20 + [f"p{i}" for i in range(80)])}
     plan = HashGroupKFold(2, max_missing=0.1).plan(mc.Federation.in_process(given, policy=EXACT, secure_sum=False))
     with pytest.raises(DataError, match="no record here is in the folds"):
-        HashGroupKFold(2).plan(plan.federation.select([-1], ["site-0"]))
+        HashGroupKFold(2).plan(plan.session.select([-1], ["site-0"]))
 
 
 def test_sites_that_were_told_different_maps_are_found_out(monkeypatch):

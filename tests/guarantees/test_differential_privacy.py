@@ -260,7 +260,7 @@ class Twisting:
     """A coordinator's engine that tells all sites but the first something else of the noise."""
 
     def __init__(self, engine, noise):
-        self._engine = engine
+        self = dataclasses.replace(self, engine=engine)
         self._noise = noise
 
     def __getattr__(self, name):
@@ -286,7 +286,7 @@ def test_sites_that_were_told_different_noise_give_a_sum_that_nobody_can_read(no
 
     monkeypatch.setattr(rounds, "decode_release", decode)
     federation = federate_privately({f"s{i}": np.zeros((20, 500)) for i in range(4)}, secure_sum=True, quorum=quorum)
-    federation._engine = Twisting(federation._engine, noise)
+    federation = dataclasses.replace(federation, engine=Twisting(federation.engine, noise))
     handle = federation.begin(ClippedSite, plan=plan_of(0.5))
     with pytest.raises(IntegrityError, match=r"the masks of the sites must cancel in the sum; they do not"):
         handle.sum(ClippedSite.clipped_sum, Nothing())
@@ -379,13 +379,13 @@ def test_a_coordinator_that_hides_colluding_sites_from_the_others_reads_nothing(
         secure_sum=True,
         policy={"s0": mc.Policy(colluding_sites=2), **{f"s{i}": mc.Policy() for i in range(1, 5)}},
     )
-    exchange = federation._engine.exchange
+    exchange = federation.engine.exchange
 
     def twisted(calls, time_limit_s):
         told = {site: call if site == "s0" else without_colluding(call) for site, call in calls.items()}
         return exchange(told, time_limit_s)
 
-    federation._engine.exchange = twisted
+    federation.engine.exchange = twisted
     with pytest.raises((IntegrityError, RefusedByPolicy, ConfigurationError)):
         federation.begin(ClippedSite, plan=plan_of(0.5)).sum(ClippedSite.clipped_sum, Nothing())
 

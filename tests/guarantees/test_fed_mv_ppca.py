@@ -1,5 +1,6 @@
 """What Fed-mv-PPCA promises whoever lends it data: only sums leave, small sites are refused, runs can be taken up."""
 
+import dataclasses
 import functools
 import warnings
 
@@ -60,7 +61,8 @@ def partial():
 @by_method
 def test_no_array_of_a_single_site_reaches_the_coordinator(method, partial):
     federation = federate(partial)
-    federation._engine = tap = Wiretap(federation._engine)
+    tap = Wiretap(federation.engine)
+    federation = dataclasses.replace(federation, engine=tap)
     fit_over(federation, method)
     unmasked = [outcome for _, outcome in tap.heard if not isinstance(outcome, Advertisement | Masked)]
     assert {type(outcome) for outcome in unmasked} == {Description, Acknowledgement}
@@ -175,7 +177,7 @@ def test_a_method_that_is_not_allowed_leaves_nothing():
 @functools.cache
 def uninterrupted(method, secure):
     model, federation = run(small_sites(lacking={1: "image"}), method, secure_sum=secure)
-    return law(model), model.history_, federation._engine.exchanges
+    return law(model), model.history_, federation.engine.exchanges
 
 
 @by_method
@@ -190,14 +192,14 @@ def test_a_run_broken_off_and_taken_up_is_the_same_bit_for_bit(method, secure, p
     assert law(model).tobytes() == expected.tobytes()
     assert model.history_ == history
     if part > 0.5:
-        assert federation._engine.exchanges < n_exchanges
+        assert federation.engine.exchanges < n_exchanges
 
 
 def test_a_run_that_is_complete_asks_for_no_round_again(partial, tmp_path):
     first, before = run(partial, folder=tmp_path)
     again, after = run(partial, folder=tmp_path)
     assert law(first).tobytes() == law(again).tobytes()
-    assert after._engine.exchanges < before._engine.exchanges / 3
+    assert after.engine.exchanges < before.engine.exchanges / 3
 
 
 # --- a lost site --------------------------------------------------------------------------------------------------
@@ -208,7 +210,7 @@ def test_a_run_that_is_complete_asks_for_no_round_again(partial, tmp_path):
 def test_a_lost_site_does_not_end_a_run_within_its_quorum(method, lost, partial):
     at = uninterrupted(method, False)[2] - SMALL["max_rounds"]
     model, _ = run(partial, method, quorum=2, secure_sum=False, faults=Faults(lose={lost: at}))
-    assert len(model.federation) == 2
+    assert len(model.session) == 2
     assert np.isfinite(law(model)).all()
     assert model.n_patients_ == 80
 

@@ -109,7 +109,8 @@ def bound(request, monkeypatch):
 def attacked(federation, alter, run):
     """Return the lying engine of a federation after a fit, and what the fit raised."""
     with federation:
-        federation._engine = engine = Telling(federation._engine, alter)
+        engine = Telling(federation.engine, alter)
+        federation = dataclasses.replace(federation, engine=engine)
         try:
             run(federation)
         except MulticentreError as error:
@@ -239,8 +240,8 @@ def test_a_session_that_begins_again_forgets_what_its_parts_remember(federate):
     """The victim is told a lie, then hears the honest calls from the first one on; its memory of the lie is gone."""
     with federate(rows()) as federation:
         session = federation.begin(CountingSite)
-        lie = Call(session.terms.study, session.session, 0, CountingSite.prepare, Times(100), SITES, place=Place(0))
-        assert isinstance(federation._engine.exchange({VICTIM: lie}, None)[VICTIM], Acknowledgement)
+        lie = Call(session.terms.study, session.name, 0, CountingSite.prepare, Times(100), SITES, place=Place(0))
+        assert isinstance(federation.engine.exchange({VICTIM: lie}, None)[VICTIM], Acknowledgement)
         assert session.sum(CountingSite.count_records, Nothing()).n == 4 * 60
 
 
@@ -355,7 +356,7 @@ def test_a_report_that_one_site_refuses_spoils_no_sum(federate):
     with federate(rows_with_one_odd_site()) as federation:
         session = federation.begin(ReportingSite)
         session.ask(ReportingSite.prepare, Times(2))
-        assert set(session.ask(ReportingSite.report, Times(1), willing=True).refused) == {VICTIM}
+        assert set(session.ask(ReportingSite.report, Times(1), skip_refusals=True).refused) == {VICTIM}
         assert session.sum(ReportingSite.count_records, Nothing()).n == 480
 
 
@@ -382,13 +383,14 @@ def test_a_site_that_took_no_part_before_cannot_be_added(federate):
 def test_a_restored_state_is_held_by_all_sites_or_the_sum_is_noise(tmp_path, bound):
     """What one site remembers of a session with a lie is brought into another session, at this site alone."""
     with mc.Federation.in_process(rows(), policy=EXACT, secure_sum=True, folder=tmp_path) as federation:
-        federation._engine = engine = Telling(federation._engine)
+        engine = Telling(federation.engine)
+        federation = dataclasses.replace(federation, engine=engine)
         session = federation.begin(CountingSite)
         session.ask(CountingSite.prepare, Times(100))
-        engine.upkeep(Upkeep("keep", session.session, CountingSite, "lie", 1), SITES)
+        engine.upkeep(Upkeep("keep", session.name, CountingSite, "lie", 1), SITES)
         session = federation.begin(CountingSite)
         session.ask(CountingSite.prepare, Times(1))
-        engine.upkeep(Upkeep("restore", session.session, CountingSite, "lie", 1), (VICTIM,))
+        engine.upkeep(Upkeep("restore", session.name, CountingSite, "lie", 1), (VICTIM,))
         if not bound:
             assert session.sum(CountingSite.count_records, Nothing()).n == 3 * 60 + 6000
             return
@@ -402,10 +404,10 @@ def test_a_state_that_all_sites_restore_or_drop_alike_counts(action, tmp_path):
     with mc.Federation.in_process(rows(), policy=EXACT, secure_sum=True, folder=tmp_path) as federation:
         session = federation.begin(CountingSite)
         session.ask(CountingSite.prepare, Times(2))
-        federation._engine.upkeep(Upkeep("keep", session.session, CountingSite, "x", 1), SITES)
+        federation.engine.upkeep(Upkeep("keep", session.name, CountingSite, "x", 1), SITES)
         session.ask(CountingSite.prepare, Times(3))
-        federation._engine.upkeep(Upkeep("restore", session.session, CountingSite, "x", 1), SITES[:1])
-        federation._engine.upkeep(Upkeep(action, session.session, CountingSite, "x", 1), SITES)
+        federation.engine.upkeep(Upkeep("restore", session.name, CountingSite, "x", 1), SITES[:1])
+        federation.engine.upkeep(Upkeep(action, session.name, CountingSite, "x", 1), SITES)
         assert session.sum(CountingSite.count_records, Nothing()).n == 240 * (2 if action == "restore" else 3)
 
 
@@ -494,7 +496,7 @@ def test_an_honest_coordinator_names_the_site_that_was_asked_other_things(federa
             return super().exchange(calls, time_limit_s)
 
     with federate(rows()) as federation:
-        federation._engine = Meddler(federation._engine)
+        federation = dataclasses.replace(federation, engine=Meddler(federation.engine))
         with pytest.raises(IntegrityError, match=f"^{VICTIM}: the sites must be asked the same things") as raised:
             total_after(federation, 2)
     assert "multicentre ledger compare" in str(raised.value)
@@ -557,5 +559,5 @@ def test_a_step_that_one_site_was_asked_alone_leaves_no_derived_value():
         session = federation.begin(CachingSite)
         session.ask(CachingSite.derive, Nothing(), to=SITES[:1])
         session.ask(CachingSite.meet, Nothing())
-        parts = [runtimes_of(federation)[site]._parts[session.session, CachingSite] for site in SITES]
+        parts = [runtimes_of(federation)[site]._parts[session.name, CachingSite] for site in SITES]
         assert [part.derived for part in parts] == [None] * len(SITES)

@@ -89,7 +89,7 @@ class SumSite(SitePart):
 def federate(says, site=LIAR, **options):
     """Return toy sites of which one lies."""
     federation = mc.Federation.in_process(toy_sites(), **options)
-    federation._engine = Lying(federation._engine, site, says)
+    federation = dataclasses.replace(federation, engine=Lying(federation.engine, site, says))
     return federation
 
 
@@ -147,7 +147,7 @@ def test_honest_answers_arrive():
 def test_an_answer_beyond_its_declaration_is_refused_and_its_sender_named(lie, willing):
     """Not even a question that goes on without sites that refuse goes on without a site that lies."""
     with federate(with_values(**lie)) as federation, pytest.raises(MessageError) as raised:
-        federation.begin(TallySite).ask(TallySite.tell, Nothing(), willing=willing)
+        federation.begin(TallySite).ask(TallySite.tell, Nothing(), skip_refusals=willing)
     assert raised.value.where.startswith(LIAR)
     assert next(iter(lie)) in raised.value.where
 
@@ -302,7 +302,7 @@ class TestMasked:
             return honest if call.mask is None else dataclasses.replace(honest, transcript="f" * 64)
 
         federation = mc.Federation.in_process(toy_sites(2), secure_sum=True)
-        federation._engine = Lying(federation._engine, "site-0", says)
+        federation = dataclasses.replace(federation, engine=Lying(federation.engine, "site-0", says))
         with federation, pytest.raises(IntegrityError, match="no more than half of them were") as raised:
             federation.begin(SumSite).sum(SumSite.add, Nothing())
         assert raised.value.where == "site-0, site-1"

@@ -1,5 +1,6 @@
 """What the coordinator receives under secure sums looks like noise, whatever the sites hold, until it is the sum."""
 
+import dataclasses
 from itertools import combinations
 
 import numpy as np
@@ -38,7 +39,8 @@ class Wiretap:
 def transcript(n_sums=N_SUMS, **options):
     rng = np.random.default_rng(8)
     federation = federate({site: rng.integers(0, 3, (20, D)).astype(float) for site in SITES}, **options)
-    federation._engine = tap = Wiretap(federation._engine)
+    tap = Wiretap(federation.engine)
+    federation = dataclasses.replace(federation, engine=tap)
     session = federation.begin(MeanSite)
     for number in range(n_sums):
         session.sum(MeanSite.residuals, Guess(np.zeros(D), number))

@@ -137,7 +137,7 @@ def test_records_of_a_selection_count_and_not_those_of_the_site():
     federation = federate(people_of(values))
     plan = mc.validation.HashGroupKFold(2).plan(federation)
     for name in SITES[1:]:
-        parts = federation._engine._runtimes[name]._parts
+        parts = federation.engine._runtimes[name]._parts
         (folds,) = (part.folds for part in parts.values() if part.folds is not None)
         values[name][folds != 0, 2] = np.nan
     plan = mc.validation.HashGroupKFold(2).plan(federate(people_of(values)))
@@ -227,7 +227,7 @@ def test_a_site_that_signs_no_list_is_named(monkeypatch, told):
 
 def with_phantoms(monkeypatch, federation, phantom, *, site="lyon"):
     """Have one site sign that it has fields which it has not, and check nothing itself."""
-    gate = federation._engine._runtimes[site]._gate
+    gate = federation.engine._runtimes[site]._gate
     monkeypatch.setattr(gate, "fields_of", lambda data: phantom)
     monkeypatch.setattr(gate, "check_sites_per_field", lambda *args: None)
     return federation
@@ -278,6 +278,6 @@ def test_a_site_with_a_few_entries_of_a_column_refuses_and_one_with_none_does_no
 def test_with_a_budget_no_column_is_named():
     policy = mc.Policy(epsilon=1.0)
     federation = federate(emptied(1), policy=policy)
-    runtime = federation._engine._runtimes["oslo"]
+    runtime = federation.engine._runtimes["oslo"]
     assert runtime._gate.fields_of(runtime.data).sparse == {}
     assert runtime._gate.fields_of(runtime.data).views == ("blood",)

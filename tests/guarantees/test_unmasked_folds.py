@@ -50,7 +50,7 @@ def pack_with(monkeypatch, moved=None):
 
 
 def selected(plan, fold):
-    return plan.federation.select([fold], SITES)
+    return plan.session.select([fold], SITES)
 
 
 def sizes_over(federation):

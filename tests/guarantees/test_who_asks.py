@@ -17,8 +17,8 @@ from multicentre.engines.remote import engine
 from multicentre.engines.remote.packing import Letter, Opening, Reply, unpack_error
 from multicentre.engines.remote.requests import LIFETIME_S, Request, sign_opening
 from multicentre.estimator.registry import METHODS
-from multicentre.federation.coordinator import PlainSummation
 from multicentre.federation.errors import ConfigurationError, MessageError, ProtocolRefused, RefusedByPolicy
+from multicentre.federation.summation import PlainSummation
 from multicentre.privacy.ledger import read_ledger
 from multicentre.studies.methods import make_estimator
 from multicentre.studies.sites import read_sites
@@ -112,7 +112,7 @@ def test_every_entry_of_every_ledger_names_the_analyst(tmp_path, ada, text):
     with hospitals.federation(sign=signer(ada)) as federation:
         FedViewMeans(n_rounds=2).fit(federation)
         if text is STUDY:
-            federation._summation = PlainSummation()
+            federation = dataclasses.replace(federation, summation=PlainSummation())
             with pytest.raises(RefusedByPolicy, match="leave masked"):
                 FedViewMeans(n_rounds=1).fit(federation)
     for name in NAMES:

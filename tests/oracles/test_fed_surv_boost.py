@@ -109,7 +109,7 @@ def test_proportional_hazards_by_sums_are_those_of_the_pooled_patients():
         FedSurvBoost("cox", n_rounds=1, recalibrate=False).fit(federate(split(data, n), secure_sum=n > 1))
         for n in (1, 3, 5)
     ]
-    found = [fit_columns(fit.federation, fit.agreed_) for fit in fits]
+    found = [fit_columns(fit.session, fit.agreed_) for fit in fits]
     for other in found[1:]:
         np.testing.assert_allclose(other.coefficients, found[0].coefficients, rtol=0, atol=1e-7)
         np.testing.assert_allclose(other.baseline, found[0].baseline, rtol=0, atol=1e-7)

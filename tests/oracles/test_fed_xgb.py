@@ -12,7 +12,7 @@ import multicentre as mc
 from multicentre.boosting import FedXGBClassifier, FedXGBRegressor
 from multicentre.boosting.agreement import find_cuts
 from multicentre.boosting.site import BoostingSite
-from multicentre.federation.rounds import Silence
+from multicentre.federation.rounds import Listener
 
 xgboost = pytest.importorskip("xgboost")
 
@@ -43,7 +43,7 @@ def outcomes(log_odds, rng, objective):
 def federate(X, y, n_sites=3, classes=True, **options):
     data = mc.data.TableData(X, y, outcome="class" if classes else "number")
     sites = {f"site-{i}": data.take(np.arange(i, len(y), n_sites)) for i in range(n_sites)}
-    return mc.Federation.in_process(sites, policy=EXACT, listener=Silence(), **options)
+    return mc.Federation.in_process(sites, policy=EXACT, listener=Listener(), **options)
 
 
 def quantile_cuts(X, n_bins=32):

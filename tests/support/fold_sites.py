@@ -28,7 +28,7 @@ def federate(sites, **options):
 
 def folds_of(plan):
     """Return the fold of every record by site, as only a process that holds all sites can."""
-    session, engine = plan.federation.session, plan.federation._engine
+    session, engine = plan.session.name, plan.session.engine
     found = {}
     for name, runtime in getattr(engine, "_engine", engine)._runtimes.items():
         parts = [part for (of, _), part in runtime._parts.items() if of == session and part.folds is not None]

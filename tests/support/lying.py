@@ -203,8 +203,8 @@ def mask_by_the_last_ask(monkeypatch) -> None:
 def put_to(opened, offered, ask, sites, peers=None):
     """Put a step to some sites, past the coordinator's own checks; return their answers or raise the first refusal."""
     number, peers = next(opened._sequence), tuple(peers or sites)
-    told = Call(opened.terms.study, opened.session, number, offered, ask, peers, selection=opened.selection)
-    outcomes = opened._engine.exchange(dict.fromkeys(sites, told), None)
+    told = Call(opened.terms.study, opened.name, number, offered, ask, peers, selection=opened.selection)
+    outcomes = opened.engine.exchange(dict.fromkeys(sites, told), None)
     for outcome in outcomes.values():
         if isinstance(outcome, Refused):
             raise outcome.error

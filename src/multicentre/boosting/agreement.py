@@ -13,9 +13,9 @@ from multicentre.boosting.messages import LARGEST_WEIGHT, MOST_ROUNDS
 from multicentre.boosting.site import BoostingSite
 from multicentre.boosting.trees import MOST_DEPTH
 from multicentre.data.schema import check_columns
-from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError, DataError, SchemaMismatch
 from multicentre.federation.messages import Nothing
+from multicentre.federation.session import Session
 from multicentre.federation.steps import Acknowledgement
 from multicentre.statistics.quantiles.maths import coarsen
 from multicentre.statistics.quantiles.rounds import cuts_for_bins
@@ -29,7 +29,7 @@ LOSS_DIGITS = 30
 LARGEST_DIGITS = 51
 
 
-def describe(federation: Federation) -> sent.Described:
+def describe(session: Session) -> sent.Described:
     """Return the columns and classes of all sites.
 
     Raises
@@ -39,7 +39,7 @@ def describe(federation: Federation) -> sent.Described:
     """
 
     def ask() -> sent.Described:
-        answers = federation.ask(BoostingSite.describe, Nothing())
+        answers = session.ask(BoostingSite.describe, Nothing())
         classes = max((answer.classes for answer in answers.values()), key=len)
         first, expected = next(iter(answers.items()))
         for site, answer in answers.items():
@@ -48,10 +48,10 @@ def describe(federation: Federation) -> sent.Described:
                 raise SchemaMismatch("the classes differ from the others'", where=site, mend="Name them alike.")
         return sent.Described(expected.columns, classes, levels=expected.levels)
 
-    return federation.once("columns", sent.Described, ask)
+    return session.once("columns", sent.Described, ask)
 
 
-def share_of_second(federation: Federation) -> float:
+def share_of_second(session: Session) -> float:
     """Return the share of the records that are of the second of two classes.
 
     Raises
@@ -59,19 +59,17 @@ def share_of_second(federation: Federation) -> float:
     DataError
         All are of one class.
     """
-    counts = federation.once(
-        "classes", sent.ClassCounts, lambda: federation.sum(BoostingSite.count_classes, sent.OfClasses(2))
+    counts = session.once(
+        "classes", sent.ClassCounts, lambda: session.sum(BoostingSite.count_classes, sent.OfClasses(2))
     ).counts
     if not counts.all():
         raise DataError("all records are of one class", where="y", mend="Add sites that have both.")
     return float(counts[1] / counts.sum())
 
 
-def outcome_exponents(federation: Federation) -> tuple[int, int]:
+def outcome_exponents(session: Session) -> tuple[int, int]:
     """Return exponents of two for the units of outcomes, and of their squares; see :func:`units_of`."""
-    found = federation.once(
-        "magnitudes", sent.Magnitudes, lambda: federation.sum(BoostingSite.count_magnitudes, Nothing())
-    )
+    found = session.once("magnitudes", sent.Magnitudes, lambda: session.sum(BoostingSite.count_magnitudes, Nothing()))
     return units_of(found.counts)
 
 
@@ -101,20 +99,20 @@ def units_of(counts: NDArray[np.int64]) -> tuple[int, int]:
     return max(usual - DIGITS, largest - room), max(2 * usual - LOSS_DIGITS, 2 * largest - room)
 
 
-def mean_outcome(federation: Federation, unit: int) -> float:
+def mean_outcome(session: Session, unit: int) -> float:
     """Return the mean outcome, added up in units of two to the power of `unit`."""
-    total = federation.once(
-        "outcomes", sent.Outcomes, lambda: federation.sum(BoostingSite.sum_outcomes, sent.InUnits(unit))
+    total = session.once(
+        "outcomes", sent.Outcomes, lambda: session.sum(BoostingSite.sum_outcomes, sent.InUnits(unit))
     ).total
     return float(total[0]) * 2.0**unit / max(float(total[1]), 1.0)
 
 
 def find_cuts(
-    federation: Federation, n_columns: int, max_bin: int, known: Sequence[Sequence[float]] | None
+    session: Session, n_columns: int, max_bin: int, known: Sequence[Sequence[float]] | None
 ) -> tuple[Singles, NDArray[np.int32]]:
     """Return the cuts of every column one after the other, and their numbers: those known, or found by secure sums."""
     if known is None:
-        found = cuts_for_bins(federation, BoostingSite, n_columns=n_columns, n_bins=max_bin)
+        found = cuts_for_bins(session, BoostingSite, n_columns=n_columns, n_bins=max_bin)
         # On borders of public cells, so that predictions separate any records as sites do, which compare by cell.
         columns = [coarsen(column.astype(np.float64), BoostingSite.finest).astype(np.float32) for column in found]
     else:
@@ -125,14 +123,14 @@ def find_cuts(
     return np.concatenate([np.zeros(0, dtype=np.float32), *columns]).astype(np.float32), sizes
 
 
-def begin(federation: Federation, start: sent.Start) -> None:
+def begin(session: Session, start: sent.Start) -> None:
     """Tell every site what was agreed."""
 
     def ask() -> Acknowledgement:
-        federation.ask(BoostingSite.begin, start)
+        session.ask(BoostingSite.begin, start)
         return Acknowledgement()
 
-    federation.once("begun", Acknowledgement, ask)
+    session.once("begun", Acknowledgement, ask)
 
 
 def check_parameters(given: Mapping[str, Any]) -> None:

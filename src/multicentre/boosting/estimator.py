@@ -16,8 +16,8 @@ from multicentre.boosting.fitted import FedXGB
 from multicentre.data.missing.values import Missing
 from multicentre.data.tabledata import TableData
 from multicentre.estimator.base import Figure
-from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError, DataError, SchemaMismatch
+from multicentre.federation.session import Session
 
 Floats = NDArray[np.float64]
 
@@ -209,7 +209,7 @@ class FedXGBClassifier(FedXGB):
     def _steps_of_base(self) -> frozenset[str]:
         return frozenset({"count_classes"} if self.base_score is None else ())
 
-    def _start(self, federation: Federation, described: sent.Described) -> dict[str, Any]:
+    def _start(self, session: Session, described: sent.Described) -> dict[str, Any]:
         if not described.classes:
             raise SchemaMismatch("the outcome is a number", where="y", mend="Use FedXGBRegressor, or declare classes.")
         binary = len(described.classes) == 2
@@ -218,14 +218,14 @@ class FedXGBClassifier(FedXGB):
         units = {"slope_exponent": -agreement.DIGITS, "curvature_exponent": -agreement.DIGITS}
         return {
             "objective": "binary:logistic" if binary else "multi:softprob",
-            "base": self._base(federation) if binary else self._margins(len(described.classes)),
+            "base": self._base(session) if binary else self._margins(len(described.classes)),
             "positive": float(self.scale_pos_weight),
             "loss_exponent": -agreement.LOSS_DIGITS,
             **units,
         }
 
-    def _base(self, federation: Federation) -> NDArray[np.float32]:
-        share = agreement.share_of_second(federation) if self.base_score is None else float(self.base_score)
+    def _base(self, session: Session) -> NDArray[np.float32]:
+        share = agreement.share_of_second(session) if self.base_score is None else float(self.base_score)
         if not 0 < share < 1:
             raise ConfigurationError("a chance is between 0 and 1", where="base_score", mend="Give 0.5, say.")
         return np.array([-np.log(np.float32(1.0) / np.float32(share) - np.float32(1.0))], dtype=np.float32)
@@ -339,23 +339,23 @@ class FedXGBRegressor(FedXGB):
     def _steps_of_base(self) -> frozenset[str]:
         return frozenset({"count_magnitudes"} | ({"sum_outcomes"} if self.base_score is None else set()))
 
-    def _start(self, federation: Federation, described: sent.Described) -> dict[str, Any]:
+    def _start(self, session: Session, described: sent.Described) -> dict[str, Any]:
         if described.classes:
             raise SchemaMismatch("the outcome is a class", where="y", mend='Say outcome="number" at every site.')
-        unit, squared_unit = agreement.outcome_exponents(federation)
+        unit, squared_unit = agreement.outcome_exponents(session)
         counts = self.objective == "count:poisson"
         return {
             "objective": self.objective,
-            "base": self._base(federation, unit),
+            "base": self._base(session, unit),
             "positive": 1.0,
             "slope_exponent": unit,
             "curvature_exponent": unit if counts else -agreement.DIGITS,
             "loss_exponent": unit if counts else squared_unit,
         }
 
-    def _base(self, federation: Federation, unit: int) -> NDArray[np.float32]:
+    def _base(self, session: Session, unit: int) -> NDArray[np.float32]:
         given = self.base_score
-        mean = np.float32(agreement.mean_outcome(federation, unit) if given is None else given)
+        mean = np.float32(agreement.mean_outcome(session, unit) if given is None else given)
         if self.objective == "count:poisson":
             if not mean > 0:
                 raise DataError("the mean of the counts is not above 0", where="base_score", mend="Give one above 0.")

@@ -24,8 +24,9 @@ from multicentre.data.table import rows_for
 from multicentre.data.tabular import sources_of
 from multicentre.estimator.base import Arrays, FederatedEstimator
 from multicentre.estimator.figures import Bars, Exhibit, Lines
-from multicentre.federation.coordinator import Federation
+from multicentre.federation.consortium import Consortium
 from multicentre.federation.errors import ConfigurationError
+from multicentre.federation.session import Session
 from multicentre.federation.steps import SitePart
 
 Floats = NDArray[np.float64]
@@ -52,9 +53,9 @@ class FedXGB(HandlesMissing, FederatedEstimator):
     early_stopping_rounds: int | None
     cuts: Sequence[Sequence[float]] | None
     missing: Missing
-    _validation: Federation | None = None
+    _validation: Consortium | None = None
 
-    def fit(self, federation: Federation, y: None = None, *, validation: Federation | None = None) -> Self:
+    def fit(self, federation: Consortium, y: None = None, *, validation: Consortium | None = None) -> Self:
         """Fit the trees over the sites of a federation.
 
         Parameters
@@ -71,7 +72,7 @@ class FedXGB(HandlesMissing, FederatedEstimator):
         -------
         self
         """
-        if validation is not None and not isinstance(validation, Federation):
+        if validation is not None and not isinstance(validation, Consortium):
             raise ConfigurationError("validation is no federation", where="validation", mend="Give plan.test(0), say.")
         if self.early_stopping_rounds is not None and validation is None:
             raise ConfigurationError(
@@ -171,19 +172,19 @@ class FedXGB(HandlesMissing, FederatedEstimator):
         """Return the steps asked for where records start from."""
 
     @abstractmethod
-    def _start(self, federation: Federation, described: sent.Described) -> dict[str, Any]:
+    def _start(self, session: Session, described: sent.Described) -> dict[str, Any]:
         """Return what was agreed besides columns and cuts, by field of Start."""
 
-    def _fit(self, federation: Federation) -> None:
-        traffic_before = sum(federation.traffic.bytes_from_sites.values())
-        described = agreement.describe(federation)
-        gaps = handle_missing(federation, BoostingSite, described.columns, described.levels, self.missing)
+    def _fit(self, session: Session) -> None:
+        traffic_before = sum(session.traffic.bytes_from_sites.values())
+        described = agreement.describe(session)
+        gaps = handle_missing(session, BoostingSite, described.columns, described.levels, self.missing)
         self.missing_values_ = gaps
-        means = fill_missing(federation, BoostingSite, described.columns) if self.missing in FILLING else None
-        told = self._start(federation, described)
+        means = fill_missing(session, BoostingSite, described.columns) if self.missing in FILLING else None
+        told = self._start(session, described)
         columns = (*described.columns, *gaps.indicators)
         known = None if self.cuts is None else [*self.cuts, *([_IS_MISSING] for _ in gaps.indicators)]
-        cuts, n_cuts = agreement.find_cuts(federation, len(columns), int(self.max_bin), known)
+        cuts, n_cuts = agreement.find_cuts(session, len(columns), int(self.max_bin), known)
         start = sent.Start(
             cuts=cuts,
             n_cuts=n_cuts,
@@ -192,26 +193,26 @@ class FedXGB(HandlesMissing, FederatedEstimator):
             classes=described.classes,
             **told,
         )
-        agreement.begin(federation, start)
-        before_trees = sum(federation.traffic.bytes_from_sites.values())
-        watched = self._watched(federation, described, means)
-        grown, self.history_ = grow_trees(federation, start, self._plan(start), watched)
-        self._set_losses(start, closing_loss(federation, start, grown))
+        agreement.begin(session, start)
+        before_trees = sum(session.traffic.bytes_from_sites.values())
+        watched = self._watched(session, described, means)
+        grown, self.history_ = grow_trees(session, start, self._plan(start), watched)
+        self._set_losses(start, closing_loss(session, start, grown))
         n_trees = (self.best_iteration_ + 1) * len(start.base)
         ensemble = _ensemble(start, grown.first(n_trees))
         self.ensemble_ = ensemble if means is None else with_defaults(ensemble, gaps, means)
-        self.traffic_ = _traffic(federation, traffic_before, before_trees, len(grown.roots))
+        self.traffic_ = _traffic(session, traffic_before, before_trees, len(grown.roots))
 
     def _watched(
-        self, federation: Federation, described: sent.Described, means: NDArray[np.float64] | None
-    ) -> Federation | None:
+        self, session: Session, described: sent.Described, means: NDArray[np.float64] | None
+    ) -> Session | None:
         """Return a new session of the records to watch, without sites that the fit is made without.
 
         Their missing entries are handled as those of the fit.
         """
         if self._validation is None:
             return None
-        watched = self._validation.without(federation.left_out).begin(self.site_part)
+        watched = self._validation.without(session.left_out).begin(self.site_part)
         if self.missing != "native":
             marked = self.missing_values_.incomplete_columns
             handle_missing(watched, BoostingSite, described.columns, described.levels, self.missing, marked=marked)
@@ -332,9 +333,9 @@ def with_defaults(ensemble: Ensemble, gaps: MissingValues, means: NDArray[np.flo
     return replace(ensemble, columns=columns, column=place, threshold=threshold, default_left=default_left).check()
 
 
-def _traffic(federation: Federation, before: int, before_trees: int, n_trees: int) -> dict[str, float]:
+def _traffic(session: Session, before: int, before_trees: int, n_trees: int) -> dict[str, float]:
     """Return bytes of values that a site sent: before the first tree, for each tree, and in all."""
-    total, n_sites = sum(federation.traffic.bytes_from_sites.values()), max(1, len(federation.sites))
+    total, n_sites = sum(session.traffic.bytes_from_sites.values()), max(1, len(session.sites))
     return {
         "bytes_before_trees": (before_trees - before) / n_sites,
         "bytes_per_tree": (total - before_trees) / n_sites / max(1, n_trees),

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from multicentre.boosting import messages as sent
 from multicentre.boosting.maths import Penalty, Splits, find_splits, newton_steps
 from multicentre.boosting.site import BoostingSite
-from multicentre.federation.coordinator import Federation
 from multicentre.federation.rounds import History, Rounds
+from multicentre.federation.session import Session
 from multicentre.federation.ties import first_least
 
 Sums = NDArray[np.int64]
@@ -80,8 +80,8 @@ class Tree:
 class Growth:
     """One round: the trees that grow, and the sums of the level above."""
 
-    def __init__(self, federation: Federation, rounds: Rounds[sent.Grown], start: sent.Start, plan: Plan) -> None:
-        self._federation, self._rounds, self._start, self._plan = federation, rounds, start, plan
+    def __init__(self, session: Session, rounds: Rounds[sent.Grown], start: sent.Start, plan: Plan) -> None:
+        self._session, self._rounds, self._start, self._plan = session, rounds, start, plan
         self._trees = [Tree() for _ in start.base]
         self._above: dict[tuple[int, int], Sums] = {}
         self._sites: tuple[str, ...] = ()
@@ -123,11 +123,11 @@ class Growth:
         site was lost may hold its records or not: both siblings are then asked for again.
         """
         while True:
-            before, wanted = self._federation.sites, frontier
+            before, wanted = self._session.sites, frontier
             if self._sites == before:
                 wanted = [place for place in frontier if self._is_lighter(*place)]
             found = self._ask(wanted)
-            if self._federation.sites == before:
+            if self._session.sites == before:
                 break
         self._sites = before
         for tree, node in set(frontier) - set(wanted):
@@ -145,7 +145,7 @@ class Growth:
         leaves = [offsets[tree] + node for tree, node in wanted]
         counted = bool(self._plan.penalty.least_records)
         ask = sent.Level.of(since, grown.slice(since * n_groups), growing, leaves, counted=counted)
-        answer = self._federation.sum(BoostingSite.sum_gradients, ask)
+        answer = self._session.sum(BoostingSite.sum_gradients, ask)
         if wanted[0][1] == 0:
             self._rounds.record(loss=mean_loss(answer.losses, self._start))
         return dict(zip(wanted, answer.sums, strict=True))
@@ -158,30 +158,28 @@ class Growth:
 class Watched:
     """Records beside those of the fit, whose loss is watched in a session of their own."""
 
-    def __init__(self, federation: Federation | None, start: sent.Start) -> None:
-        self._federation, self._start = federation, start
+    def __init__(self, session: Session | None, start: sent.Start) -> None:
+        self._session, self._start = session, start
         self._n_known = 0
-        if federation is not None:
-            federation.ask(BoostingSite.begin, start)
+        if session is not None:
+            session.ask(BoostingSite.begin, start)
 
     def loss(self, grown: sent.Grown) -> float | None:
         """Return the mean loss under the trees so far; None where nobody is watched."""
-        if self._federation is None:
+        if self._session is None:
             return None
         n_groups = len(self._start.base)
-        answer = self._federation.sum(BoostingSite.sum_losses, finished(grown, self._n_known, n_groups))
+        answer = self._session.sum(BoostingSite.sum_losses, finished(grown, self._n_known, n_groups))
         self._n_known = len(grown.roots) // n_groups
         return mean_loss(answer.losses, self._start)
 
 
-def grow_trees(
-    federation: Federation, start: sent.Start, plan: Plan, watched: Federation | None
-) -> tuple[sent.Grown, History]:
+def grow_trees(session: Session, start: sent.Start, plan: Plan, watched: Session | None) -> tuple[sent.Grown, History]:
     """Grow the trees; return all of them, and each round's losses: before it, and of those watched after it."""
-    rounds = federation.rounds(plan.n_rounds, sent.Grown, sent.Grown.nothing, name="trees")
+    rounds = session.rounds(plan.n_rounds, sent.Grown, sent.Grown.nothing, name="trees")
     beside = Watched(watched, start)
     for _ in rounds:
-        rounds.state = rounds.state.with_trees(Growth(federation, rounds, start, plan).run())
+        rounds.state = rounds.state.with_trees(Growth(session, rounds, start, plan).run())
         loss = beside.loss(rounds.state)
         if loss is not None:
             rounds.record(watched_loss=loss)
@@ -190,15 +188,15 @@ def grow_trees(
     return rounds.state, rounds.history
 
 
-def closing_loss(federation: Federation, start: sent.Start, grown: sent.Grown) -> float:
+def closing_loss(session: Session, start: sent.Start, grown: sent.Grown) -> float:
     """Return the mean loss of the fit's own records under all trees."""
     n_groups = len(start.base)
     since = max(0, len(grown.roots) // n_groups - 1)
 
     def ask() -> sent.Losses:
-        return federation.sum(BoostingSite.sum_losses, finished(grown, since, n_groups))
+        return session.sum(BoostingSite.sum_losses, finished(grown, since, n_groups))
 
-    return mean_loss(federation.once("losses", sent.Losses, ask).losses, start)
+    return mean_loss(session.once("losses", sent.Losses, ask).losses, start)
 
 
 def finished(grown: sent.Trees, since: int, n_groups: int) -> sent.Finished:

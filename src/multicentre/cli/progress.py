@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 
-class Bars:
+class Bars(Listener):
     """Draws one bar a fit.
 
     Parameters
@@ -50,7 +50,7 @@ class Bars:
         self._progress.console.print(f"waiting for {site}: {reason}", markup=False, highlight=False)
 
 
-class Lines:
+class Lines(Listener):
     """Prints a line when a loop ends."""
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from multicentre.clustering.metrics import clustering_scores
 from multicentre.data.identifiers import Identified
 from multicentre.estimator.base import Arrays, FederatedEstimator, Figure
-from multicentre.federation.coordinator import Federation
+from multicentre.federation.consortium import Consortium
 from multicentre.federation.errors import DataError
 from multicentre.federation.steps import SitePart
 from multicentre.linkage.alignment import Alignment, align, find_places
@@ -57,7 +57,7 @@ class AlignedClusterer(FederatedEstimator):
     alignment_counts_: dict[str, dict[str, int]]
     _key: PseudonymKey | None = None
 
-    def fit(self, federation: Federation | Alignment, y: None = None) -> Self:
+    def fit(self, federation: Consortium | Alignment, y: None = None) -> Self:
         """Fit the model over sites that hold different views of the same patients.
 
         Parameters
@@ -71,7 +71,7 @@ class AlignedClusterer(FederatedEstimator):
         -------
         self
         """
-        if not isinstance(federation, Federation | Alignment):
+        if not isinstance(federation, Consortium | Alignment):
             return super().fit(federation)
         self._check_parameters()
         aligned = self.aligned(federation)
@@ -88,7 +88,7 @@ class AlignedClusterer(FederatedEstimator):
     def _check_parameters(self) -> None:
         """Check what can be checked before anything leaves a site."""
 
-    def aligned(self, federation: Federation | Alignment) -> Alignment:
+    def aligned(self, federation: Consortium | Alignment) -> Alignment:
         """Return what was aligned already, or align a federation by the estimator's parameters."""
         if isinstance(federation, Alignment):
             return federation

@@ -7,8 +7,8 @@ import json
 import secrets
 import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Self
 
 from multicentre.engines.faults import Faults, Faulty
@@ -18,15 +18,15 @@ from multicentre.engines.remote.packing import Opening
 from multicentre.engines.remote.requests import Sign
 from multicentre.engines.remote.socket import Carrier
 from multicentre.engines.witnessing import Witnessing
-from multicentre.federation import coordinator
-from multicentre.federation.coordinator import PlainSummation, Summation
+from multicentre.federation.consortium import Consortium
 from multicentre.federation.engine import Engine
 from multicentre.federation.errors import ConfigurationError, DisclosureWarning, MessageError
 from multicentre.federation.noise import Plan
-from multicentre.federation.rounds import Listener, Silence
+from multicentre.federation.rounds import Listener
 from multicentre.federation.runtime import SiteRuntime, WorkedOn
 from multicentre.federation.steps import SitePart
 from multicentre.federation.storage import Store, check_site_name, write_atomically
+from multicentre.federation.summation import PlainSummation, Summation
 from multicentre.federation.terms import Quorum, RefusingSites, Terms
 from multicentre.linkage.pseudonyms import PseudonymKey
 from multicentre.privacy.card import DisclosureCard, disclosure_card
@@ -41,11 +41,20 @@ from multicentre.privacy.secure_sum.rounds import MaskedSummation
 from multicentre.privacy.secure_sum.site import MaskingSeal
 
 
-class Federation(coordinator.Federation):
-    """The sites of a study; see :meth:`in_process`."""
+@dataclass(frozen=True, eq=False, repr=False)
+class Federation(Consortium):
+    """The sites of a study; see :meth:`in_process` and :meth:`over`.
 
-    _guards: Mapping[str, Guard]
-    _told: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
+    Parameters
+    ----------
+    guards : mapping of str to Guard
+        Guards of the sites in this process.
+    site_facts : mapping of str to mapping
+        Version, schema and policy requirements that sites on machines of their own reported.
+    """
+
+    guards: Mapping[str, Guard] = field(default_factory=dict)
+    site_facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @classmethod
     def in_process(
@@ -162,18 +171,17 @@ class Federation(coordinator.Federation):
         here, record = InProcess(runtimes, strict=strict), site_ledgers.record()
         engine: Engine = here if record is None else Witnessing(here, record)
         policies = [guard.policy for guard in guards.values()]
-        federation = cls(
+        return cls(
             Faulty(engine, faults) if faults else engine,
+            guards=guards,
             terms=Terms(
                 study, quorum, time_limit_s, sites_per_patient, refusing_sites, _counted(guards.values()), agreed
             ),
             summation=_summation(masked, policies),
             store=None if root is None else Store(root / "checkpoints"),
-            listener=listener,
+            listener=listener or Listener(),
             least_in_total=least_in_total(policies),
         )
-        federation._guards = guards
-        return federation
 
     @classmethod
     def over(
@@ -231,7 +239,7 @@ class Federation(coordinator.Federation):
         try:
             away, refusals = engine.open(time_limit_s)
             for site, error in away.items():
-                (listener or Silence()).site_lost(site, str(error))
+                (listener or Listener()).site_lost(site, str(error))
             policies = [_policy_told(facts) for facts in engine.facts.values()]
             federation = cls(
                 Faulty(carrying, faults) if faults else carrying,
@@ -246,28 +254,20 @@ class Federation(coordinator.Federation):
                 ),
                 summation=_summation(masked, policies),
                 store=None if root is None else Store(root / "checkpoints"),
-                listener=listener,
+                listener=listener or Listener(),
                 least_in_total=least_in_total(policies),
+                name=run[:_SHORT],
+                site_facts=engine.facts,
             )
-            if refusals:
-                federation._leave_out_refusing(refusals)
+            return federation.without_refusing(refusals) if refusals else federation
         except BaseException:
             engine.close()
             raise
-        federation._guards = {}
-        federation._session = run[:_SHORT]
-        federation._told = engine.facts
-        return federation
-
-    @property
-    def told(self) -> Mapping[str, Mapping[str, Any]]:
-        """What sites on machines of their own told of themselves: version, schema, what their policies ask."""
-        return self._told
 
     @property
     def ledgers(self) -> dict[str, Ledger]:
         """The ledger of each site in this process; those of other machines stay there."""
-        return {name: guard.ledger for name, guard in self._guards.items()}
+        return {name: guard.ledger for name, guard in self.guards.items()}
 
     def card(
         self,
@@ -290,8 +290,8 @@ class Federation(coordinator.Federation):
             Parameters of the estimator, some of which fix the length of an array.
         """
         # Sites of other machines do not report exact_times: the card shows the most that can leave.
-        policies = [guard.policy for guard in self._guards.values()] or [
-            dataclasses.replace(_policy_told(one), exact_times=True) for one in self.told.values()
+        policies = [guard.policy for guard in self.guards.values()] or [
+            dataclasses.replace(_policy_told(one), exact_times=True) for one in self.site_facts.values()
         ]
         return disclosure_card(
             part,

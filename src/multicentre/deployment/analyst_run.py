@@ -25,7 +25,7 @@ from multicentre.engines.remote.packing import Opening
 from multicentre.engines.remote.requests import Request
 from multicentre.engines.remote.socket import LETTER_BYTES, Carrier, receive_frame, send_frame
 from multicentre.federation.errors import ConfigurationError, MessageError, MulticentreError
-from multicentre.federation.rounds import Silence
+from multicentre.federation.rounds import Listener
 from multicentre.reports import write_report
 from multicentre.studies import RunFolder, Study, resume_run, run_study
 
@@ -85,7 +85,7 @@ class Link:
             self._stop()
 
 
-class Relay(Silence):
+class Relay(Listener):
     """Passes on what an analyst reads while her study runs."""
 
     def __init__(self, link: Link) -> None:

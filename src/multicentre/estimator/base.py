@@ -20,11 +20,12 @@ from sklearn.exceptions import NotFittedError
 from multicentre.data.missing.values import HandlesMissing, MissingValues
 from multicentre.estimator.figures import Exhibit
 from multicentre.estimator.registry import packages
-from multicentre.federation.coordinator import Federation
+from multicentre.federation.consortium import Consortium
 from multicentre.federation.errors import ConfigurationError, IntegrityError, MulticentreError
 from multicentre.federation.modelfiles import check_finite, read_model, write_model
 from multicentre.federation.noise import Plan
 from multicentre.federation.rounds import History
+from multicentre.federation.session import Session
 from multicentre.federation.steps import SitePart
 from multicentre.privacy.card import DisclosureCard, disclosure_card
 from multicentre.privacy.guarantee import Guarantee, guarantee_of, guarantee_of_plan
@@ -80,7 +81,7 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-le
     left_out_: Mapping[str, str]
     privacy_: Guarantee | None
 
-    def fit(self, federation: Federation, y: None = None) -> Self:
+    def fit(self, federation: Consortium, y: None = None) -> Self:
         """Fit the model over the sites of a federation.
 
         Parameters
@@ -94,7 +95,7 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-le
         -------
         self
         """
-        if not isinstance(federation, Federation):
+        if not isinstance(federation, Consortium):
             raise ConfigurationError(
                 f"fit takes a federation, {type(federation).__name__} was given",
                 where=type(self).__name__,
@@ -105,10 +106,10 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-le
         for attempt in federation.attempts(
             self.site_part, parameters, plan=self.privacy_plan(), restarts=not is_aligned
         ):
-            with attempt as self._federation:
-                self._fit(self._federation)
-        self.left_out_ = self._federation.left_out
-        self.privacy_ = guarantee_of(self._federation)
+            with attempt as self._session:
+                self._fit(self._session)
+        self.left_out_ = self._session.left_out
+        self.privacy_ = guarantee_of(self._session)
         return self
 
     def privacy_plan(self) -> Plan | None:
@@ -120,7 +121,7 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-le
         return frozenset(self.site_part.steps())
 
     @abstractmethod
-    def _fit(self, federation: Federation) -> None:
+    def _fit(self, session: Session) -> None:
         """Run the rounds and set the fitted attributes."""
 
     @abstractmethod
@@ -227,15 +228,15 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-le
             raise IntegrityError(f"the model is not what it says ({reason})", where=str(folder)) from None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in super().__getstate__().items() if name != "_federation"}
+        return {name: value for name, value in super().__getstate__().items() if name != "_session"}
 
     @property
-    def federation(self) -> Federation:
-        """The handle of the last fit, for questions to the sites that took part in it."""
-        handle: Federation | None = getattr(self, "_federation", None)
-        if handle is None:
-            raise NotFittedError("The sites of the fit are not at hand: fit the model in this process first.")
-        return handle
+    def session(self) -> Session:
+        """The session of the last fit, for questions to the sites that took part in it."""
+        session: Session | None = getattr(self, "_session", None)
+        if session is None:
+            raise NotFittedError("The sites of the fit are not available: fit the model in this process first.")
+        return session
 
 
 def _restored(kind: type[M], description: Mapping[str, Any], arrays: Arrays) -> M:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Generic, Protocol
+from typing import Generic
 
 from multicentre.federation.errors import ConfigurationError, SiteBehind
 from multicentre.federation.messages import M
@@ -12,55 +12,33 @@ from multicentre.federation.storage import Store
 from multicentre.federation.wire import decode, encode
 
 
-class Listener(Protocol):
-    """Hears of rounds and losses while they happen; a progress bar, a log, a test."""
+class Listener:
+    """Receives progress events (progress bar, logger, test double). Each method does nothing by default."""
 
     def rounds_began(self, name: str, n_rounds: int, done: int) -> None:
-        """Hear that a loop of at most `n_rounds` rounds begins, `done` of them restored from a checkpoint."""
+        """Receive the start of a loop of at most `n_rounds` rounds, `done` of them restored from a checkpoint."""
 
     def round_ended(self, name: str, number: int, figures: Mapping[str, float]) -> None:
-        """Hear that a round ended with these figures."""
+        """Receive the end of a round with its figures."""
 
     def rounds_ended(self, name: str, number: int) -> None:
-        """Hear that a loop ended after round `number`."""
+        """Receive the end of a loop after round `number`."""
 
     def site_lost(self, site: str, reason: str) -> None:
-        """Hear that a site did not answer and takes no further part in the session."""
+        """Receive the loss of a site, which takes no further part in the session."""
 
     def sites_left_out(self, reasons: Mapping[str, str]) -> None:
         """Receive the sites that a fit is made without, and why each refuses."""
 
     def site_awaited(self, site: str, reason: str) -> None:
-        """Hear that a site has been out of reach for a while and is still waited for."""
-
-
-class Silence:
-    """The listener that does nothing."""
-
-    def rounds_began(self, name: str, n_rounds: int, done: int) -> None:
-        """Do nothing."""
-
-    def round_ended(self, name: str, number: int, figures: Mapping[str, float]) -> None:
-        """Do nothing."""
-
-    def rounds_ended(self, name: str, number: int) -> None:
-        """Do nothing."""
-
-    def site_lost(self, site: str, reason: str) -> None:
-        """Do nothing."""
-
-    def sites_left_out(self, reasons: Mapping[str, str]) -> None:
-        """Do nothing."""
-
-    def site_awaited(self, site: str, reason: str) -> None:
-        """Do nothing."""
+        """Receive that a site has been out of reach for a while; the run waits for it."""
 
 
 History = list[dict[str, float]]
 
 
 class Rounds(Generic[M]):
-    """Iterate over the rounds of a fit; made by :meth:`Federation.rounds`.
+    """Iterate over the rounds of a fit; made by :meth:`Session.rounds`.
 
     Attributes
     ----------

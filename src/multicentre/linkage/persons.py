@@ -21,9 +21,10 @@ from multicentre.data.events.tensor import EventTensor
 from multicentre.data.identifiers import IDENTIFIER
 from multicentre.data.survival import SurvivalData
 from multicentre.data.tabledata import TableData
-from multicentre.federation.coordinator import Federation
+from multicentre.federation.consortium import Consortium
 from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused, ProtocolRefused, QuorumLost
 from multicentre.federation.messages import Message, Nothing, array, arrays, text, texts
+from multicentre.federation.session import Session
 from multicentre.federation.steps import Release, SitePart, step
 from multicentre.linkage.pseudonyms import PseudonymKey, Pseudonyms, pseudonymise
 from multicentre.privacy.normalisation import NORMALISATION, DateOrder, Kind
@@ -208,7 +209,7 @@ def check_rules(told: Persons) -> None:
 
 
 def describe_persons(
-    federation: Federation,
+    federation: Consortium,
     person_key: str,
     kind: Kind,
     date_order: DateOrder | Mapping[str, DateOrder],
@@ -224,7 +225,7 @@ def describe_persons(
     kind, date_order
         See :func:`multicentre.privacy.normalisation.normalise`; orders may be by site, "iso" where left out.
     study : str, optional
-        The federation's own by default.
+        The session's own by default.
 
     Raises
     ------
@@ -245,7 +246,7 @@ def describe_persons(
     }
 
 
-def agree_on_key(federation: Federation, part: type[KeyedPart], study: str, person_key: str) -> str:
+def agree_on_key(session: Session, part: type[KeyedPart], study: str, person_key: str) -> str:
     """Return the fingerprint of the key that all sites hold, once they mean the same by `person_key`.
 
     Raises
@@ -253,7 +254,7 @@ def agree_on_key(federation: Federation, part: type[KeyedPart], study: str, pers
     ConfigurationError
         A site has no key, two sites hold different ones, or have sole identifiers of different names.
     """
-    answers = federation.ask(part.tell_fingerprint, Study(study))
+    answers = session.ask(part.tell_fingerprint, Study(study))
     told = {site: answer.fingerprint for site, answer in answers.items()}
     check_keys(told)
     check_identifiers(person_key, {site: answer.identifier for site, answer in answers.items()})
@@ -311,14 +312,14 @@ def check_keys(fingerprints: Mapping[str, str]) -> None:
         )
 
 
-def draw_label(federation: Federation, part: type[KeyedPart]) -> Nonces:
+def draw_label(session: Session, part: type[KeyedPart]) -> Nonces:
     """Return what every site drew for the next question."""
-    return {site: drawn.nonce for site, drawn in federation.ask(part.draw_nonce, Nothing()).items()}
+    return {site: drawn.nonce for site, drawn in session.ask(part.draw_nonce, Nothing()).items()}
 
 
-def check_present(federation: Federation, sites: Sequence[str]) -> None:
+def check_present(session: Session, sites: Sequence[str]) -> None:
     """Raise QuorumLost if one of `sites` takes part no more."""
-    lost = [site for site in sites if site not in federation.sites]
+    lost = [site for site in sites if site not in session.sites]
     if lost:
         raise QuorumLost(
             "a site was lost on the way, and the counts are not about the same sites",

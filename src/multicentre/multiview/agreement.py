@@ -16,10 +16,10 @@ from multicentre.data.minimum_counts import fewest_different
 from multicentre.data.multiview import MultiViewData
 from multicentre.data.schema import Kind, MultiViewSchema, agree_schemas
 from multicentre.estimator.base import Figure
-from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError, DataError, SchemaMismatch
 from multicentre.federation.lengths import Lengths
 from multicentre.federation.messages import Message, Nothing, array, count, flag, texts
+from multicentre.federation.session import Session
 from multicentre.federation.steps import Release, SitePart, step
 
 Floats = NDArray[np.float64]
@@ -269,7 +269,7 @@ def check_columns(data: MultiViewData, columns: Mapping[str, Sequence[str]]) -> 
             )
 
 
-def agree(federation: Federation, part: type[MultiViewPart]) -> Agreement:
+def agree(session: Session, part: type[MultiViewPart]) -> Agreement:
     """Agree on views, columns, means and deviations: one question to each site, then three sums.
 
     Raises
@@ -280,14 +280,14 @@ def agree(federation: Federation, part: type[MultiViewPart]) -> Agreement:
         A site's data cannot be fitted, the only site with a view was lost, or a column has no entry at any site or does
         not vary over all of them.
     """
-    schema = agree_on_views(federation, part)
+    schema = agree_on_views(session, part)
     views, sizes = tuple(schema.views), dict(schema.sizes)
-    orders = federation.sum(part.column_orders, Stacking(views, sizes))
+    orders = session.sum(part.column_orders, Stacking(views, sizes))
     _check_entries(schema, orders.sites)
-    totals = federation.sum(part.column_totals, Measured(views, sizes, orders.units))
+    totals = session.sum(part.column_totals, Measured(views, sizes, orders.units))
     _check_entries(schema, totals.observed)
     centre = totals.total / totals.observed * orders.units
-    squares = federation.sum(part.column_squares, CentredMeasured(views, sizes, centre, orders.units)).squares
+    squares = session.sum(part.column_squares, CentredMeasured(views, sizes, centre, orders.units)).squares
     _check_variation(schema, squares)
     return Agreement(
         views=tuple(schema.views),
@@ -330,9 +330,9 @@ def _refuse_columns(schema: MultiViewSchema, useless: NDArray[np.bool_], of_view
             raise DataError(of_column, where=place(view, *named), mend="Leave the column out at every site.")
 
 
-def agree_on_views(federation: Federation, part: type[MultiViewPart]) -> MultiViewSchema:
+def agree_on_views(session: Session, part: type[MultiViewPart]) -> MultiViewSchema:
     """Return the schema that all sites share, or say which site differs."""
-    described = federation.ask(part.describe, Nothing())
+    described = session.ask(part.describe, Nothing())
     schemas = {
         site: MultiViewSchema(answer.views, answer.columns, cast("Mapping[str, tuple[Kind, ...]]", answer.kinds))
         for site, answer in described.items()

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.data.events.tensor import EventTensor
-from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError, DataError, SchemaMismatch
 from multicentre.federation.lengths import Lengths
 from multicentre.federation.messages import Message, Nothing, array, count, number, texts
+from multicentre.federation.session import Session
 from multicentre.federation.steps import Acknowledgement, Release, SitePart, step
 from multicentre.phenotyping.kernels import behind as counting
 from multicentre.phenotyping.kernels.behind import fewest_behind
@@ -261,7 +261,7 @@ def _patients_by_position(coordinates: NDArray[np.int32], axis: int, size: int) 
     return np.bincount(pairs % size, minlength=size)
 
 
-def agree_on_modes(federation: Federation, part: type[TensorPart]) -> tuple[str, ...]:
+def agree_on_modes(session: Session, part: type[TensorPart]) -> tuple[str, ...]:
     """Return the modes that all sites share, or say which site differs.
 
     Raises
@@ -269,7 +269,7 @@ def agree_on_modes(federation: Federation, part: type[TensorPart]) -> tuple[str,
     SchemaMismatch
         A site has other modes than the first, or the same in another order.
     """
-    described = federation.ask(part.describe, Nothing())
+    described = session.ask(part.describe, Nothing())
     (first, answer), *others = described.items()
     for site, other in others:
         if other.modes != answer.modes:
@@ -282,7 +282,7 @@ def agree_on_modes(federation: Federation, part: type[TensorPart]) -> tuple[str,
 
 
 def agree_on_codes(
-    federation: Federation,
+    session: Session,
     part: type[TensorPart],
     *,
     vocabulary: Codes | None = None,
@@ -294,7 +294,7 @@ def agree_on_codes(
 
     Parameters
     ----------
-    federation : Federation
+    session : Session
     part : type
         Site part of the method.
     vocabulary : mapping from str to sequence of str, optional
@@ -313,13 +313,13 @@ def agree_on_codes(
     DataError
         A mode has no code that may be used.
     """
-    modes = agree_on_modes(federation, part)
-    known = _codes_known(federation, part, modes, vocabulary, fewest)
+    modes = agree_on_modes(session, part)
+    known = _codes_known(session, part, modes, vocabulary, fewest)
     if n_codes:
         _check_wanted(n_codes, modes)
         if any(n_codes.get(mode, len(known[mode])) < len(known[mode]) for mode in modes):
             universe = Universe(known)
-            counts = count(universe) if count else federation.sum(part.count_codes, universe).patients_by_code
+            counts = count(universe) if count else session.sum(part.count_codes, universe).patients_by_code
             known = _most_frequent(known, counts, n_codes)
     return Vocabulary(known)
 
@@ -337,7 +337,7 @@ def steps_of_agreement(vocabulary: Codes | None, n_codes: Mapping[str, int] | No
 
 
 def _codes_known(
-    federation: Federation, part: type[TensorPart], modes: tuple[str, ...], vocabulary: Codes | None, fewest: int
+    session: Session, part: type[TensorPart], modes: tuple[str, ...], vocabulary: Codes | None, fewest: int
 ) -> dict[str, tuple[str, ...]]:
     if vocabulary is not None:
         if set(vocabulary) != set(modes):
@@ -347,7 +347,7 @@ def _codes_known(
                 mend="Give a list of codes for each mode of the sites, and for no other.",
             )
         return {mode: tuple(sorted(set(vocabulary[mode]))) for mode in modes}
-    named = federation.ask(part.name_codes, Fewest(fewest))
+    named = session.ask(part.name_codes, Fewest(fewest))
     found = {
         mode: tuple(sorted(set(itertools.chain.from_iterable(answer.codes[mode] for answer in named.values()))))
         for mode in modes

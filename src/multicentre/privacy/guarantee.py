@@ -11,10 +11,10 @@ from dataclasses import asdict, dataclass, field
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Any, Literal, Self, get_args
 
-from multicentre.federation.coordinator import Federation
 from multicentre.federation.engine import Protection
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.noise import Plan, Unit
+from multicentre.federation.session import Session
 from multicentre.privacy.accounting import (
     Spent,
     cost_of,
@@ -140,12 +140,12 @@ def _rounded(value: float, way: str, slack: float) -> str:
     return f"{float((exact / step).to_integral_value(way) * step):g}"
 
 
-def guarantee_of(federation: Federation) -> Guarantee | None:
+def guarantee_of(session: Session) -> Guarantee | None:
     """Return the guarantee of a fit, given its handle; None without differential privacy."""
-    if federation.plan is None:
+    if session.plan is None:
         return None
-    terms = federation.terms
-    return guarantee_of_plan(federation.plan, federation.protection, terms.sites_per_patient, terms.counted)
+    terms = session.terms
+    return guarantee_of_plan(session.plan, session.protection, terms.sites_per_patient, terms.counted)
 
 
 def guarantee_of_plan(

@@ -20,7 +20,7 @@ from multicentre.data.identifiers import Identifiers
 from multicentre.data.kinds import PatientData
 from multicentre.estimator.base import FederatedEstimator, Figure
 from multicentre.federation.errors import DataError, MulticentreError
-from multicentre.federation.rounds import Listener, Silence
+from multicentre.federation.rounds import Listener
 from multicentre.privacy.normalisation import normalise_identifier
 from multicentre.privacy.policy import Policy
 from multicentre.studies.sites import SiteData
@@ -159,7 +159,7 @@ def compare(
     training, held_out = _split_sites(sites, holdout, np.random.default_rng(seed))
     train = {name: site.data for name, site in training.items()}
     exam = _Exam(_stacked(held_out), _labels(held_out), _stacked(training), _labels(training))
-    listener_for = listener_for or (lambda _: Silence())
+    listener_for = listener_for or (lambda _: Listener())
     notes: dict[str, str] = {}
 
     def assess(who: str, data: Mapping[str, PatientData]) -> Figures:

@@ -10,7 +10,7 @@ from typing import Any
 from multicentre.data.kinds import PatientData
 from multicentre.data.tabular import Tabular
 from multicentre.estimator.base import Figure
-from multicentre.federation.coordinator import Federation
+from multicentre.federation.consortium import Consortium
 from multicentre.privacy.people import People, people_of
 from multicentre.privacy.policy import Policy
 from multicentre.studies.comparison import Comparison, named_figures
@@ -144,7 +144,7 @@ class Clock:
         self._before = folder.facts
         self._began = time.monotonic()
 
-    def facts(self, federation: Federation | None) -> dict[str, Any]:
+    def facts(self, federation: Consortium | None) -> dict[str, Any]:
         """Return when the run ended, how long it took, and what crossed the sites' boundary."""
         seconds = self._before["seconds"] + time.monotonic() - self._began
         told: dict[str, Any] = {"ended": now(), "seconds": round(seconds, 3)}

@@ -10,7 +10,7 @@ from pathlib import Path
 from multicentre.federation.rounds import Listener
 
 
-class Labelled:
+class Labelled(Listener):
     """Passes on what it hears under a label in place of the loop's own name.
 
     Parameters
@@ -50,7 +50,7 @@ class Labelled:
         self._listener.site_awaited(site, reason)
 
 
-class Noting:
+class Noting(Listener):
     """Passes on what it hears, and notes why sites were lost or left out.
 
     Parameters

@@ -16,7 +16,7 @@ from multicentre.engines.remote.socket import Carrier
 from multicentre.estimator.base import FederatedEstimator
 from multicentre.estimator.figures import Exhibit, Table
 from multicentre.federation.errors import ConfigurationError, IntegrityError, MulticentreError, QuorumLost
-from multicentre.federation.rounds import Listener, Silence
+from multicentre.federation.rounds import Listener
 from multicentre.linkage.pseudonyms import PseudonymKey
 from multicentre.privacy.guarantee import rounded_up, spent_in
 from multicentre.privacy.policy import Policy
@@ -171,7 +171,7 @@ def _resumed(
 def _prepared(
     study: Study, sites: Mapping[str, SiteData] | None, listener: Listener | None, connect: Connect | None
 ) -> _Run:
-    estimator, noting = make_estimator(study), Noting(listener or Silence())
+    estimator, noting = make_estimator(study), Noting(listener or Listener())
     if connect is not None:
         return _Run(study, estimator, {}, {}, noting, None, connect)
     if estimator.aligned_by is not None:
@@ -219,8 +219,8 @@ def _carried_out(run: _Run) -> RunFolder:
             federation = _federation(run)
             run.folder.update(counted=federation.terms.counted)
             if run.connect is not None:
-                check_told(run.study, federation.told)
-                keep_told(run.folder, federation.told, resumed=run.resumed)
+                check_told(run.study, federation.site_facts)
+                keep_told(run.folder, federation.site_facts, resumed=run.resumed)
             run.estimator.fit(federation)
             comparison = _finish(run, federation)
         except BaseException as error:
@@ -372,7 +372,7 @@ def _note_end(run: _Run, error: BaseException, federation: Federation | None, cl
 
 
 def _lost(run: _Run) -> list[str]:
-    fitted = run.estimator.federation
+    fitted = run.estimator.session
     return [name for name in run.study.sites if name not in fitted.sites and name not in fitted.left_out]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from multicentre.data.identifiers import IDENTIFIER
 from multicentre.estimator.figures import Exhibit, Table
-from multicentre.federation.coordinator import Federation
+from multicentre.federation.consortium import Consortium
 from multicentre.federation.engine import Protection
 from multicentre.federation.errors import ConfigurationError
 from multicentre.privacy.card import DisclosureCard, disclosure_card
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from multicentre.validation.folds.splitter import FoldSplitter
 
 
-def cross_validated(study: Study, federation: Federation) -> CVResult:
+def cross_validated(study: Study, federation: Consortium) -> CVResult:
     """Cross-validate a study's method over its federation, as ``[validation]`` says.
 
     Raises

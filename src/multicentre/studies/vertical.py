@@ -24,7 +24,7 @@ from multicentre.data.identifiers import IDENTIFIER
 from multicentre.estimator.base import FederatedEstimator, Figure
 from multicentre.estimator.figures import Table
 from multicentre.federation.errors import DataError, DisclosureWarning, MulticentreError
-from multicentre.federation.rounds import Listener, Silence
+from multicentre.federation.rounds import Listener
 from multicentre.linkage.pseudonyms import PseudonymKey
 from multicentre.privacy.policy import Policy
 from multicentre.studies.comparison import Comparison, Figures
@@ -86,7 +86,7 @@ def compare_views(
     A fit that cannot be made is noted with its reason.
     """
     made, notes = cast(AlignedClusterer, clone(estimator)), dict[str, str]()
-    listener_for = listener_for or (lambda _: Silence())
+    listener_for = listener_for or (lambda _: Listener())
     data = {name: _views_of(site) for name, site in sites.items()}
 
     def fit(who: str, held: Mapping[str, MultiViewData]) -> AlignedClusterer | None:

@@ -15,7 +15,7 @@ from multicentre.data.survival import SurvivalData
 from multicentre.data.table import rows_for
 from multicentre.data.tabular import add_indicators
 from multicentre.estimator.base import Arrays, FederatedEstimator, Figure
-from multicentre.federation.coordinator import Federation
+from multicentre.federation.session import Session
 from multicentre.federation.wire import decode, encode
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.agreement.rounds import Needs, agree
@@ -161,10 +161,10 @@ class SurvivalEstimator(HandlesMissing, FederatedEstimator):
     def _happened(self, data: SurvivalData) -> NDArray[np.bool_]:
         return np.asarray(data.event == self.agreed_.cause, dtype=np.bool_)
 
-    def _agree(self, federation: Federation, needs: Needs) -> Agreed:
+    def _agree(self, session: Session, needs: Needs) -> Agreed:
         """Agree on columns, grid and scales, with missing values handled as `missing` says."""
         part = cast("type[SurvivalPart]", self.site_part)
-        agreed, self.missing_values_ = agree(federation, part, needs, self.missing)
+        agreed, self.missing_values_ = agree(session, part, needs, self.missing)
         return agreed
 
     def _values(self, X: Any) -> Floats:

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from multicentre.data.identifiers import IDENTIFIER
 from multicentre.estimator.figures import Exhibit, Table
-from multicentre.federation.coordinator import Federation
+from multicentre.federation.consortium import Consortium
 from multicentre.federation.errors import ConfigurationError, DataError
 from multicentre.federation.messages import Nothing
+from multicentre.federation.session import Session
 from multicentre.linkage.keys.audited import MOST_TURNS, AuditedPart
 from multicentre.linkage.keys.mixture import (
     Checking,
@@ -122,7 +123,7 @@ class Audit:
 
 
 def check_interfold(
-    federation: Federation,
+    federation: Consortium,
     plan: FoldPlan,
     *,
     person_key: str | None = None,
@@ -184,7 +185,7 @@ def check_interfold(
     >>> check_interfold(federation, mc.validation.FederatedKFold(5).plan(federation)).passed
     False
     """
-    handle, part = plan.federation, _part_of(federation, plan)
+    handle, part = plan.session, _part_of(federation, plan)
     own: Mapping[str, Any] = {"person_key": IDENTIFIER, "kind": "identifier", "date_order": "iso", **plan.facts}
     persons = describe_persons(
         federation, person_key or own["person_key"], kind or own["kind"], date_order or own["date_order"], study
@@ -225,15 +226,15 @@ class _Search:
     n_turns: int
 
 
-def _search(federation: Federation, part: Any, persons: Mapping[str, Any], n_persons: int, n_splits: int) -> _Search:
+def _search(session: Session, part: Any, persons: Mapping[str, Any], n_persons: int, n_splits: int) -> _Search:
     """Look for people in several folds: everybody first, then only those in buckets that hold several folds."""
     n_buckets = first_buckets(n_persons)
     suspects = np.zeros(0, dtype=np.int64)
     union = deviation = 0.0
     for turn in range(MOST_TURNS):
-        nonces = draw_label(federation, part)
+        nonces = draw_label(session, part)
         ask = Checking(**persons, nonces=nonces, n_buckets=n_buckets, turn=turn, mixed=suspects)
-        occupied, mixed = _ask(federation, part, ask, n_splits)
+        occupied, mixed = _ask(session, part, ask, n_splits)
         if turn == 0:
             union, deviation = count_union(int((~occupied).sum()), n_buckets)
         suspects = np.flatnonzero(mixed)
@@ -243,16 +244,14 @@ def _search(federation: Federation, part: Any, persons: Mapping[str, Any], n_per
     return _Search(count_mixed(len(suspects), last), union, deviation, MOST_TURNS)
 
 
-def _ask(
-    federation: Federation, part: Any, ask: Checking, n_splits: int
-) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    found = federation.sum(part.mark_folds, ask)
+def _ask(session: Session, part: Any, ask: Checking, n_splits: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    found = session.sum(part.mark_folds, ask)
     return read_folds(found.marks, found.weighted, n_splits)
 
 
-def _part_of(federation: Federation, plan: FoldPlan) -> Any:
-    part = plan.federation.part
-    if part is None or not issubclass(part, AuditedPart) or not set(plan.federation.sites) <= set(federation.sites):
+def _part_of(federation: Consortium, plan: FoldPlan) -> Any:
+    part = plan.session.part
+    if not issubclass(part, AuditedPart) or not set(plan.session.sites) <= set(federation.sites):
         raise ConfigurationError(
             "the plan is not of this federation", where="plan", mend="Make it with splitter.plan(federation)."
         )
@@ -263,8 +262,8 @@ def _is_partition(reviewed: Reviewed, plan: FoldPlan) -> bool:
     return reviewed.excluded == plan.n_excluded and reviewed.records - reviewed.excluded == plan.counts.sum()
 
 
-def _is_transparent(federation: Federation, part: Any, plan: FoldPlan) -> bool:
-    told = federation.ask(part.tell_digest, Nothing())
+def _is_transparent(session: Session, part: Any, plan: FoldPlan) -> bool:
+    told = session.ask(part.tell_digest, Nothing())
     return {answer.digest for answer in told.values()} == {plan.digest}
 
 

@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import FitFailedWarning
 
 from multicentre.estimator.base import FederatedEstimator
-from multicentre.federation.coordinator import Federation
+from multicentre.federation.consortium import Consortium
 from multicentre.federation.errors import (
     ConfigurationError,
     DataError,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Floats = NDArray[np.float64]
-Scorer = Callable[[Any, Federation], float]
+Scorer = Callable[[Any, Consortium], float]
 Scoring = str | Scorer | Sequence[str] | Mapping[str, str | Scorer] | None
 
 
@@ -103,7 +103,7 @@ class _Judge:
     known: Mapping[str, str]
     own: Mapping[str, Scorer]
 
-    def __call__(self, model: FederatedEstimator, federation: Federation, *, by_site: bool) -> Scores:
+    def __call__(self, model: FederatedEstimator, federation: Consortium, *, by_site: bool) -> Scores:
         values: dict[str, float] = {}
         own: dict[str, dict[str, float]] = {}
         facts: Mapping[str, float] = {}
@@ -122,7 +122,7 @@ class _Judge:
         self,
         evaluator: Evaluator,
         model: FederatedEstimator,
-        federation: Federation,
+        federation: Consortium,
         names: Sequence[str],
         *,
         by_site: bool,
@@ -208,7 +208,7 @@ class _Terms:
             return _Fold(n_test, failure=error)
         return _Fold(n_test, model, test, seen, fitted - began, scored - fitted)
 
-    def _fit(self, train: Federation) -> FederatedEstimator:
+    def _fit(self, train: Consortium) -> FederatedEstimator:
         model = unfitted(self.estimator)
         if self.early_stopping is None:
             return model.fit(train)
@@ -219,7 +219,7 @@ class _Terms:
 
 def cross_validate(
     estimator: FederatedEstimator,
-    federation: Federation,
+    federation: Consortium,
     *,
     cv: int | FoldSplitter | FoldPlan = 5,
     scoring: Scoring = None,
@@ -281,7 +281,7 @@ def cross_validate(
     _check_estimator(estimator, federation, early_stopping, allow_leakage)
     _check_safe([splitter, *([early_stopping] if early_stopping else [])], allow_leakage)
     terms = _Terms(estimator, judge, by_site, return_train_score, _checked_score(error_score), early_stopping)
-    if isinstance(splitter, FoldPlan) and not splitter.federation.is_about(federation):
+    if isinstance(splitter, FoldPlan) and not splitter.session.is_about(federation):
         raise ConfigurationError(
             "the plan is of another federation, or of other records", where="cv", mend="Make it with plan(federation)."
         )
@@ -304,7 +304,7 @@ def cross_validate(
 
 def cross_val_score(
     estimator: FederatedEstimator,
-    federation: Federation,
+    federation: Consortium,
     *,
     cv: int | FoldSplitter | FoldPlan = 5,
     scoring: str | Scorer | None = None,
@@ -403,7 +403,7 @@ def _check_safe(made: Sequence[FoldPlan | FoldSplitter], allow_leakage: bool) ->
 def _check_estimator(
     estimator: FederatedEstimator, federation: object, early_stopping: FoldSplitter | None, allow_leakage: bool
 ) -> None:
-    if not isinstance(federation, Federation):
+    if not isinstance(federation, Consortium):
         raise ConfigurationError(
             f"{type(federation).__name__} is no federation",
             where="federation",
@@ -480,7 +480,7 @@ def _columns(
     return {f"{stem}_{name}": np.array(column, dtype=np.float64) for name, column in values.items()}
 
 
-def _traffic(federation: Federation) -> dict[str, int]:
+def _traffic(federation: Consortium) -> dict[str, int]:
     seen = federation.traffic
     return {
         "exchanges": sum(seen.calls.values()),

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.stats import norm, t
 
 from multicentre.estimator.base import FederatedEstimator
-from multicentre.federation.coordinator import Federation
+from multicentre.federation.consortium import Consortium
 from multicentre.federation.errors import ConfigurationError
 from multicentre.validation.cross_validation import cross_validate
 from multicentre.validation.folds.by_site import FederatedKFold
@@ -137,7 +137,7 @@ class LeakageReport:
 
 def leakage_report(
     estimator: FederatedEstimator,
-    federation: Federation,
+    federation: Consortium,
     *,
     cv: FoldSplitter | None = None,
     scoring: str | None = None,

@@ -17,8 +17,9 @@ from sklearn.model_selection import ParameterGrid
 
 from multicentre.estimator.base import Arrays, FederatedEstimator
 from multicentre.estimator.figures import Exhibit
-from multicentre.federation.coordinator import Federation
+from multicentre.federation.consortium import Consortium
 from multicentre.federation.errors import ConfigurationError, DataError, SchemaMismatch
+from multicentre.federation.session import Session
 from multicentre.federation.steps import SitePart
 from multicentre.validation.cross_validation import CVResult, cross_validate, unfitted
 from multicentre.validation.folds.hashed import HashGroupKFold
@@ -54,7 +55,7 @@ class BestModel:
         """Those that are taken when none is named."""
         return self.kind.usual
 
-    def __call__(self, model: Any, federation: Federation, names: Sequence[str], *, by_site: bool) -> Scores:
+    def __call__(self, model: Any, federation: Consortium, names: Sequence[str], *, by_site: bool) -> Scores:
         """Score the best estimator of a search."""
         return self.kind(model.best_estimator_, federation, names, by_site=by_site)
 
@@ -137,7 +138,7 @@ class FederatedGridSearchCV(FederatedEstimator):
         """What scores a fitted search: that of its best estimator."""
         return BestModel(find_evaluator(self.estimator))
 
-    def fit(self, federation: Federation, y: None = None) -> Self:
+    def fit(self, federation: Consortium, y: None = None) -> Self:
         """Search over the sites of a federation.
 
         Parameters
@@ -151,7 +152,7 @@ class FederatedGridSearchCV(FederatedEstimator):
         ConfigurationError
             `cv` is not safe against duplicates and `allow_leakage` is not set, or a parameter or score is unknown.
         """
-        self._fit(federation)
+        self._search(federation)
         return self
 
     def asked_steps(self) -> frozenset[str]:
@@ -185,11 +186,15 @@ class FederatedGridSearchCV(FederatedEstimator):
         self._best().save(folder)
 
     @property
-    def federation(self) -> Federation:
+    def session(self) -> Session:
         """The handle of the best estimator's fit."""
-        return self._best().federation
+        return self._best().session
 
-    def _fit(self, federation: Federation) -> None:
+    def _fit(self, session: Session) -> None:
+        """Search within a session's records."""
+        self._search(session.federation)
+
+    def _search(self, federation: Consortium) -> None:
         combinations = list(ParameterGrid(self.param_grid))
         candidates = [_with_params(self.estimator, params) for params in combinations]
         self.scorer_ = names_of(find_evaluator(self.estimator), self.scoring)[0]
@@ -206,7 +211,7 @@ class FederatedGridSearchCV(FederatedEstimator):
             best = self.best_estimator_
             self.history_, self.privacy_, self.left_out_ = best.history_, best.privacy_, best.left_out_
 
-    def _scored(self, candidate: FederatedEstimator, federation: Federation, plan: FoldPlan) -> CVResult:
+    def _scored(self, candidate: FederatedEstimator, federation: Consortium, plan: FoldPlan) -> CVResult:
         terms: dict[str, Any] = {"scoring": self.scorer_, "allow_leakage": self.allow_leakage, "by_site": False}
         try:
             return cross_validate(candidate, federation, cv=plan, **terms)

@@ -33,7 +33,8 @@ def carrier(tmp_path_factory):
 def lying(carrier, name, alter):
     """Yield a federation of a case's sites whose coordinator lies, and its engine."""
     with mc.Federation.over(Renamed(carrier, SITES), study=name, secure_sum=True) as federation:
-        federation._engine = engine = Telling(federation._engine, alter)
+        engine = Telling(federation.engine, alter)
+        federation = dataclasses.replace(federation, engine=engine)
         yield federation, engine
 
 

@@ -21,7 +21,7 @@ from multicentre.federation.errors import (
     MissingExtra,
     SchemaMismatch,
 )
-from multicentre.federation.rounds import Silence
+from multicentre.federation.rounds import Listener
 from support.saved_models import store
 
 EXACT = mc.Policy(min_patients=0)
@@ -38,7 +38,7 @@ COUNTS = mc.data.TableData(X, rng.poisson(np.exp(MEAN / 3)), outcome="number")
 def federate(data=DATA, n_sites=3, places=None, policy=EXACT, **options):
     order = np.arange(len(data)) if places is None else places
     sites = {f"site-{i}": data.take(order[i::n_sites]) for i in range(n_sites)}
-    return mc.Federation.in_process(sites, policy=policy, listener=Silence(), **options)
+    return mc.Federation.in_process(sites, policy=policy, listener=Listener(), **options)
 
 
 def assert_same(one, other):

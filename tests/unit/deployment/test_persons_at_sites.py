@@ -83,7 +83,7 @@ def test_many_records_of_few_persons_are_a_fault_and_are_refused(tmp_path):
 
 def test_the_coordinator_is_told_persons_and_what_is_counted(tmp_path):
     with sites_of(tmp_path, PERSONS, n_persons=20).federation() as federation:
-        assert (federation.told["lyon"]["patients"], federation.told["oslo"]["patients"]) == (20, 80)
+        assert (federation.site_facts["lyon"]["patients"], federation.site_facts["oslo"]["patients"]) == (20, 80)
         assert federation.terms.counted == "patients"
 
 

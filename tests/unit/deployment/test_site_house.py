@@ -1,5 +1,6 @@
 """A real site behind its desk: what it answers, and everything that it refuses."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -15,7 +16,6 @@ from multicentre.deployment.register import Roster
 from multicentre.deployment.site import read_site
 from multicentre.engines.remote.packing import Opening
 from multicentre.estimator.registry import METHODS
-from multicentre.federation.coordinator import PlainSummation
 from multicentre.federation.errors import (
     ConfigurationError,
     DataError,
@@ -25,6 +25,7 @@ from multicentre.federation.errors import (
     QuorumLost,
     RefusedByPolicy,
 )
+from multicentre.federation.summation import PlainSummation
 from multicentre.privacy.ledger import read_ledger
 from multicentre.studies.methods import make_estimator
 from multicentre.studies.sites import read_sites
@@ -63,7 +64,7 @@ def test_a_study_gives_the_numbers_that_it_gives_in_process(tmp_path, text):
     hospitals = Hospitals(tmp_path / "sites", write_study(tmp_path, text))
     study = read_study(hospitals.study_path)
     with hospitals.federation() as federation:
-        told = federation.told
+        told = federation.site_facts
         found = make_estimator(study).fit(federation)
     here = {name: site.data for name, site in read_sites(study).items()}
     with mc.Federation.in_process(here, study=study.name, secure_sum=study.privacy.secure_sum) as federation:
@@ -100,7 +101,7 @@ def test_data_whose_files_have_changed_are_read_again_for_the_next_run(hospitals
     def count_at_porto():
         with hospitals.federation() as federation:
             FedViewMeans(n_rounds=2).fit(federation)
-            return federation.told["porto"]["patients"]
+            return federation.site_facts["porto"]["patients"]
 
     file = tmp_path / "site-2" / "a.csv"
     rows = file.read_text().splitlines()
@@ -119,7 +120,7 @@ def test_settings_that_were_changed_end_a_run_under_way_and_hold_for_the_next(ho
         with pytest.raises(RefusedByPolicy, match="settings were changed"):
             FedViewMeans(n_rounds=2).fit(federation)
     with hospitals.federation() as federation:
-        assert federation.told["lyon"]["patients"] is None
+        assert federation.site_facts["lyon"]["patients"] is None
         with pytest.raises(DisclosureRefused, match=r"^lyon: the site has fewer patients than .* of 41"):
             FedViewMeans(n_rounds=2).fit(federation)
 
@@ -282,8 +283,8 @@ def test_the_studys_own_policy_counts_for_nothing(tmp_path):
     hospitals = Hospitals(tmp_path / "sites", write_study(tmp_path, STUDY + loose))
     set_terms(hospitals.root / "lyon", "min_patients = 10", "min_patients = 41")
     with hospitals.federation() as federation:
-        assert federation.told["lyon"]["min_patients"] == 41
-        assert federation.told["lyon"]["patients"] is None
+        assert federation.site_facts["lyon"]["min_patients"] == 41
+        assert federation.site_facts["lyon"]["patients"] is None
         with pytest.raises(Exception, match=r"^lyon: the site has fewer patients than .* of 41"):
             FedViewMeans(n_rounds=1).fit(federation)
     assert [entry["event"] for entry in entries_at(hospitals, "lyon")] == ["refusal"]
@@ -332,7 +333,7 @@ def test_a_site_that_did_not_approve_the_study_is_left_out_where_the_study_says_
 def test_the_coordinator_is_told_no_count_under_a_budget(hospitals):
     set_terms(hospitals.root / "lyon", "min_patients = 10", "epsilon = 1.0\nmin_patients = 10")
     with hospitals.federation() as federation:
-        assert federation.told["lyon"]["patients"] is None
+        assert federation.site_facts["lyon"]["patients"] is None
         with pytest.raises(RefusedByPolicy, match="without noise"):
             FedViewMeans(n_rounds=1).fit(federation)
 
@@ -340,7 +341,7 @@ def test_the_coordinator_is_told_no_count_under_a_budget(hospitals):
 def test_only_the_columns_that_the_policy_allows_are_held(hospitals):
     set_terms(hospitals.root / "lyon", "min_patients = 10", 'columns = ["x", "u", "v"]\nmin_patients = 10')
     with hospitals.federation() as federation:
-        assert federation.told["lyon"]["schema"]["columns"] == {"a": ["x"], "b": ["u", "v"]}
+        assert federation.site_facts["lyon"]["schema"]["columns"] == {"a": ["x"], "b": ["u", "v"]}
 
 
 def test_the_sites_own_files_take_the_place_of_the_studys(hospitals, tmp_path):
@@ -349,8 +350,8 @@ def test_the_sites_own_files_take_the_place_of_the_studys(hospitals, tmp_path):
     own = '[studies."Ward 7".files]\na = "mine.csv"\n'
     set_terms(hospitals.root / "lyon", "# [studies.hips.files]", f"{own}#")
     with hospitals.federation() as federation:
-        assert federation.told["lyon"]["patients"] == 30
-        assert federation.told["lyon"]["schema"]["views"] == ["a"]
+        assert federation.site_facts["lyon"]["patients"] == 30
+        assert federation.site_facts["lyon"]["schema"]["views"] == ["a"]
 
 
 def test_nothing_of_files_and_columns_is_told_when_data_cannot_be_used(hospitals, tmp_path, caplog):
@@ -375,9 +376,9 @@ def test_the_same_data_are_known_again_and_nobody_else_can_test_a_guess(hospital
     first = hospitals.federation().told["lyon"]["data"]
     hospitals.desks.clear()
     with hospitals.federation() as federation:
-        assert federation.told["lyon"]["data"] == first
+        assert federation.site_facts["lyon"]["data"] == first
     bare = read_sites(read_study(hospitals.study_path))["lyon"].data.digest()
-    assert bare not in json.dumps(federation.told["lyon"])
+    assert bare not in json.dumps(federation.site_facts["lyon"])
 
 
 def test_what_broke_counts_over_runs(hospitals):
@@ -403,7 +404,7 @@ def test_cards_of_a_site_come_from_its_keys(hospitals):
 
 def test_a_call_without_masks_is_refused_where_sums_are_masked(masked):
     with masked.federation() as federation:
-        federation._summation = PlainSummation()
+        federation = dataclasses.replace(federation, summation=PlainSummation())
         with pytest.raises(RefusedByPolicy, match="leave masked"):
             FedViewMeans(n_rounds=1).fit(federation)
     refusals = [entry for entry in entries_at(masked, "lyon") if entry["event"] == "refusal"]

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from multicentre.federation.coordinator import Federation, PlainSummation
+from multicentre.federation.consortium import Consortium as Federation
 from multicentre.federation.engine import Lost, Mask, Refused, Selection, Upkeep
 from multicentre.federation.errors import (
     ConfigurationError,
@@ -19,9 +19,10 @@ from multicentre.federation.errors import (
 )
 from multicentre.federation.messages import Nothing
 from multicentre.federation.noise import Noise, Plan, Planned, PlanShown
-from multicentre.federation.rounds import Rounds, Silence
+from multicentre.federation.rounds import Listener, Rounds
 from multicentre.federation.steps import Acknowledgement
 from multicentre.federation.storage import Store
+from multicentre.federation.summation import PlainSummation
 from multicentre.federation.terms import Terms
 from support.toy_method import Guess, MeanSite, Residuals, Size, federate
 from support.toy_private import ClippedSite
@@ -61,7 +62,7 @@ def _usual(call):
     return answers[call.step.name]
 
 
-class Ear(Silence):
+class Ear(Listener):
     def __init__(self):
         self.heard = []
 
@@ -159,7 +160,7 @@ def test_a_low_quorum_stays_low_in_a_selection():
 def test_a_selection_names_its_plan_and_its_folds():
     engine = NotingEngine()
     federation = Federation(engine)
-    assert (federation.selection, federation.part, federation.plan, federation.session) == (None, None, None, "0")
+    assert (federation.selection, federation.part, federation.plan, federation.name) == (None, None, None, "0")
     plan = federation.begin(MeanSite)
     chosen = plan.select([2, 0], ["oslo", "lyon", "oslo"])
     assert chosen.selection == Selection("0.1", (2, 0))
@@ -167,7 +168,7 @@ def test_a_selection_names_its_plan_and_its_folds():
     inner = chosen.begin(MeanSite)
     inner.ask(MeanSite.size, ASK)
     assert engine.calls[-1]["oslo"].selection == chosen.selection
-    assert inner.select([1], ["oslo"]).selection == Selection(inner.session, (1,), chosen.selection)
+    assert inner.select([1], ["oslo"]).selection == Selection(inner.name, (1,), chosen.selection)
     assert plan.is_about(federation)
     assert not plan.is_about(chosen)
     assert inner.is_about(chosen)
@@ -196,14 +197,14 @@ def test_losses_are_told_with_their_reasons_and_remedies():
 def test_the_willing_answer_and_others_stay():
     refusals = {"lyon": Refused(RefusedByPolicy("no", where="lyon")), "oslo": Refused(DisclosureRefused("too few"))}
     federation = Federation(NotingEngine(**refusals)).begin(MeanSite)
-    assert list(federation.ask(MeanSite.size, ASK, willing=True)) == ["bern", "roma"]
+    assert list(federation.ask(MeanSite.size, ASK, skip_refusals=True)) == ["bern", "roma"]
     assert federation.sites == NAMES
     with pytest.raises(RefusedByPolicy) as caught:
         federation.ask(MeanSite.size, ASK)
     assert caught.value.__notes__ == ["oslo: too few. [MC501]"]
     broken = Federation(NotingEngine(lyon=Refused(DataError("bad", where="lyon")))).begin(MeanSite)
     with pytest.raises(DataError, match=r"^lyon: bad"):
-        broken.ask(MeanSite.size, ASK, willing=True)
+        broken.ask(MeanSite.size, ASK, skip_refusals=True)
 
 
 def test_a_plan_is_shown_before_anything_else_and_every_call_carries_its_noise():
@@ -272,7 +273,7 @@ def test_a_handle_closes_its_engine_and_can_be_counted():
 def test_what_sites_remember_is_forgotten_with_the_handle():
     engine = NotingEngine()
     handle = Federation(engine).begin(MeanSite)
-    session = handle.session
+    session = handle.name
     del handle
     assert engine.errands == [(Upkeep("forget", session, MeanSite), NAMES)]
 

@@ -23,7 +23,7 @@ from multicentre.federation.errors import (
     QuorumLost,
 )
 from multicentre.federation.messages import Message, text
-from multicentre.federation.rounds import Silence
+from multicentre.federation.rounds import Listener
 from multicentre.federation.steps import SitePart, step
 from multicentre.federation.terms import Terms
 from support.toy_method import FedMean, Guess, MeanSite, Size, federate, toy_sites
@@ -81,7 +81,7 @@ class SlySite(SitePart):
         return Size(1.0, patients=12 if self.site == "lyon" else len(self.data))
 
 
-class Ear(Silence):
+class Ear(Listener):
     def __init__(self):
         self.lost = {}
 
@@ -267,7 +267,7 @@ def test_a_fit_inside_a_fit_is_one_of_its_own():
 @pytest.mark.parametrize("secure", [False, True])
 def test_site_parts_are_forgotten_with_the_handle(secure):
     federation = federate(secure_sum=secure)
-    runtimes = federation._engine._runtimes.values()
+    runtimes = federation.engine._runtimes.values()
     handle = federation.begin(MeanSite)
     handle.sum(MeanSite.residuals, ASK)
     assert all(runtime._parts for runtime in runtimes)
@@ -275,7 +275,7 @@ def test_site_parts_are_forgotten_with_the_handle(secure):
     other.sum(MeanSite.residuals, ASK)
     del handle
     gc.collect()
-    assert {key[0] for runtime in runtimes for key in runtime._parts} == {other.session}
+    assert {key[0] for runtime in runtimes for key in runtime._parts} == {other.name}
 
 
 @pytest.mark.slow

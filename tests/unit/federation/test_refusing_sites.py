@@ -17,7 +17,7 @@ from multicentre.federation.errors import (
     QuorumLost,
     RefusedByPolicy,
 )
-from multicentre.federation.rounds import Silence
+from multicentre.federation.rounds import Listener
 from multicentre.federation.steps import step
 from multicentre.federation.terms import Terms
 from support.toy_method import FedMean, Guess, MeanSite, Residuals, Size, federate, toy_sites
@@ -76,7 +76,7 @@ class Calls:
         return self.engine.exchange(calls, time_limit_s)
 
 
-class Ear(Silence):
+class Ear(Listener):
     def __init__(self):
         self.lost, self.left_out = {}, []
 
@@ -210,7 +210,8 @@ def test_what_a_site_told_before_its_refusal_is_in_no_result(secure, quorum):
 def test_no_site_masks_a_sum_twice_under_one_key_and_no_sum_of_an_ended_attempt_is_unmasked(quorum):
     refuse()
     with federate(five_sites(), quorum=quorum, **LEAVE_OUT) as federation:
-        federation._engine = carried = Calls(federation._engine)
+        carried = Calls(federation.engine)
+        federation = dataclasses.replace(federation, engine=carried)
         with pytest.warns(LeftOutWarning):
             MoodyMean().fit(federation)
     masks = [(site, call.mask.agreement, call.mask.number) for site, call in carried.seen if call.mask is not None]
@@ -388,7 +389,7 @@ def test_an_inner_fit_leaves_a_site_out_and_then_the_outer_one_does():
 @pytest.mark.parametrize("terms", [{}, LEAVE_OUT])
 def test_willing_answers_hold_the_reasons_of_sites_that_refuse(terms):
     opened = federate(with_two_small(), **terms).begin(MeanSite)
-    answers = opened.ask(MeanSite.size, ASK, willing=True)
+    answers = opened.ask(MeanSite.size, ASK, skip_refusals=True)
     assert tuple(answers) == WILLING
     assert answers.refused == dict.fromkeys(UNWILLING, FEW)
     assert len(opened.sites) == 5
@@ -399,10 +400,10 @@ def test_faults_are_raised_to_a_willing_method_too():
     with federate(five_sites()) as federation:
         opened = federation.begin(MoodySite)
         with pytest.raises(DataError, match=r"^site-1: a bad column"):
-            opened.collect(MoodySite.residuals, ASK, willing=True)
+            opened.collect(MoodySite.residuals, ASK, skip_refusals=True)
         refuse(["site-1"], ProtocolRefused("not agreed"))
         with pytest.raises(RefusedByPolicy, match=r"^site-1: not agreed"):
-            opened.collect(MoodySite.residuals, ASK, willing=True)
+            opened.collect(MoodySite.residuals, ASK, skip_refusals=True)
 
 
 # Runs that are taken up again

@@ -5,7 +5,7 @@ import pytest
 
 from multicentre.engines.faults import Faults
 from multicentre.federation.errors import IntegrityError, QuorumLost
-from multicentre.federation.rounds import Silence
+from multicentre.federation.rounds import Listener
 from multicentre.federation.storage import Store, write_atomically
 from support.toy_method import FedMean, Guess, MeanSite, federate, toy_sites
 
@@ -149,7 +149,7 @@ def test_strange_files_beside_the_states_are_passed_over(tmp_path):
 def test_the_listener_hears_what_was_restored(tmp_path):
     heard = []
 
-    class Ear(Silence):
+    class Ear(Listener):
         def rounds_began(self, name, n_rounds, done):
             heard.append(("began", n_rounds, done))
 

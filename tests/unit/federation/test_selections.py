@@ -73,7 +73,7 @@ def test_selections_nest():
     with federate(SITES) as federation:
         outer = divided(federation).select([0, 1], list(SITES))
         inner = divided(outer).select([1], list(SITES))
-        assert inner._selection == Selection(inner._divided.session, (1,), outer._selection)
+        assert inner.selection == Selection(inner.divided_by.name, (1,), outer.selection)
         found = mean_of(inner)
     with federate({name: rows[rows[:, 0] == 1] for name, rows in SITES.items()}) as federation:
         assert np.array_equal(found, mean_of(federation))
@@ -102,14 +102,14 @@ def test_a_session_cannot_change_its_records_and_needs_a_plan_of_them():
     with federate(SITES) as federation:
         opened = divided(federation)
         session = opened.select([0], list(SITES)).begin(Divider)
-        runtime = federation._engine._runtimes["site-0"]
-        call = Call("study", session.session, 0, Divider.divide, Nothing(), tuple(SITES), selection=session._selection)
+        runtime = federation.engine._runtimes["site-0"]
+        call = Call("study", session.name, 0, Divider.divide, Nothing(), tuple(SITES), selection=session.selection)
         runtime.answer(call)
-        for other in (None, Selection(opened.session, (0, 1))):
+        for other in (None, Selection(opened.name, (0, 1))):
             assert "one selection" in str(runtime.answer(dataclasses.replace(call, selection=other)).error)
         strange = dataclasses.replace(call, session="0.99", selection=Selection("0.77", (0,)))
         assert "not divided" in str(runtime.answer(strange).error)
-        deeper = Selection(opened.session, (0,), session.selection)
+        deeper = Selection(opened.name, (0,), session.selection)
         nested = dataclasses.replace(call, session="0.98", selection=deeper)
         assert "not divided" in str(runtime.answer(nested).error)
 
@@ -120,7 +120,7 @@ def test_the_ledger_says_which_records_an_answer_is_about():
         mean_of(opened.select([0, 2], list(SITES)))
         told = [entry.get("records") for entry in federation.ledgers["site-0"].entries if entry["event"] == "release"]
     assert told[0] is None
-    assert set(told[1:]) == {f"folds 0, 2 of {opened.session}"}
+    assert set(told[1:]) == {f"folds 0, 2 of {opened.name}"}
 
 
 def test_a_minimum_difference_counts_the_selected_records():
@@ -209,9 +209,9 @@ def test_parts_know_what_their_records_are_whatever_the_session_is_called():
 
 def test_an_ask_that_is_not_what_the_step_takes_reaches_no_step():
     with federate(SITES) as federation:
-        runtime = federation._engine._runtimes["site-0"]
+        runtime = federation.engine._runtimes["site-0"]
         opened = federation.begin(Divider)
-        call = Call("study", opened.session, 0, Divider.divide, Nothing(), tuple(SITES))
+        call = Call("study", opened.name, 0, Divider.divide, Nothing(), tuple(SITES))
         for ask, said in ((Fold(np.zeros(3, np.int64)), "another message"), (None, "another message")):
             assert said in str(runtime.answer(dataclasses.replace(call, ask=ask)).error)
         assert not runtime._parts

@@ -218,21 +218,21 @@ class Wiretap:
 
 def tapped(tmp_path, policy=FIVE, **options):
     federation = in_process([[3, 4], [9, 9]], tmp_path, policy)
-    federation._engine = Wiretap(federation._engine, **options)
+    federation = dataclasses.replace(federation, engine=Wiretap(federation.engine, **options))
     return federation.begin(CellSite)
 
 
 def test_by_default_no_patients_are_counted(tmp_path):
     federation = tapped(tmp_path, policy=LOOSE)
     federation.sum(CellSite.add, Nothing())
-    assert {len(out.vector) for out in federation._engine.masked.values()} == {2 + 2 + 1 + 1}
+    assert {len(out.vector) for out in federation.engine.masked.values()} == {2 + 2 + 1 + 1}
     assert "counted" not in federation.ledgers["site-0"].entries[-1]
 
 
 def test_counts_travel_under_the_mask_and_stand_in_the_ledger(tmp_path):
     federation = tapped(tmp_path)
     federation.sum(CellSite.add, Nothing())
-    vectors = {site: out.vector for site, out in federation._engine.masked.items()}
+    vectors = {site: out.vector for site, out in federation.engine.masked.items()}
     assert {len(vector) for vector in vectors.values()} == {2 + 2 + 1 + 1 + 3}
     assert not np.isin(vectors["site-0"], [7]).any()
     assert np.add.reduce(list(vectors.values()))[-4:].tolist() == [0, 25, 25, 25]
@@ -252,7 +252,7 @@ def test_a_coordinator_cannot_have_the_patients_of_one_site_counted(tmp_path):
     federation = tapped(tmp_path, policy=LOOSE, change=counting_at("site-0"))
     with pytest.raises(IntegrityError, match="asked the same things"):
         federation.sum(CellSite.add, Nothing())
-    one, other = (federation._engine.masked[site].vector for site in ("site-0", "site-1"))
+    one, other = (federation.engine.masked[site].vector for site in ("site-0", "site-1"))
     assert not np.isin(one[:6] + other, [12, 13, 25, 0]).any()
     assert not np.isin(one[6:], [7]).any()
 
@@ -261,13 +261,13 @@ def test_a_site_with_a_minimum_refuses_to_go_uncounted(tmp_path):
     federation = tapped(tmp_path, change=counting_at("nobody"))
     with pytest.raises(RefusedByPolicy, match=r"min_patients_in_total: the coordinator must count the patients"):
         federation.sum(CellSite.add, Nothing())
-    assert not federation._engine.masked
+    assert not federation.engine.masked
 
 
 def test_a_sum_with_masks_left_in_it_is_no_result(tmp_path):
     federation = tapped(tmp_path, policy=LOOSE)
 
-    def spoil(calls, time_limit_s, exchange=federation._engine.exchange):
+    def spoil(calls, time_limit_s, exchange=federation.engine.exchange):
         outcomes = exchange(calls, time_limit_s)
         spoiled = {
             site: dataclasses.replace(out, vector=out.vector + np.uint64(site == "site-0"))
@@ -276,7 +276,7 @@ def test_a_sum_with_masks_left_in_it_is_no_result(tmp_path):
         }
         return outcomes | spoiled
 
-    federation._engine.exchange = spoil
+    federation.engine.exchange = spoil
     with pytest.raises(IntegrityError, match=r"^Counted: the masks of the sites must cancel"):
         federation.sum(CellSite.add, Nothing())
 
@@ -295,10 +295,10 @@ def planned(multiplier):
 
 def test_what_carries_noise_is_not_counted(tmp_path):
     federation = in_process([[2], [1]], tmp_path)
-    federation._engine = Wiretap(federation._engine)
+    federation = dataclasses.replace(federation, engine=Wiretap(federation.engine))
     fit = federation.begin(CellSite, plan=planned(2.0))
     assert fit.sum(CellSite.add_noised, Nothing()).total.shape == (2,)
-    assert {len(out.vector) for out in federation._engine.masked.values()} == {2 + 1}
+    assert {len(out.vector) for out in federation.engine.masked.values()} == {2 + 1}
 
 
 def test_noise_that_hides_nobody_is_refused(tmp_path):

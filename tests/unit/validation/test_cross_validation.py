@@ -59,10 +59,10 @@ def pooled_xgb():
 
 def folds_of(federation, plan):
     """Return the folds that sites keep, in the order of the pooled records."""
-    pooled = np.empty(sum(len(runtime.data) for runtime in federation._engine._runtimes.values()), dtype=int)
+    pooled = np.empty(sum(len(runtime.data) for runtime in federation.engine._runtimes.values()), dtype=int)
     for place, name in enumerate(SITES):
-        parts = federation._engine._runtimes[name]._parts
-        (part,) = [part for (session, _), part in parts.items() if session == plan.federation.session
+        parts = federation.engine._runtimes[name]._parts
+        (part,) = [part for (session, _), part in parts.items() if session == plan.session.name
                    and part.folds is not None]  # fmt: skip
         pooled[place :: len(SITES)] = part.folds
     return pooled
@@ -175,7 +175,7 @@ def test_nothing_of_a_held_out_record_is_in_a_fit(what):
         federation = mc.Federation.in_process(named, policy=EXACT)
         scoring = ["neg_log_loss"] if what in ("bins of columns", "scales and edges") else None
         results.append(cross_validate(make(), federation, cv=splitter, scoring=scoring, return_estimator=True))
-        parts = federation._engine._runtimes[next(iter(before))]._parts.values()
+        parts = federation.engine._runtimes[next(iter(before))]._parts.values()
         folds.append(next(part.folds for part in parts if part.folds is not None))
     assert np.array_equal(*folds)
     fold = int(folds[0][0])
@@ -386,7 +386,7 @@ def test_a_run_broken_off_resumes_with_the_same_scores(tmp_path):
         return cross_validate(baselines.AdaBoostF(2), federation, cv=2, scoring="roc_auc"), federation
 
     expected, federation = run(faults=Faults())
-    n_exchanges = federation._engine.exchanges
+    n_exchanges = federation.engine.exchanges
     for part in (0.2, 0.5, 0.95):
         folder = tmp_path / str(part)
         with pytest.raises(KeyboardInterrupt):

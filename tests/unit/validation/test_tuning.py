@@ -65,7 +65,7 @@ def test_the_best_is_fitted_on_all_records(search, federation):
     X = np.random.default_rng(0).normal(size=(20, 10))
     np.testing.assert_array_equal(search.best_estimator_.predict_proba(X), again.predict_proba(X))
     assert search.history_ == search.best_estimator_.history_
-    assert search.federation is search.best_estimator_.federation
+    assert search.session is search.best_estimator_.session
     assert search.asked_steps() == boosting().asked_steps()
 
 

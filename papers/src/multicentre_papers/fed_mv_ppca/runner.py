@@ -9,7 +9,7 @@ from pathlib import Path
 
 from multicentre.datasets import load_breast_tcga
 from multicentre.federation.errors import DataError
-from multicentre.federation.rounds import Listener, Silence
+from multicentre.federation.rounds import Listener
 from multicentre_papers.fed_mv_ppca import methods, unmeasured
 from multicentre_papers.fed_mv_ppca.aggregate import Row
 from multicentre_papers.fed_mv_ppca.folds import hold_out
@@ -47,7 +47,7 @@ def reproduce(
     """
     began = time.perf_counter()
     chosen = plan or (QUICK if quick else FULL)
-    told: Listener = Silence() if listener is None else listener
+    told: Listener = Listener() if listener is None else listener
     result = ReproductionResult(chosen, FOLDER if output is None else Path(output))
     result.notes += list(methods.remarks())
     finished = read_finished(result.folder / ROWS, result.folder / SUMMARY, chosen)

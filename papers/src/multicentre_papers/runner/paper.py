@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from multicentre.estimator.figures import Exhibit
-from multicentre.federation.rounds import Listener, Silence
+from multicentre.federation.rounds import Listener
 from multicentre.federation.storage import write_atomically
 from multicentre.studies.folder import describe_environment
 from multicentre.studies.formats import to_json, to_plain
@@ -59,7 +59,7 @@ class Paper(Generic[P]):
 
     def run(self, plan: P, output: Path | None = None, listener: Listener | None = None) -> ReproductionResult[P]:
         """Run every exercise that an unfinished run of an equal plan did not finish in the same folder."""
-        told: Listener = Silence() if listener is None else listener
+        told: Listener = Listener() if listener is None else listener
         folder = Path("runs") / f"reproduce-{self.name}" if output is None else Path(output)
         result = ReproductionResult(self, plan, folder)
         before = read_finished(result.folder / SUMMARY, plan)

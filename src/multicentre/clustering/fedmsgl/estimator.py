@@ -38,8 +38,9 @@ from multicentre.clustering.partition import partition_rows
 from multicentre.data.identifiers import IDENTIFIER
 from multicentre.estimator.base import Arrays
 from multicentre.estimator.figures import Exhibit
-from multicentre.federation.coordinator import Federation
+from multicentre.federation.consortium import Consortium
 from multicentre.federation.errors import ConfigurationError, DisclosureWarning
+from multicentre.federation.session import Session
 from multicentre.federation.steps import SitePart
 from multicentre.linkage.alignment import Alignment
 
@@ -194,20 +195,20 @@ class FedMSGL(AlignedClusterer):
         self.incomplete = incomplete
         self.random_state = random_state
 
-    def _fit(self, federation: Federation) -> None:
+    def _fit(self, session: Session) -> None:
         n = len(self.pseudonyms_)
         self._check(n)
-        views = federation.once("views", Views, lambda: describe_views(federation))
+        views = session.once("views", Views, lambda: describe_views(session))
         self.history_ = []
         n_landmarks = self._n_landmarks(n)
         if self.variant != "corrected":
-            vectors = self._iterated(federation, n)
+            vectors = self._iterated(session, n)
         elif n_landmarks:
-            vectors = self._coded(federation, views, n, n_landmarks)
+            vectors = self._coded(session, views, n, n_landmarks)
         else:
-            vectors = self._embedded(federation, views, n)
+            vectors = self._embedded(session, views, n)
         if not self.history_:
-            equal = keep_present(federation, views.sites, np.full(len(views.sites), 1.0))[0]
+            equal = keep_present(session, views.sites, np.full(len(views.sites), 1.0))[0]
             self._weigh(views.sites, views.views, equal)
         self.n_clusters_ = self._chosen(vectors, self.eigenvalues_)
         is_corrected, chosen = self.variant == "corrected", vectors[:, : self.n_clusters_]
@@ -223,11 +224,11 @@ class FedMSGL(AlignedClusterer):
         check_landmarks(self.landmarks)
         check_parameters(self.get_params(deep=False), MANY, 0)
 
-    def _embedded(self, federation: Federation, views: Views, n: int) -> Floats:
+    def _embedded(self, session: Session, views: Views, n: int) -> Floats:
         if self.n_rounds > 1:
-            self.affinity_ = self._refined(federation, views, n)
+            self.affinity_ = self._refined(session, views, n)
         else:
-            self.affinity_ = federation.once("affinity", Sparse, lambda: self._related(federation, views, n)).matrix
+            self.affinity_ = session.once("affinity", Sparse, lambda: self._related(session, views, n)).matrix
         related = np.flatnonzero(np.asarray(self.affinity_.sum(axis=1)).ravel() > 0)
         if len(related) == n:
             vectors, self.eigenvalues_ = self._span(self.affinity_)
@@ -241,22 +242,22 @@ class FedMSGL(AlignedClusterer):
         vectors[related] = found
         return vectors
 
-    def _coded(self, federation: Federation, views: Views, n: int, n_landmarks: int) -> Floats:
-        if federation.protection == "unmasked":
+    def _coded(self, session: Session, views: Views, n: int, n_landmarks: int) -> Floats:
+        if session.protection == "unmasked":
             self._warn_of_lists()
         terms = self._terms()
         seed = self.random_state
-        self.affinity_ = federation.once(
-            "codes", Sparse, lambda: unmasked(lambda: code_patients(federation, terms, views, n, n_landmarks, seed))
+        self.affinity_ = session.once(
+            "codes", Sparse, lambda: unmasked(lambda: code_patients(session, terms, views, n, n_landmarks, seed))
         ).matrix
         vectors, self.eigenvalues_ = embed_samples(self.affinity_, self._n_vectors(n_landmarks + 1))
         return vectors
 
-    def _iterated(self, federation: Federation, n: int) -> Floats:
+    def _iterated(self, session: Session, n: int) -> Floats:
         if self.n_clusters is None:
             raise ConfigurationError("published variants are told the number of clusters", where="n_clusters")
         terms = PublishedTerms(**dict(self.published or {}))
-        rounds = iterate(federation, self.variant, terms, n, self.n_clusters, self.random_state)
+        rounds = iterate(session, self.variant, terms, n, self.n_clusters, self.random_state)
         self.history_, state = rounds.history, rounds.state
         self.affinity_ = csr_array(state.affinity)
         self._weigh(state.sites, state.views, state.weights)
@@ -264,7 +265,7 @@ class FedMSGL(AlignedClusterer):
         return state.embedding
 
     def stability_path(
-        self, federation: Federation | Alignment, mus: Sequence[float] = (3.0, 5.0, 10.0, 30.0)
+        self, federation: Consortium | Alignment, mus: Sequence[float] = (3.0, 5.0, 10.0, 30.0)
     ) -> dict[float, float]:
         """Return how far the clusters of each `mu` agree with those of the others: the mean adjusted Rand index.
 
@@ -302,7 +303,7 @@ class FedMSGL(AlignedClusterer):
         RefusedByPolicy
             A site's policy does not allow it.
         """
-        answers = self.federation.ask(FedMSGLSite.profile, sent.Grouping(self.labels_, self.n_clusters_))
+        answers = self.session.ask(FedMSGLSite.profile, sent.Grouping(self.labels_, self.n_clusters_))
         return {
             f"{site}/{view}": Profile(sizes, np.where(sizes[:, None] > 0, answer.means[view], np.nan))
             for site, answer in answers.items()
@@ -324,19 +325,19 @@ class FedMSGL(AlignedClusterer):
             return frozenset({"describe", *related, *coded})
         return frozenset({"describe", *(coded if self.landmarks else related)})
 
-    def _related(self, federation: Federation, views: Views, n: int) -> Sparse:
-        if federation.protection == "masked":
-            return add_relations(federation, self._terms(), views, n)
+    def _related(self, session: Session, views: Views, n: int) -> Sparse:
+        if session.protection == "masked":
+            return add_relations(session, self._terms(), views, n)
         self._warn_of_lists()
-        return unmasked(lambda: collect_lists(federation, self._terms(), n))
+        return unmasked(lambda: collect_lists(session, self._terms(), n))
 
-    def _refined(self, federation: Federation, views: Views, n: int) -> csr_array:
+    def _refined(self, session: Session, views: Views, n: int) -> csr_array:
         if views.n_incomplete:
             raise ConfigurationError(
                 "some patients lack a view", where="n_rounds", mend="Take n_rounds=1, or leave them out."
             )
         pull = Pull(2.0 * self.mu if self.coupling is None else self.coupling, self.beta)
-        rounds = refine(federation, self._terms(), views, n, self.n_rounds, pull, self._rows_of)
+        rounds = refine(session, self._terms(), views, n, self.n_rounds, pull, self._rows_of)
         self.history_, state = rounds.history, rounds.state
         self._weigh(state.sites, state.views, state.weights)
         return csr_array(state.affinity)

@@ -12,9 +12,9 @@ from multicentre.clustering.fedmsgl.maths.fusion import unpack_pairs
 from multicentre.clustering.fedmsgl.maths.published import VARIANTS, PublishedTerms, central_round, weigh_distances
 from multicentre.clustering.fedmsgl.rounds import keep_present
 from multicentre.clustering.fedmsgl.site import FedMSGLSite
-from multicentre.federation.coordinator import Federation
 from multicentre.federation.messages import Message, array, texts
 from multicentre.federation.rounds import Rounds
+from multicentre.federation.session import Session
 
 Floats = NDArray[np.float64]
 
@@ -31,33 +31,31 @@ class Iterated(Message):
     weights: Floats = array("weight of each view", ("k",))
 
 
-def iterate(
-    federation: Federation, name: str, terms: PublishedTerms, n: int, n_clusters: int, seed: int
-) -> Rounds[Iterated]:
+def iterate(session: Session, name: str, terms: PublishedTerms, n: int, n_clusters: int, seed: int) -> Rounds[Iterated]:
     """Run the rounds of a variant and return their loop, with the last state."""
     square = np.zeros((n, n))
     begin = Iterated(float(VARIANTS[name].identity) * np.eye(n), np.zeros((n, n_clusters)), square, (), (), np.zeros(0))
-    rounds = federation.rounds(terms.n_rounds, Iterated, lambda: begin)
+    rounds = session.rounds(terms.n_rounds, Iterated, lambda: begin)
     for number in rounds:
         before = rounds.state.consensus
-        rounds.state = _turn(federation, name, terms, rounds.state, seed, is_first=number == 1)
+        rounds.state = _turn(session, name, terms, rounds.state, seed, is_first=number == 1)
         rounds.record(change=float(np.linalg.norm(rounds.state.consensus - before)))
     return rounds
 
 
 def _turn(
-    federation: Federation, name: str, terms: PublishedTerms, state: Iterated, seed: int, *, is_first: bool
+    session: Session, name: str, terms: PublishedTerms, state: Iterated, seed: int, *, is_first: bool
 ) -> Iterated:
     asked = sent.Iterating(
         name, terms.lambda_1, terms.lambda_2, terms.lambda_3, terms.n_local, seed, is_first, state.consensus
     )
-    answers = federation.ask(FedMSGLSite.iterate, asked)
+    answers = session.ask(FedMSGLSite.iterate, asked)
     named = [(site, view) for site, answer in answers.items() for view in answer.distances]
     distances = np.array([answers[site].distances[view][0] for site, view in named])
     weights, total = weigh_distances(distances, VARIANTS[name])
     sites, views = tuple(site for site, _ in named), tuple(view for _, view in named)
-    sums = federation.sum(FedMSGLSite.tell_parts, sent.Told(sites, views, distances))
-    weights, kept = keep_present(federation, sites, weights)
+    sums = session.sum(FedMSGLSite.tell_parts, sent.Told(sites, views, distances))
+    weights, kept = keep_present(session, sites, weights)
     own = unpack_pairs(sums.own, len(state.consensus)) / np.count_nonzero(weights)
     consensus, embedding, affinity = central_round(
         sums.shared / kept, own, total * kept, state.consensus, state.embedding, terms, VARIANTS[name]

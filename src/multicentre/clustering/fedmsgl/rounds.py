@@ -25,10 +25,10 @@ from multicentre.clustering.fedmsgl.maths.fusion import (
 from multicentre.clustering.fedmsgl.maths.landmarks import draw_landmarks, keep_largest, spread_codes
 from multicentre.clustering.fedmsgl.maths.preparation import count_pairs, divide_by_pairs, mark_present
 from multicentre.clustering.fedmsgl.site import FedMSGLSite
-from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError, RefusedByPolicy
 from multicentre.federation.messages import Message, Nothing, array, count, number, texts
 from multicentre.federation.rounds import Rounds
+from multicentre.federation.session import Session
 from multicentre.federation.steps import A, R, Step
 
 Floats = NDArray[np.float64]
@@ -74,9 +74,9 @@ class Sparse(Message):
         return csr_array((self.data, self.indices, self.indptr), shape=(len(self.indptr) - 1, self.n_columns))
 
 
-def describe_views(federation: Federation) -> Views:
+def describe_views(session: Session) -> Views:
     """Return the views of all sites, in the order of the sites."""
-    answers = federation.ask(FedMSGLSite.describe, Nothing())
+    answers = session.ask(FedMSGLSite.describe, Nothing())
     named = [(site, view) for site, answer in answers.items() for view in answer.views]
     return Views(
         tuple(site for site, _ in named),
@@ -85,31 +85,31 @@ def describe_views(federation: Federation) -> Views:
     )
 
 
-def add_relations(federation: Federation, terms: sent.Terms, views: Views, n: int) -> Sparse:
+def add_relations(session: Session, terms: sent.Terms, views: Views, n: int) -> Sparse:
     """Return the mean affinity of the views from one sum over the sites; it is all that the coordinator gets."""
-    asked = federation.sites
-    total = csr_array(unpack_pairs(federation.sum(FedMSGLSite.relate, terms).relations, n))
+    asked = session.sites
+    total = csr_array(unpack_pairs(session.sum(FedMSGLSite.relate, terms).relations, n))
     counts = None
     if views.n_incomplete:
-        counts = np.rint(unpack_pairs(federation.sum(FedMSGLSite.count_shared, Nothing()).views, n))
-    if federation.sites != asked:  # a site that was lost may stand in one of the sums
-        return add_relations(federation, terms, views, n)
+        counts = np.rint(unpack_pairs(session.sum(FedMSGLSite.count_shared, Nothing()).views, n))
+    if session.sites != asked:  # a site that was lost may stand in one of the sums
+        return add_relations(session, terms, views, n)
     if counts is not None:
         return Sparse.of(divide_by_pairs(total, _where(total, counts)))
     return Sparse.of(total / sum(site in asked for site in views.sites))
 
 
-def keep_present(federation: Federation, sites: Sequence[str], weights: Floats) -> tuple[Floats, float]:
+def keep_present(session: Session, sites: Sequence[str], weights: Floats) -> tuple[Floats, float]:
     """Return the weights of views, 0 where the site was lost and with sum 1, and the sum of those that stayed."""
-    stayed = np.array([site in federation.sites for site in sites])
+    stayed = np.array([site in session.sites for site in sites])
     kept = float(weights[stayed].sum())
     return np.where(stayed, weights, 0.0) / kept, kept
 
 
-def ask_for_lists(federation: Federation, step: Step[FedMSGLSite, A, R], ask: A) -> dict[str, R]:
+def ask_for_lists(session: Session, step: Step[FedMSGLSite, A, R], ask: A) -> dict[str, R]:
     """Return the sites' own answers; where a policy does not allow them, say that masked sums do without."""
     try:
-        return federation.ask(step, ask)
+        return session.ask(step, ask)
     except RefusedByPolicy as refused:
         mend = f"Mask the sums (secure_sum=True). {refused.mend}"
         raise RefusedByPolicy(refused.what, where=refused.where, mend=mend) from None
@@ -124,9 +124,9 @@ def unmasked(ask: Callable[[], T]) -> T:
         raise RefusedByPolicy(refused.what, where=refused.where, mend=mend) from None
 
 
-def collect_lists(federation: Federation, terms: sent.Terms, n: int) -> Sparse:
+def collect_lists(session: Session, terms: sent.Terms, n: int) -> Sparse:
     """Return the mean affinity of the views from the sites' own lists."""
-    answers = ask_for_lists(federation, FedMSGLSite.list_relations, terms)
+    answers = ask_for_lists(session, FedMSGLSite.list_relations, terms)
     lists = [
         Neighbours(answer.places[view], answer.neighbours[view], answer.shares[view])
         for answer in answers.values()
@@ -162,9 +162,7 @@ class _Block:
     last: int
 
 
-def code_patients(
-    federation: Federation, terms: sent.Terms, views: Views, n: int, n_landmarks: int, seed: int
-) -> Sparse:
+def code_patients(session: Session, terms: sent.Terms, views: Views, n: int, n_landmarks: int, seed: int) -> Sparse:
     """Return what patients are made up of, shape (n, m): the largest shares of the mean over views.
 
     Up to 20,000 patients all landmarks are mixed, above that the 40 nearest of each patient.
@@ -183,19 +181,19 @@ def code_patients(
     blocks = []
     for first in range(0, n, BLOCK):
         block = _Block(drawn, nearest, first, min(first + BLOCK, n))
-        blocks.append(keep_largest(_coded(federation, terms, views, block)))
+        blocks.append(keep_largest(_coded(session, terms, views, block)))
     return Sparse.of(csr_array(vstack(blocks, format="csr")))
 
 
-def _coded(federation: Federation, terms: sent.Terms, views: Views, block: _Block) -> Floats:
+def _coded(session: Session, terms: sent.Terms, views: Views, block: _Block) -> Floats:
     """Return the mean code of a block over all views."""
     told = {name: getattr(terms, name) for name in sent.Terms.declarations()}
     asked = sent.Coding(**told, landmarks=block.landmarks, nearest=block.nearest, first=block.first, last=block.last)
-    if federation.protection == "masked":
-        codes = federation.sum(FedMSGLSite.code, asked).codes
-        return np.asarray(codes / sum(site in federation.sites for site in views.sites))
+    if session.protection == "masked":
+        codes = session.sum(FedMSGLSite.code, asked).codes
+        return np.asarray(codes / sum(site in session.sites for site in views.sites))
     total, n_views = np.zeros((block.last - block.first, len(block.landmarks))), 0
-    for answer in ask_for_lists(federation, FedMSGLSite.list_codes, asked).values():
+    for answer in ask_for_lists(session, FedMSGLSite.list_codes, asked).values():
         for view, nearest in answer.nearest.items():
             total += spread_codes(nearest, answer.shares[view], len(block.landmarks))
             n_views += 1
@@ -239,16 +237,16 @@ class Pull:
 
 
 def refine(
-    federation: Federation, terms: sent.Terms, views: Views, n: int, n_rounds: int, pull: Pull, embed: Embed
+    session: Session, terms: sent.Terms, views: Views, n: int, n_rounds: int, pull: Pull, embed: Embed
 ) -> Rounds[Refined]:
     """Run the rounds and return their loop, with the last state."""
     nothing, apart = np.zeros((n, n)), np.zeros(len(views.views))
     start = Refined(nothing, nothing, np.zeros((n, 1)), views.sites, views.views, apart, weigh_alike(apart), 0.0)
-    rounds = federation.rounds(n_rounds, Refined, lambda: start)
+    rounds = session.rounds(n_rounds, Refined, lambda: start)
     for number_of_round in rounds:
         before = rounds.state
         coupling = 0.0 if number_of_round == 1 else pull.coupling
-        rounds.state = _turn(federation, terms, before, dataclasses.replace(pull, coupling=coupling), embed)
+        rounds.state = _turn(session, terms, before, dataclasses.replace(pull, coupling=coupling), embed)
         moved = np.linalg.norm(rounds.state.consensus - before.consensus)
         change = float(moved / (np.linalg.norm(rounds.state.consensus) or 1.0))
         rounds.record(objective=rounds.state.objective, change=change)
@@ -257,7 +255,7 @@ def refine(
     return rounds
 
 
-def _turn(federation: Federation, terms: sent.Terms, state: Refined, pull: Pull, embed: Embed) -> Refined:
+def _turn(session: Session, terms: sent.Terms, state: Refined, pull: Pull, embed: Embed) -> Refined:
     told = {name: getattr(terms, name) for name in sent.Terms.declarations()}
     asked = sent.Refining(
         **told,
@@ -267,13 +265,13 @@ def _turn(federation: Federation, terms: sent.Terms, state: Refined, pull: Pull,
         coupling=pull.coupling,
         consensus=state.consensus.astype(np.float32),
     )
-    answers = federation.ask(FedMSGLSite.refine, asked)
+    answers = session.ask(FedMSGLSite.refine, asked)
     named = [(site, view) for site, answer in answers.items() for view in answer.distances]
     distances = np.array([answers[site].distances[view][0] for site, view in named])
     weights = weigh_views(distances) if pull.coupling else weigh_alike(distances)
     sites, views = tuple(site for site, _ in named), tuple(view for _, view in named)
-    sums = federation.sum(FedMSGLSite.tell_parts, sent.Told(sites, views, distances))
-    weights, kept = keep_present(federation, sites, weights)
+    sums = session.sum(FedMSGLSite.tell_parts, sent.Told(sites, views, distances))
+    weights, kept = keep_present(session, sites, weights)
     consensus, force = pull_together(sums.shared / kept, state.embedding, pull.beta if pull.coupling else 0.0)
     own = unpack_pairs(sums.own, len(consensus)) / np.count_nonzero(weights)
     affinity = symmetrise(consensus) + own

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from multicentre.data.minimum_counts import fewest_different
 from multicentre.data.missing.values import Missing, TabularPart
-from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError, DataError
 from multicentre.federation.messages import Message, Nothing, array
+from multicentre.federation.session import Session
 from multicentre.federation.steps import Acknowledgement, Release, step
 
 Floats = NDArray[np.float64]
@@ -75,7 +75,7 @@ class FillingPart(TabularPart):
         return Acknowledgement()
 
 
-def fill_missing(federation: Federation, part: type[FillingPart], columns: Sequence[str]) -> Floats:
+def fill_missing(session: Session, part: type[FillingPart], columns: Sequence[str]) -> Floats:
     """Fill missing entries at every site with the means over all sites; return the means, shape (d,).
 
     Raises
@@ -83,18 +83,18 @@ def fill_missing(federation: Federation, part: type[FillingPart], columns: Seque
     DataError
         A column is empty at all sites.
     """
-    means = federation.once("means", Means, lambda: _find_means(federation, part, columns))
-    send_means(federation, part, means.values)
+    means = session.once("means", Means, lambda: _find_means(session, part, columns))
+    send_means(session, part, means.values)
     return means.values
 
 
-def send_means(federation: Federation, part: type[FillingPart], means: Floats) -> None:
+def send_means(session: Session, part: type[FillingPart], means: Floats) -> None:
     """Fill missing entries at every site with known means."""
-    federation.ask(part.fill_gaps, Means(means))
+    session.ask(part.fill_gaps, Means(means))
 
 
-def _find_means(federation: Federation, part: type[FillingPart], columns: Sequence[str]) -> Means:
-    sums = federation.sum(part.sum_known, Nothing())
+def _find_means(session: Session, part: type[FillingPart], columns: Sequence[str]) -> Means:
+    sums = session.sum(part.sum_known, Nothing())
     empty = [name for name, present in zip(columns, sums.present, strict=True) if present < 1]
     if empty:
         raise DataError(

@@ -25,10 +25,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.data.tabular import Tabular, flag_missing, indicators_of, sources_of
-from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError, DataError
 from multicentre.federation.lengths import Lengths
 from multicentre.federation.messages import Message, Nothing, array, count, text, texts
+from multicentre.federation.session import Session
 from multicentre.federation.steps import Acknowledgement, Release, SitePart, step
 
 if TYPE_CHECKING:
@@ -308,10 +308,10 @@ class HandlesMissing:
         """
         import pandas as pd
 
-        federation: Federation = self.federation  # type: ignore[attr-defined]
-        part = typing.cast("type[TabularPart]", federation.part)
-        answers = federation.ask(part.report_gaps, Nothing(), willing=True)
-        rows = {site: _row_of(answers.get(site), self.missing_values_.columns) for site in federation.sites}
+        session: Session = self.session  # type: ignore[attr-defined]
+        part = typing.cast("type[TabularPart]", session.part)
+        answers = session.ask(part.report_gaps, Nothing(), skip_refusals=True)
+        rows = {site: _row_of(answers.get(site), self.missing_values_.columns) for site in session.sites}
         frame = pd.DataFrame.from_dict(rows, orient="index")
         frame.attrs["refused"] = answers.refused
         return frame
@@ -325,7 +325,7 @@ def _row_of(answer: Gaps | None, columns: Sequence[str]) -> dict[str, float]:
 
 
 def handle_missing(
-    federation: Federation,
+    session: Session,
     part: type[TabularPart],
     columns: Sequence[str],
     levels: Sequence[str],
@@ -337,7 +337,7 @@ def handle_missing(
 
     Parameters
     ----------
-    federation : Federation
+    session : Session
         Handle of the fit. A resumed run takes the counts from its checkpoint; the sites handle missing values again.
     part : type
         The method's site part.
@@ -368,14 +368,14 @@ def handle_missing(
     def make() -> Gaps:
         nonlocal is_new
         is_new = True
-        return federation.sum(part.count_gaps, handling)
+        return session.sum(part.count_gaps, handling)
 
-    found = federation.once("gaps", Gaps, make)
+    found = session.once("gaps", Gaps, make)
     if not is_new:
-        federation.ask(part.handle_gaps, handling)
+        session.ask(part.handle_gaps, handling)
     counted = MissingValues(missing, sources, tuple(found.entries.tolist()), found.n_records, found.n_incomplete)
     if missing == "indicator":
-        federation.ask(part.add_indicators, Indicators(counted.incomplete_columns if marked is None else tuple(marked)))
+        session.ask(part.add_indicators, Indicators(counted.incomplete_columns if marked is None else tuple(marked)))
     return counted
 
 

@@ -31,7 +31,7 @@ from multicentre.federation.errors import (
     StateGone,
 )
 from multicentre.federation.messages import Nothing
-from multicentre.federation.rounds import Listener, Silence
+from multicentre.federation.rounds import Listener
 from multicentre.privacy.ledger_heads import Head
 
 Errors = dict[str, MulticentreError]
@@ -106,7 +106,7 @@ class RemoteEngine:
         self._carrier = carrier
         self._opening = opening
         self._patience_s = patience_s
-        self._listener = listener or Silence()
+        self._listener = listener or Listener()
         self._numbers = itertools.count(1)
         self._sites = {site: _Site() for site in carrier.sites}
         self._closed = False

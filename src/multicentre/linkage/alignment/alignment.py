@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from multicentre.data.identifiers import IDENTIFIER
 from multicentre.data.table import is_frame
-from multicentre.federation.coordinator import Federation
+from multicentre.federation.consortium import Consortium
 from multicentre.federation.errors import DataError
 from multicentre.federation.messages import Message, array, count
+from multicentre.federation.session import Session
 from multicentre.linkage.alignment import messages as sent
 from multicentre.linkage.alignment.site import AlignmentPart, as_given, as_names, pseudonyms_of, short
 from multicentre.linkage.persons import Persons, agree_on_key, describe_persons
@@ -52,7 +53,7 @@ class Alignment:
         the policy's minimum a site tells that minimum.
     """
 
-    federation: Federation = field(repr=False)
+    federation: Consortium = field(repr=False)
     pseudonyms: sent.Bytes = field(repr=False)
     n_at_site: dict[str, int]
     n_aligned: dict[str, int]
@@ -72,7 +73,7 @@ class Alignment:
 
 
 def align(
-    federation: Federation,
+    federation: Consortium,
     *,
     person_key: str = IDENTIFIER,
     kind: Kind = "identifier",
@@ -141,22 +142,21 @@ def align(
     return aligned
 
 
-def _found(federation: Federation, told: Persons, incomplete: bool) -> _Found:
-    return federation.once("aligned", _Found, lambda: _agree(federation, told, incomplete))
+def _found(session: Session, told: Persons, incomplete: bool) -> _Found:
+    return session.once("aligned", _Found, lambda: _agree(session, told, incomplete))
 
 
-def _agree(federation: Federation, told: Persons, incomplete: bool) -> _Found:
-    agree_on_key(federation, AlignmentPart, told.study, told.person_key)
-    counted = federation.ask(AlignmentPart.count_records, told)
+def _agree(session: Session, told: Persons, incomplete: bool) -> _Found:
+    agree_on_key(session, AlignmentPart, told.study, told.person_key)
+    counted = session.ask(AlignmentPart.count_records, told)
     named = {
-        site: as_names(answer.pseudonyms)
-        for site, answer in federation.ask(AlignmentPart.tell_pseudonyms, told).items()
+        site: as_names(answer.pseudonyms) for site, answer in session.ask(AlignmentPart.tell_pseudonyms, told).items()
     }
     order = _common_order(named, incomplete)
     pseudonyms = np.frombuffer(order.tobytes(), dtype=np.uint8).reshape(-1, sent.PSEUDONYM_BYTES).copy()
     asked = sent.Agreeing(**{name: getattr(told, name) for name in Persons.declarations()}, pseudonyms=pseudonyms)
-    sealed = _seals(federation, asked, incomplete)
-    federation.ask(AlignmentPart.confirm, sent.Seals(sealed))
+    sealed = _seals(session, asked, incomplete)
+    session.ask(AlignmentPart.confirm, sent.Seals(sealed))
     return _Found(
         pseudonyms,
         at_site={site: len(named[site]) for site in sealed},
@@ -166,11 +166,11 @@ def _agree(federation: Federation, told: Persons, incomplete: bool) -> _Found:
     )
 
 
-def _seals(federation: Federation, asked: sent.Agreeing, incomplete: bool) -> dict[str, sent.Bytes]:
+def _seals(session: Session, asked: sent.Agreeing, incomplete: bool) -> dict[str, sent.Bytes]:
     if incomplete:
-        answers = federation.ask(AlignmentPart.agree_incomplete, asked)
+        answers = session.ask(AlignmentPart.agree_incomplete, asked)
         return {site: answer.seal for site, answer in answers.items()}
-    return {site: answer.seal for site, answer in federation.ask(AlignmentPart.agree, asked).items()}
+    return {site: answer.seal for site, answer in session.ask(AlignmentPart.agree, asked).items()}
 
 
 def _common_order(named: Mapping[str, NDArray[np.bytes_]], incomplete: bool) -> NDArray[np.bytes_]:

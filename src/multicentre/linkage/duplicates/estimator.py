@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.data.identifiers import IDENTIFIER
-from multicentre.federation.coordinator import Federation
+from multicentre.federation.consortium import Consortium
 from multicentre.federation.errors import ConfigurationError, DataError
 from multicentre.federation.messages import Message, array, number, text
+from multicentre.federation.session import Session
 from multicentre.linkage.duplicates.rate import (
     DuplicateRate,
     check_controls,
@@ -34,7 +35,7 @@ MOST_PER_RECORD = 4096
 
 
 def estimate_duplicate_rate(
-    federation: Federation,
+    federation: Consortium,
     *,
     person_key: str = IDENTIFIER,
     kind: Kind = "identifier",
@@ -115,7 +116,7 @@ def estimate_duplicate_rate(
     return rate
 
 
-def _estimate(opened: Federation, told: Counting, buckets_per_record: int, *, by_outcome: bool) -> DuplicateRate:
+def _estimate(opened: Session, told: Counting, buckets_per_record: int, *, by_outcome: bool) -> DuplicateRate:
     key = opened.once("key", _Key, lambda: _Key(agree_on_key(opened, DuplicatesPart, told.study, told.person_key)))
     known = opened.once("controls", _Known, lambda: _Known(_find(opened, told)))
     sites = opened.sites
@@ -172,24 +173,24 @@ class _Rate:
     n_buckets: int
 
 
-def _find(federation: Federation, told: Counting) -> NDArray[np.int64]:
+def _find(session: Session, told: Counting) -> NDArray[np.int64]:
     if not told.controls:
         return np.zeros(0, dtype=np.int64)
-    return federation.sum(DuplicatesPart.find_controls, told).found
+    return session.sum(DuplicatesPart.find_controls, told).found
 
 
-def _rate(federation: Federation, told: Counting, stratum: int, n_local: int, per_record: int) -> _Rate:
+def _rate(session: Session, told: Counting, stratum: int, n_local: int, per_record: int) -> _Rate:
     n_buckets = choose_buckets(n_local, per_record)
-    empty = federation.once(f"marked-{stratum}", _Empty, lambda: _mark(federation, told, stratum, n_buckets))
+    empty = session.once(f"marked-{stratum}", _Empty, lambda: _mark(session, told, stratum, n_buckets))
     union, deviation = count_union(round(empty.share * n_buckets), n_buckets)
     return _Rate(*duplicate_rate(union, deviation, n_local), union, n_buckets)
 
 
-def _mark(federation: Federation, told: Counting, stratum: int, n_buckets: int) -> _Empty:
+def _mark(session: Session, told: Counting, stratum: int, n_buckets: int) -> _Empty:
     fields: dict[str, Any] = {name: getattr(told, name) for name in Counting.declarations()}
-    nonces = draw_label(federation, DuplicatesPart)
+    nonces = draw_label(session, DuplicatesPart)
     ask = Marking(**fields, nonces=nonces, n_buckets=n_buckets, stratum=stratum)
-    occupied = read_marks(federation.sum(DuplicatesPart.mark, ask).marks)
+    occupied = read_marks(session.sum(DuplicatesPart.mark, ask).marks)
     return _Empty(float(1 - occupied.mean()))
 
 

@@ -11,11 +11,12 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from multicentre.estimator.figures import Exhibit
-from multicentre.federation.coordinator import Federation
+from multicentre.federation.consortium import Consortium
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.messages import Nothing
 from multicentre.federation.noise import Plan
 from multicentre.federation.rounds import Rounds
+from multicentre.federation.session import Session
 from multicentre.federation.steps import SitePart
 from multicentre.multiview.agreement import Agreement, Scale, agree, agree_on_views
 from multicentre.multiview.ppca import messages as sent
@@ -219,46 +220,46 @@ class FedMvPPCA(MvPPCAModel):
         )
         return _ALWAYS | _ROUNDS.get(self.method, frozenset()) | drawn
 
-    def _fit(self, federation: Federation) -> None:
+    def _fit(self, session: Session) -> None:
         check_parameters(self.get_params(deep=False))
         for stale in ("_law", "waic_", "noise_angle_"):
             self.__dict__.pop(stale, None)
         self.waic_path_, self.bic_path_ = {}, {}
         if not isinstance(self.n_components, int | np.integer):
-            self._fit_best(federation, self.n_components)
+            self._fit_best(session, self.n_components)
             return
         q = int(self.n_components)
         if self.epsilon is not None:
-            self._fit_private(federation, q)
+            self._fit_private(session, q)
             return
-        agreement = federation.once("agreement", Agreement, lambda: self._agree(federation, q))
+        agreement = session.once("agreement", Agreement, lambda: self._agree(session, q))
         self._take_units(agreement)
         plan = self._plan(agreement, q)
-        start = federation.once("start", sent.Shared, lambda: loops.find_start(federation, plan))
-        parameters, prior = self._run(federation, plan, start)
+        start = session.once("start", sent.Shared, lambda: loops.find_start(session, plan))
+        parameters, prior = self._run(session, plan, start)
         self.n_features_in_ = agreement.schema.n_features
         self._set_fitted(parameters, prior)
-        self._describe_training(federation)
+        self._describe_training(session)
         if self.waic:
-            self.waic_ = self._draw_waic(federation)
+            self.waic_ = self._draw_waic(session)
 
-    def _fit_best(self, federation: Federation, candidates: Sequence[int]) -> None:
+    def _fit_best(self, session: Session, candidates: Sequence[int]) -> None:
         from multicentre.multiview.ppca.model_selection import select_n_components
 
-        selection = select_n_components(federation, candidates, estimator=self)
+        selection = select_n_components(session.federation, candidates, estimator=self)
         parameters = self.get_params()
         self.__dict__.update({name: v for name, v in vars(selection.best).items() if name not in parameters})
         self.waic_path_, self.bic_path_ = selection.waic, selection.bic
 
-    def _fit_private(self, federation: Federation, q: int) -> None:
-        released = federation.once("released", private.Released, lambda: self._release(federation, q))
+    def _fit_private(self, session: Session, q: int) -> None:
+        released = session.once("released", private.Released, lambda: self._release(session, q))
         clipping = self._clipping(released.schema.n_features)
         rows = private.PrivateRows(released, *private.read_reference(self.reference or {}, released.schema), clipping)
-        self.noise_angle_ = private.warn_of_noise(rows.moments, q, federation.protection)
+        self.noise_angle_ = private.warn_of_noise(rows.moments, q, session.protection)
         agreement = rows.agreement()
         self._take_units(agreement)
         patterns = rows.patterns(self._centre, self._spread)
-        parameters, shared = loops.fit_moments(federation, self._plan(agreement, q), patterns)
+        parameters, shared = loops.fit_moments(session, self._plan(agreement, q), patterns)
         self._note(shared)
         self.n_features_in_ = agreement.schema.n_features
         self._set_fitted(parameters, None)
@@ -268,37 +269,37 @@ class FedMvPPCA(MvPPCAModel):
         self._take_explained(sum_moment_variances(only.moments, law, self.layout))
         self.training_ = {"log_likelihood": site_log_likelihood(patterns, law) / self.n_patients_}
 
-    def _release(self, federation: Federation, q: int) -> private.Released:
-        self.schema_ = agree_on_views(federation, MvPPCASite)
+    def _release(self, session: Session, q: int) -> private.Released:
+        self.schema_ = agree_on_views(session, MvPPCASite)
         check_dimensions(q, self.schema_, small_views=self.small_views)
         self._centre, self._spread = private.read_reference(self.reference or {}, self.schema_)
-        federation.ask(MvPPCASite.prepare, self._standards(q, False))
-        return private.ask_for_products(federation, self.schema_, self._clipping(self.schema_.n_features))
+        session.ask(MvPPCASite.prepare, self._standards(q, False))
+        return private.ask_for_products(session, self.schema_, self._clipping(self.schema_.n_features))
 
     def _clipping(self, n_features: int) -> Clipping:
         return Clipping(float(self.clip or default_radius(n_features)), n_features)
 
-    def _run(self, federation: Federation, plan: loops.Plan, start: sent.Shared) -> tuple[Parameters, Prior | None]:
+    def _run(self, session: Session, plan: loops.Plan, start: sent.Shared) -> tuple[Parameters, Prior | None]:
         if self.method == "paper":
-            prior, local = loops.fit_local(federation, plan, start)
+            prior, local = loops.fit_local(session, plan, start)
             self._note(local)
             return prior.centre(plan.layout), prior
-        parameters, shared = loops.fit_shared(federation, plan, start)
+        parameters, shared = loops.fit_shared(session, plan, start)
         if self.method == "invariant":
             self._note(shared)
             return parameters, None
-        prior, around = loops.fit_around(federation, plan, shared.state)
+        prior, around = loops.fit_around(session, plan, shared.state)
         self._note(shared, around)
         return prior.centre(plan.layout), prior
 
-    def _agree(self, federation: Federation, q: int) -> Agreement:
-        agreement = agree(federation, MvPPCASite)
+    def _agree(self, session: Session, q: int) -> Agreement:
+        agreement = agree(session, MvPPCASite)
         check_dimensions(q, agreement.schema, small_views=self.small_views)
-        warn_of_lonely_views(agreement, len(federation.sites))
+        warn_of_lonely_views(agreement, len(session.sites))
         self._take_units(agreement)
-        federation.ask(MvPPCASite.prepare, self._standards(q, agreement.incomplete))
+        session.ask(MvPPCASite.prepare, self._standards(q, agreement.incomplete))
         if self.waic:
-            federation.ask(MvPPCASite.check_enough_rows, Nothing())
+            session.ask(MvPPCASite.check_enough_rows, Nothing())
         return agreement
 
     def _standards(self, q: int, incomplete: bool) -> sent.Standards:
@@ -352,8 +353,8 @@ class FedMvPPCA(MvPPCAModel):
         law = self._standard_law()
         return sent.Law(law.loadings, law.mean, law.noise, self.deviation_)
 
-    def _describe_training(self, federation: Federation) -> None:
-        answer = federation.sum(MvPPCASite.evaluate, self._question())
+    def _describe_training(self, session: Session) -> None:
+        answer = session.sum(MvPPCASite.evaluate, self._question())
         self._take_explained(
             VarianceSums(answer.total_square, answer.square_after_axis, answer.square_after_all, answer.entries)
         )
@@ -365,7 +366,7 @@ class FedMvPPCA(MvPPCAModel):
         self.explained_variance_ratio_ = dict(zip(names, sums.explained, strict=True))
         self.explained_variance_ = dict(zip(names, (float(r) for r in sums.explained_by_all), strict=True))
 
-    def _draw_waic(self, federation: Federation) -> float:
+    def _draw_waic(self, session: Session) -> float:
         question = self._question()
         draws = sent.Draws(
             question.loadings,
@@ -376,11 +377,11 @@ class FedMvPPCA(MvPPCAModel):
             n_burn=N_BURN,
             seed=int(self.random_state),
         )
-        parts = federation.sum(MvPPCASite.draw_waic, draws)
+        parts = session.sum(MvPPCASite.draw_waic, draws)
         return WAICParts(parts.lppd, parts.p_waic, round(parts.n_rows)).waic
 
-    def evaluate(self, federation: Federation) -> dict[str, float]:
-        """Return MAE, cross-view MAE and log-likelihood a patient over the sites of a federation, from sums alone.
+    def evaluate(self, federation: Consortium) -> dict[str, float]:
+        """Return MAE, cross-view MAE and log-likelihood a patient over the sites of a session, from sums alone.
 
         Parameters
         ----------
@@ -401,9 +402,9 @@ class FedMvPPCA(MvPPCAModel):
                 mend="Use assess on patients whose data you hold.",
             )
         question = self._question()
-        handle = federation.begin(MvPPCASite)
-        handle.ask(MvPPCASite.prepare, self._standards(self.n_components_, False))
-        return _figures(handle.sum(MvPPCASite.evaluate, question), self.layout.names)
+        session = federation.begin(MvPPCASite)
+        session.ask(MvPPCASite.prepare, self._standards(self.n_components_, False))
+        return _figures(session.sum(MvPPCASite.evaluate, question), self.layout.names)
 
     def exhibits(self, sites: Mapping[str, Any], labels: Mapping[str, Sequence[str]]) -> list[Exhibit]:
         """Return the fit's figures and tables."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from sklearn.base import clone
 
 from multicentre.estimator.figures import Lines
-from multicentre.federation.coordinator import Federation
+from multicentre.federation.consortium import Consortium
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.ties import first_least
 from multicentre.multiview.ppca.estimator import FedMvPPCA
@@ -48,7 +48,7 @@ class ComponentSelection:
 
 
 def select_n_components(
-    federation: Federation, candidates: Iterable[int], *, estimator: FedMvPPCA | None = None
+    federation: Consortium, candidates: Iterable[int], *, estimator: FedMvPPCA | None = None
 ) -> ComponentSelection:
     """Choose the number of latent dimensions by WAIC, from sums over sites and without test data.
 

@@ -15,11 +15,11 @@ from typing import cast
 import numpy as np
 
 from multicentre.data.schema import Kind, MultiViewSchema
-from multicentre.federation.coordinator import Federation
 from multicentre.federation.engine import Protection
 from multicentre.federation.errors import ConfigurationError, NoiseWarning
 from multicentre.federation.messages import Message, array, count, number, texts
 from multicentre.federation.noise import Noise, Plan, Planned
+from multicentre.federation.session import Session
 from multicentre.multiview.agreement import Agreement
 from multicentre.multiview.ppca import messages as sent
 from multicentre.multiview.ppca.maths.model import Floats
@@ -97,22 +97,22 @@ def read_reference(reference: Reference, schema: MultiViewSchema) -> tuple[Float
     return np.asarray(centre, dtype=np.float64), np.asarray(spread, dtype=np.float64)
 
 
-def ask_for_products(federation: Federation, schema: MultiViewSchema, clipping: Clipping) -> Released:
+def ask_for_products(session: Session, schema: MultiViewSchema, clipping: Clipping) -> Released:
     """Take the one noised sum of a private fit; the sites have been prepared.
 
     Unmasked, each site adds the whole noise, since its answer must hide its patients; masked sums share one noise.
     """
-    plan = federation.plan
+    plan = session.plan
     assert plan is not None  # the estimator's own, see plan_noise
     (planned,) = plan.releases
-    products = federation.sum(MvPPCASite.sum_outer_products, sent.Clip(clipping.radius)).products
+    products = session.sum(MvPPCASite.sum_outer_products, sent.Clip(clipping.radius)).products
     return Released(
         views=tuple(schema.views),
         columns={view: tuple(schema.columns[view]) for view in schema.views},
         kinds={view: tuple(str(kind) for kind in schema.kinds[view]) for view in schema.views},
         products=products,
-        noise_sd=planned.noise.multipliers["products"] * federation.noise_spread,
-        n_sites=len(federation.sites),
+        noise_sd=planned.noise.multipliers["products"] * session.noise_spread,
+        n_sites=len(session.sites),
     )
 
 

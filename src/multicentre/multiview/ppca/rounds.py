@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from multicentre.federation.coordinator import Federation
 from multicentre.federation.messages import Nothing, array
 from multicentre.federation.rounds import Rounds
+from multicentre.federation.session import Session
 from multicentre.multiview.ppca import messages as sent
 from multicentre.multiview.ppca.maths import ard, start
 from multicentre.multiview.ppca.maths.axes import square_root
@@ -86,53 +86,51 @@ class GlobalState(sent.Global):
     """What the coordinator carries from round to round while sites have parameters of their own."""
 
 
-def find_start(federation: Federation, plan: Plan) -> sent.Shared:
+def find_start(session: Session, plan: Plan) -> sent.Shared:
     """Start from the leading directions of the summed within-site second moments."""
     layout = plan.layout
-    first = federation.sum(MvPPCASite.sum_first_moments, Nothing())
+    first = session.sum(MvPPCASite.sum_first_moments, Nothing())
     sums = start.StartSums(first.pairs, first.total, first.variances)
     start.require_views(sums, layout)
     _warn_of_unlinked_views(start.group_unlinked_views(sums.pairs, layout.names))
     if layout.n_features <= LARGEST_DIRECT:
         ask = sent.Directions(np.eye(layout.n_features), sums.pairs)
-        covariance = federation.sum(MvPPCASite.multiply_moments, ask).products
+        covariance = session.sum(MvPPCASite.multiply_moments, ask).products
         return _shared(start.start_from_covariance(sums, covariance, layout, plan.n_components))
     generator = np.random.default_rng(plan.seed)
     directions = start.draw_directions(layout, plan.n_components, generator)
     for step in range(SUBSPACE_STEPS):
         ask = sent.Directions(start.scale_directions(sums, layout, directions), sums.pairs)
-        products = federation.sum(MvPPCASite.multiply_moments, ask).products
+        products = session.sum(MvPPCASite.multiply_moments, ask).products
         if step < SUBSPACE_STEPS - 1:
             directions = start.next_directions(sums, layout, products)
     return _shared(start.start_from_products(sums, layout, directions, products, plan.n_components))
 
 
-def fit_shared(federation: Federation, plan: Plan, first: sent.Shared) -> tuple[Parameters, Rounds[SharedState]]:
+def fit_shared(session: Session, plan: Plan, first: sent.Shared) -> tuple[Parameters, Rounds[SharedState]]:
     """Fit what all sites share by one sum a round; without priors the log-likelihood never falls."""
-    return _climb(federation, plan, first, lambda ask: federation.sum(MvPPCASite.fit_shared, ask))
+    return _climb(session, plan, first, lambda ask: session.sum(MvPPCASite.fit_shared, ask))
 
 
-def fit_moments(
-    federation: Federation, plan: Plan, patterns: list[PatternMoments]
-) -> tuple[Parameters, Rounds[SharedState]]:
+def fit_moments(session: Session, plan: Plan, patterns: list[PatternMoments]) -> tuple[Parameters, Rounds[SharedState]]:
     """Do the same with moments that the coordinator holds; nothing is asked of a site."""
     layout, law = plan.layout, LatentLaw.standard(plan.n_components)
     sums = start.sum_first_moments(patterns, layout)
     covariance = start.multiply_second_moments(patterns, layout, np.eye(layout.n_features), sums.pairs)
     first = _shared(start.start_from_covariance(sums, covariance, layout, plan.n_components))
     return _climb(
-        federation, plan, first, lambda ask: answer_round(patterns, layout, _parameters(ask), law, n_repetitions=0)[0]
+        session, plan, first, lambda ask: answer_round(patterns, layout, _parameters(ask), law, n_repetitions=0)[0]
     )
 
 
 def _climb(
-    federation: Federation,
+    session: Session,
     plan: Plan,
     first: sent.Shared,
     answer: Callable[[sent.Shared], sent.SharedSums | SharedSums],
 ) -> tuple[Parameters, Rounds[SharedState]]:
     free = np.zeros((plan.layout.n_views, plan.n_components))
-    rounds = federation.rounds(
+    rounds = session.rounds(
         plan.max_rounds, SharedState, lambda: SharedState(**sent.fields_of(first), precisions=free), name="shared"
     )
     for _ in rounds:
@@ -145,7 +143,7 @@ def _climb(
     return _parameters(rounds.state), rounds
 
 
-def fit_around(federation: Federation, plan: Plan, shared: sent.Shared) -> tuple[Prior, Rounds[GlobalState]]:
+def fit_around(session: Session, plan: Plan, shared: sent.Shared) -> tuple[Prior, Rounds[GlobalState]]:
     """Fit a global law and, at the sites, parameters around it, with honest between-site variances."""
     layout = plan.layout
 
@@ -153,10 +151,10 @@ def fit_around(federation: Federation, plan: Plan, shared: sent.Shared) -> tuple
         prior = first_prior(_parameters(shared), layout)
         return _global(prior, plan.n_components, shared.gauge_mean, shared.gauge_axes)
 
-    rounds = federation.rounds(plan.max_rounds, GlobalState, begin, name="around")
+    rounds = session.rounds(plan.max_rounds, GlobalState, begin, name="around")
     for _ in rounds:
         ask = sent.AroundAsk(**sent.fields_of(rounds.state), n_iterations=plan.n_local_iterations)
-        answer = federation.sum(MvPPCASite.fit_around, ask)
+        answer = session.sum(MvPPCASite.fit_around, ask)
         rounds.record(log_likelihood=answer.objective / answer.n_rows)
         previous = _prior(rounds.state)
         sums = PriorUnits.of(previous, layout).read(_prior_sums(answer), layout)
@@ -169,7 +167,7 @@ def fit_around(federation: Federation, plan: Plan, shared: sent.Shared) -> tuple
     return _prior(rounds.state), rounds
 
 
-def fit_local(federation: Federation, plan: Plan, first: sent.Shared) -> tuple[Prior, Rounds[GlobalState]]:
+def fit_local(session: Session, plan: Plan, first: sent.Shared) -> tuple[Prior, Rounds[GlobalState]]:
     """Alternate local fits and maximum likelihood of the global law (Algorithm 1), for all of R rounds.
 
     The alternation has no objective that bounds it, so it does not stop early.
@@ -180,7 +178,7 @@ def fit_local(federation: Federation, plan: Plan, first: sent.Shared) -> tuple[P
         flat = Prior.flat(_random_start(first, plan), layout, diagonal=plan.noise == "diagonal")
         return _global(flat, plan.n_components)
 
-    rounds = federation.rounds(plan.max_rounds, GlobalState, begin, name="local")
+    rounds = session.rounds(plan.max_rounds, GlobalState, begin, name="local")
     for number in rounds:
         ask = sent.LocalAsk(
             **sent.fields_of(rounds.state),
@@ -190,7 +188,7 @@ def fit_local(federation: Federation, plan: Plan, first: sent.Shared) -> tuple[P
             seed=plan.seed,
             round_number=number,
         )
-        answer = federation.sum(MvPPCASite.fit_local, ask)
+        answer = session.sum(MvPPCASite.fit_local, ask)
         rounds.record(log_likelihood=answer.objective / max(answer.n_rows, 1.0))
         prior = maximise_prior(_prior_sums(answer), _prior(rounds.state), layout, ddof=plan.ddof)
         rounds.state = _global(prior, plan.n_components)

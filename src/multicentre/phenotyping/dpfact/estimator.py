@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from multicentre.estimator.base import Arrays
-from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.messages import Nothing
 from multicentre.federation.noise import Plan as NoisePlan
 from multicentre.federation.rounds import Rounds
+from multicentre.federation.session import Session
 from multicentre.federation.steps import SitePart
 from multicentre.phenotyping.agreement import Sizes, Vocabulary, agree_on_codes, steps_of_agreement
 from multicentre.phenotyping.dpfact import messages as sent
@@ -261,10 +261,10 @@ class DPFact(PhenotypeModel):
                 where="profile_sites",
                 mend="Let each site look at model.transform of its own patients.",
             )
-        answers = self.federation.ask(DPFactSite.profile, sent.Penalty(float(self.sparsity)), willing=True)
+        answers = self.session.ask(DPFactSite.profile, sent.Penalty(float(self.sparsity)), skip_refusals=True)
         lengths = {site: answer.lengths[self._order] for site, answer in answers.items()}
         frame = pd.DataFrame.from_dict(lengths, orient="index", columns=range(1, self.rank_ + 1))
-        frame = frame.where(frame > 0).reindex(self.federation.sites)
+        frame = frame.where(frame > 0).reindex(self.session.sites)
         frame.attrs["refused"] = answers.refused
         return frame.rename_axis(index="site", columns="phenotype")
 
@@ -299,36 +299,36 @@ class DPFact(PhenotypeModel):
     def _is_private(self) -> bool:
         return self.epsilon is not None and self.mechanism != "paper-literal"
 
-    def _fit(self, federation: Federation) -> None:
+    def _fit(self, session: Session) -> None:
         check_parameters(self.get_params(deep=False))
-        before = copy.deepcopy(federation.traffic)
+        before = copy.deepcopy(session.traffic)
         if self._is_private:
-            self._fit_private(federation)
-            self._note_traffic(federation, before)
+            self._fit_private(session)
+            self._note_traffic(session, before)
             return
-        vocabulary = federation.once("codes", Vocabulary, lambda: self._agree(federation))
-        sizes = federation.once("sizes", Sizes, lambda: federation.sum(DPFactSite.sum_sizes, Nothing()))
-        plan = self._plan(vocabulary, sizes.n_patients / len(federation.sites))
-        start = federation.once("start", sent.Factors, lambda: self._start(federation, plan, sizes))
-        rounds = self._run(federation, plan, start)
+        vocabulary = session.once("codes", Vocabulary, lambda: self._agree(session))
+        sizes = session.once("sizes", Sizes, lambda: session.sum(DPFactSite.sum_sizes, Nothing()))
+        plan = self._plan(vocabulary, sizes.n_patients / len(session.sites))
+        start = session.once("start", sent.Factors, lambda: self._start(session, plan, sizes))
+        rounds = self._run(session, plan, start)
         settled = rounds.stopped or self.solver == "observed"
         self._note_rounds(rounds, settled=settled, max_rounds=self.max_rounds, tol=self.tol)
-        self._describe(federation, plan, rounds.state.factors)
-        self._note_traffic(federation, before)
+        self._describe(session, plan, rounds.state.factors)
+        self._note_traffic(session, before)
 
-    def _agree(self, federation: Federation) -> Vocabulary:
+    def _agree(self, session: Session) -> Vocabulary:
         vocabulary = agree_on_codes(
-            federation,
+            session,
             DPFactSite,
             vocabulary=self.vocabulary,
             n_codes=self.n_codes,
             fewest=int(self.min_code_patients),
         )
         check_rank(self.rank, vocabulary.sizes)
-        federation.ask(DPFactSite.agree, sent.Agreed(vocabulary.codes))
+        session.ask(DPFactSite.agree, sent.Agreed(vocabulary.codes))
         return vocabulary
 
-    def _start(self, federation: Federation, plan: loops.Plan, sizes: Sizes) -> sent.Factors:
+    def _start(self, session: Session, plan: loops.Plan, sizes: Sizes) -> sent.Factors:
         largest = 0.0
         if self.solver == "observed":
             mean = sizes.total / sizes.n_entries
@@ -337,11 +337,11 @@ class DPFact(PhenotypeModel):
             (_, *drawn), largest = draw_scaled((0, *n_codes_of.values()), plan.rank, mean, generator)
             start = sent.Factors(dict(zip(n_codes_of, drawn, strict=True)))
         else:
-            start = loops.find_start(federation, plan) if self.init == "cooccurrence" else loops.draw_start(plan)
-        loops.begin(federation, plan, start, largest)
+            start = loops.find_start(session, plan) if self.init == "cooccurrence" else loops.draw_start(plan)
+        loops.begin(session, plan, start, largest)
         return start
 
-    def _run(self, federation: Federation, plan: loops.Plan, start: sent.Factors) -> Rounds[sent.Factors]:
+    def _run(self, session: Session, plan: loops.Plan, start: sent.Factors) -> Rounds[sent.Factors]:
         run = {
             "stat": loops.fit_stat,
             "poisson": loops.fit_poisson,
@@ -349,10 +349,10 @@ class DPFact(PhenotypeModel):
             "psgd": loops.fit_passes,
             "observed": loops.fit_observed,
         }[self.solver]
-        return run(federation, plan, start)
+        return run(session, plan, start)
 
-    def _fit_private(self, federation: Federation) -> None:
-        found = private.fit(federation, self._private_terms())
+    def _fit_private(self, session: Session) -> None:
+        found = private.fit(session, self._private_terms())
         self._set_factors(found.rounds.state.factors, found.rounds.state.weights, found.vocabulary.codes)
         self.history_ = found.rounds.history
         self.n_rounds_, self.converged_ = int(self.n_private_rounds), True
@@ -387,8 +387,8 @@ class DPFact(PhenotypeModel):
             lipschitz=self.paper_lipschitz,
         )
 
-    def _describe(self, federation: Federation, plan: loops.Plan, factors: Mapping[str, loops.Floats]) -> None:
-        found = loops.ask_for_errors(federation, plan, factors, refit=self.solver != "observed", keep=True)
+    def _describe(self, session: Session, plan: loops.Plan, factors: Mapping[str, loops.Floats]) -> None:
+        found = loops.ask_for_errors(session, plan, factors, refit=self.solver != "observed", keep=True)
         self._order = self._take_fit(factors, plan.vocabulary.codes, found)
 
     def _plan(self, vocabulary: Vocabulary, site_size: float) -> loops.Plan:

@@ -17,12 +17,12 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.coordinator import Federation
 from multicentre.federation.engine import Protection
 from multicentre.federation.errors import ConfigurationError, NoiseWarning
 from multicentre.federation.messages import Nothing
 from multicentre.federation.noise import Noise, Plan, Planned, Unit
 from multicentre.federation.rounds import Rounds
+from multicentre.federation.session import Session
 from multicentre.phenotyping.agreement import Codes, Universe, Vocabulary, agree_on_codes
 from multicentre.phenotyping.dpfact import messages as sent
 from multicentre.phenotyping.dpfact.maths import cooccurrence
@@ -202,35 +202,35 @@ class PrivateFit:
     signal: float
 
 
-def fit(federation: Federation, terms: PrivateTerms) -> PrivateFit:
+def fit(session: Session, terms: PrivateTerms) -> PrivateFit:
     """Run a private fit."""
     check_rank(terms.rank, terms.kept_codes.sizes)
     if terms.from_cooccurrence:
         check_cells(list(terms.kept_codes.sizes.values()))
     signal = math.inf
     if terms.site_size is not None:
-        signal = _expected_signal(federation, terms)
-        warn_of_noise(signal, "expected", federation.protection)
-    vocabulary = federation.once("codes", Vocabulary, lambda: _agree(federation, terms))
+        signal = _expected_signal(session, terms)
+        warn_of_noise(signal, "expected", session.protection)
+    vocabulary = session.once("codes", Vocabulary, lambda: _agree(session, terms))
     if terms.from_cooccurrence:
-        start, signal = _start(federation, terms, vocabulary)
-        warn_of_noise(signal, "measured", federation.protection)
+        start, signal = _start(session, terms, vocabulary)
+        warn_of_noise(signal, "measured", session.protection)
     else:
         drawn = draw_factors(vocabulary.sizes, terms.rank, terms.seed)
         start = sent.PrivateState(drawn, np.ones(terms.rank))
-    rounds = federation.rounds(terms.n_releases, sent.PrivateState, lambda: start, name="rounds")
+    rounds = session.rounds(terms.n_releases, sent.PrivateState, lambda: start, name="rounds")
     update = _update_by_products if terms.mechanism == "dp-als" else _update_by_passes
     modes = list(vocabulary.codes)
     for number in rounds:
         mode = modes[(number - 1) % len(modes)]
         before = rounds.state
-        factor, weights = update(federation, terms, before, mode, number)
+        factor, weights = update(session, terms, before, mode, number)
         revived = noised.revive(factor, np.random.default_rng([terms.seed, number]))
         rounds.state = sent.PrivateState({**before.factors, mode: revived}, weights)
         rounds.record(change=relative_change(rounds.state.factors, before.factors))
         if number == 1 and not terms.from_cooccurrence and terms.mechanism == "dp-als":
-            signal = _signal_of_weights(federation, terms, weights)
-            warn_of_noise(signal, "measured", federation.protection)
+            signal = _signal_of_weights(session, terms, weights)
+            warn_of_noise(signal, "measured", session.protection)
     return PrivateFit(vocabulary, rounds, signal)
 
 
@@ -254,37 +254,37 @@ def warn_of_noise(signal: float, told: Literal["expected", "measured"], protecti
     )
 
 
-def _expected_signal(federation: Federation, terms: PrivateTerms) -> float:
+def _expected_signal(session: Session, terms: PrivateTerms) -> float:
     assert terms.site_size is not None
-    n_sites = len(federation.sites)
-    spread = math.sqrt(n_sites) if federation.protection == "unmasked" else 1.0
+    n_sites = len(session.sites)
+    spread = math.sqrt(n_sites) if session.protection == "unmasked" else 1.0
     return n_sites * terms.site_size / (terms.rank * terms.first_multiplier * spread)
 
 
-def _agree(federation: Federation, terms: PrivateTerms) -> Vocabulary:
+def _agree(session: Session, terms: PrivateTerms) -> Vocabulary:
     vocabulary = agree_on_codes(
-        federation,
+        session,
         DPFactSite,
         vocabulary=terms.vocabulary,
         n_codes=terms.n_codes,
-        count=lambda universe: _ask_for_codes(federation, terms, universe),
+        count=lambda universe: _ask_for_codes(session, terms, universe),
     )
-    federation.ask(DPFactSite.agree, sent.Agreed(vocabulary.codes))
+    session.ask(DPFactSite.agree, sent.Agreed(vocabulary.codes))
     return vocabulary
 
 
-def _ask_for_codes(federation: Federation, terms: PrivateTerms, universe: Universe) -> Floats:
+def _ask_for_codes(session: Session, terms: PrivateTerms, universe: Universe) -> Floats:
     def ask() -> sent.Noised:
-        shares = federation.sum(DPFactSite.spread_codes, universe).shares
-        return sent.Noised(shares, terms.multiplier("spread_codes", "shares") * federation.noise_spread)
+        shares = session.sum(DPFactSite.spread_codes, universe).shares
+        return sent.Noised(shares, terms.multiplier("spread_codes", "shares") * session.noise_spread)
 
-    return federation.once("histogram", sent.Noised, ask).values
+    return session.once("histogram", sent.Noised, ask).values
 
 
-def _start(federation: Federation, terms: PrivateTerms, vocabulary: Vocabulary) -> tuple[sent.PrivateState, float]:
+def _start(session: Session, terms: PrivateTerms, vocabulary: Vocabulary) -> tuple[sent.PrivateState, float]:
     sizes = vocabulary.sizes
     widths = list(sizes.values())
-    start = federation.once("start", sent.Noised, lambda: _ask_for_cooccurrence(federation, terms))
+    start = session.once("start", sent.Noised, lambda: _ask_for_cooccurrence(session, terms))
     kept = noised.keep_above(start.values, noised.CUT_CELLS * start.noise_sd)
     blocks = cooccurrence.split_marginals(kept, widths)
     factors = cooccurrence.start_from_blocks(blocks, sizes, terms.rank, terms.seed)
@@ -293,9 +293,9 @@ def _start(federation: Federation, terms: PrivateTerms, vocabulary: Vocabulary) 
     return sent.PrivateState(factors, weights), signal
 
 
-def _signal_of_weights(federation: Federation, terms: PrivateTerms, weights: Floats) -> float:
+def _signal_of_weights(session: Session, terms: PrivateTerms, weights: Floats) -> float:
     """Return the signal from a noised Gram matrix, to whose trace a patient adds 1 at most."""
-    noise_sd = terms.first_multiplier * federation.noise_spread
+    noise_sd = terms.first_multiplier * session.noise_spread
     return float((weights**2).sum()) / (LARGEST_GRAM * terms.rank * noise_sd)
 
 
@@ -315,19 +315,19 @@ def check_cells(widths: Sequence[int]) -> None:
         )
 
 
-def _ask_for_cooccurrence(federation: Federation, terms: PrivateTerms) -> sent.Noised:
-    values = federation.sum(DPFactSite.sum_clipped_cooccurrence, Nothing()).marginals
+def _ask_for_cooccurrence(session: Session, terms: PrivateTerms) -> sent.Noised:
+    values = session.sum(DPFactSite.sum_clipped_cooccurrence, Nothing()).marginals
     multiplier = terms.multiplier("sum_clipped_cooccurrence", "marginals")
-    return sent.Noised(values, multiplier * federation.noise_spread)
+    return sent.Noised(values, multiplier * session.noise_spread)
 
 
 def _update_by_products(
-    federation: Federation, terms: PrivateTerms, state: sent.PrivateState, mode: str, number: int
+    session: Session, terms: PrivateTerms, state: sent.PrivateState, mode: str, number: int
 ) -> tuple[Floats, Floats]:
     """One noised release of clipped products, and least squares with a threshold of the noise."""
     ask = sent.ClipProducts(state.factors, mode, terms.n_sweeps, LARGEST_PRODUCT, LARGEST_GRAM)
-    answer = federation.sum(DPFactSite.sum_clipped_products, ask)
-    noise_sd = terms.multiplier("sum_clipped_products", "products") * federation.noise_spread
+    answer = session.sum(DPFactSite.sum_clipped_products, ask)
+    noise_sd = terms.multiplier("sum_clipped_products", "products") * session.noise_spread
     gram = LARGEST_GRAM * unpack_gram(answer.gram)
     axis = 1 + list(state.factors).index(mode)
     factor = noised.update_from_noised(
@@ -341,7 +341,7 @@ def _update_by_products(
 
 
 def _update_by_passes(
-    federation: Federation, terms: PrivateTerms, state: sent.PrivateState, mode: str, number: int
+    session: Session, terms: PrivateTerms, state: sent.PrivateState, mode: str, number: int
 ) -> tuple[Floats, Floats]:
     """One noised release of the sites' own factors after passes over their patients, and their mean."""
     ask = sent.PassPatients(
@@ -353,8 +353,8 @@ def _update_by_passes(
         largest_product=LARGEST_PRODUCT,
         seed=number,
     )
-    total = federation.sum(DPFactSite.pass_clipped_patients, ask).factor
+    total = session.sum(DPFactSite.pass_clipped_patients, ask).factor
     shape = (len(total), total.shape[1])
-    one = reach_of_descent(terms.n_passes, terms.step, LARGEST_PRODUCT, shape) / len(federation.sites)
-    noise_sd = one * terms.multiplier("pass_clipped_patients", "factor") * federation.noise_spread
+    one = reach_of_descent(terms.n_passes, terms.step, LARGEST_PRODUCT, shape) / len(session.sites)
+    noise_sd = one * terms.multiplier("pass_clipped_patients", "factor") * session.noise_spread
     return normalise_columns(np.maximum(one * total - noised.CUT_FACTOR * noise_sd, 0.0))[0], state.weights

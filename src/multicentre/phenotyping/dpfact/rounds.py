@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.coordinator import Federation
 from multicentre.federation.messages import Nothing
 from multicentre.federation.rounds import Rounds
+from multicentre.federation.session import Session
 from multicentre.phenotyping.agreement import Vocabulary
 from multicentre.phenotyping.dpfact import messages as sent
 from multicentre.phenotyping.dpfact.maths import cooccurrence
@@ -87,25 +87,25 @@ class Plan:
     seed: int
 
 
-def find_start(federation: Federation, plan: Plan) -> sent.Factors:
+def find_start(session: Session, plan: Plan) -> sent.Factors:
     """Start from which codes occur together: one sum, or a few sums of products where codes are many."""
     sizes = plan.vocabulary.sizes
     widths = list(sizes.values())
     if sum(m * n for i, m in enumerate(widths) for n in widths[:i]) <= LARGEST_DENSE:
-        marginals = federation.sum(DPFactSite.sum_cooccurrence, Nothing()).marginals
+        marginals = session.sum(DPFactSite.sum_cooccurrence, Nothing()).marginals
         blocks = cooccurrence.split_marginals(marginals, widths)
     else:
-        blocks = _compressed(federation, widths, plan)
+        blocks = _compressed(session, widths, plan)
     return sent.Factors(cooccurrence.start_from_blocks(blocks, sizes, plan.rank, plan.seed))
 
 
-def _compressed(federation: Federation, sizes: list[int], plan: Plan) -> cooccurrence.Blocks:
+def _compressed(session: Session, sizes: list[int], plan: Plan) -> cooccurrence.Blocks:
     generator = np.random.default_rng(plan.seed)
     width = min(plan.rank + cooccurrence.OVERSAMPLING, sum(sizes))
     directions = generator.standard_normal((sum(sizes), width))
     for _ in range(SUBSPACE_STEPS):
         basis = np.linalg.qr(directions)[0]
-        directions = federation.sum(DPFactSite.multiply_cooccurrence, sent.Directions(basis)).products
+        directions = session.sum(DPFactSite.multiply_cooccurrence, sent.Directions(basis)).products
     return cooccurrence.compress_marginals(basis, directions, sizes)
 
 
@@ -114,12 +114,12 @@ def draw_start(plan: Plan) -> sent.Factors:
     return sent.Factors(draw_factors(plan.vocabulary.sizes, plan.rank, plan.seed))
 
 
-def begin(federation: Federation, plan: Plan, start: sent.Factors, largest: float = 0.0) -> None:
+def begin(session: Session, plan: Plan, start: sent.Factors, largest: float = 0.0) -> None:
     """Give the sites the factors to start from."""
-    federation.ask(DPFactSite.begin, sent.Begin(start.factors, plan.seed, largest))
+    session.ask(DPFactSite.begin, sent.Begin(start.factors, plan.seed, largest))
 
 
-def fit_stat(federation: Federation, plan: Plan, start: sent.Factors) -> Rounds[sent.Factors]:
+def fit_stat(session: Session, plan: Plan, start: sent.Factors) -> Rounds[sent.Factors]:
     """Fit by exact alternating least squares: products and Gram matrices add up over sites."""
 
     def turn(factors: dict[str, Floats], number: int) -> tuple[dict[str, Floats], dict[str, float]]:
@@ -128,11 +128,11 @@ def fit_stat(federation: Federation, plan: Plan, start: sent.Factors) -> Rounds[
         for place, mode in enumerate(factors):
             ask = sent.Update(updated, factors[updated], mode)
             if place == 0:
-                answer = federation.sum(DPFactSite.fit_memberships, _with_fit(ask, plan, number))
+                answer = session.sum(DPFactSite.fit_memberships, _with_fit(ask, plan, number))
                 gram, products = answer.gram, answer.products
                 squares, n_entries = answer.squares, answer.n_entries
             else:
-                products = federation.sum(DPFactSite.sum_products, ask).products
+                products = session.sum(DPFactSite.sum_products, ask).products
             others = gram * hadamard_gram([factor for other, factor in factors.items() if other != mode])
             solved = update_factor(
                 products, others, factors[mode], n_sweeps=plan.n_sweeps, nonnegative=plan.nonnegative
@@ -141,10 +141,10 @@ def fit_stat(federation: Federation, plan: Plan, start: sent.Factors) -> Rounds[
             factors[mode], updated = normalise_columns(solved)[0], mode
         return factors, {"rmse": float(np.sqrt(max(error, 0.0) / n_entries))}
 
-    return _repeat(federation, plan, start, turn)
+    return _repeat(session, plan, start, turn)
 
 
-def fit_poisson(federation: Federation, plan: Plan, start: sent.Factors) -> Rounds[sent.Factors]:
+def fit_poisson(session: Session, plan: Plan, start: sent.Factors) -> Rounds[sent.Factors]:
     """Fit the Poisson likelihood by multiplicative updates, whose parts add up over sites."""
 
     def turn(factors: dict[str, Floats], number: int) -> tuple[dict[str, Floats], dict[str, float]]:
@@ -152,36 +152,36 @@ def fit_poisson(federation: Federation, plan: Plan, start: sent.Factors) -> Roun
         for place, mode in enumerate(factors):
             ask = sent.Update(updated, factors[updated], mode)
             if place == 0:
-                answer = federation.sum(DPFactSite.fit_rates, _with_fit(ask, plan, number))
+                answer = session.sum(DPFactSite.fit_rates, _with_fit(ask, plan, number))
                 products, totals = answer.products, answer.totals
                 loss = answer.loss / answer.n_entries
             else:
-                products = federation.sum(DPFactSite.sum_ratios, ask).products
+                products = session.sum(DPFactSite.sum_ratios, ask).products
             others = totals * column_totals([factor for other, factor in factors.items() if other != mode])
             factors[mode], updated = multiply_rows(factors[mode], products, others), mode
         return factors, {"loss": loss}
 
     positive = {mode: np.maximum(factor, LEAST_RATE) for mode, factor in start.factors.items()}
-    return _repeat(federation, plan, sent.Factors(positive), turn)
+    return _repeat(session, plan, sent.Factors(positive), turn)
 
 
-def fit_elastic(federation: Federation, plan: Plan, start: sent.Factors) -> Rounds[sent.Factors]:
+def fit_elastic(session: Session, plan: Plan, start: sent.Factors) -> Rounds[sent.Factors]:
     """Fit by elastic averaging of local fits, each phenotype weighted by what the sites have of it."""
 
     def turn(factors: dict[str, Floats], number: int) -> tuple[dict[str, Floats], dict[str, float]]:
         sparsity = plan.sparsity if number > 1 else 0.0
         ask = sent.FitLocally(factors, plan.n_passes, plan.pull, sparsity, plan.n_sweeps)
-        answer = federation.sum(DPFactSite.fit_locally, ask)
+        answer = session.sum(DPFactSite.fit_locally, ask)
         moved = {}
         for mode, factor in factors.items():
             mean = elastic.weighted_mean(answer.factors[mode], answer.weights, factor)
             moved[mode] = normalise_columns(elastic.move_to_mean(factor, mean, plan.weight))[0]
         return moved, {}
 
-    return _repeat(federation, plan, start, turn)
+    return _repeat(session, plan, start, turn)
 
 
-def fit_observed(federation: Federation, plan: Plan, start: sent.Factors) -> Rounds[sent.Factors]:
+def fit_observed(session: Session, plan: Plan, start: sent.Factors) -> Rounds[sent.Factors]:
     """Run the published algorithm (equations 13 to 19) on the entries above zero."""
 
     def turn(factors: dict[str, Floats], number: int) -> tuple[dict[str, Floats], dict[str, float]]:
@@ -195,33 +195,33 @@ def fit_observed(federation: Federation, plan: Plan, start: sent.Factors) -> Rou
             round_number=number,
             noise_sd=plan.noise_sd,
         )
-        total = federation.sum(DPFactSite.pass_entries, ask)
+        total = session.sum(DPFactSite.pass_entries, ask)
         means = {mode: factor / total.sites for mode, factor in total.factors.items()}
         return {mode: elastic.move_to_mean(factor, means[mode], plan.weight) for mode, factor in factors.items()}, {}
 
-    return _repeat(federation, plan, start, turn, local=True)
+    return _repeat(session, plan, start, turn, local=True)
 
 
-def fit_passes(federation: Federation, plan: Plan, start: sent.Factors) -> Rounds[sent.Factors]:
+def fit_passes(session: Session, plan: Plan, start: sent.Factors) -> Rounds[sent.Factors]:
     """Fit by passes over patients, each clipped, one factor after the other; the means of the sites.
 
     The learning rate is ``R / I_t``, with the mean number of patients of a site, over the number of the round.
     """
 
     def turn(factors: dict[str, Floats], number: int) -> tuple[dict[str, Floats], dict[str, float]]:
-        n_sites = len(federation.sites)
+        n_sites = len(session.sites)
         step = min(1.0, plan.rank / plan.site_size) / number
         for mode in factors:
             ask = sent.PassPatients(factors, mode, plan.n_sweeps, plan.n_passes, step, LARGEST_PRODUCT, number)
-            total = federation.sum(DPFactSite.pass_patients, ask).factor
+            total = session.sum(DPFactSite.pass_patients, ask).factor
             factors[mode] = normalise_columns(total / n_sites)[0]
         return factors, {}
 
-    return _repeat(federation, plan, start, turn)
+    return _repeat(session, plan, start, turn)
 
 
 def ask_for_errors(
-    federation: Federation, plan: Plan, factors: Mapping[str, Floats], *, refit: bool = True, keep: bool = False
+    session: Session, plan: Plan, factors: Mapping[str, Floats], *, refit: bool = True, keep: bool = False
 ) -> FitSums:
     """Return the errors of the fit and the sums of the memberships."""
     ask = sent.Final(
@@ -233,23 +233,23 @@ def ask_for_errors(
         threshold=MEMBER_SHARE,
         poisson=plan.poisson,
     )
-    return federation.sum(DPFactSite.sum_errors, ask)
+    return session.sum(DPFactSite.sum_errors, ask)
 
 
 Turn = Callable[[dict[str, Floats], int], tuple[dict[str, Floats], dict[str, float]]]
 
 
 def _repeat(
-    federation: Federation, plan: Plan, start: sent.Factors, turn: Turn, *, local: bool = False
+    session: Session, plan: Plan, start: sent.Factors, turn: Turn, *, local: bool = False
 ) -> Rounds[sent.Factors]:
-    rounds = federation.rounds(plan.max_rounds, sent.Factors, lambda: start, name="rounds")
+    rounds = session.rounds(plan.max_rounds, sent.Factors, lambda: start, name="rounds")
     for number in rounds:
         before = rounds.state.factors
         after, figures = turn(dict(before), number)
         rounds.state = sent.Factors(after)
         rounds.record(**figures, change=relative_change(after, before))
         if plan.track_errors:
-            found = ask_for_errors(federation, plan, after, refit=not local)
+            found = ask_for_errors(session, plan, after, refit=not local)
             rounds.record(
                 rmse=np.sqrt(max(found.error, 0.0) / found.n_entries),
                 rmse_at_entries=np.sqrt(found.error_at_entries / found.n_entries),

@@ -15,8 +15,8 @@ from sklearn.utils.validation import check_is_fitted
 from multicentre.data.events.tensor import EventTensor
 from multicentre.estimator.base import Arrays, FederatedEstimator, Figure
 from multicentre.estimator.figures import Exhibit
-from multicentre.federation.coordinator import Federation
 from multicentre.federation.rounds import Rounds
+from multicentre.federation.session import Session
 from multicentre.federation.terms import Traffic
 from multicentre.phenotyping.fitted.checks import FitSums, tell_errors, warn_of_absent
 from multicentre.phenotyping.fitted.communication import traffic_since
@@ -248,10 +248,10 @@ class PhenotypeModel(Phenotypes, FederatedEstimator):
         warn_of_absent(self.weights_)
         return order
 
-    def _note_traffic(self, federation: Federation, before: Traffic) -> None:
-        """Keep what this fit sent, of all that the federation sent since it was made."""
-        self.n_sites_ = len(federation.sites)
-        self.traffic_ = traffic_since(before, federation.traffic)
+    def _note_traffic(self, session: Session, before: Traffic) -> None:
+        """Keep what this fit sent, of all that the session sent since it was made."""
+        self.n_sites_ = len(session.sites)
+        self.traffic_ = traffic_since(before, session.traffic)
 
     def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         check_is_fitted(self, "factors_")

@@ -11,7 +11,7 @@ from sklearn.base import clone
 
 from multicentre.consortium.federation import Federation
 from multicentre.data.events.tensor import EventTensor
-from multicentre.federation.coordinator import Federation as AnyFederation
+from multicentre.federation.consortium import Consortium as AnyFederation
 from multicentre.federation.errors import ConfigurationError
 from multicentre.phenotyping.fitted.model import PhenotypeModel, Phenotypes
 from multicentre.phenotyping.scores import (
@@ -156,8 +156,8 @@ def _runner(
 def _fitted(estimator: PhenotypeModel, sites: AnyFederation | Sites) -> PhenotypeModel:
     if isinstance(sites, AnyFederation):
         return estimator.fit(sites)
-    with Federation.in_process(sites) as federation:
-        return estimator.fit(federation)
+    with Federation.in_process(sites) as session:
+        return estimator.fit(session)
 
 
 def _all_codes(fits: Sequence[Phenotypes]) -> dict[str, list[str]]:

@@ -11,8 +11,8 @@ import numpy as np
 from scipy.special import xlogy
 from sklearn.exceptions import ConvergenceWarning
 
-from multicentre.federation.coordinator import Answers, Federation
 from multicentre.federation.errors import ConfigurationError
+from multicentre.federation.session import Answers, Session
 from multicentre.federation.steps import Acknowledgement, SitePart
 from multicentre.phenotyping.outcome import messages as sent
 from multicentre.phenotyping.outcome import rounds as loops
@@ -198,30 +198,30 @@ class PhenotypeOutcome(OutcomeModel):
         ConfigurationError
             Nobody was held out.
         """
-        federation = self.federation
+        federation = self.session
         if not self.holdout:
             raise ConfigurationError("nobody was held out", where="holdout", mend="Fit with holdout=0.4, say.")
-        answers = federation.ask(OutcomeSite.rank_own, self._training_model, willing=True)
+        answers = federation.ask(OutcomeSite.rank_own, self._training_model, skip_refusals=True)
         areas = {site: answer.area for site, answer in answers.items()}
         found = {site: math.nan if (area := areas.get(site)) is None else area for site in federation.sites}
         return Answers(found, answers.refused)
 
-    def _fit(self, federation: Federation) -> None:
+    def _fit(self, session: Session) -> None:
         check_parameters(self.get_params(deep=False))
         self.phenotypes_ = PhenotypeFactors.of(self.phenotypes)
         plan = loops.Plan(float(self.penalty), int(self.max_rounds), float(self.tol))
-        federation.once("prepared", Acknowledgement, lambda: self._prepare(federation))
-        fit = loops.fit_model(federation, plan, everyone=False)
+        session.once("prepared", Acknowledgement, lambda: self._prepare(session))
+        fit = loops.fit_model(session, plan, everyone=False)
         self.history_ = fit.history
         self._training_model = fit.model
-        self._set_area(loops.count_held_out(federation, fit) if self.holdout else None)
+        self._set_area(loops.count_held_out(session, fit) if self.holdout else None)
         if self.refit and self.holdout:
-            fit = loops.fit_model(federation, plan, everyone=True)
+            fit = loops.fit_model(session, plan, everyone=True)
             self.history_ = [*self.history_, *fit.history]
         self._set_fit(fit)
         warn_of_fit(fit, plan)
 
-    def _prepare(self, federation: Federation) -> Acknowledgement:
+    def _prepare(self, session: Session) -> Acknowledgement:
         known = self.phenotypes_
         ask = sent.Prepare(
             dict(known.codes),
@@ -231,7 +231,7 @@ class PhenotypeOutcome(OutcomeModel):
             seed=int(self.random_state),
             n_bins=int(self.n_bins),
         )
-        federation.ask(OutcomeSite.prepare, ask)
+        session.ask(OutcomeSite.prepare, ask)
         return Acknowledgement()
 
     def _set_area(self, counts: sent.ScoreCounts | None) -> None:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import DataError
 from multicentre.federation.rounds import History
+from multicentre.federation.session import Session
 from multicentre.phenotyping.outcome import messages as sent
 from multicentre.phenotyping.outcome.maths import newton_step, objective, standard_deviations
 from multicentre.phenotyping.outcome.site import OutcomeSite
@@ -50,22 +50,22 @@ class Fit:
     converged: bool
 
 
-def fit_model(federation: Federation, plan: Plan, *, everyone: bool) -> Fit:
+def fit_model(session: Session, plan: Plan, *, everyone: bool) -> Fit:
     """Standardise by sums, then climb the penalised log-likelihood."""
     name = "everyone" if everyone else "training"
-    moments = federation.once(
+    moments = session.once(
         f"moments-{name}",
         sent.Moments,
-        lambda: federation.sum(OutcomeSite.sum_moments, sent.Among(everyone)),
+        lambda: session.sum(OutcomeSite.sum_moments, sent.Among(everyone)),
     )
     check_outcomes(moments)
     centre = moments.total / moments.n_patients
     spread = standard_deviations(moments.total, moments.products, moments.n_patients)
-    rounds = federation.rounds(plan.max_rounds, sent.Ascent, lambda: _start(moments), name=name)
+    rounds = session.rounds(plan.max_rounds, sent.Ascent, lambda: _start(moments), name=name)
     for _ in rounds:
         before = rounds.state
         ask = sent.Model(everyone, before.coefficients + before.share * before.step, centre, spread)
-        sums = federation.sum(OutcomeSite.sum_derivatives, ask)
+        sums = session.sum(OutcomeSite.sum_derivatives, ask)
         rounds.state = _climb(before, ask.coefficients, sums, plan.penalty)
         change = float(np.abs(rounds.state.step).max())
         rounds.record(log_likelihood=sums.log_likelihood, change=change, share=before.share)
@@ -92,9 +92,9 @@ def check_outcomes(moments: sent.Moments) -> None:
         )
 
 
-def count_held_out(federation: Federation, fit: Fit) -> sent.ScoreCounts:
+def count_held_out(session: Session, fit: Fit) -> sent.ScoreCounts:
     """Count the held-out patients by score, in bins that the sites make."""
-    return federation.once("scores", sent.ScoreCounts, lambda: federation.sum(OutcomeSite.count_scores, fit.model))
+    return session.once("scores", sent.ScoreCounts, lambda: session.sum(OutcomeSite.count_scores, fit.model))
 
 
 def _start(moments: sent.Moments) -> sent.Ascent:

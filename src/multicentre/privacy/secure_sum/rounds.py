@@ -28,12 +28,12 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from multicentre.federation.coordinator import Federation
 from multicentre.federation.engine import Mask, Protection
 from multicentre.federation.errors import ConfigurationError, IntegrityError, MessageError, QuorumLost, name_some
 from multicentre.federation.messages import Message
 from multicentre.federation.noise import Plan
 from multicentre.federation.ranges import check_total
+from multicentre.federation.session import Session
 from multicentre.federation.steps import R, Release, SitePart, Step
 from multicentre.federation.totals import check_behind
 from multicentre.privacy.secure_sum.fixed_point import Ring, decode_release, plan_grids
@@ -97,7 +97,7 @@ class MaskedSummation:
     def __init__(self, *, n_sums: int = N_SUMS, n_colluding: int = 0) -> None:
         self._n_sums = n_sums
         self._n_colluding = n_colluding
-        self._agreed: WeakKeyDictionary[Federation, Agreed] = WeakKeyDictionary()
+        self._agreed: WeakKeyDictionary[Session, Agreed] = WeakKeyDictionary()
 
     def prepare(self, part: type[SitePart], n_sites: int, plan: Plan | None) -> None:
         """Check that every sum which the part declares fits the ring, its noise included.
@@ -114,7 +114,7 @@ class MaskedSummation:
                     raise ConfigurationError("a secure sum needs at least two sites", where="secure_sum")
                 plan_grids(step.releases, n_sites, noises.get(step.name))
 
-    def total(self, federation: Federation, step: Step[Any, Any, R], ask: Message) -> R:
+    def total(self, session: Session, step: Step[Any, Any, R], ask: Message) -> R:
         """Return the sum over the values of all sites that answered; none of them can be read alone.
 
         Raises
@@ -127,67 +127,67 @@ class MaskedSummation:
         DisclosureRefused
             Fewer patients stand behind the sum than the policy of a site wants behind a total.
         """
-        agreed = self._agreement(federation)
+        agreed = self._agreement(session)
         terms, number = agreed.terms, agreed.spent
         agreed.spent += 1
-        counted = federation.holds_totals(step)
-        answers = federation.collect(step, ask, mask=_mask(terms, number, counted=counted))
+        counted = session.holds_totals(step)
+        answers = session.collect(step, ask, mask=_mask(terms, number, counted=counted))
         survivors = tuple(answers)
         _check_enough(terms, survivors, "answered")
         agreed.summed = len(survivors)
         total, layout, transcript = _added(answers, step)
-        noise = federation.noise_of(step)
+        noise = session.noise_of(step)
         if terms.recovers:
             label = terms.label(number, step.name, transcript)
-            told = _unmasked(federation, terms, number, survivors)
+            told = _unmasked(session, terms, number, survivors)
             remove_masks(total, terms, agreed.public, label, told)
         grids = plan_grids(step.releases, len(terms.sites), noise)
         release, behind = decode_release(step.releases, total, layout, grids, counted=counted)
         check_total(release, survivors, noise)
-        check_behind(step.releases, behind, federation.least_in_total)
+        check_behind(step.releases, behind, session.least_in_total)
         return release
 
-    def noise_spread(self, federation: Federation) -> float:
+    def noise_spread(self, session: Session) -> float:
         """Each site's share is made so that those of the fewest honest sites suffice; the others' come on top."""
-        agreed = self._agreed.get(federation)
+        agreed = self._agreed.get(session)
         if agreed is None:
             return 1.0
         return math.sqrt(agreed.summed / _mask(agreed.terms, 0).sharers)
 
-    def _agreement(self, federation: Federation) -> Agreed:
-        agreed = self._agreed.get(federation)
+    def _agreement(self, session: Session) -> Agreed:
+        agreed = self._agreed.get(session)
         taken = 0 if agreed is None else agreed.before + agreed.spent
-        while agreed is None or not agreed.serves(federation.sites):
-            agreed = self._agree(federation, taken)
-        self._agreed[federation] = agreed
+        while agreed is None or not agreed.serves(session.sites):
+            agreed = self._agree(session, taken)
+        self._agreed[session] = agreed
         return agreed
 
-    def _agree(self, federation: Federation, taken: int) -> Agreed | None:
-        terms = self._terms(federation, taken)
-        answers = federation.collect(MaskingKeys.advertise, terms)
+    def _agree(self, session: Session, taken: int) -> Agreed | None:
+        terms = self._terms(session, taken)
+        answers = session.collect(MaskingKeys.advertise, terms)
         if tuple(answers) != terms.sites:
             return None
         public = _stacked(terms, answers)
         if not terms.recovers:
-            federation.collect(MaskingKeys.agree, public)
+            session.collect(MaskingKeys.agree, public)
             return Agreed(terms, public, taken)
-        boxes = federation.collect(MaskingKeys.share, public)
+        boxes = session.collect(MaskingKeys.share, public)
         if tuple(boxes) == terms.sites:
-            federation.collect(MaskingKeys.accept, _delivered(terms, boxes))
+            session.collect(MaskingKeys.accept, _delivered(terms, boxes))
         return Agreed(terms, public, taken)
 
-    def _terms(self, federation: Federation, taken: int) -> Invitation:
-        sites = federation.sites
+    def _terms(self, session: Session, taken: int) -> Invitation:
+        sites = session.sites
         if len(sites) < 2:
             raise QuorumLost(
                 "one site is left, and a sum of one is its own answer",
                 where=", ".join(sites),
                 mend="Bring the others back and resume the run.",
             )
-        threshold = min(max(federation.needed, (len(sites) + self._n_colluding) // 2 + 1), len(sites))
+        threshold = min(max(session.needed, (len(sites) + self._n_colluding) // 2 + 1), len(sites))
         n_sums = max(self._n_sums, min(GROWTH * taken, MOST_AT_ONCE)) if threshold < len(sites) else MOST_SUMS
         name = secrets.token_hex(8)
-        return Invitation(federation.terms.study, federation.session, name, sites, threshold, n_sums, self._n_colluding)
+        return Invitation(session.terms.study, session.name, name, sites, threshold, n_sums, self._n_colluding)
 
 
 def _mask(terms: Invitation, number: int, *, counted: bool = False) -> Mask:
@@ -260,20 +260,20 @@ def _shown(layout: str) -> str:
     return "".join(letter if letter.isprintable() else " " for letter in layout)[:_MOST_SHOWN]
 
 
-def _unmasked(federation: Federation, terms: Invitation, number: int, survivors: tuple[str, ...]) -> Told:
+def _unmasked(session: Session, terms: Invitation, number: int, survivors: tuple[str, ...]) -> Told:
     sum_ = (terms.agreement, number)
-    confirmed = federation.collect(MaskingKeys.confirm, Confirming(*sum_, survivors))
+    confirmed = session.collect(MaskingKeys.confirm, Confirming(*sum_, survivors))
     _check_enough(terms, tuple(confirmed), "confirmed who is in the sum")
     signatures = np.zeros((len(terms.sites), 64), dtype=np.uint8)
     for site, answer in confirmed.items():
         signatures[terms.sites.index(site)] = answer.signature
-    told = Told(survivors, federation.collect(MaskingKeys.unmask, Unmasking(*sum_, signatures)))
+    told = Told(survivors, session.collect(MaskingKeys.unmask, Unmasking(*sum_, signatures)))
     _check_enough(terms, tuple(told.unmasked), "helped to unmask the sum")
-    return _with_lost(federation, terms, number, told) if told.missing else told
+    return _with_lost(session, terms, number, told) if told.missing else told
 
 
-def _with_lost(federation: Federation, terms: Invitation, number: int, told: Told) -> Told:
-    recovered: dict[str, Recovered] = federation.collect(
+def _with_lost(session: Session, terms: Invitation, number: int, told: Told) -> Told:
+    recovered: dict[str, Recovered] = session.collect(
         MaskingKeys.recover_own, Recovering(terms.agreement, number, told.missing)
     )
     _check_enough(terms, tuple(recovered), "helped to unmask the sum")

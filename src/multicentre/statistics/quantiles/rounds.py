@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError
+from multicentre.federation.session import Session
 from multicentre.statistics.quantiles import messages as sent
 from multicentre.statistics.quantiles.limits import BITS, MOST_PARTS
 from multicentre.statistics.quantiles.maths import (
@@ -176,7 +176,7 @@ STEPS = frozenset({"count_below"})
 
 
 def find_thresholds(
-    federation: Federation,
+    session: Session,
     part: type[CountingPart],
     *,
     n_columns: int,
@@ -198,7 +198,7 @@ def find_thresholds(
 
     Parameters
     ----------
-    federation : Federation
+    session : Session
         Of the fit, as `begin` returned it.
     part : type
         Its site part.
@@ -252,19 +252,19 @@ def find_thresholds(
     ...     def quantile_values(self):
     ...         return self.data
     >>> data = {f"site-{i}": np.random.default_rng(i).normal(60, 9, (200, 1)) for i in range(3)}
-    >>> federation = mc.Federation.in_process(data).begin(Ages)
-    >>> thresholds = find_thresholds(federation, Ages, n_columns=1, n_parts=4)[0]
+    >>> session = mc.Federation.in_process(data).begin(Ages)
+    >>> thresholds = find_thresholds(session, Ages, n_columns=1, n_parts=4)[0]
     >>> np.bincount(np.searchsorted(thresholds, np.concatenate(list(data.values()))[:, 0])).tolist()
     [149, 151, 150, 150]
     """
     _check(n_columns, n_parts, bits, tol, min_cell, exact)
     finest = CODE_BITS if exact else part.finest
     terms = Terms(n_columns, n_parts, bits, finest, tol, min_cell, every_value)
-    return federation.once(name, sent.Thresholds, lambda: _search(federation, part, terms)).columns
+    return session.once(name, sent.Thresholds, lambda: _search(session, part, terms)).columns
 
 
 def cuts_for_bins(
-    federation: Federation,
+    session: Session,
     part: type[CountingPart],
     *,
     n_columns: int,
@@ -289,12 +289,12 @@ def cuts_for_bins(
     ...     def quantile_values(self):
     ...         return self.data
     >>> data = {f"site-{i}": np.repeat([[0.0], [1.0]], [30, 90], axis=0) for i in range(3)}
-    >>> federation = mc.Federation.in_process(data).begin(Sexes)
-    >>> [cut.tolist() for cut in cuts_for_bins(federation, Sexes, n_columns=1)]
+    >>> session = mc.Federation.in_process(data).begin(Sexes)
+    >>> [cut.tolist() for cut in cuts_for_bins(session, Sexes, n_columns=1)]
     [[0.5]]
     """
     found = find_thresholds(
-        federation,
+        session,
         part,
         n_columns=n_columns,
         n_parts=n_bins,
@@ -307,16 +307,16 @@ def cuts_for_bins(
     return [np.unique(up_to_float32(thresholds)) for thresholds in found]
 
 
-def _search(federation: Federation, part: type[CountingPart], terms: Terms) -> sent.Thresholds:
+def _search(session: Session, part: type[CountingPart], terms: Terms) -> sent.Thresholds:
     while True:
-        sites = federation.sites
+        sites = session.sites
         search = Search(terms)
-        while len(search.column) and federation.sites == sites:
+        while len(search.column) and session.sites == sites:
             ask = sent.Cells(terms.n_parts, terms.bits, search.level, search.column, search.prefix)
-            below = federation.sum(part.count_below, ask).below
-            if federation.sites == sites:
+            below = session.sum(part.count_below, ask).below
+            if session.sites == sites:
                 search.take(below)
-        if federation.sites == sites:
+        if session.sites == sites:
             return sent.Thresholds.of(search.thresholds())
 
 

@@ -138,7 +138,7 @@ def hear(estimator: FederatedEstimator, federation: Recording, site: str, *, eno
     federation : Recording
     site : str
     enough : int, optional
-        As for :meth:`Recording.watch`.
+        As for :class:`Watch`.
 
     Raises
     ------
@@ -157,9 +157,10 @@ def hear(estimator: FederatedEstimator, federation: Recording, site: str, *, eno
     >>> heard[-1].step.name, heard[-1].answer.products.shape
     ('sum_outer_products', (6,))
     """
-    heard = federation.watch(site, enough=enough)
+    recording = federation.watching(site, enough=enough)
     with suppress(AllReleased):
-        clone(estimator).fit(federation)
+        clone(estimator).fit(recording)
+    heard = recording.watch.exchanges
     if not any(one.answer is not None and one.step.releases.tells_of_patients() for one in heard):
         raise ConfigurationError("the fit told nothing of the site's patients", where=site, mend="Name another site.")
     return heard

@@ -12,7 +12,7 @@ from multicentre.estimator.base import FederatedEstimator
 from multicentre.federation.engine import Protection
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.noise import Plan
-from multicentre.federation.rounds import Listener, Silence
+from multicentre.federation.rounds import Listener
 from multicentre.federation.terms import Quorum
 from multicentre.privacy.accounting import Spent, cost_of
 from multicentre.privacy.guarantee import Guarantee, guarantee_of_plan
@@ -179,7 +179,7 @@ def audit(
             return result
         witness = Witness(plan, place, data, canary.exposed)
         with Recording.in_process({**data, place: canary.exposed}, **options) as exposed:
-            bench = Bench(estimator, witness, exposed, without, len(probe), listener or Silence())
+            bench = Bench(estimator, witness, exposed, without, len(probe), listener or Listener())
             with_scores, without_scores = bench.run(runs)
     scores = Scores(
         separation(with_scores, without_scores), lower_bound(with_scores, without_scores, plan.delta, confidence)

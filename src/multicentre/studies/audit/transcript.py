@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.consortium.federation import Federation
-from multicentre.federation.coordinator import Answers
 from multicentre.federation.engine import Mask
 from multicentre.federation.messages import Declaration, Message, place
 from multicentre.federation.noise import Mechanism, Noise, Plan
+from multicentre.federation.session import Answers, Session
 from multicentre.federation.steps import A, P, R, Release, SitePart, Step
 from multicentre.federation.wire import encode
 from multicentre.studies.audit.scores import log_likelihood_ratio
@@ -53,55 +53,83 @@ class AllReleased(BaseException):
     """The last planned release was heard: what a fit makes of it tells an attacker nothing more."""
 
 
-class Recording(Federation):
-    """A federation that keeps what its coordinator hears about one site; see :meth:`watch`."""
+@dataclass
+class Watch:
+    """What an attacker at the coordinator receives about one site, and when it is complete.
 
-    _heard: list[Heard]
-    _watched: str
-    _enough: int | None
+    Parameters
+    ----------
+    site : str
+    enough : int, optional
+        Raise :class:`AllReleased` after this many exchanges if the plan has no more releases.
 
-    def watch(self, site: str, *, enough: int | None = None) -> list[Heard]:
-        """Begin an empty transcript and return it; it grows with each exchange of the fits that follow.
+    Attributes
+    ----------
+    exchanges : list of Heard
+        Grows with each exchange of the fits that follow.
+    """
 
-        Parameters
-        ----------
-        site : str
-        enough : int, optional
-            Raise :class:`AllReleased` once so many exchanges were heard and the plan has no more releases.
-        """
-        self._heard, self._watched, self._enough = [], site, enough
-        return self._heard
+    site: str
+    enough: int | None = None
+    exchanges: list[Heard] = field(default_factory=list)
 
-    def sum(self, step: Step[P, A, R], ask: A) -> R:
-        """Return the sum over the sites' answers, and keep it where sums are masked."""
-        total = super().sum(step, ask)
+
+class RecordingSession(Session):
+    """A session that records what its coordinator receives about one site."""
+
+    def sum(self, step: Step[P, A, R], message: A) -> R:
+        """Return the sum over the sites' answers, and record it if sums are masked."""
+        total = super().sum(step, message)
         if self.protection == "masked":
-            self._keep(Heard(self.session, step, dict.fromkeys(self.sites, ask), total, is_sum=True))
+            self._record(Heard(self.name, step, dict.fromkeys(self.sites, message), total, is_sum=True))
         return total
 
     def collect(
         self,
         step: Step[Any, Any, R],
-        ask: Message | Mapping[str, Message],
+        message: Message | Mapping[str, Message],
         *,
         mask: Mask | None = None,
         to: Sequence[str] | None = None,
-        willing: bool = False,
+        skip_refusals: bool = False,
     ) -> Answers[R]:
-        """Return the sites' answers, and keep the watched site's unless it is masked."""
-        asked = self.sites if to is None else tuple(to)
-        answers = super().collect(step, ask, mask=mask, to=to, willing=willing)
-        if mask is None and step.part is self._part:
-            told = {site: ask if isinstance(ask, Message) else ask[site] for site in asked}
-            self._keep(Heard(self.session, step, told, answers.get(self._watched), is_sum=False))
+        """Return the sites' answers, and record the watched site's unless it is masked."""
+        called = self.sites if to is None else tuple(to)
+        answers = super().collect(step, message, mask=mask, to=to, skip_refusals=skip_refusals)
+        if mask is None and step.part is self.part:
+            messages = {site: message if isinstance(message, Message) else message[site] for site in called}
+            self._record(Heard(self.name, step, messages, answers.get(self._watch.site), is_sum=False))
         return answers
 
-    def _keep(self, heard: Heard) -> None:
-        self._heard.append(heard)
-        if self._enough is None or len(self._heard) < self._enough or self.plan is None:
+    @property
+    def _watch(self) -> Watch:
+        assert isinstance(self.consortium, Recording)
+        return self.consortium.watch
+
+    def _record(self, exchange: Heard) -> None:
+        watch = self._watch
+        watch.exchanges.append(exchange)
+        if watch.enough is None or len(watch.exchanges) < watch.enough or self.plan is None:
             return
         if all(self._called[planned.step.name] >= planned.times for planned in self.plan.releases):
             raise AllReleased
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Recording(Federation):
+    """A federation whose sessions record what their coordinator receives about one site.
+
+    Parameters
+    ----------
+    watch : Watch
+    """
+
+    watch: Watch = field(default_factory=lambda: Watch(""))
+    session_type: ClassVar[type[Session]] = RecordingSession
+
+    def watching(self, site: str, *, enough: int | None = None) -> Recording:
+        """Return the same federation with an empty transcript about a site; see :class:`Watch`."""
+        return replace(self, watch=Watch(site, enough))
 
 
 def replay(sites: Mapping[str, Any], transcript: Transcript) -> list[dict[str, Release]]:

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from multicentre.data.missing.values import GAP_STEPS, Missing, MissingValues, handle_missing
 from multicentre.data.schema import check_columns
 from multicentre.data.tabular import indicators_of
-from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import DataError, SchemaMismatch
 from multicentre.federation.messages import Nothing
+from multicentre.federation.session import Session
 from multicentre.survival.agreement import messages as sent
 from multicentre.survival.agreement.site import SurvivalPart
 from multicentre.survival.agreement.sketch import bin_edges, column_edges, event_grid, horizon_of, rounded
@@ -52,7 +52,7 @@ class Needs:
 
 
 def agree(
-    federation: Federation,
+    session: Session,
     part: type[SurvivalPart],
     needs: Needs,
     missing: Missing,
@@ -64,7 +64,7 @@ def agree(
 
     Parameters
     ----------
-    federation : Federation
+    session : Session
     part : type
         The method's site part.
     needs : Needs
@@ -86,13 +86,13 @@ def agree(
     DataError
         No site has an event, or a column is empty at all of them.
     """
-    described = federation.once("described", sent.Columns, lambda: _describe(federation, part))
-    gaps = handle_missing(federation, part, counted(described), described.levels, missing, marked=marked)
+    described = session.once("described", sent.Columns, lambda: _describe(session, part))
+    gaps = handle_missing(session, part, counted(described), described.levels, missing, marked=marked)
     flagged = gaps.incomplete_columns if marked is None else marked
     added = indicators_of(flagged) if missing == "indicator" else ()
     columns = (*described.columns, *added)
-    agreed = federation.once(
-        "agreed", sent.Agreed, lambda: _settle(federation, part, needs, replace(described, columns=columns))
+    agreed = session.once(
+        "agreed", sent.Agreed, lambda: _settle(session, part, needs, replace(described, columns=columns))
     )
     return agreed, gaps
 
@@ -114,36 +114,36 @@ def steps_of_agreement(needs: Needs) -> frozenset[str]:
     return frozenset(steps)
 
 
-def _settle(federation: Federation, part: type[SurvivalPart], needs: Needs, described: sent.Columns) -> sent.Agreed:
+def _settle(session: Session, part: type[SurvivalPart], needs: Needs, described: sent.Columns) -> sent.Agreed:
     columns = described.columns
     of_cause = sent.OfCause(needs.cause)
-    counts = None if needs.times is not None else federation.sum(part.count_times, of_cause)
-    sizes = counts or federation.sum(part.sum_sizes, of_cause)
+    counts = None if needs.times is not None else session.sum(part.count_times, of_cause)
+    sizes = counts or session.sum(part.sum_sizes, of_cause)
     _check_sizes(sizes, columns)
     centre = sizes.total / sizes.present
-    spread = np.sqrt(_sum_squares(federation, part, centre, counts) / sizes.present)
+    spread = np.sqrt(_sum_squares(session, part, centre, counts) / sizes.present)
     spread[spread <= 1e-9 * (1.0 + np.abs(centre))] = 1.0
     scale = sent.Scale(rounded(centre, spread), rounded(spread, spread))
-    edges, first = _thresholds(federation, part, scale, needs.n_bins)
+    edges, first = _thresholds(session, part, scale, needs.n_bins)
     agreed = sent.Agreed(
         columns,
         described.units[0],
         needs.cause,
         sizes.n_patients,
         sizes.n_events,
-        _grid(federation, part, needs, counts),
+        _grid(session, part, needs, counts),
         scale.centre,
         scale.spread,
         edges,
         first,
         levels=described.levels,
     )
-    federation.ask(part.agree, agreed)
+    session.ask(part.agree, agreed)
     return agreed
 
 
-def _describe(federation: Federation, part: type[SurvivalPart]) -> sent.Columns:
-    described = federation.ask(part.describe, Nothing())
+def _describe(session: Session, part: type[SurvivalPart]) -> sent.Columns:
+    described = session.ask(part.describe, Nothing())
     (first, answer), *others = described.items()
     for site, other in others:
         if other.units != answer.units:
@@ -169,28 +169,26 @@ def _check_sizes(sizes: sent.Sizes, columns: tuple[str, ...]) -> None:
 
 
 def _thresholds(
-    federation: Federation, part: type[SurvivalPart], scale: sent.Scale, n_bins: int
+    session: Session, part: type[SurvivalPart], scale: sent.Scale, n_bins: int
 ) -> tuple[Floats, NDArray[np.int64]]:
     n_columns = len(scale.centre)
     if not n_bins:
         return np.zeros(0), np.zeros(n_columns + 1, dtype=np.int64)
-    counts = federation.sum(part.count_columns, scale).counts
+    counts = session.sum(part.count_columns, scale).counts
     edges = column_edges(scale.centre, scale.spread)
     found = [bin_edges(counts[column], edges[column], n_bins) for column in range(n_columns)]
     return np.concatenate(found), np.cumsum([0, *(len(each) for each in found)], dtype=np.int64)
 
 
-def _sum_squares(
-    federation: Federation, part: type[SurvivalPart], centre: Floats, counts: sent.TimeCounts | None
-) -> Floats:
+def _sum_squares(session: Session, part: type[SurvivalPart], centre: Floats, counts: sent.TimeCounts | None) -> Floats:
     """Return sums of squared differences from the means; where times were counted, their units are compared too."""
     if counts is None:
-        return federation.sum(part.sum_squares, sent.About(centre)).squares
-    sums = federation.sum(part.compare_units, sent.Typical(centre, horizon_of(counts.leaving, 0.5)))
+        return session.sum(part.sum_squares, sent.About(centre)).squares
+    sums = session.sum(part.compare_units, sent.Typical(centre, horizon_of(counts.leaving, 0.5)))
     n_odd = round(sums.n_sites)
     if n_odd:
         warnings.warn(
-            f"the median follow-up of {n_odd} of {len(federation)} sites differs tenfold from that of all: compare the "
+            f"the median follow-up of {n_odd} of {len(session)} sites differs tenfold from that of all: compare the "
             "units of their times. Each of these sites finds this in its own log.",
             UserWarning,
             stacklevel=6,
@@ -198,14 +196,14 @@ def _sum_squares(
     return sums.squares
 
 
-def _grid(federation: Federation, part: type[SurvivalPart], needs: Needs, counts: sent.TimeCounts | None) -> Floats:
+def _grid(session: Session, part: type[SurvivalPart], needs: Needs, counts: sent.TimeCounts | None) -> Floats:
     if needs.times is not None:
         check_grid(needs.times)
         return needs.times
     assert counts is not None
     horizon = horizon_of(counts.leaving) if needs.horizon is None else float(needs.horizon)
     if needs.exact:
-        told = federation.ask(part.tell_times, sent.OfCause(needs.cause))
+        told = session.ask(part.tell_times, sent.OfCause(needs.cause))
         times = np.unique(np.concatenate([answer.times for answer in told.values()]))
         return times if needs.horizon is None else times[times <= horizon]
     return event_grid(counts.events, horizon, needs.n_times)

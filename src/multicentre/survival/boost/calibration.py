@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.coordinator import Federation
+from multicentre.federation.session import Session
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.boost import messages as sent
 from multicentre.survival.boost.site import BoostSite
@@ -20,35 +20,35 @@ RIDGE = 1.0
 SMALLEST_SPREAD = 1e-9
 
 
-def fit_columns(federation: Federation, agreed: Agreed) -> CoxModel | None:
+def fit_columns(session: Session, agreed: Agreed) -> CoxModel | None:
     """Return proportional hazards of all patients who are not held out, by sums; None without a finite maximum.
 
     Breslow's partial likelihood at the times of the grid, with a ridge of 1 on standardised columns: that of the pooled
     patients, however they are split.
     """
-    found = _fit(federation, len(agreed.columns), RIDGE, lambda tried: sent.Coefficients(tried, False, 0, 0.0, 1.0))
+    found = _fit(session, len(agreed.columns), RIDGE, lambda tried: sent.Coefficients(tried, False, 0, 0.0, 1.0))
     if found is None:
         return None
     coefficients, baseline = found
     return CoxModel(agreed.times, coefficients / agreed.spread, agreed.centre, baseline)
 
 
-def calibrate(federation: Federation, left_out: int) -> sent.Calibration:
+def calibrate(session: Session, left_out: int) -> sent.Calibration:
     """Return proportional hazards on the ensembles' risks of patients whom they did not see; a slope of 0 for none.
 
     Parameters
     ----------
-    federation : Federation
+    session : Session
     left_out : int
         Fold whose patients are left out; 0 for none.
     """
     ask = sent.Coefficients(np.zeros(1), True, left_out, 0.0, 1.0)
-    sums = federation.sum(BoostSite.sum_risks, ask)
+    sums = session.sum(BoostSite.sum_risks, ask)
     centre = sums.total / sums.n_patients
     spread = float(np.sqrt(max(0.0, sums.squares / sums.n_patients - centre**2)))
     if not spread > SMALLEST_SPREAD:
         return sent.Calibration(0.0, centre, 1.0, np.zeros(0))
-    found = _fit(federation, 1, 0.0, lambda tried: sent.Coefficients(tried, True, left_out, centre, spread))
+    found = _fit(session, 1, 0.0, lambda tried: sent.Coefficients(tried, True, left_out, centre, spread))
     if found is None:
         return sent.Calibration(0.0, centre, spread, np.zeros(0))
     coefficients, baseline = found
@@ -56,23 +56,23 @@ def calibrate(federation: Federation, left_out: int) -> sent.Calibration:
 
 
 def _fit(
-    federation: Federation, n_covariates: int, ridge: float, ask_at: Callable[[Floats], sent.Coefficients]
+    session: Session, n_covariates: int, ridge: float, ask_at: Callable[[Floats], sent.Coefficients]
 ) -> tuple[Floats, Floats] | None:
     """Return coefficients and the baseline's cumulative hazard, by Newton and Raphson on sums."""
 
     def evaluate(tried: Floats) -> Likelihood:
         ask = ask_at(tried)
-        sums = federation.sum(BoostSite.sum_hazards, ask)
+        sums = session.sum(BoostSite.sum_hazards, ask)
         terms, by_time = sum_terms(_tables(sums)), Sums(sums.risk_sum, np.zeros_like(sums.risk_sum))
         curvature = sent.Curvature(ask.coefficients, ask.on_risks, ask.left_out, ask.centre, ask.spread, terms.first)
-        moments = federation.sum(BoostSite.sum_moments, curvature).moments
+        moments = session.sum(BoostSite.sum_moments, curvature).moments
         value = float(sums.event_sum @ tried) - float(terms.log.sum())
         return Likelihood(value, gradient(sums.event_sum, by_time, terms), moments - squared_means(by_time, terms))
 
     found = maximise(evaluate, np.zeros(n_covariates), ridge)
     if not found.converged:
         return None
-    at_end = _tables(federation.sum(BoostSite.sum_hazards, ask_at(found.coefficients)))
+    at_end = _tables(session.sum(BoostSite.sum_hazards, ask_at(found.coefficients)))
     return found.coefficients, np.cumsum(sum_terms(at_end).first)
 
 

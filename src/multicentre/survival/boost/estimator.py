@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from multicentre.data.missing.values import Missing
 from multicentre.estimator.base import Arrays
-from multicentre.federation.coordinator import Federation
+from multicentre.federation.session import Session
 from multicentre.federation.steps import SitePart
 from multicentre.survival.agreement.rounds import Needs, steps_of_agreement
 from multicentre.survival.boost import messages as sent
@@ -234,28 +234,28 @@ class FedSurvBoost(SurvivalEstimator):
     def _needs(self, plan: Plan) -> Needs:
         return Needs(int(self.n_times), self.horizon, n_bins=N_BINS if plan.weak_learner == "tree" else 0)
 
-    def _fit(self, federation: Federation) -> None:
+    def _fit(self, session: Session) -> None:
         plan = make_plan(self.get_params(deep=False))
-        self.agreed_ = self._agree(federation, self._needs(plan))
+        self.agreed_ = self._agree(session, self._needs(plan))
         ones = np.ones(len(self.agreed_.times))
-        staying = find_staying(federation, self.agreed_) if plan.needs_censoring else ones
-        calibration = self._calibrate(federation, plan, staying) if plan.recalibrate else None
+        staying = find_staying(session, self.agreed_) if plan.needs_censoring else ones
+        calibration = self._calibrate(session, plan, staying) if plan.recalibrate else None
         n_folds = plan.n_folds if plan.patience is not None else 0
-        found = boost(federation, plan, self.agreed_, staying, name="main", n_folds=n_folds, held=min(n_folds, 1))
+        found = boost(session, plan, self.agreed_, staying, name="main", n_folds=n_folds, held=min(n_folds, 1))
         self._set_fit(found, calibration)
         components = found.model.components
         warn_of_constant(sum(map(is_constant, components)), len(components), "FedRSF or FedHazardBoost")
         warn_of_dropped(found)
 
-    def _calibrate(self, federation: Federation, plan: Plan, staying: Floats) -> sent.Calibration | None:
+    def _calibrate(self, session: Session, plan: Plan, staying: Floats) -> sent.Calibration | None:
         """Boost without each fold in turn; return what recalibrates the risks of those left out, where it helps."""
         plan, last = replace(plan, patience=None), plan.n_folds
         for fold in range(1, last + 1):
             name = f"fold-{fold}"
-            found = boost(federation, plan, self.agreed_, staying, name=name, n_folds=last, held=fold)
-        if plan.recalibrate == "auto" and not _helps(federation, last, found.ensemble.last):
+            found = boost(session, plan, self.agreed_, staying, name=name, n_folds=last, held=fold)
+        if plan.recalibrate == "auto" and not _helps(session, last, found.ensemble.last):
             return None
-        calibration = federation.once("calibration", sent.Calibration, lambda: calibrate(federation, 0))
+        calibration = session.once("calibration", sent.Calibration, lambda: calibrate(session, 0))
         return calibration if calibration.slope > 0 else None
 
     def _set_fit(self, found: Pass, calibration: sent.Calibration | None) -> None:
@@ -284,12 +284,10 @@ class FedSurvBoost(SurvivalEstimator):
         self.stopped_because_, self.recalibrated_ = facts["stopped"], facts["recalibrated"]
 
 
-def _helps(federation: Federation, last: int, brier: float) -> bool:
+def _helps(session: Session, last: int, brier: float) -> bool:
     """Tell whether a recalibration by the other folds lowers the Brier score of the last."""
-    tried = federation.once("calibration-tried", sent.Calibration, lambda: calibrate(federation, last))
+    tried = session.once("calibration-tried", sent.Calibration, lambda: calibrate(session, last))
     if not tried.slope > 0:
         return False
-    judged = federation.once(
-        "calibration-judged", sent.BrierSum, lambda: federation.sum(BoostSite.judge_calibrated, tried)
-    )
+    judged = session.once("calibration-judged", sent.BrierSum, lambda: session.sum(BoostSite.judge_calibrated, tried))
     return judged.brier / judged.n_held < brier

@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import DataError, MessageError
 from multicentre.federation.rounds import History
+from multicentre.federation.session import Session
 from multicentre.federation.ties import is_less
 from multicentre.survival.agreement.messages import Agreed, OfCause
 from multicentre.survival.boost import calibration
@@ -66,10 +66,10 @@ class Pass:
     n_kept: int
 
 
-def find_staying(federation: Federation, agreed: Agreed) -> Floats:
+def find_staying(session: Session, agreed: Agreed) -> Floats:
     """Return the chance of not being censored, on the grid, from counts of all sites (reverse Kaplan-Meier)."""
-    counts = federation.once(
-        "censored", sent.Censorings, lambda: federation.sum(BoostSite.count_censored, OfCause(agreed.cause))
+    counts = session.once(
+        "censored", sent.Censorings, lambda: session.sum(BoostSite.count_censored, OfCause(agreed.cause))
     )
     leaving = counts.censored.copy()
     leaving[:-1] += counts.events
@@ -77,14 +77,12 @@ def find_staying(federation: Federation, agreed: Agreed) -> Floats:
     return np.clip(kaplan_meier(counts.censored[:-1], at_risk - counts.events), 0.0, 1.0)
 
 
-def boost(
-    federation: Federation, plan: Plan, agreed: Agreed, staying: Floats, *, name: str, n_folds: int, held: int
-) -> Pass:
+def boost(session: Session, plan: Plan, agreed: Agreed, staying: Floats, *, name: str, n_folds: int, held: int) -> Pass:
     """Run one pass.
 
     Parameters
     ----------
-    federation : Federation
+    session : Session
     plan : Plan
     agreed : Agreed
     staying : array of shape (K,)
@@ -99,19 +97,19 @@ def boost(
         No site could fit a hypothesis.
     """
     begin = sent.Begin(plan.seed, n_folds, held, plan.loss, staying)
-    pool = federation.once(f"{name}-pool", sent.Pool, lambda: _gather_pool(federation, plan, agreed, begin))
-    rounds = federation.rounds(
-        plan.n_rounds, sent.Ensemble, lambda: _start(federation, plan, begin, pool), name=f"{name}-rounds"
+    pool = session.once(f"{name}-pool", sent.Pool, lambda: _gather_pool(session, plan, agreed, begin))
+    rounds = session.rounds(
+        plan.n_rounds, sent.Ensemble, lambda: _start(session, plan, begin, pool), name=f"{name}-rounds"
     )
     fixed = _read_pool(pool, agreed)
     for number in rounds:
         before = rounds.state
         scale = sent.Scale(before.log_total, plan.log_cap(agreed.n_patients))
-        offer = fixed if plan.candidates == "pool" else _fit(federation, plan, agreed, scale, number, fixed)
-        judged = _judge(federation, plan, offer, scale, number, is_first=not len(before.votes))
+        offer = fixed if plan.candidates == "pool" else _fit(session, plan, agreed, scale, number, fixed)
+        judged = _judge(session, plan, offer, scale, number, is_first=not len(before.votes))
         after = replace(before, dropped=(*before.dropped, *offer.dropped), stopped=judged.verdict.stop)
         if judged.verdict.kept:
-            after = _join(federation, plan, after, offer, judged, scale, len(agreed.columns))
+            after = _join(session, plan, after, offer, judged, scale, len(agreed.columns))
         rounds.state = after
         rounds.record(error=judged.verdict.error, vote=judged.verdict.vote, n_candidates=len(judged.shares))
         if np.isfinite(after.last):
@@ -134,25 +132,25 @@ def warn_of_dropped(found: Pass) -> None:
         )
 
 
-def _gather_pool(federation: Federation, plan: Plan, agreed: Agreed, begin: sent.Begin) -> sent.Pool:
+def _gather_pool(session: Session, plan: Plan, agreed: Agreed, begin: sent.Begin) -> sent.Pool:
     """Begin the pass; gather what stays the same in all its rounds: the pool, or proportional hazards of all sites."""
-    federation.ask(BoostSite.begin, begin)
+    session.ask(BoostSite.begin, begin)
     learners: list[SurvivalModel] = []
     names: list[str] = []
     dropped: list[str] = []
     if plan.with_cox:
-        learners, names, dropped = _hazards_of_all(federation, agreed)
+        learners, names, dropped = _hazards_of_all(session, agreed)
     if plan.candidates == "pool":
         scale = sent.Scale(0.0, plan.log_cap(agreed.n_patients))
-        for number in range(1, -(-plan.n_rounds // len(federation)) + 1):
-            found = _ask_sites(federation, plan, agreed, scale, number, alone=not plan.rule.equal)
+        for number in range(1, -(-plan.n_rounds // len(session)) + 1):
+            found = _ask_sites(session, plan, agreed, scale, number, alone=not plan.rule.equal)
             learners, names = [*learners, *found.learners], [*names, *found.names]
             dropped += found.dropped
     return sent.Pool(*join(learners), tuple(names), tuple(dropped))
 
 
-def _hazards_of_all(federation: Federation, agreed: Agreed) -> tuple[list[SurvivalModel], list[str], list[str]]:
-    model = calibration.fit_columns(federation, agreed)
+def _hazards_of_all(session: Session, agreed: Agreed) -> tuple[list[SurvivalModel], list[str], list[str]]:
+    model = calibration.fit_columns(session, agreed)
     if model is None:
         return [], [], [f"{EVERYONE}: no finite maximum"]
     return [model], [EVERYONE], []
@@ -162,24 +160,22 @@ def _read_pool(pool: sent.Pool, agreed: Agreed) -> Offer:
     return Offer(split(pool.packed, pool.lengths, LEARNERS, len(agreed.columns)), pool.names, ())
 
 
-def _start(federation: Federation, plan: Plan, begin: sent.Begin, pool: sent.Pool) -> sent.Ensemble:
+def _start(session: Session, plan: Plan, begin: sent.Begin, pool: sent.Pool) -> sent.Ensemble:
     if plan.candidates == "pool":
         # The sites' own boosting has changed their weights.
-        federation.ask(BoostSite.begin, begin)
+        session.ask(BoostSite.begin, begin)
     bytes_, whole, none, unknown = np.zeros(0, np.uint8), np.zeros(0, np.int64), np.zeros(0), float("inf")
     return sent.Ensemble(bytes_, whole, whole, none, none, (), pool.dropped, 0.0, unknown, unknown, 0, "")
 
 
-def _fit(federation: Federation, plan: Plan, agreed: Agreed, scale: sent.Scale, number: int, fixed: Offer) -> Offer:
+def _fit(session: Session, plan: Plan, agreed: Agreed, scale: sent.Scale, number: int, fixed: Offer) -> Offer:
     """Ask every site for a learner; return all of them, and those that stay the same in all rounds."""
-    found = _ask_sites(federation, plan, agreed, scale, number, alone=False)
+    found = _ask_sites(session, plan, agreed, scale, number, alone=False)
     return Offer([*found.learners, *fixed.learners], [*found.names, *fixed.names], found.dropped)
 
 
-def _ask_sites(
-    federation: Federation, plan: Plan, agreed: Agreed, scale: sent.Scale, number: int, *, alone: bool
-) -> Offer:
-    answers = federation.ask(STEPS[plan.weak_learner], plan.ask_for(scale, number, alone=alone))
+def _ask_sites(session: Session, plan: Plan, agreed: Agreed, scale: sent.Scale, number: int, *, alone: bool) -> Offer:
+    answers = session.ask(STEPS[plan.weak_learner], plan.ask_for(scale, number, alone=alone))
     valid = {site: model for site, model in answers.items() if _is_valid(model, agreed)}
     dropped = [f"{site}, round {number}" for site in answers if site not in valid]
     return Offer(list(valid.values()), list(valid), dropped)
@@ -218,9 +214,7 @@ def mix(n_sites: int, n_learners: int, candidates: str) -> Floats:
     return np.vstack(parts[candidates])
 
 
-def _judge(
-    federation: Federation, plan: Plan, offer: Offer, scale: sent.Scale, number: int, *, is_first: bool
-) -> Judgement:
+def _judge(session: Session, plan: Plan, offer: Offer, scale: sent.Scale, number: int, *, is_first: bool) -> Judgement:
     """Send the learners to all sites, sum the errors and choose; a hypothesis mixes some of the learners offered.
 
     A pool is sent in the first round alone.
@@ -231,24 +225,24 @@ def _judge(
     shares = mix(n_sites, len(offer.learners), plan.candidates)
     told = offer.learners if plan.candidates != "pool" or number == 1 else []
     ask = sent.Hypotheses(scale.log_total, scale.log_cap, *pack_learners(told), shares if told else np.zeros((0, 0)))
-    errors = federation.sum(BoostSite.judge, ask)
-    largest = _largest_losses(federation, len(shares)) if plan.norm == "max" else np.ones(len(shares))
+    errors = session.sum(BoostSite.judge, ask)
+    largest = _largest_losses(session, len(shares)) if plan.norm == "max" else np.ones(len(shares))
     verdict = decide(errors.losses, largest, errors.total, plan.rule, is_first=is_first)
     return Judgement(verdict, shares, float(largest[verdict.index]))
 
 
-def _largest_losses(federation: Federation, n_hypotheses: int) -> Floats:
+def _largest_losses(session: Session, n_hypotheses: int) -> Floats:
     """Return the largest loss of every hypothesis over all sites, to 48 binary digits, shape (q,)."""
     low, width = np.zeros(n_hypotheses), 1.0
     for _ in range(N_DIGITS):
         width /= N_BINS
-        marks = federation.sum(BoostSite.mark_largest, sent.Search(low, width)).marks
+        marks = session.sum(BoostSite.mark_largest, sent.Search(low, width)).marks
         low = go_to_highest(low, width, marks)
     return low + width
 
 
 def _join(
-    federation: Federation,
+    session: Session,
     plan: Plan,
     before: sent.Ensemble,
     offer: Offer,
@@ -260,7 +254,7 @@ def _join(
     verdict, mixed = judged.verdict, judged.shares[judged.verdict.index]
     factor = 0.0 if plan.rule.equal else verdict.vote
     chosen = sent.Chosen(scale.log_total, scale.log_cap, verdict.index, verdict.vote, factor, judged.largest)
-    weighed = federation.sum(BoostSite.reweigh, chosen)
+    weighed = session.sum(BoostSite.reweigh, chosen)
     taken = np.flatnonzero(mixed).tolist()
     name = offer.names[taken[0]] if len(taken) == 1 else COMMITTEE
     packed, lengths = join([_mixed([offer.learners[place] for place in taken], mixed[taken], n_columns)])

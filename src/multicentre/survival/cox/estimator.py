@@ -14,8 +14,8 @@ from sklearn.exceptions import ConvergenceWarning
 
 from multicentre.data.missing.values import Missing
 from multicentre.data.survival import SurvivalData
-from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError
+from multicentre.federation.session import Session
 from multicentre.federation.steps import SitePart
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.agreement.rounds import Needs, steps_of_agreement
@@ -287,8 +287,8 @@ class FedCox(CoxResults):
             Not a number for a column, or a site, that gives none: fewer than three events, separation, a column that
             is constant there, or an answer that the site's policy refuses, for one on too few patients.
         """
-        answers = self.federation.ask(CoxSite.fit_own, self._penalty(), willing=True)
-        return replace(self._effects(self.federation.sites, answers), refused=answers.refused)
+        answers = self.session.ask(CoxSite.fit_own, self._penalty(), skip_refusals=True)
+        return replace(self._effects(self.session.sites, answers), refused=answers.refused)
 
     def check_proportionality(self, transform: TimeTransform = "km") -> dict[str, TestResult]:
         """Ask the sites of the last fit for sums of Schoenfeld's residuals, and test that hazards are proportional.
@@ -308,36 +308,36 @@ class FedCox(CoxResults):
             raise ConfigurationError(
                 f"{transform!r} is none of its values", where="transform", mend=f"Give one of {', '.join(TRANSFORMS)}."
             )
-        found = sum_residuals(self.federation, self.agreed_, self._reached, self._plan(), transform)
+        found = sum_residuals(self.session, self.agreed_, self._reached, self._plan(), transform)
         average = found.value / found.n_events
         weighted = found.weighted - average * found.plain
         squares = found.squared_value - found.n_events * average**2
         each, together = proportionality_tests(weighted, self._model_based, found.n_events, squares)
         return {**{self.columns_[place]: test for place, test in each.items()}, "global": together}
 
-    def _fit(self, federation: Federation) -> None:
+    def _fit(self, session: Session) -> None:
         check_parameters(self.get_params(deep=False))
-        plan, agreed = self._plan(), self._agree(federation, self._needs())
+        plan, agreed = self._plan(), self._agree(session, self._needs())
         if self.one_round:
-            fit = loops.fit_in_one_round(federation, agreed, plan, self._lead(federation))
+            fit = loops.fit_in_one_round(session, agreed, plan, self._lead(session))
         else:
-            fit = loops.fit_by_rounds(federation, agreed, plan)
+            fit = loops.fit_by_rounds(session, agreed, plan)
         self.agreed_, self.history_, self._reached, self.lead_ = agreed, fit.history, fit, fit.lead
-        self.model_ = make_model(federation, agreed, fit, plan)
+        self.model_ = make_model(session, agreed, fit, plan)
         self.log_likelihood_ = fit.totals.value
         self.n_patients_, self.n_events_ = fit.totals.n_patients, fit.totals.n_events
         self.n_rounds_, self.converged_ = len(fit.history), fit.converged
-        self._infer(federation, agreed, fit, plan)
+        self._infer(session, agreed, fit, plan)
         warn_of_fit(fit, agreed.columns, int(self.max_rounds))
         if self.times == "stratified":
-            warn_of_small_sites(fit.totals.n_events, len(federation))
+            warn_of_small_sites(fit.totals.n_events, len(session))
 
-    def _infer(self, federation: Federation, agreed: Agreed, fit: loops.Fit, plan: Plan) -> None:
+    def _infer(self, session: Session, agreed: Agreed, fit: loops.Fit, plan: Plan) -> None:
         known = informed(fit.totals.information, fit.totals.n_events)
         self._model_based = covariance(fit.totals.information, plan.ridge, known)
         spread_of = self._model_based
         if self.robust:
-            scores = sum_scores(federation, agreed, fit, plan)
+            scores = sum_scores(session, agreed, fit, plan)
             spread_of = covariance(fit.totals.information, plan.ridge, known, scores)
         tests = global_tests(fit.coefficients, spread_of, (fit.null[0], fit.totals.value), fit.null[1])
         holding = {"score"} if (known & ~fit.reliable).any() else set(tests)
@@ -354,8 +354,8 @@ class FedCox(CoxResults):
     def _penalty(self) -> sent.Penalty:
         return sent.Penalty(float(self.ridge), self.ties == "efron")
 
-    def _lead(self, federation: Federation) -> str | None:
-        if self.lead and self.lead not in federation.sites:
+    def _lead(self, session: Session) -> str | None:
+        if self.lead and self.lead not in session.sites:
             raise ConfigurationError(
                 "no such site takes part", where=f"lead, {self.lead}", mend="Name one of the sites."
             )

@@ -9,10 +9,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError, DataError
 from multicentre.federation.messages import Message, Nothing, array, number
 from multicentre.federation.rounds import History
+from multicentre.federation.session import Session
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.cox import messages as sent
 from multicentre.survival.cox.maths.inference import (
@@ -85,14 +85,14 @@ class Totals(Message):
         return Likelihood(self.value, self.gradient, self.information)
 
 
-def add_up(federation: Federation, coefficients: Floats, shift: float, plan: Plan) -> Totals:
+def add_up(session: Session, coefficients: Floats, shift: float, plan: Plan) -> Totals:
     """Return the sums of all sites at some coefficients; anew where a site was lost between two of them."""
     if plan.times == "stratified":
-        return _own_totals(federation.sum(CoxSite.sum_derivatives, sent.At(coefficients, plan.ties == "efron")))
+        return _own_totals(session.sum(CoxSite.sum_derivatives, sent.At(coefficients, plan.ties == "efron")))
     while True:
-        sites = federation.sites
-        found = _shared_totals(federation, coefficients, shift, plan)
-        if federation.sites == sites:
+        sites = session.sites
+        found = _shared_totals(session, coefficients, shift, plan)
+        if session.sites == sites:
             return found
 
 
@@ -102,15 +102,15 @@ def _own_totals(sums: sent.Derivatives) -> Totals:
     return Totals(sums.n_patients, sums.n_events, 0.0, sums.log_likelihood, sums.gradient, sums.information, *by_time)
 
 
-def _shared_totals(federation: Federation, coefficients: Floats, shift: float, plan: Plan) -> Totals:
+def _shared_totals(session: Session, coefficients: Floats, shift: float, plan: Plan) -> Totals:
     exact, efron = plan.times == "exact", plan.ties == "efron"
     at = sent.AtShared(coefficients, efron, shift)
-    sums = federation.sum(CoxSite.sum_exact_risk, at) if exact else federation.sum(CoxSite.sum_risk, at)
+    sums = session.sum(CoxSite.sum_exact_risk, at) if exact else session.sum(CoxSite.sum_risk, at)
     nothing = np.zeros(len(sums.risk)), np.zeros_like(sums.risk_sum)
     tied = (sums.tied, sums.tied_sum) if efron else nothing
     terms = sum_terms(Tables(sums.events, sums.events, sums.risk, tied[0]))
     ask = sent.Hazards(coefficients, efron, shift, terms.first, terms.first_tied)
-    summed = federation.sum(CoxSite.sum_exact_products, ask) if exact else federation.sum(CoxSite.sum_products, ask)
+    summed = session.sum(CoxSite.sum_exact_products, ask) if exact else session.sum(CoxSite.sum_products, ask)
     products = summed.products
     n_events = float(sums.events.sum())
     value = float(sums.event_sum @ coefficients - terms.log.sum() - shift * n_events)
@@ -206,15 +206,15 @@ class Fit:
         return reliable(totals.gradient, totals.information, totals.n_events) & ~self.diverging
 
 
-def fit_by_rounds(federation: Federation, agreed: Agreed, plan: Plan) -> Fit:
+def fit_by_rounds(session: Session, agreed: Agreed, plan: Plan) -> Fit:
     """Climb the penalised partial likelihood to its maximum."""
     n_columns = len(agreed.columns)
-    tol = max(plan.tol, MASKED_TOL) if federation.protection == "masked" else plan.tol
-    rounds = federation.rounds(plan.max_rounds, Ascent, lambda: _start(n_columns))
+    tol = max(plan.tol, MASKED_TOL) if session.protection == "masked" else plan.tol
+    rounds = session.rounds(plan.max_rounds, Ascent, lambda: _start(n_columns))
     for number_ in rounds:
         before = rounds.state
         tried = before.coefficients + before.share * before.step
-        totals = add_up(federation, tried, before.shift, plan)
+        totals = add_up(session, tried, before.shift, plan)
         if number_ == 1:
             check_independent(totals, agreed, plan.ridge)
             before = replace(before, null_value=totals.value, null_score=_score_statistic(totals))
@@ -226,12 +226,12 @@ def fit_by_rounds(federation: Federation, agreed: Agreed, plan: Plan) -> Fit:
     reached = rounds.state
     converged = rounds.stopped and float(np.abs(reached.step).max()) < tol
     coefficients = reached.coefficients + reached.step if converged else reached.coefficients
-    totals = _reached(federation, coefficients, reached.shift, plan)
+    totals = _reached(session, coefficients, reached.shift, plan)
     null = reached.null_value, reached.null_score
     return Fit(coefficients, totals, null, rounds.history, converged, rounds.stopped and not converged, reached.step)
 
 
-def fit_in_one_round(federation: Federation, agreed: Agreed, plan: Plan, lead: str | None) -> Fit:
+def fit_in_one_round(session: Session, agreed: Agreed, plan: Plan, lead: str | None) -> Fit:
     """Take the sites' mean, the derivatives there once, and one site's likelihood in the place of all (ODAC).
 
     Without a `lead` it is the site with most events, of those that tell how many they have.
@@ -243,32 +243,30 @@ def fit_in_one_round(federation: Federation, agreed: Agreed, plan: Plan, lead: s
     distributed algorithm for Cox model with heterogeneous multi-center data, Scientific Reports 12, 6627.
     """
     penalty = sent.Penalty(max(plan.ridge, SOME_RIDGE), plan.ties == "efron")
-    own = federation.once("estimates", sent.Estimates, lambda: federation.sum(CoxSite.sum_estimates, penalty))
+    own = session.once("estimates", sent.Estimates, lambda: session.sum(CoxSite.sum_estimates, penalty))
     start = _weighted_mean(own, agreed.n_events)
-    there, led = _led(federation, agreed, plan, start, lead)
+    there, led = _led(session, agreed, plan, start, lead)
     solved = bool(led.coefficients.any())
     coefficients = led.coefficients if solved else start + _step(there, start, plan.ridge)
-    totals = _reached(federation, coefficients, _next_shift(there), plan)
+    totals = _reached(session, coefficients, _next_shift(there), plan)
     moving = _step(totals, coefficients, plan.ridge)
     history = [{"round": 1.0, "log_likelihood": totals.value, "change": float(np.abs(moving).max())}]
     return Fit(coefficients, totals, (np.nan, np.nan), history, solved, False, moving, led.lead)
 
 
-def _led(
-    federation: Federation, agreed: Agreed, plan: Plan, start: Floats, lead: str | None
-) -> tuple[Totals, sent.Led]:
+def _led(session: Session, agreed: Agreed, plan: Plan, start: Floats, lead: str | None) -> tuple[Totals, sent.Led]:
     """Return the derivatives at the start and what the lead makes of them; the next leads where one refuses or is lost.
 
     A lead that is lost takes its patients along: the derivatives are those of the sites that are left.
     """
-    leads = sent.Leads((lead,)) if lead else federation.once("leads", sent.Leads, lambda: _by_events(federation))
+    leads = sent.Leads((lead,)) if lead else session.once("leads", sent.Leads, lambda: _by_events(session))
     for place, site in enumerate(leads.sites):
-        there = federation.once(f"derivatives-{place}", Totals, lambda: add_up(federation, start, 0.0, plan))
+        there = session.once(f"derivatives-{place}", Totals, lambda: add_up(session, start, 0.0, plan))
         check_independent(there, agreed, plan.ridge)
         efron = plan.ties == "efron"
         ask = sent.Surrogate(start, efron, plan.ridge, there.n_events, there.gradient, there.information)
-        solve = partial(_solve, federation, ask, site, willing=not lead)
-        led = federation.once(f"solution-{place}", sent.Led, solve)
+        solve = partial(_solve, session, ask, site, skip_refusals=not lead)
+        led = session.once(f"solution-{place}", sent.Led, solve)
         if led.lead:
             return there, led
     raise ConfigurationError(
@@ -278,15 +276,15 @@ def _led(
     )
 
 
-def _solve(federation: Federation, ask: sent.Surrogate, lead: str, *, willing: bool) -> sent.Led:
+def _solve(session: Session, ask: sent.Surrogate, lead: str, *, skip_refusals: bool) -> sent.Led:
     """Return what the lead solves, without a name where it refuses or is lost."""
-    to = [lead] if lead in federation.sites else []
-    answers = federation.ask(CoxSite.solve_surrogate, ask, to=to, willing=willing) if to else {}
+    to = [lead] if lead in session.sites else []
+    answers = session.ask(CoxSite.solve_surrogate, ask, to=to, skip_refusals=skip_refusals) if to else {}
     return sent.Led(lead, answers[lead].coefficients) if answers else sent.Led("", np.zeros(0))
 
 
-def _by_events(federation: Federation) -> sent.Leads:
-    offers = federation.ask(CoxSite.offer_lead, Nothing(), willing=True)
+def _by_events(session: Session) -> sent.Leads:
+    offers = session.ask(CoxSite.offer_lead, Nothing(), skip_refusals=True)
     with_events = [site for site, offer in offers.items() if offer.n_events]
     return sent.Leads(tuple(sorted(with_events, key=lambda site: -offers[site].n_events)))
 
@@ -364,11 +362,11 @@ def _weighted_mean(own: sent.Estimates, n_events: float) -> Floats:
     return np.clip(mean, -LARGEST_COEFFICIENT, LARGEST_COEFFICIENT)
 
 
-def _reached(federation: Federation, coefficients: Floats, shift: float, plan: Plan) -> Totals:
-    return federation.once("reached", Totals, lambda: add_up(federation, coefficients, shift, plan))
+def _reached(session: Session, coefficients: Floats, shift: float, plan: Plan) -> Totals:
+    return session.once("reached", Totals, lambda: add_up(session, coefficients, shift, plan))
 
 
-def make_model(federation: Federation, agreed: Agreed, fit: Fit, plan: Plan) -> CoxModel:
+def make_model(session: Session, agreed: Agreed, fit: Fit, plan: Plan) -> CoxModel:
     """Return the model with one baseline for all sites, on the agreed times.
 
     With baselines of the sites' own in the fit, the sites count once more, on the grid. Of exact times at most 4096 are
@@ -376,7 +374,7 @@ def make_model(federation: Federation, agreed: Agreed, fit: Fit, plan: Plan) -> 
     """
     if plan.times == "stratified":
         at = sent.AtShared(fit.coefficients, plan.ties == "efron", 0.0)
-        totals = federation.once("baseline", sent.Baseline, lambda: federation.sum(CoxSite.sum_baseline, at))
+        totals = session.once("baseline", sent.Baseline, lambda: session.sum(CoxSite.sum_baseline, at))
         increments, shift = hazard(totals.events, totals.risk), 0.0
     else:
         increments, shift = sum_terms(fit.totals.tables).first, fit.totals.shift
@@ -388,36 +386,34 @@ def make_model(federation: Federation, agreed: Agreed, fit: Fit, plan: Plan) -> 
     )
 
 
-def sum_scores(federation: Federation, agreed: Agreed, fit: Fit, plan: Plan) -> Floats:
+def sum_scores(session: Session, agreed: Agreed, fit: Fit, plan: Plan) -> Floats:
     """Return the sum over all patients of their score residuals' products, shape (d, d)."""
     if plan.times == "stratified":
         ask = sent.At(fit.coefficients, plan.ties == "efron")
-        return federation.once("scores", sent.Products, lambda: federation.sum(CoxSite.sum_own_scores, ask)).products
+        return session.once("scores", sent.Products, lambda: session.sum(CoxSite.sum_own_scores, ask)).products
     means = _means(agreed, fit, plan, np.zeros(len(agreed.times)))
     if plan.times == "exact":
-        exact = federation.once("scores", sent.ExactProducts, lambda: federation.sum(CoxSite.sum_exact_scores, means))
+        exact = session.once("scores", sent.ExactProducts, lambda: session.sum(CoxSite.sum_exact_scores, means))
         return exact.products
-    return federation.once("scores", sent.Products, lambda: federation.sum(CoxSite.sum_scores, means)).products
+    return session.once("scores", sent.Products, lambda: session.sum(CoxSite.sum_scores, means)).products
 
 
-def sum_residuals(
-    federation: Federation, agreed: Agreed, fit: Fit, plan: Plan, transform: TimeTransform
-) -> sent.Residuals:
+def sum_residuals(session: Session, agreed: Agreed, fit: Fit, plan: Plan, transform: TimeTransform) -> sent.Residuals:
     """Return sums of Schoenfeld's residuals over the events of all sites, by a transform of their times."""
     efron = plan.ties == "efron"
     nowhere = sent.AtShared(np.zeros(len(fit.coefficients)), efron, 0.0)
     counts: sent.ExactRisk | sent.Baseline
     if plan.times == "exact":
-        counts = federation.sum(CoxSite.sum_exact_risk, nowhere)
+        counts = session.sum(CoxSite.sum_exact_risk, nowhere)
     else:
-        counts = federation.sum(CoxSite.sum_baseline, nowhere)
+        counts = session.sum(CoxSite.sum_baseline, nowhere)
     values = transform_times(agreed.times, counts.events, counts.risk, transform)
     if plan.times == "stratified":
-        return federation.sum(CoxSite.sum_own_residuals, sent.Transform(fit.coefficients, efron, values))
+        return session.sum(CoxSite.sum_own_residuals, sent.Transform(fit.coefficients, efron, values))
     means = _means(agreed, fit, plan, values)
     if plan.times == "exact":
-        return federation.sum(CoxSite.sum_exact_residuals, means)
-    return federation.sum(CoxSite.sum_residuals, means)
+        return session.sum(CoxSite.sum_exact_residuals, means)
+    return session.sum(CoxSite.sum_residuals, means)
 
 
 def _means(agreed: Agreed, fit: Fit, plan: Plan, values: Floats) -> sent.Means:

@@ -14,9 +14,9 @@ from multicentre.data.missing.values import Missing
 from multicentre.data.survival import SurvivalData
 from multicentre.estimator.base import Arrays
 from multicentre.estimator.figures import Exhibit, Table
-from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError, DataError
 from multicentre.federation.messages import array, number, text
+from multicentre.federation.session import Session
 from multicentre.federation.steps import Release, step
 from multicentre.survival.agreement.messages import LARGEST
 from multicentre.survival.agreement.rounds import Needs, steps_of_agreement
@@ -325,15 +325,15 @@ class LogRank(TableEstimator):
     def _until(self) -> Needs:
         return Needs(times=np.array([LARGEST if self.horizon is None else float(self.horizon)]), cause=int(self.cause))
 
-    def _fit(self, federation: Federation) -> None:
+    def _fit(self, session: Session) -> None:
         if not self.stratify_by_site:
-            super()._fit(federation)
+            super()._fit(session)
             return
         self._check()
-        self._agree(federation, self._until())
+        self._agree(session, self._until())
         asked = self._ask()
         ask = Compared(asked.columns, asked.levels, asked.causes, self.weights, float(self.rho), float(self.gamma))
-        scores = federation.once("scores", Scores, lambda: federation.sum(LogRankSite.sum_scores, ask))
+        scores = session.once("scores", Scores, lambda: session.sum(LogRankSite.sum_scores, ask))
         self._set_events(None, None)
         self.n_left_out_ = round(scores.n_patients - scores.n_compared) + self.missing_values_.n_incomplete
         self.history_ = []

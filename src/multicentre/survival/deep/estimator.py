@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from multicentre.data.missing.values import Missing
 from multicentre.estimator.base import Arrays
-from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError, DataError, IntegrityError
 from multicentre.federation.rounds import Rounds
+from multicentre.federation.session import Session
 from multicentre.federation.steps import SitePart
 from multicentre.survival.agreement.rounds import Needs, steps_of_agreement
 from multicentre.survival.deep import site as sent
@@ -144,22 +144,22 @@ class FedDeepSurv(SurvivalEstimator):
     def _needs(self) -> Needs:
         return Needs(n_times=self.n_times, horizon=self.horizon, cause=self.cause)
 
-    def _fit(self, federation: Federation) -> None:
+    def _fit(self, session: Session) -> None:
         settings = self._settings()
         require_torch()
-        self.agreed_ = self._agree(federation, self._needs)
+        self.agreed_ = self._agree(session, self._needs)
         parts = sent.Parts(float(self.validation), int(self.random_state))
-        federation.once("split", sent.Parts, lambda: _told(federation, parts))
+        session.once("split", sent.Parts, lambda: _told(session, parts))
         task = self._first_task(settings)
-        rounds = federation.rounds(self.max_rounds, sent.Progress, lambda: _start(task))
+        rounds = session.rounds(self.max_rounds, sent.Progress, lambda: _start(task))
         for number in rounds:
             ask = replace(task, parameters=rounds.state.parameters, round_number=number)
-            sums = federation.sum(DeepSite.train, ask)
+            sums = session.sum(DeepSite.train, ask)
             self._advance(rounds, sums)
         reached = rounds.state
         found = reached.best if math.isfinite(reached.score) else reached.parameters
         proposal = sent.Proposal(task.hidden, task.norm, found)
-        sums_at_risk = federation.once("risks", sent.RiskSums, lambda: federation.sum(DeepSite.sum_risks, proposal))
+        sums_at_risk = session.once("risks", sent.RiskSums, lambda: session.sum(DeepSite.sum_risks, proposal))
         self.model_ = self._model(proposal, sums_at_risk)
         self.history_ = rounds.history
 
@@ -241,6 +241,6 @@ def _start(task: sent.Task) -> sent.Progress:
     return sent.Progress(task.parameters, task.parameters, -math.inf, 0)
 
 
-def _told(federation: Federation, parts: sent.Parts) -> sent.Parts:
-    federation.ask(DeepSite.split, parts)
+def _told(session: Session, parts: sent.Parts) -> sent.Parts:
+    session.ask(DeepSite.split, parts)
     return parts

@@ -14,9 +14,9 @@ from multicentre.data.categories import have_other_levels
 from multicentre.data.missing.values import HandlesMissing
 from multicentre.estimator.base import Arrays, FederatedEstimator, Figure
 from multicentre.estimator.figures import Exhibit
-from multicentre.federation.coordinator import Answers, Federation
 from multicentre.federation.errors import DataError, IntegrityError, SchemaMismatch
 from multicentre.federation.messages import Nothing
+from multicentre.federation.session import Answers, Session
 from multicentre.federation.steps import SitePart
 from multicentre.federation.wire import decode, encode
 from multicentre.survival.agreement.messages import Agreed
@@ -246,20 +246,20 @@ class SurvivalEvaluation(HandlesMissing, FederatedEstimator, Concluded):
             return Needs(times=grid, cause=self._cause)
         return Needs(n_times=min(int(self.n_bins), MOST_TIMES), horizon=LATEST, cause=self._cause)
 
-    def _fit(self, federation: Federation) -> None:
+    def _fit(self, session: Session) -> None:
         settings.check_settings(self.get_params(deep=False), loops.MEASURES)
         model = settings.model_of(self.model)
         grid, places, at = settings.choose_times(model, self.horizon, self.time_points, int(self.n_times), self.at)
         fitted = self.model.missing_values_ if isinstance(self.model, SurvivalEstimator) else None
         missing, marked = ("mean", ()) if fitted is None else (fitted.missing, fitted.incomplete_columns)
-        agreed, self.missing_values_ = agree(federation, EvaluationSite, self._needs(grid), missing, marked=marked)
+        agreed, self.missing_values_ = agree(session, EvaluationSite, self._needs(grid), missing, marked=marked)
         packed = np.frombuffer(pack(model), dtype=np.uint8)
         judged = sent.Judged(packed, self._fill(agreed), grid, places, at)
         unpack(pack(model), KINDS, len(agreed.columns))
         self.thresholds_ = settings.choose_thresholds(self.thresholds)
-        loops.hand_out(federation, judged)
+        loops.hand_out(session, judged)
         sums = loops.collect(
-            federation,
+            session,
             judged,
             float(model.times[-1]),
             self.measures,
@@ -269,14 +269,14 @@ class SurvivalEvaluation(HandlesMissing, FederatedEstimator, Concluded):
             thresholds=self.thresholds_,
         )
         self.history_ = []
-        own = self._own_scores(federation) if self.by_site else Answers[sent.OwnScores]({}, {})
+        own = self._own_scores(session) if self.by_site else Answers[sent.OwnScores]({}, {})
         self.site_refusals_ = own.refused
         self._conclude(judged, sums, own)
 
-    def _own_scores(self, federation: Federation) -> Answers[sent.OwnScores]:
+    def _own_scores(self, session: Session) -> Answers[sent.OwnScores]:
         """Return each site's own answer; that of a site that refuses is without values."""
-        answers = federation.ask(EvaluationSite.score_own, Nothing(), willing=True)
-        return Answers({site: answers.get(site, sent.OwnScores()) for site in federation.sites}, answers.refused)
+        answers = session.ask(EvaluationSite.score_own, Nothing(), skip_refusals=True)
+        return Answers({site: answers.get(site, sent.OwnScores()) for site in session.sites}, answers.refused)
 
     @property
     def _cause(self) -> int:

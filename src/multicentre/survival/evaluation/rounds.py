@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.messages import Message, Nothing
+from multicentre.federation.session import Session
 from multicentre.federation.steps import Release, Step
 from multicentre.federation.wire import encode
 from multicentre.survival.agreement.site import MOST_TIMES
@@ -25,7 +25,7 @@ Sums = dict[str, Release]
 MEASURES = ("concordance", "brier", "auc", "calibration", "net_benefit")
 
 
-def hand_out(federation: Federation, judged: sent.Judged) -> None:
+def hand_out(session: Session, judged: sent.Judged) -> None:
     """Give every site the model to be judged.
 
     Raises
@@ -39,17 +39,17 @@ def hand_out(federation: Federation, judged: sent.Judged) -> None:
     def ask() -> sent.Judged:
         is_fine = len(judged.grid) > MOST_TIMES
         step: Step[Any, Any, Any] = EvaluationSite.judge_at_fine_times if is_fine else EvaluationSite.judge
-        federation.ask(step, judged)
+        session.ask(step, judged)
         return judged
 
-    if encode(federation.once("judged", sent.Judged, ask)) != encode(judged):
+    if encode(session.once("judged", sent.Judged, ask)) != encode(judged):
         raise ConfigurationError(
             "the checkpoint is of another model", where="model", mend="Give the model of the run that was broken off."
         )
 
 
 def collect(
-    federation: Federation,
+    session: Session,
     judged: sent.Judged,
     horizon: float,
     measures: Sequence[str],
@@ -63,7 +63,7 @@ def collect(
 
     Parameters
     ----------
-    federation : Federation
+    session : Session
     judged : Judged
         What was handed out.
     horizon : float
@@ -77,7 +77,7 @@ def collect(
     thresholds : array of shape (p,)
         Risks above which one would treat.
     """
-    follow_up = _once(federation, "follow_up", EvaluationSite.count_follow_up, Nothing())
+    follow_up = _once(session, "follow_up", EvaluationSite.count_follow_up, Nothing())
     staying = censoring_of(follow_up, judged.grid).staying
     edges = bin_edges(follow_up.means, restricted_mean_edges(horizon, MEAN_BINS), n_bins)
     pairs: tuple[Step[Any, Any, Any], Message] = (EvaluationSite.count_pairs, sent.ByMean(edges))
@@ -91,7 +91,7 @@ def collect(
     found: Sums = {"follow_up": follow_up}
     for measure in MEASURES:
         if measure in measures:
-            found[measure] = _once(federation, measure, *steps[measure])
+            found[measure] = _once(session, measure, *steps[measure])
     return found
 
 
@@ -115,5 +115,5 @@ def group_edges(chances: Floats, n_groups: int) -> Floats:
     return np.asarray((np.minimum(rows, RISK_BINS - 1) + 1.0) / RISK_BINS, dtype=np.float64).reshape(len(rows), -1)
 
 
-def _once(federation: Federation, name: str, step: Step[Any, Any, Any], ask: Message) -> Any:
-    return federation.once(name, step.releases, lambda: federation.sum(step, ask))
+def _once(session: Session, name: str, step: Step[Any, Any, Any], ask: Message) -> Any:
+    return session.once(name, step.releases, lambda: session.sum(step, ask))

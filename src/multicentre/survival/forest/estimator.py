@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from multicentre.data.missing.values import Missing
 from multicentre.estimator.base import Arrays
-from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError, DataError, MessageError
+from multicentre.federation.session import Session
 from multicentre.federation.steps import SitePart
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.agreement.rounds import Needs, steps_of_agreement
@@ -32,7 +32,7 @@ Integers = NDArray[np.int64]
 Allot = Callable[[Floats, Integers], Integers]
 
 
-def order_trees(federation: Federation, forest: sent.Forest, allot: Allot) -> sent.Orders:
+def order_trees(session: Session, forest: sent.Forest, allot: Allot) -> sent.Orders:
     """Ask what the sites can give, and settle how many trees each will.
 
     Raises
@@ -40,11 +40,11 @@ def order_trees(federation: Federation, forest: sent.Forest, allot: Allot) -> se
     DataError
         No site has patients and events enough for a tree.
     """
-    return federation.once("orders", sent.Orders, lambda: _order(federation, forest, allot))
+    return session.once("orders", sent.Orders, lambda: _order(session, forest, allot))
 
 
-def _order(federation: Federation, forest: sent.Forest, allot: Allot) -> sent.Orders:
-    offers = federation.ask(ForestSite.offer_trees, forest)
+def _order(session: Session, forest: sent.Forest, allot: Allot) -> sent.Orders:
+    offers = session.ask(ForestSite.offer_trees, forest)
     n_patients = np.array([offer.n_patients for offer in offers.values()])
     offered = np.array([min(offer.n_trees, forest.n_trees) for offer in offers.values()], dtype=np.int64)
     if not (offered > 0).any():
@@ -52,7 +52,7 @@ def _order(federation: Federation, forest: sent.Forest, allot: Allot) -> sent.Or
     return sent.Orders(tuple(offers), n_patients, allot(n_patients, offered))
 
 
-def gather_trees(federation: Federation, forest: sent.Forest, orders: sent.Orders, agreed: Agreed) -> dict[str, Trees]:
+def gather_trees(session: Session, forest: sent.Forest, orders: sent.Orders, agreed: Agreed) -> dict[str, Trees]:
     """Have the sites grow what was ordered of them, once, and return their trees by site, none of them empty.
 
     Raises
@@ -62,18 +62,18 @@ def gather_trees(federation: Federation, forest: sent.Forest, orders: sent.Order
     MessageError
         What a site gave is no forest on the grid.
     """
-    gathered = federation.once("gathered", sent.Gathered, lambda: _gather(federation, forest, orders, agreed))
+    gathered = session.once("gathered", sent.Gathered, lambda: _gather(session, forest, orders, agreed))
     trees = split(gathered.packed, gathered.lengths, {"Trees": Trees}, len(agreed.columns))
     return dict(zip(gathered.sites, cast("Sequence[Trees]", trees), strict=True))
 
 
-def _gather(federation: Federation, forest: sent.Forest, orders: sent.Orders, agreed: Agreed) -> sent.Gathered:
+def _gather(session: Session, forest: sent.Forest, orders: sent.Orders, agreed: Agreed) -> sent.Gathered:
     asks = {
         site: sent.Order(**asdict(forest), wanted=wanted)
         for site, wanted in zip(orders.sites, orders.wanted.tolist(), strict=True)
-        if wanted and site in federation.sites
+        if wanted and site in session.sites
     }
-    given = federation.collect(ForestSite.grow_trees, asks, to=tuple(asks))
+    given = session.collect(ForestSite.grow_trees, asks, to=tuple(asks))
     grown = {site: _checked(site, trees, asks[site], agreed) for site, trees in given.items() if not trees.is_empty}
     if not grown:
         raise _no_tree()
@@ -129,13 +129,13 @@ class LocalTrees(SurvivalEstimator):
         return Needs(n_times=self.n_times, horizon=self.horizon, n_bins=self.n_bins, cause=self.cause)
 
     def _grow(
-        self, federation: Federation, n_trees: int, allot: Allot, sampling: Sampling, replacement: bool
+        self, session: Session, n_trees: int, allot: Allot, sampling: Sampling, replacement: bool
     ) -> tuple[sent.Orders, dict[str, Trees]]:
         """Agree, order and gather; return what was ordered, and the trees by site."""
         if not {n_trees, self.n_trees} <= set(range(1, MOST_TREES + 1)):
             raise ConfigurationError("no number of trees", where="n_trees", mend=f"Give 1 to {MOST_TREES}.")
         settings = TreeSettings(self.max_depth, self.min_leaf, self.min_events, self.n_columns)
-        self.agreed_ = self._agree(federation, self._needs)
+        self.agreed_ = self._agree(session, self._needs)
         forest = sent.Forest(
             n_trees=n_trees,
             max_depth=DEEPEST if settings.max_depth is None else settings.max_depth,
@@ -146,8 +146,8 @@ class LocalTrees(SurvivalEstimator):
             replacement=replacement,
             seed=int(self.random_state),
         )
-        orders = order_trees(federation, forest, allot)
-        return orders, gather_trees(federation, forest, orders, self.agreed_)
+        orders = order_trees(session, forest, allot)
+        return orders, gather_trees(session, forest, orders, self.agreed_)
 
     def _join(self, grown: Mapping[str, Trees], shares: Mapping[str, float]) -> None:
         """Set the model: every site's trees with the site's share."""
@@ -277,11 +277,11 @@ class FedSurF(LocalTrees):
         self.missing = missing
         self.random_state = random_state
 
-    def _fit(self, federation: Federation) -> None:
+    def _fit(self, session: Session) -> None:
         if self.sampling not in SAMPLINGS:
             raise ConfigurationError("there is no such sampling", where="sampling", mend=f"Use {', '.join(SAMPLINGS)}.")
         replacement = bool(self.replacement)
-        orders, grown = self._grow(federation, self.n_local_trees, self._allot, self.sampling, replacement)
+        orders, grown = self._grow(session, self.n_local_trees, self._allot, self.sampling, replacement)
         wanted = dict(zip(orders.sites, orders.wanted.tolist(), strict=True))
         self._join(grown, {site: wanted[site] if replacement else len(trees.roots) for site, trees in grown.items()})
 
@@ -353,6 +353,6 @@ class LocalForests(LocalTrees):
         self.missing = missing
         self.random_state = random_state
 
-    def _fit(self, federation: Federation) -> None:
-        orders, grown = self._grow(federation, self.n_trees, lambda _, offered: offered, "uniform", False)
+    def _fit(self, session: Session) -> None:
+        orders, grown = self._grow(session, self.n_trees, lambda _, offered: offered, "uniform", False)
         self._join(grown, dict(zip(orders.sites, orders.n_patients.tolist(), strict=True)))

@@ -12,8 +12,8 @@ from sklearn.utils.validation import check_is_fitted
 from multicentre.data.missing.values import Missing
 from multicentre.estimator.base import Arrays
 from multicentre.estimator.figures import Bars, Exhibit, Lines
-from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError, DataError
+from multicentre.federation.session import Session
 from multicentre.federation.steps import SitePart
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.agreement.rounds import Needs, steps_of_agreement
@@ -214,11 +214,11 @@ class FedHazardBoost(SurvivalEstimator):
     def _needs(self) -> Needs:
         return Needs(n_times=self.n_times, horizon=self.horizon, n_bins=self.n_bins, cause=self.cause)
 
-    def _fit(self, federation: Federation) -> None:
+    def _fit(self, session: Session) -> None:
         self._check_parameters()
-        agreed = self._agree(federation, self._needs())
+        agreed = self._agree(session, self._needs())
         draws = (int(self.random_state), float(self.subsample), float(self.validation))
-        base = start_everyone(federation, agreed, draws)
+        base = start_everyone(session, agreed, draws)
         plan = Plan(
             int(self.n_trees),
             int(self.max_depth),
@@ -227,7 +227,7 @@ class FedHazardBoost(SurvivalEstimator):
             float(self.min_child_hessian),
             int(self.patience),
         )
-        trees, self.history_ = grow_trees(federation, agreed, plan)
+        trees, self.history_ = grow_trees(session, agreed, plan)
         self.agreed_ = agreed
         self.importances_ = trees.gain / max(float(trees.gain.sum()), 1e-300)
         self.model_ = Regridded.of(_model(agreed, base, trees), subdivided(agreed.times), len(agreed.columns))

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.coordinator import Federation
 from multicentre.federation.messages import Nothing
 from multicentre.federation.rounds import History, Rounds
+from multicentre.federation.session import Session
 from multicentre.federation.steps import Acknowledgement
 from multicentre.federation.ties import first_least
 from multicentre.survival.agreement.messages import Agreed
@@ -65,38 +65,36 @@ class Growing:
         return sent.Tree(column, cut, left, right, value)
 
 
-def start_everyone(federation: Federation, agreed: Agreed, ask: tuple[int, float, float]) -> Floats:
+def start_everyone(session: Session, agreed: Agreed, ask: tuple[int, float, float]) -> Floats:
     """Return the log odds that all patients start from, shape (K,), after every site has taken them in."""
-    counts = federation.once(
-        "intervals", sent.IntervalCounts, lambda: federation.sum(HazardSite.count_intervals, Nothing())
-    )
+    counts = session.once("intervals", sent.IntervalCounts, lambda: session.sum(HazardSite.count_intervals, Nothing()))
     base = empirical_logits(counts.events, counts.leaving)
 
     def begin() -> Acknowledgement:
-        federation.ask(HazardSite.begin, sent.Beginning(base, *ask))
+        session.ask(HazardSite.begin, sent.Beginning(base, *ask))
         return Acknowledgement()
 
-    federation.once("begun", Acknowledgement, begin)
+    session.once("begun", Acknowledgement, begin)
     return base
 
 
-def grow_trees(federation: Federation, agreed: Agreed, plan: Plan) -> tuple[sent.Ensemble, History]:
+def grow_trees(session: Session, agreed: Agreed, plan: Plan) -> tuple[sent.Ensemble, History]:
     """Grow one tree a round; with patients held out, return those trees after which their log-loss was least."""
     first = first_cells(agreed.n_bins, len(agreed.times))
-    rounds = federation.rounds(plan.n_trees, sent.Ensemble, lambda: sent.Ensemble.empty(len(first) - 1), name="trees")
+    rounds = session.rounds(plan.n_trees, sent.Ensemble, lambda: sent.Ensemble.empty(len(first) - 1), name="trees")
     for number in rounds:
-        growing, gain = _grow(federation, rounds, first, plan)
+        growing, gain = _grow(session, rounds, first, plan)
         rounds.state = rounds.state.with_tree(growing.tree(plan.l2, plan.learning_rate), gain)
         if len(growing.nodes) == 1 or _is_stale(rounds, number, plan.patience):
             rounds.stop()
     return rounds.state.first(_best(rounds.history, plan)), rounds.history
 
 
-def _grow(federation: Federation, rounds: Rounds[sent.Ensemble], first: Sums, plan: Plan) -> tuple[Growing, Floats]:
+def _grow(session: Session, rounds: Rounds[sent.Ensemble], first: Sums, plan: Plan) -> tuple[Growing, Floats]:
     growing, gain = Growing(), np.zeros(len(first) - 1)
     frontier, above = [0], dict[int, tuple[Sums, Sums]]()
     for _ in range(plan.max_depth):
-        sums = _sums(federation, rounds, growing, frontier, above)
+        sums = _sums(session, rounds, growing, frontier, above)
         if frontier == [0]:
             growing.sums[0] = (int(sums[0][0][: first[1]].sum()), int(sums[0][1][: first[1]].sum()))
         slopes, curvatures = (np.stack([sums[node][k] for node in frontier]) for k in range(2))
@@ -117,7 +115,7 @@ def _grow(federation: Federation, rounds: Rounds[sent.Ensemble], first: Sums, pl
 
 
 def _sums(
-    federation: Federation,
+    session: Session,
     rounds: Rounds[sent.Ensemble],
     growing: Growing,
     frontier: list[int],
@@ -130,11 +128,11 @@ def _sums(
     sums of a level are of the same patients.
     """
     while True:
-        before, wanted = federation.sites, frontier
+        before, wanted = session.sites, frontier
         if growing.sites == before:
             wanted = [node for node in frontier if growing.lighter(node)]
-        found = _ask(federation, rounds, growing, wanted)
-        if federation.sites == before:
+        found = _ask(session, rounds, growing, wanted)
+        if session.sites == before:
             break
     growing.sites = before
     for node in set(frontier) - set(wanted):
@@ -144,12 +142,12 @@ def _sums(
 
 
 def _ask(
-    federation: Federation, rounds: Rounds[sent.Ensemble], growing: Growing, wanted: list[int]
+    session: Session, rounds: Rounds[sent.Ensemble], growing: Growing, wanted: list[int]
 ) -> dict[int, tuple[Sums, Sums]]:
     trees = rounds.state
     leaves = np.array(wanted, dtype=np.int32)
     ask = sent.Level.of(len(trees.roots), growing.tree(), trees.last_tree, leaves)
-    answer = federation.sum(HazardSite.sum_slopes, ask)
+    answer = session.sum(HazardSite.sum_slopes, ask)
     if wanted == [0]:
         (loss, n_seen), (held_out_loss, n_held_out) = (answer.losses / [LOSS_UNIT, 1.0]).tolist()
         rounds.record(loss=loss / max(n_seen, 1.0))

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from multicentre.data.missing.values import Missing
 from multicentre.estimator.base import Arrays
 from multicentre.estimator.figures import Bars, Exhibit
-from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError
+from multicentre.federation.session import Session
 from multicentre.federation.steps import SitePart
 from multicentre.survival.agreement.rounds import Needs, steps_of_agreement
 from multicentre.survival.fitted import SurvivalEstimator
@@ -141,15 +141,15 @@ class FedRSF(SurvivalEstimator):
     def _needs(self) -> Needs:
         return Needs(n_times=self.n_times, horizon=self.horizon, n_bins=self.n_bins, cause=self.cause)
 
-    def _fit(self, federation: Federation) -> None:
+    def _fit(self, session: Session) -> None:
         settings = self._checked()
-        agreed = self._agree(federation, self._needs())
+        agreed = self._agree(session, self._needs())
         n_groups = min(int(self.n_split_times), len(agreed.times))
         plan = Plan(int(self.n_trees), settings, n_groups, int(self.random_state))
-        forest, self.history_ = grow_forest(federation, agreed, plan)
+        forest, self.history_ = grow_forest(session, agreed, plan)
         self.agreed_ = agreed
         self.importances_ = forest.gain / max(float(forest.gain.sum()), 1e-300)
-        self.model_ = as_trees(forest, count_leaves(federation, agreed, plan, forest), agreed)
+        self.model_ = as_trees(forest, count_leaves(session, agreed, plan, forest), agreed)
 
     def _checked(self) -> TreeSettings:
         checks = {

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.coordinator import Federation
 from multicentre.federation.rounds import History
+from multicentre.federation.session import Session
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.learners.tree import DEEPEST, TreeSettings
 from multicentre.survival.models.trees import Trees
@@ -50,29 +50,29 @@ class Splits:
     sides: Counts
 
 
-def grow_forest(federation: Federation, agreed: Agreed, plan: Plan) -> tuple[sent.Forest, History]:
+def grow_forest(session: Session, agreed: Agreed, plan: Plan) -> tuple[sent.Forest, History]:
     """Grow all trees level by level until no leaf can be split."""
 
     def start() -> sent.Forest:
-        samples = federation.sum(ForestSite.count_samples, sent.Sampling(plan.seed, plan.n_trees, plan.n_groups))
+        samples = session.sum(ForestSite.count_samples, sent.Sampling(plan.seed, plan.n_trees, plan.n_groups))
         none, trees = np.full(plan.n_trees, -1, dtype=np.int32), np.arange(plan.n_trees, dtype=np.int32)
         gain = np.zeros(len(agreed.columns))
         roots = sent.Forest(trees, none, none, none, none, samples.counts, trees, gain)
         return _within_reach(roots, plan.settings)
 
     depth = DEEPEST if plan.settings.max_depth is None else plan.settings.max_depth
-    rounds = federation.rounds(depth, sent.Forest, start, name="levels")
+    rounds = session.rounds(depth, sent.Forest, start, name="levels")
     for number in rounds:
         if not len(rounds.state.frontier):
             rounds.stop()
             continue
-        splits = _find_splits(federation, agreed, plan, rounds.state, number)
+        splits = _find_splits(session, agreed, plan, rounds.state, number)
         rounds.record(nodes=len(rounds.state.frontier), splits=int((splits.column >= 0).sum()))
         rounds.state = _within_reach(_grown(rounds.state, splits), plan.settings)
     return rounds.state, rounds.history
 
 
-def count_leaves(federation: Federation, agreed: Agreed, plan: Plan, forest: sent.Forest) -> Counts:
+def count_leaves(session: Session, agreed: Agreed, plan: Plan, forest: sent.Forest) -> Counts:
     """Return the drawn patients of every leaf by time of the grid, shape (L, 2 K + 1), leaves in their order."""
     leaves = np.flatnonzero(forest.column < 0).astype(np.int32)
     leaves = leaves[np.argsort(forest.tree[leaves], kind="stable")]
@@ -80,12 +80,12 @@ def count_leaves(federation: Federation, agreed: Agreed, plan: Plan, forest: sen
 
     def ask() -> sent.Leaves:
         parts = [
-            federation.sum(ForestSite.count_leaves, _standing(plan.seed, forest, leaves[part]))
+            session.sum(ForestSite.count_leaves, _standing(plan.seed, forest, leaves[part]))
             for part in batches(fields, WORDS_AT_ONCE)
         ]
         return sent.Leaves(np.concatenate([part.counts for part in parts]), patients=0)
 
-    return federation.once("leaves", sent.Leaves, ask).counts
+    return session.once("leaves", sent.Leaves, ask).counts
 
 
 def as_trees(forest: sent.Forest, counts: Counts, agreed: Agreed) -> Trees:
@@ -119,7 +119,7 @@ def _within_reach(forest: sent.Forest, settings: TreeSettings) -> sent.Forest:
     return _replaced(forest, frontier=forest.frontier[enough])
 
 
-def _find_splits(federation: Federation, agreed: Agreed, plan: Plan, forest: sent.Forest, number: int) -> Splits:
+def _find_splits(session: Session, agreed: Agreed, plan: Plan, forest: sent.Forest, number: int) -> Splits:
     from multicentre.survival.kernels.logrank_sums import n_words
 
     n_bins, frontier = agreed.n_bins, forest.frontier
@@ -132,9 +132,7 @@ def _find_splits(federation: Federation, agreed: Agreed, plan: Plan, forest: sen
     width = np.array([n_words(plan.n_groups, each) for each in bits.tolist()], dtype=np.int64)
     words = first_words(tried, n_bins, width)
     parts = [
-        _ask(
-            federation, agreed, plan, forest, frontier[part], tried[part], bits[part], words[part.start : part.stop + 1]
-        )
+        _ask(session, agreed, plan, forest, frontier[part], tried[part], bits[part], words[part.start : part.stop + 1])
         for part in batches(words, WORDS_AT_ONCE)
     ]
     fields = zip(*parts, strict=True)
@@ -142,7 +140,7 @@ def _find_splits(federation: Federation, agreed: Agreed, plan: Plan, forest: sen
 
 
 def _ask(
-    federation: Federation,
+    session: Session,
     agreed: Agreed,
     plan: Plan,
     forest: sent.Forest,
@@ -157,7 +155,7 @@ def _ask(
     standing = _standing(plan.seed, forest, wanted)
     known = {name: getattr(standing, name) for name in sent.Standing.declarations()}
     ask = sent.Level(**known, n_groups=plan.n_groups, tried=tried, bits=bits)
-    answer = federation.sum(ForestSite.count_splits, ask)
+    answer = session.sum(ForestSite.count_splits, ask)
     settings = plan.settings
     return best_splits(
         answer.words, tried, agreed.n_bins, words[:-1] - words[0], bits, plan.n_groups, settings.min_leaf,

@@ -15,9 +15,9 @@ from sklearn.utils.validation import check_is_fitted
 from multicentre.data.missing.values import GAP_STEPS, MissingValues, handle_missing
 from multicentre.data.survival import SurvivalData
 from multicentre.estimator.base import Arrays
-from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError, IntegrityError, SchemaMismatch
 from multicentre.federation.messages import Nothing
+from multicentre.federation.session import Session
 from multicentre.federation.steps import SitePart
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.fitted import SurvivalEstimator
@@ -106,13 +106,13 @@ class FedStack(SurvivalEstimator):
     def _is_learnt(self) -> bool:
         return isinstance(self.weights, str) and self.weights == "brier"
 
-    def _fit(self, federation: Federation) -> None:
+    def _fit(self, session: Session) -> None:
         fitted = self._fitted()
         given = None if self._is_learnt else self._given(len(fitted))
         models = on_one_grid([each.model_ for each in fitted], len(fitted[0].columns_))
         self.agreed_, self.missing_values_ = _agreed(fitted[0].agreed_, models[0].times), _strictest(fitted)
         if given is None:
-            errors = self._errors(federation, models)
+            errors = self._errors(session, models)
             self.weights_ = minimise_on_simplex(errors.products, errors.targets)
             shares = [*np.eye(len(models)), self.weights_]
             known = errors.products, errors.targets, errors.constant
@@ -122,19 +122,19 @@ class FedStack(SurvivalEstimator):
         self.model_ = Mixture.of(models, self.weights_, len(self.columns_))
         self.history_ = []
 
-    def _errors(self, federation: Federation, models: Sequence[SurvivalModel]) -> sent.Errors:
+    def _errors(self, session: Session, models: Sequence[SurvivalModel]) -> sent.Errors:
         packed, lengths = join(models)
         digest = hashlib.sha256(packed.tobytes()).hexdigest()[:16]
         fitted = self.missing_values_
         own = self.agreed_.columns[: len(self.agreed_.columns) - len(fitted.indicators)]
-        federation.once("described", Nothing, lambda: _describe(federation, self.agreed_, own))
+        session.once("described", Nothing, lambda: _describe(session, self.agreed_, own))
         marked = fitted.incomplete_columns
-        handle_missing(federation, StackSite, own, self.agreed_.levels, fitted.missing, marked=marked)
-        federation.once("agreed", Agreed, lambda: _agree(federation, self.agreed_))
-        ends = federation.once("ends", sent.Ends, lambda: federation.sum(StackSite.count_ends, Nothing()))
+        handle_missing(session, StackSite, own, self.agreed_.levels, fitted.missing, marked=marked)
+        session.once("agreed", Agreed, lambda: _agree(session, self.agreed_))
+        ends = session.once("ends", sent.Ends, lambda: session.sum(StackSite.count_ends, Nothing()))
         staying = chance_of_staying(ends.events, ends.censored, ends.n_patients)
         ask = sent.Candidates(packed, lengths, staying, ends.n_patients)
-        return federation.once(f"errors-{digest}", sent.Errors, lambda: federation.sum(StackSite.sum_errors, ask))
+        return session.once(f"errors-{digest}", sent.Errors, lambda: session.sum(StackSite.sum_errors, ask))
 
     def _fitted(self) -> Sequence[SurvivalEstimator]:
         estimators: list[Any] = list(self.estimators or ())
@@ -222,8 +222,8 @@ def _agreed(known: Agreed, times: Floats) -> Agreed:
     return Agreed(**{**names, "times": times})
 
 
-def _describe(federation: Federation, agreed: Agreed, columns: tuple[str, ...]) -> Nothing:
-    for site, answer in federation.ask(StackSite.describe, Nothing()).items():
+def _describe(session: Session, agreed: Agreed, columns: tuple[str, ...]) -> Nothing:
+    for site, answer in session.ask(StackSite.describe, Nothing()).items():
         if (answer.columns, answer.levels, answer.units) != (columns, agreed.levels, (agreed.unit,)):
             raise SchemaMismatch(
                 "the columns or the unit of the times are not those of the models",
@@ -233,8 +233,8 @@ def _describe(federation: Federation, agreed: Agreed, columns: tuple[str, ...]) 
     return Nothing()
 
 
-def _agree(federation: Federation, agreed: Agreed) -> Agreed:
-    federation.ask(StackSite.agree, agreed)
+def _agree(session: Session, agreed: Agreed) -> Agreed:
+    session.ask(StackSite.agree, agreed)
     return agreed
 
 

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.data.identifiers import IDENTIFIER
-from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError, DisclosureRefused, QuorumLost
 from multicentre.federation.messages import Message, Nothing
+from multicentre.federation.session import Session
 from multicentre.federation.steps import Acknowledgement, step
 from multicentre.linkage.persons import Persons, agree_on_key, describe_persons
 from multicentre.linkage.pseudonyms import Pseudonyms
@@ -142,24 +142,24 @@ class LeaveOneSiteOut(FoldSplitter):
         """Return the number of sites that `groups` names."""
         return len(np.unique(needed_groups(None if groups is None else np.asarray(groups), "names of sites")))
 
-    def _divide(self, federation: Federation) -> Mapping[str, object]:
-        roster = federation.sites
+    def _divide(self, session: Session) -> Mapping[str, object]:
+        roster = session.sites
         if len(roster) < 2:
             raise ConfigurationError("one site cannot be left out of one", where=", ".join(roster))
         if self.drop_shared:
-            told = describe_persons(federation, self.person_key, self.kind, self.date_order, self.study)
-            federation.once("divided", Nothing, lambda: _unshared(federation, told))
+            told = describe_persons(session.federation, self.person_key, self.kind, self.date_order, self.study)
+            session.once("divided", Nothing, lambda: _unshared(session, told))
         else:
-            federation.once("divided", Nothing, lambda: _placed(federation))
+            session.once("divided", Nothing, lambda: _placed(session))
         return {"held_out": roster}
 
-    def _presence(self, federation: Federation, sizes: Integers) -> Mapping[str, sent.Presence]:
-        if len(federation.sites) != len(sizes):
+    def _presence(self, session: Session, sizes: Integers) -> Mapping[str, sent.Presence]:
+        if len(session.sites) != len(sizes):
             raise QuorumLost("a site was lost, and the folds are of all sites", where="folds by site", mend="Run anew.")
         own, known = np.eye(len(sizes), dtype=np.bool_), sizes > 0
         return {
             site: sent.Presence(row & there, ~row & there)
-            for site, row, there in zip(federation.sites, own, known, strict=True)
+            for site, row, there in zip(session.sites, own, known, strict=True)
         }
 
     def _folds(self, X: NDArray[Any], y: NDArray[Any] | None, groups: NDArray[Any] | None) -> Integers:
@@ -168,17 +168,17 @@ class LeaveOneSiteOut(FoldSplitter):
         return np.unique(needed_groups(groups, "names of sites"), return_inverse=True)[1].astype(np.int64)
 
 
-def _placed(federation: Federation) -> Nothing:
-    federation.ask(SiteFolds.take_place, sent.Roster(federation.sites))
+def _placed(session: Session) -> Nothing:
+    session.ask(SiteFolds.take_place, sent.Roster(session.sites))
     return Nothing()
 
 
-def _unshared(federation: Federation, told: Mapping[str, Any]) -> Nothing:
-    agree_on_key(federation, SiteFolds, told["study"], told["person_key"])
-    n_records = federation.sum(SiteFolds.count_records, Nothing()).records
+def _unshared(session: Session, told: Mapping[str, Any]) -> Nothing:
+    agree_on_key(session, SiteFolds, told["study"], told["person_key"])
+    n_records = session.sum(SiteFolds.count_records, Nothing()).records
     n_buckets = int(np.clip(BUCKETS_A_RECORD * n_records, 1, MOST_BUCKETS))
-    occupied = federation.sum(SiteFolds.mark_people, sent.Marking(**told, n_buckets=n_buckets))
-    federation.ask(SiteFolds.take_unshared, sent.Unshared(**told, roster=federation.sites, shared=occupied.sites > 1))
+    occupied = session.sum(SiteFolds.mark_people, sent.Marking(**told, n_buckets=n_buckets))
+    session.ask(SiteFolds.take_unshared, sent.Unshared(**told, roster=session.sites, shared=occupied.sites > 1))
     return Nothing()
 
 
@@ -231,9 +231,9 @@ class FederatedKFold(FoldSplitter):
         self.patient_key = patient_key
         self.random_state = random_state
 
-    def _divide(self, federation: Federation) -> Mapping[str, object]:
+    def _divide(self, session: Session) -> Mapping[str, object]:
         told = sent.Drawing(checked_splits(self.n_splits), int(self.random_state), self.patient_key or "")
-        federation.once("divided", Nothing, lambda: _drawn(federation, told))
+        session.once("divided", Nothing, lambda: _drawn(session, told))
         return {}
 
     def _folds(self, X: NDArray[Any], y: NDArray[Any] | None, groups: NDArray[Any] | None) -> Integers:
@@ -264,6 +264,6 @@ def draw_folds(patients: Integers, n_splits: int, random: np.random.Generator) -
     return fold[patients]
 
 
-def _drawn(federation: Federation, told: sent.Drawing) -> Nothing:
-    federation.ask(DrawnFolds.draw, told)
+def _drawn(session: Session, told: sent.Drawing) -> Nothing:
+    session.ask(DrawnFolds.draw, told)
     return Nothing()

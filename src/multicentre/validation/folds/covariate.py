@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.data.identifiers import IDENTIFIER, Identifiers
-from multicentre.federation.coordinator import Federation
+from multicentre.federation.consortium import Consortium
 from multicentre.federation.errors import ConfigurationError, DataError
 from multicentre.federation.messages import Message, array, count
+from multicentre.federation.session import Session
 from multicentre.linkage.persons import check_keys
 from multicentre.linkage.pseudonyms import PseudonymKey
 from multicentre.privacy.normalisation import DateOrder
@@ -153,44 +154,44 @@ class CovariateFoldKFold(FoldSplitter):
             key=key,
         )
 
-    def plan(self, federation: Federation) -> FoldPlan:
+    def plan(self, federation: Consortium) -> FoldPlan:
         """Divide the records of a federation into folds, at its sites; see :class:`FoldSplitter`."""
         made = super().plan(federation)
         self._check_sizes(made.counts)
         return made
 
-    def _divide(self, federation: Federation) -> Mapping[str, object]:
-        told = self._told(federation.terms.study)
-        divided = federation.once("divided", Divided, lambda: self._divided(federation, told))
+    def _divide(self, session: Session) -> Mapping[str, object]:
+        told = self._told(session.terms.study)
+        divided = session.once("divided", Divided, lambda: self._divided(session, told))
         facts = {"covariate": self.covariate, "scheme": self.scheme}
         if self.scheme == "hash":
             return {**facts, "n_buckets": divided.n_buckets}
         return {**facts, "thresholds": tuple(divided.thresholds.tolist())}
 
-    def _divided(self, federation: Federation, told: sent.Hashing) -> Divided:
-        surveyed = federation.sum(CutFolds.survey, told)
+    def _divided(self, session: Session, told: sent.Hashing) -> Divided:
+        surveyed = session.sum(CutFolds.survey, told)
         n_records, n_missing = round(surveyed.records), round(surveyed.missing)
         self._check_missing(n_missing, n_records)
-        exact = self.scheme == "threshold" or _agree(federation, told)
+        exact = self.scheme == "threshold" or _agree(session, told)
         if self.scheme == "hash":
-            return self._hashed(federation, told, n_records, exact)
+            return self._hashed(session, told, n_records, exact)
         terms = self._terms(n_records - n_missing)
-        (thresholds,) = find_thresholds(federation, CutFolds, n_columns=1, **terms)
+        (thresholds,) = find_thresholds(session, CutFolds, n_columns=1, **terms)
         self._check_thresholds(thresholds)
         cutting = {**_fields(told), "thresholds": thresholds}
-        sizes = federation.sum(CutFolds.count_parts, Cutting(**cutting)).records
+        sizes = session.sum(CutFolds.count_parts, Cutting(**cutting)).records
         permuted = self.scheme == "binned-hash"
-        federation.ask(CutFolds.cut, Dealing(**cutting, sizes=sizes, permuted=permuted))
+        session.ask(CutFolds.cut, Dealing(**cutting, sizes=sizes, permuted=permuted))
         return Divided(thresholds, 0)
 
-    def _hashed(self, federation: Federation, told: sent.Hashing, n_records: int, exact: bool) -> Divided:
-        n_buckets = bucket_number(n_records, told.n_splits) if exact else _finest(federation, told)
+    def _hashed(self, session: Session, told: sent.Hashing, n_records: int, exact: bool) -> Divided:
+        n_buckets = bucket_number(n_records, told.n_splits) if exact else _finest(session, told)
         packed = np.arange(told.n_splits, dtype=np.int64)
         if n_buckets >= FEW_TO_BALANCE * told.n_splits:
-            table = bucket_table(federation, told, n_buckets, CutFolds)
+            table = bucket_table(session, told, n_buckets, CutFolds)
             self._check_levels(table)
             packed = pack_buckets(table, told.n_splits)
-        federation.ask(CutFolds.assign, sent.Packing(**_fields(told), fold_of_bucket=packed))
+        session.ask(CutFolds.assign, sent.Packing(**_fields(told), fold_of_bucket=packed))
         return Divided(np.zeros(0), len(packed))
 
     def _folds(self, X: NDArray[Any], y: NDArray[Any] | None, groups: NDArray[Any] | None) -> Integers:
@@ -281,16 +282,16 @@ class CovariateFoldKFold(FoldSplitter):
 FoldStratifiedKFold = CovariateFoldKFold
 
 
-def _agree(federation: Federation, told: sent.Hashing) -> bool:
+def _agree(session: Session, told: sent.Hashing) -> bool:
     """Check that all sites hold one key and know the same classes; return whether they may count exactly."""
-    answers = federation.ask(CutFolds.tell_key, told)
+    answers = session.ask(CutFolds.tell_key, told)
     check_keys({site: answer.fingerprint for site, answer in answers.items()})
     check_classes({site: answer.n_classes for site, answer in answers.items()})
-    return federation.protection == "masked" or not any(answer.spares_few for answer in answers.values())
+    return session.protection == "masked" or not any(answer.spares_few for answer in answers.values())
 
 
-def _finest(federation: Federation, told: sent.Hashing) -> int:
-    return min(answer.n_buckets for answer in federation.ask(CutFolds.tell_fineness, told).values())
+def _finest(session: Session, told: sent.Hashing) -> int:
+    return min(answer.n_buckets for answer in session.ask(CutFolds.tell_fineness, told).values())
 
 
 def _fields(told: sent.Hashing) -> dict[str, Any]:

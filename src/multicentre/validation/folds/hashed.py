@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from multicentre.data.identifiers import IDENTIFIER, Identifiers
-from multicentre.federation.coordinator import Federation
+from multicentre.federation.consortium import Consortium
 from multicentre.federation.errors import ConfigurationError
+from multicentre.federation.session import Session
 from multicentre.linkage.persons import array_strata
 from multicentre.linkage.pseudonyms import PseudonymKey
 from multicentre.privacy.normalisation import NORMALISATION, DateOrder, Kind
@@ -129,20 +130,20 @@ class HashGroupKFold(FoldSplitter):
             stratify=bool(self.stratify),
         )
 
-    def _divide(self, federation: Federation) -> Mapping[str, object]:
-        told = self._told(federation.terms.study)
-        if (strangers := sorted(set(told.sites) - set(federation.sites))) and federation.selection is None:
+    def _divide(self, session: Session) -> Mapping[str, object]:
+        told = self._told(session.terms.study)
+        if (strangers := sorted(set(told.sites) - set(session.sites))) and session.selection is None:
             raise ConfigurationError(f"no such site takes part: {', '.join(strangers)}", where="date_order")
-        exact = federation.once("agreed", Agreed, lambda: agree(federation, told)).exact
-        surveyed = federation.once("surveyed", sent.Survey, lambda: federation.sum(HashedFolds.count_missing, told))
-        self._check_survey(federation, told, surveyed)
-        packed = federation.once("packed", Packed, lambda: pack(federation, told, round(surveyed.records), exact))
+        exact = session.once("agreed", Agreed, lambda: agree(session, told)).exact
+        surveyed = session.once("surveyed", sent.Survey, lambda: session.sum(HashedFolds.count_missing, told))
+        self._check_survey(session, told, surveyed)
+        packed = session.once("packed", Packed, lambda: pack(session, told, round(surveyed.records), exact))
         return {"n_buckets": len(packed.fold_of_bucket), "balanced": packed.balanced}
 
-    def _check_survey(self, federation: Federation, told: sent.Hashing, surveyed: sent.Survey) -> None:
+    def _check_survey(self, session: Session, told: sent.Hashing, surveyed: sent.Survey) -> None:
         check_missing(round(surveyed.missing), round(surveyed.records), self.max_missing, self.person_key)
         if surveyed.crowded:
-            sites = federation.once("crowded", Crowded, lambda: find_crowded(federation, told)).sites
+            sites = session.once("crowded", Crowded, lambda: find_crowded(session, told)).sites
             warnings.warn(
                 f"{', '.join(sites)}: many more records share one value of {self.person_key!r} than others do, "
                 "as where one value is written for all who have none; they are all in one fold",
@@ -194,7 +195,7 @@ class RepeatedHashGroupKFold(HashGroupKFold):
         super().__init__(n_splits, **hashing)
         self.n_repeats = n_repeats
 
-    def plans(self, federation: Federation) -> list[FoldPlan]:
+    def plans(self, federation: Consortium) -> list[FoldPlan]:
         """Return one plan a repeat."""
         return [repeat.plan(federation) for repeat in self._repeats()]
 

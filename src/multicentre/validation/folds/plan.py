@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.coordinator import Federation
+from multicentre.federation.consortium import Consortium
 from multicentre.federation.errors import ConfigurationError, DataError
+from multicentre.federation.session import Session
 
 Floats = NDArray[np.float64]
 
@@ -57,7 +58,7 @@ class FoldPlan:
     present: Mapping[str, tuple[int, ...]]
     tested: Mapping[str, tuple[int, ...]]
     digest: str
-    federation: Federation = field(repr=False)
+    session: Session = field(repr=False)
     facts: Mapping[str, object] = field(default_factory=dict)
     n_left_out: int = 0
 
@@ -71,12 +72,12 @@ class FoldPlan:
         """Records of all sites by fold, shape (K,)."""
         return np.asarray(self.class_table.sum(axis=1))
 
-    def train(self, fold: int) -> Federation:
+    def train(self, fold: int) -> Consortium:
         """Return the federation of all records outside a fold, at the sites that have enough of them."""
         self._check(fold)
         return self._select([other for other in range(self.n_splits) if other != fold], fold, self.present)
 
-    def test(self, fold: int) -> Federation:
+    def test(self, fold: int) -> Consortium:
         """Return the federation of the records in a fold, at the sites that have enough of them."""
         self._check(fold)
         return self._select([fold], fold, self.tested)
@@ -105,29 +106,29 @@ class FoldPlan:
         chance = "" if self.facts.get("balanced", True) else "They are as equal as chance makes them."
         return " ".join(said for said in (folds, chance, self.exclusions) if said)
 
-    def __iter__(self) -> Iterator[tuple[Federation, Federation]]:
+    def __iter__(self) -> Iterator[tuple[Consortium, Consortium]]:
         for fold in range(self.n_splits):
             yield self.train(fold), self.test(fold)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "federation"}
+        return {name: value for name, value in vars(self).items() if name != "session"}
 
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            if name != "federation":
+            if name != "session":
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
             raise ConfigurationError(
-                "the federation did not travel with the copy",
+                "a copied plan has no session with the sites",
                 where="FoldPlan",
-                mend="Make the plan anew with splitter.plan(federation).",
+                mend="Make the plan again with splitter.plan(federation).",
             )
 
-    def _select(self, folds: list[int], fold: int, taking_part: Mapping[str, tuple[int, ...]]) -> Federation:
+    def _select(self, folds: list[int], fold: int, taking_part: Mapping[str, tuple[int, ...]]) -> Consortium:
         sites = [site for site, own in taking_part.items() if fold in own]
         if not sites:
             raise DataError("no site has enough patients", where=f"fold {fold}", mend="Take fewer folds.")
-        chosen = self.federation.select(folds, sites)
+        chosen = self.session.select(folds, sites)
         return chosen.unmasked() if len(sites) == 1 else chosen
 
     def _check(self, fold: int) -> None:

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.model_selection import BaseCrossValidator
 from sklearn.utils import check_consistent_length
 
-from multicentre.federation.coordinator import Federation
+from multicentre.federation.consortium import Consortium
 from multicentre.federation.errors import (
     ConfigurationError,
     DataError,
@@ -22,6 +22,7 @@ from multicentre.federation.errors import (
     RefusedByPolicy,
 )
 from multicentre.federation.messages import Message, Nothing, array, count, text, texts
+from multicentre.federation.session import Session
 from multicentre.validation.folds.plan import FoldPlan, check_outcomes
 from multicentre.validation.folds.site import MOST_SPLITS, DigestTold, FoldPart, Presence
 
@@ -45,7 +46,7 @@ class FoldSplitter(BaseCrossValidator):  # type: ignore[misc]  # scikit-learn sh
     mixes_sites: ClassVar[bool] = True
     n_splits: int
 
-    def plan(self, federation: Federation) -> FoldPlan:
+    def plan(self, federation: Consortium) -> FoldPlan:
         """Divide the records of a federation into folds, at its sites.
 
         Parameters
@@ -84,26 +85,26 @@ class FoldSplitter(BaseCrossValidator):  # type: ignore[misc]  # scikit-learn sh
         check_outcomes(plan, needed=self.needs_all_classes)
         return plan
 
-    def _counted(self, federation: Federation) -> _Counted:
-        return federation.once("counted", _Counted, lambda: self._count(federation))
+    def _counted(self, session: Session) -> _Counted:
+        return session.once("counted", _Counted, lambda: self._count(session))
 
-    def _count(self, federation: Federation) -> _Counted:
-        digest = _check_digests(federation.ask(self.site_part.tell_digest, Nothing()))
-        counts = federation.sum(self.site_part.count_folds, Nothing())
-        sites = federation.sites
+    def _count(self, session: Session) -> _Counted:
+        digest = _check_digests(session.ask(self.site_part.tell_digest, Nothing()))
+        counts = session.sum(self.site_part.count_folds, Nothing())
+        sites = session.sites
         inside = outside = np.ones((len(sites), len(counts.records)), dtype=np.bool_)
         if (counts.sites < len(sites)).any():
-            told = self._presence(federation, counts.records.sum(axis=1))
+            told = self._presence(session, counts.records.sum(axis=1))
             sites = tuple(told)
             inside = np.array([answer.inside for answer in told.values()])
             outside = np.array([answer.outside for answer in told.values()])
         excluded, left_out = round(counts.excluded), round(counts.left_out)
         return _Counted(counts.records, excluded, sites, inside, outside, left_out, digest)
 
-    def _presence(self, federation: Federation, sizes: Integers) -> Mapping[str, Presence]:
+    def _presence(self, session: Session, sizes: Integers) -> Mapping[str, Presence]:
         """Return for which folds each site has enough patients."""
         try:
-            return federation.ask(self.site_part.tell_presence, Nothing())
+            return session.ask(self.site_part.tell_presence, Nothing())
         except RefusedByPolicy as refused:
             mend = "Take fewer folds, so that every site has enough patients in each and need not say where it has few."
             raise RefusedByPolicy(refused.what, where=refused.where, mend=mend) from None
@@ -112,14 +113,14 @@ class FoldSplitter(BaseCrossValidator):  # type: ignore[misc]  # scikit-learn sh
         if plan.n_left_out:
             warnings.warn(f"{plan.strategy}: {plan.exclusions} Take fewer folds.", stacklevel=3)
         testing = [sum(fold in tested for tested in plan.tested.values()) for fold in range(plan.n_splits)]
-        if self.mixes_sites and plan.federation.protection == "masked" and 1 in testing:
+        if self.mixes_sites and plan.session.protection == "masked" and 1 in testing:
             warnings.warn(
                 f"{plan.strategy}: fold {testing.index(1)} can be tested at one site alone, which answers unmasked",
                 DisclosureWarning,
                 stacklevel=3,
             )
 
-    def plans(self, federation: Federation) -> list[FoldPlan]:
+    def plans(self, federation: Consortium) -> list[FoldPlan]:
         """Return one plan, or as many as a strategy repeats itself."""
         return [self.plan(federation)]
 
@@ -152,7 +153,7 @@ class FoldSplitter(BaseCrossValidator):  # type: ignore[misc]  # scikit-learn sh
         return f"{type(self).__name__}({told})"
 
     @abstractmethod
-    def _divide(self, federation: Federation) -> Mapping[str, object]:
+    def _divide(self, session: Session) -> Mapping[str, object]:
         """Have the sites divide their records; return what the plan tells of it."""
 
     @abstractmethod

@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.data.events.tensor import EventTensor
-from multicentre.federation.coordinator import Federation
+from multicentre.federation.consortium import Consortium
 from multicentre.federation.errors import DataError, MessageError, SchemaMismatch
 from multicentre.federation.messages import Message, Nothing, arrays, count, flag, texts
+from multicentre.federation.session import Session
 from multicentre.federation.steps import Release, SitePart, step
 from multicentre.phenotyping.fitted.model import N_SWEEPS
 from multicentre.phenotyping.kernels.hals import hadamard_gram, predict_entries
@@ -313,12 +314,12 @@ class EventScores:
     part: type[SitePart] = EventPart
     usual: tuple[str, ...] = ("neg_mean_squared_error", "explained_counts")
 
-    def __call__(self, model: Any, federation: Federation, names: Sequence[str], *, by_site: bool) -> Scores:
+    def __call__(self, model: Any, federation: Consortium, names: Sequence[str], *, by_site: bool) -> Scores:
         """Score fitted phenotypes by sums over hidden cells of all sites."""
         score = partial(self._score, names=names, by_site=by_site)
         return judge(federation, EventPart, factors_of(model), "Factors", score)
 
-    def _score(self, opened: Federation, names: Sequence[str], *, by_site: bool) -> Scores:
+    def _score(self, opened: Session, names: Sequence[str], *, by_site: bool) -> Scores:
         found = total(opened, EventPart.sum_entries, Nothing())
         sums = {name: unfixed(getattr(found, name)) for name in ENTRY_TERMS}
         if "explained_deviance" in names:

@@ -16,10 +16,11 @@ from typing import Any, ClassVar, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.coordinator import Federation
+from multicentre.federation.consortium import Consortium
 from multicentre.federation.errors import ConfigurationError, DisclosureRefused, MessageError
 from multicentre.federation.lengths import Lengths
 from multicentre.federation.messages import Message, Nothing, array, text, texts
+from multicentre.federation.session import Session
 from multicentre.federation.steps import Acknowledgement, R, Release, SitePart, Step, step
 from multicentre.federation.wire import decode, encode
 
@@ -284,7 +285,7 @@ class SiteScores:
 
 
 def judge(
-    federation: Federation, part: type[JudgingPart], model: Message, kind: str, work: Callable[[Federation], T]
+    federation: Consortium, part: type[JudgingPart], model: Message, kind: str, work: Callable[[Session], T]
 ) -> T:
     """Have every site take one model in, and return what `work` makes of the session in which they did."""
     judged = Judged(kind, np.frombuffer(encode(model), dtype=np.uint8))
@@ -295,12 +296,12 @@ def judge(
     return result
 
 
-def _hand_out(opened: Federation, part: type[JudgingPart], judged: Judged) -> Nothing:
+def _hand_out(opened: Session, part: type[JudgingPart], judged: Judged) -> Nothing:
     opened.ask(part.judge, judged)
     return Nothing()
 
 
-def total(opened: Federation, step: Step[Any, Any, R], ask: Message) -> R:
+def total(opened: Session, step: Step[Any, Any, R], ask: Message) -> R:
     """Return the sum over sites that a step gives, once; a refusal unmasked says what would do instead.
 
     Raises
@@ -315,22 +316,22 @@ def total(opened: Federation, step: Step[Any, Any, R], ask: Message) -> R:
         except DisclosureRefused as error:
             if opened.protection == "masked":
                 raise
-            mend = "Make the federation with secure_sum=True, or take fewer folds or other scores."
+            mend = "Make the session with secure_sum=True, or take fewer folds or other scores."
             raise DisclosureRefused(error.what, where=error.where, mend=mend) from None
 
     return opened.once(step.name, step.releases, summed)
 
 
-def ask_own(opened: Federation, part: type[JudgingPart], names: Sequence[str]) -> SiteScores:
+def ask_own(opened: Session, part: type[JudgingPart], names: Sequence[str]) -> SiteScores:
     """Return each site's own scores; see :func:`ask_sites`."""
     return ask_sites(opened, part.score_own, Wanted(tuple(names)), lambda answer: _by_name(answer, names))
 
 
 def ask_sites(
-    opened: Federation, step: Step[Any, Any, R], ask: Message, read: Callable[[R], dict[str, float]]
+    opened: Session, step: Step[Any, Any, R], ask: Message, read: Callable[[R], dict[str, float]]
 ) -> SiteScores:
     """Return what `read` makes of each site's own answer, and why the other sites refuse."""
-    answers = opened.ask(step, ask, willing=True)
+    answers = opened.ask(step, ask, skip_refusals=True)
     return SiteScores({site: read(answer) for site, answer in answers.items()}, answers.refused)
 
 

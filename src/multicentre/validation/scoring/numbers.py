@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.coordinator import Federation
+from multicentre.federation.consortium import Consortium
 from multicentre.federation.errors import MessageError
 from multicentre.federation.messages import Message, Nothing, count, number
+from multicentre.federation.session import Session
 from multicentre.federation.steps import Release, step
 from multicentre.validation.scoring.judging import (
     LARGEST_FIXED,
@@ -199,13 +200,13 @@ class NumberScores:
     usual: tuple[str, ...] = ("r2",)
     names: tuple[str, ...] = NAMES
 
-    def __call__(self, model: Any, federation: Federation, names: Sequence[str], *, by_site: bool) -> Scores:
+    def __call__(self, model: Any, federation: Consortium, names: Sequence[str], *, by_site: bool) -> Scores:
         """Score a fitted model by sums of errors over sites."""
         told = self.message(model)
         score = partial(self._score, names=names, by_site=by_site)
         return judge(federation, self.part, told, type(told).__name__, score)
 
-    def _score(self, opened: Federation, names: Sequence[str], *, by_site: bool) -> Scores:
+    def _score(self, opened: Session, names: Sequence[str], *, by_site: bool) -> Scores:
         order = total(opened, self.part.tell_order, Nothing())
         exponent = round(order.exponent / order.sites) if order.sites else 0
         sums = total(opened, self.part.sum_numbers, InUnits(exponent))

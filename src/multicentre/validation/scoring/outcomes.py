@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from multicentre.data.events.tensor import EventTensor
-from multicentre.federation.coordinator import Federation
+from multicentre.federation.consortium import Consortium
 from multicentre.federation.errors import DataError, DisclosureRefused, MessageError
 from multicentre.federation.messages import Message, Nothing, array, number
 from multicentre.federation.steps import SitePart
@@ -105,7 +105,7 @@ class SurvivalScores:
     part: type[SitePart] = EvaluationSite
     usual: tuple[str, ...] = ("concordance", "neg_ibs")
 
-    def __call__(self, model: Any, federation: Federation, names: Sequence[str], *, by_site: bool) -> Scores:
+    def __call__(self, model: Any, federation: Consortium, names: Sequence[str], *, by_site: bool) -> Scores:
         """Score a fitted survival model by a :class:`multicentre.analytics.SurvivalEvaluation`.
 
         Censoring is weighed for by one curve of the very records that are scored, all sites together. ``concordance``
@@ -127,12 +127,12 @@ class SurvivalScores:
         assert judged is not None  # some score is named
         own = SiteScores()
         if by_site:
-            own = ask_sites(judged.federation, EvaluationSite.score_own, Nothing(), _concordance)
+            own = ask_sites(judged.session, EvaluationSite.score_own, Nothing(), _concordance)
         shown = {name: values[name] for name in names}
         return Scores(shown, float(judged.n_patients_), own.scores, refused=own.refused)
 
 
-def _judge(federation: Federation, evaluation: SurvivalEvaluation) -> SurvivalEvaluation:
+def _judge(federation: Consortium, evaluation: SurvivalEvaluation) -> SurvivalEvaluation:
     try:
         return evaluation.fit(federation)
     except DisclosureRefused as error:

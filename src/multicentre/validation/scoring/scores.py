@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from multicentre.estimator.base import FederatedEstimator
-from multicentre.federation.coordinator import Federation
+from multicentre.federation.consortium import Consortium
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.steps import SitePart
 
@@ -54,7 +54,7 @@ class Evaluator(Protocol):
     def usual(self) -> tuple[str, ...]:
         """Those that are taken when none is named."""
 
-    def __call__(self, model: Any, federation: Federation, names: Sequence[str], *, by_site: bool) -> Scores:
+    def __call__(self, model: Any, federation: Consortium, names: Sequence[str], *, by_site: bool) -> Scores:
         """Score a fitted model."""
 
 
@@ -72,7 +72,7 @@ EVALUATORS: dict[str, str] = {
 
 def score(
     model: FederatedEstimator,
-    federation: Federation,
+    federation: Consortium,
     scoring: str | Sequence[str] | None = None,
     *,
     by_site: bool = False,

@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multicentre.data.multiview import MultiViewData
-from multicentre.federation.coordinator import Federation
+from multicentre.federation.consortium import Consortium
 from multicentre.federation.errors import MessageError
 from multicentre.federation.lengths import Lengths
 from multicentre.federation.messages import Message, Nothing, array, texts
+from multicentre.federation.session import Session
 from multicentre.federation.steps import Release, step
 from multicentre.multiview.agreement import check_columns
 from multicentre.multiview.ppca.maths import predict
@@ -269,13 +270,13 @@ class RowScores:
     usual: tuple[str, ...]
     part: type[RowPart] = RowPart
 
-    def __call__(self, model: Any, federation: Federation, names: Sequence[str], *, by_site: bool) -> Scores:
+    def __call__(self, model: Any, federation: Consortium, names: Sequence[str], *, by_site: bool) -> Scores:
         """Score a fitted model by sums over records of all sites."""
         told = self.message(model)
         score = partial(self._score, told=told, names=names, by_site=by_site)
         return judge(federation, self.part, told, type(told).__name__, score)
 
-    def _score(self, opened: Federation, told: RowModel, names: Sequence[str], *, by_site: bool) -> Scores:
+    def _score(self, opened: Session, told: RowModel, names: Sequence[str], *, by_site: bool) -> Scores:
         values: dict[str, float] = {}
         n_records = np.nan
         if MAE in names:

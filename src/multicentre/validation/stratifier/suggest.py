@@ -8,9 +8,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from multicentre.federation.coordinator import Federation
+from multicentre.federation.consortium import Consortium
 from multicentre.federation.errors import ConfigurationError, DataError
 from multicentre.federation.messages import Nothing
+from multicentre.federation.session import Session
 from multicentre.statistics.quantiles import find_thresholds
 from multicentre.validation.stratifier import site as sent
 from multicentre.validation.stratifier.maths import (
@@ -32,7 +33,7 @@ BINS_A_FOLD = 2
 
 
 def suggest_stratifier(
-    federation: Federation,
+    federation: Consortium,
     *,
     candidates: Sequence[str] | None = None,
     n_splits: int = 5,
@@ -131,7 +132,7 @@ def suggest_stratifier(
 
 
 def _described(
-    opened: Federation, candidates: Sequence[str] | None, person_key: str, n_bins: int
+    opened: Session, candidates: Sequence[str] | None, person_key: str, n_bins: int
 ) -> tuple[sent.Chosen, sent.Screened]:
     chosen = opened.once("described", sent.Chosen, lambda: _choose(opened, candidates))
     settled = sent.Candidates(chosen.columns, person_key, n_bins)
@@ -139,12 +140,12 @@ def _described(
     return chosen, _screen(opened, chosen, n_bins)
 
 
-def _pilot(opened: Federation, trial: sent.Trial) -> sent.Piloted:
+def _pilot(opened: Session, trial: sent.Trial) -> sent.Piloted:
     return opened.once("piloted", sent.Piloted, lambda: opened.sum(StratifierSite.pilot, trial))
 
 
-def _choose(federation: Federation, candidates: Sequence[str] | None) -> sent.Chosen:
-    told = federation.ask(StratifierSite.describe, Nothing())
+def _choose(session: Session, candidates: Sequence[str] | None) -> sent.Chosen:
+    told = session.ask(StratifierSite.describe, Nothing())
     first = next(iter(told.values()))
     odd = [site for site, one in told.items() if one.outcome != first.outcome]
     if odd:
@@ -163,17 +164,17 @@ def _choose(federation: Federation, candidates: Sequence[str] | None) -> sent.Ch
     return sent.Chosen(wanted, identifiers, first.outcome)
 
 
-def _settle(federation: Federation, settled: sent.Candidates) -> Nothing:
-    federation.ask(StratifierSite.settle, settled)
+def _settle(session: Session, settled: sent.Candidates) -> Nothing:
+    session.ask(StratifierSite.settle, settled)
     return Nothing()
 
 
-def _screen(federation: Federation, chosen: sent.Chosen, n_bins: int) -> sent.Screened:
+def _screen(session: Session, chosen: sent.Chosen, n_bins: int) -> sent.Screened:
     n_columns = len(chosen.columns) + (chosen.outcome[0] != "class")
-    cuts = find_thresholds(federation, StratifierSite, n_columns=n_columns, n_parts=n_bins)
+    cuts = find_thresholds(session, StratifierSite, n_columns=n_columns, n_parts=n_bins)
     told = sent.Cuts.of(cuts)
     ask = sent.Cuts(told.values, told.first)
-    return federation.once("screened", sent.Screened, lambda: federation.sum(StratifierSite.screen, ask))
+    return session.once("screened", sent.Screened, lambda: session.sum(StratifierSite.screen, ask))
 
 
 def _ranked(columns: Sequence[str], screened: sent.Screened, n_splits: int) -> list[Candidate]:

@@ -1,5 +1,7 @@
 """The one sum over sites, the lists that stand in for it, and what a coordinator has afterwards."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
@@ -95,16 +97,16 @@ class Eavesdropper:
 def test_what_the_coordinator_gets_of_a_masked_sum_holds_no_sites_relations():
     """Each summand looks like noise: it lies nowhere near the site's own relations, and only the sum is them."""
     unmasked = opened(policy=DENSE, secure_sum=False)
-    own = dict.fromkeys(unmasked.sites, unmasked._engine)
-    tap = Eavesdropper(unmasked._engine)
-    unmasked._engine = tap
+    own = dict.fromkeys(unmasked.sites, unmasked.engine)
+    tap = Eavesdropper(unmasked.engine)
+    unmasked = dataclasses.replace(unmasked, engine=tap)
     total = unmasked.sum(FedMSGLSite.relate, TERMS).relations
     own = {site: answer.relations for step, site, answer in tap.heard if step == "relate"}
     assert np.abs(sum(own.values()) - total).max() < 1e-12
 
     masked = opened(secure_sum=True)
-    tap = Eavesdropper(masked._engine)
-    masked._engine = tap
+    tap = Eavesdropper(masked.engine)
+    masked = dataclasses.replace(masked, engine=tap)
     found = masked.sum(FedMSGLSite.relate, TERMS).relations
     assert np.abs(found - total).max() < 1e-6
     told = {site: answer for step, site, answer in tap.heard if step == "relate"}
@@ -189,7 +191,7 @@ def test_a_site_that_is_lost_between_sum_and_count_is_in_neither():
     whole = {"incomplete": True, "policy": DENSE, "secure_sum": True, "quorum": 2}
     handle = opened(sites, faults=Faults(), **whole)
     describe_views(handle)
-    at = handle._engine.exchanges
+    at = handle.engine.exchanges
 
     def found(**options):
         made = opened(sites, **whole, **options)

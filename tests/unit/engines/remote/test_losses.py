@@ -11,7 +11,7 @@ import multicentre as mc
 from multicentre.engines.faults import Faults
 from multicentre.engines.remote import engine
 from multicentre.federation.errors import QuorumLost, RefusedByPolicy
-from multicentre.federation.rounds import Silence
+from multicentre.federation.rounds import Listener
 from support.remote_sites import ByHand, Desks
 from support.toy_method import FedMean, federate, toy_sites
 
@@ -19,7 +19,7 @@ LAST = "site-2"
 FIRST_CALL = 2  # after the letter that opens the run
 
 
-class Heard(Silence):
+class Heard(Listener):
     """Notes who was lost, and why."""
 
     def __init__(self):

@@ -376,7 +376,7 @@ def test_clone_parameters_and_repr():
 
 
 def test_a_pickle_holds_no_handle_on_the_sites(model, held_out):
-    assert len(model.federation) == 3
+    assert len(model.session) == 3
     twin = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(twin.transform(held_out), model.transform(held_out))
     with pytest.raises(NotFittedError):
@@ -415,7 +415,7 @@ def test_a_saved_model_is_the_same_model(method, tmp_path, sites, held_out):
         lambda model, data: model.loadings_,
         lambda model, data: model.between_centres_,
         lambda model, data: model._state(),
-        lambda model, data: model.federation,
+        lambda model, data: model.session,
     ],
 )
 def test_what_needs_a_fit_says_so(use, held_out):

@@ -352,6 +352,6 @@ def test_after_a_private_fit_nothing_more_can_be_asked(events):
         (DPFactSite.sum_clipped_cooccurrence, Nothing()),
     ):
         with pytest.raises(ConfigurationError, match="planned"):
-            model.federation.sum(step, ask)
+            model.session.sum(step, ask)
     with pytest.raises(ConfigurationError, match="epsilon"):
         model.profile_sites()

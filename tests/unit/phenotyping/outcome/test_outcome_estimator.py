@@ -310,7 +310,7 @@ def test_an_area_of_a_sites_own_rests_on_the_rarer_outcome(fitted):
 
 
 def test_only_sums_leave_and_the_wire_holds_no_membership(fitted):
-    ledgers = fitted.federation.ledgers
+    ledgers = fitted.session.consortium.ledgers
     for ledger in ledgers.values():
         steps = {e["step"] for e in ledger.entries if any(f["records"] for f in e.get("fields", []))}
         assert steps <= {"sum_moments", "sum_derivatives", "count_scores", "rank_own"}

@@ -56,7 +56,7 @@ class Wiretap:
 
 def tapped(*told, change=lambda step, site, outcome: outcome, **options):
     federation = begun(*told, **options)
-    federation._engine = Wiretap(federation._engine, change)
+    federation = dataclasses.replace(federation, engine=Wiretap(federation.engine, change))
     return federation
 
 
@@ -71,7 +71,7 @@ def check_loss(n_sites, quorum, phase, n_lost, n_sums=2):
     if not enough:
         with pytest.raises(QuorumLost):
             federation.sum(MixedSite.answer, Nothing())
-        steps = [step for step, *_ in federation._engine.heard]
+        steps = [step for step, *_ in federation.engine.heard]
         assert "recover_own" not in steps
         assert phase == "unmask" or "unmask" not in steps
         return
@@ -102,7 +102,7 @@ def test_of_two_sites_none_may_be_lost(phase):
         QuorumLost, match=r"one site is left|1 of 2 sites answered, the masked sum needs 2; nothing of it"
     ):
         federation.sum(MixedSite.answer, Nothing())
-    assert {"unmask", "share"}.isdisjoint(step for step, *_ in federation._engine.heard)
+    assert {"unmask", "share"}.isdisjoint(step for step, *_ in federation.engine.heard)
 
 
 @pytest.mark.parametrize("phase", ["advertise", "agree", "answer"])
@@ -110,7 +110,7 @@ def test_where_every_site_is_needed_a_loss_ends_the_sum(phase):
     federation = tapped(*answers(3), faults=Faults(lose={"site-1": phase}))
     with pytest.raises(QuorumLost):
         federation.sum(MixedSite.answer, Nothing())
-    assert sum(isinstance(outcome, Masked) for *_, outcome in federation._engine.heard) == 2 * (phase == "answer")
+    assert sum(isinstance(outcome, Masked) for *_, outcome in federation.engine.heard) == 2 * (phase == "answer")
 
 
 @pytest.mark.slow
@@ -134,7 +134,7 @@ def test_sites_lost_one_after_another_at_different_phases():
 
 
 def heard(federation, step):
-    return [outcome for name, _, outcome in federation._engine.heard if name == step and not isinstance(outcome, Lost)]
+    return [outcome for name, _, outcome in federation.engine.heard if name == step and not isinstance(outcome, Lost)]
 
 
 @pytest.mark.parametrize("phase", ["confirm", "unmask"])

@@ -50,7 +50,7 @@ def test_more_than_half_of_the_sites_and_of_those_that_collude_are_needed(n_site
     assert (terms.threshold, terms.n_colluding, terms.n_sums) == (threshold, colluding, n_sums)
     assert (terms.study, terms.session, terms.sites) == (
         federation.terms.study,
-        federation.session,
+        federation.name,
         federation.sites,
     )
 

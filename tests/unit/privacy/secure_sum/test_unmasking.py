@@ -361,7 +361,7 @@ def test_a_refused_agreement_is_written_to_the_ledger():
 
 def test_a_refused_unmasking_is_written_to_the_ledger():
     federation = begun(mixed(), mixed(), mixed(), quorum=2)
-    federation._engine = Liar(federation._engine)
+    federation = dataclasses.replace(federation, engine=Liar(federation.engine))
     with pytest.raises(IntegrityError, match=r"^at 3 of 3 sites \(.*\), unmask: fewer than 2 sites signed"):
         federation.sum(MixedSite.answer, Nothing())
     for ledger in federation.ledgers.values():

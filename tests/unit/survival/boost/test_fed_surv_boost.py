@@ -64,8 +64,8 @@ def test_as_published_is_bagging():
 
 def parts(model):
     """Return the site parts of a fit."""
-    federation = model.federation
-    found = [runtime._parts for runtime in federation._engine._runtimes.values()]
+    federation = model.session
+    found = [runtime._parts for runtime in federation.engine._runtimes.values()]
     return [part for own in found for (session, kind), part in own.items() if kind is BoostSite]
 
 

@@ -269,7 +269,7 @@ def test_where_the_lead_is_lost_the_next_one_leads():
     faults = Faults(lose={"site-1": "solve_surrogate"})
     with mc.Federation.in_process(simulate(), policy=OPEN, quorum=2, faults=faults) as federation:
         model = FedCox(one_round=True).fit(federation)
-    assert model.federation.sites == ("site-0", "site-2")
+    assert model.session.sites == ("site-0", "site-2")
     assert model.lead_ == "site-2"
     alone = {site: data for site, data in simulate().items() if site != "site-1"}
     np.testing.assert_allclose(model.coefficients_, fitted(alone).coefficients_, rtol=0, atol=0.01)

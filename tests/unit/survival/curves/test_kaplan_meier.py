@@ -6,7 +6,7 @@ import pytest
 import multicentre as mc
 from multicentre.data.missing.values import GAP_STEPS
 from multicentre.estimator.figures import Curves, Table, read_exhibit
-from multicentre.federation.coordinator import Federation
+from multicentre.federation.consortium import Consortium as Federation
 from multicentre.federation.errors import ConfigurationError, DataError
 from multicentre.reports.alternatives import describe
 from multicentre.reports.figures import draw

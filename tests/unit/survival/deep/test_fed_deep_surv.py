@@ -138,7 +138,7 @@ def test_the_network_that_did_best_is_kept_and_the_rounds_end(fitted):
     network = fitted.model_
     ask = task(hidden=(16,), norm="layer", round_number=99)
     ask = dataclasses.replace(ask, parameters=network.parameters)
-    again = fitted.federation.sum(DeepSite.train, ask)
+    again = fitted.session.sum(DeepSite.train, ask)
     assert again.log_likelihood * fitted.agreed_.n_events / again.n_events == pytest.approx(max(scores), rel=1e-10)
 
 
@@ -166,7 +166,7 @@ def test_without_held_out_patients_all_rounds_are_made():
 
 
 def test_only_named_steps_are_asked(fitted):
-    assert set(fitted.federation.traffic.calls) - {"advertise"} <= fitted.asked_steps()
+    assert set(fitted.session.traffic.calls) - {"advertise"} <= fitted.asked_steps()
 
 
 def test_a_pull_to_the_network_that_was_sent_keeps_the_site_near_it():

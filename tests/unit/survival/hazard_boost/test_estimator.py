@@ -147,7 +147,7 @@ def test_after_the_loss_of_a_site_masked_sums_go_on_as_sums_in_clear_do():
             faults = Faults(lose={"site-1": at})
             federation = federate(DATA, parts_of(DATA, 4, "random"), secure_sum=secure, quorum=3, faults=faults)
             model = FedHazardBoost(n_trees=2, max_depth=2, n_times=6, n_bins=8, min_child_hessian=2.0).fit(federation)
-            is_lost = len(model.federation.sites) < 4
+            is_lost = len(model.session.sites) < 4
             found.append(model.predict(DATA).tobytes() if is_lost else None)
             at += 1
         return set(found) - {None}

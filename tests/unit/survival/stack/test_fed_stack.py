@@ -148,7 +148,7 @@ def test_equal_and_given_weights_ask_nothing():
     for weights, shares in (("equal", np.full(3, 1 / 3)), ([2.0, 0.0, 6.0], np.array([0.25, 0.0, 0.75]))):
         with mc.Federation.in_process(SITES) as federation:
             model = FedStack(ESTIMATORS, weights=weights).fit(federation)
-            assert not model.federation.traffic.calls
+            assert not model.session.traffic.calls
         expected = sum(share * curve for share, curve in zip(shares, curves, strict=True))
         np.testing.assert_allclose(model.predict_survival_function(X, return_array=True), expected, rtol=1e-12)
         assert model.asked_steps() == frozenset()
@@ -177,7 +177,7 @@ def test_a_mixture_predicts_for_whom_all_its_models_do():
 
 def test_only_named_steps_are_asked(fitted):
     unasked = {"handle_gaps", "add_indicators", "report_gaps"}
-    assert set(fitted.federation.traffic.calls) - {"advertise"} == fitted.asked_steps() - unasked
+    assert set(fitted.session.traffic.calls) - {"advertise"} == fitted.asked_steps() - unasked
 
 
 def test_a_saved_mixture_predicts_the_same(fitted, tmp_path):

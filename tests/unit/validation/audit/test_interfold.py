@@ -240,6 +240,6 @@ def test_different_keys_clear_sums_and_foreign_plans_are_refused():
 def test_a_lost_site_is_an_error():
     everywhere = federation(shared_sites(), quorum=2)
     plan = HashGroupKFold(3).plan(everywhere)
-    plan.federation._engine = Faulty(plan.federation._engine, Faults(lose={"site-2": "mark_folds"}))
+    plan.session.engine = Faulty(plan.session.engine, Faults(lose={"site-2": "mark_folds"}))
     with pytest.raises(QuorumLost, match="site-2"):
         check_interfold(everywhere, plan)

@@ -93,7 +93,7 @@ def test_a_site_left_out_of_masked_sums_is_scored_by_itself():
     plan = LeaveOneSiteOut(drop_shared=True).plan(federation)
     assert plan.train(0).protection == "masked"
     assert plan.test(0).protection == "unmasked"
-    assert federation.protection == plan.federation.protection == "masked"
+    assert federation.protection == plan.session.protection == "masked"
     assert FederatedKFold(2).plan(plan.test(0)).counts.sum() == plan.counts[0]
     strict = LeaveOneSiteOut().plan(federate(sites, secure_sum=True, policy=mc.Policy(secure_sums_only=True)))
     with pytest.raises(RefusedByPolicy, match="only masked sums"):

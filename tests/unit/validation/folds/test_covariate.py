@@ -41,12 +41,12 @@ def tables(
 
 def folds_of(plan: FoldPlan) -> dict[str, np.ndarray]:
     """Return the fold of every record, which in one process can be looked up at the sites."""
-    runtimes = runtimes_of(plan.federation)
+    runtimes = runtimes_of(plan.session)
     return {
         site: next(
             part.folds
             for (session, _), part in runtimes[site]._parts.items()
-            if session == plan.federation.session and part.folds is not None
+            if session == plan.session.name and part.folds is not None
         )
         for site in plan.present
     }

@@ -118,7 +118,7 @@ def test_a_fold_that_one_site_alone_can_be_tested_on_is_warned_of():
         plan = FederatedKFold(5).plan(federate(sites, policy=None))
     assert plan.test(0).sites == ("large",)
     assert plan.test(0).protection == "unmasked"
-    assert plan.federation.protection == "masked"
+    assert plan.session.protection == "masked"
 
 
 def test_folds_that_no_site_has_enough_records_for_are_refused():

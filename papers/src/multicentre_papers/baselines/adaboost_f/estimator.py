@@ -15,8 +15,8 @@ from multicentre.data.table import rows_for
 from multicentre.data.tabledata import TableData
 from multicentre.data.tabular import add_indicators
 from multicentre.estimator.base import Arrays, FederatedEstimator, Figure
-from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError
+from multicentre.federation.session import Session
 from multicentre.federation.steps import SitePart
 from multicentre.federation.ties import first_largest
 from multicentre.survival.learners.cohort import warn_of_constant
@@ -160,10 +160,10 @@ class ClassBooster(HandlesMissing, FederatedEstimator):
         tree = int(self.max_depth), int(self.min_leaf)
         return Plan(self.candidates, int(self.n_rounds), *tree, float(self.learning_rate), int(self.random_state))
 
-    def _fit(self, federation: Federation) -> None:
+    def _fit(self, session: Session) -> None:
         plan = self._plan()
-        self.known_, self.missing_values_ = agree(federation, self.missing)
-        ensemble, self.history_ = boost(federation, plan, self.known_)
+        self.known_, self.missing_values_ = agree(session, self.missing)
+        ensemble, self.history_ = boost(session, plan, self.known_)
         self._set(ensemble)
         n_constant = int((ensemble.column[ensemble.roots] < 0).sum())
         warn_of_constant(n_constant, len(ensemble.roots), "FedXGBClassifier")

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from multicentre.data.missing.values import Missing, MissingValues, handle_missing
 from multicentre.data.schema import check_columns
-from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import DataError, MessageError, SchemaMismatch
 from multicentre.federation.messages import Nothing
 from multicentre.federation.rounds import History
+from multicentre.federation.session import Session
 from multicentre.survival.agreement.messages import About
 from multicentre.survival.agreement.sketch import rounded
 from multicentre.survival.boost.maths import NO_HYPOTHESIS, Rule, Verdict, decide
@@ -45,12 +45,12 @@ class Offer(NamedTuple):
     dropped: tuple[str, ...]
 
 
-def agree(federation: Federation, missing: Missing) -> tuple[sent.Known, MissingValues]:
+def agree(session: Session, missing: Missing) -> tuple[sent.Known, MissingValues]:
     """Agree on columns, classes and the columns' scale; every site remembers it.
 
     Parameters
     ----------
-    federation : Federation
+    session : Session
     missing : {"mean", "complete", "indicator"}
         How missing entries are handled.
 
@@ -59,13 +59,13 @@ def agree(federation: Federation, missing: Missing) -> tuple[sent.Known, Missing
     SchemaMismatch
         Sites have other columns or classes, or another order.
     """
-    described = federation.once("described", sent.Described, lambda: _describe(federation))
-    gaps = handle_missing(federation, ClassSite, described.columns, described.levels, missing)
+    described = session.once("described", sent.Described, lambda: _describe(session))
+    gaps = handle_missing(session, ClassSite, described.columns, described.levels, missing)
     columns = (*described.columns, *gaps.indicators)
-    return federation.once("known", sent.Known, lambda: _settle(federation, replace(described, columns=columns))), gaps
+    return session.once("known", sent.Known, lambda: _settle(session, replace(described, columns=columns))), gaps
 
 
-def boost(federation: Federation, plan: Plan, known: sent.Known) -> tuple[sent.Ensemble, History]:
+def boost(session: Session, plan: Plan, known: sent.Known) -> tuple[sent.Ensemble, History]:
     """Run the rounds.
 
     Raises
@@ -74,15 +74,15 @@ def boost(federation: Federation, plan: Plan, known: sent.Known) -> tuple[sent.E
         No site could grow a tree.
     """
     rule = Rule.of_classes(len(known.classes), plan.rate)
-    pool = federation.once("pool", sent.Ensemble, lambda: _gather_pool(federation, plan, known))
-    rounds = federation.rounds(plan.n_rounds, sent.Ensemble, lambda: _start(federation, plan, known, pool))
+    pool = session.once("pool", sent.Ensemble, lambda: _gather_pool(session, plan, known))
+    rounds = session.rounds(plan.n_rounds, sent.Ensemble, lambda: _start(session, plan, known, pool))
     fixed = Offer(_trees_of(pool), pool.names, ())
     for number in rounds:
         before = rounds.state
-        offer = fixed if plan.candidates == "pool" else _ask_sites(federation, plan, known, before.log_total, number)
-        verdict = _judge(federation, plan, offer, before, rule, number)
+        offer = fixed if plan.candidates == "pool" else _ask_sites(session, plan, known, before.log_total, number)
+        verdict = _judge(session, plan, offer, before, rule, number)
         after = replace(before, dropped=(*before.dropped, *offer.dropped), stopped=verdict.stop)
-        rounds.state = _join(federation, after, offer, verdict, plan) if verdict.kept else after
+        rounds.state = _join(session, after, offer, verdict, plan) if verdict.kept else after
         rounds.record(error=verdict.error, vote=verdict.vote)
         if verdict.stop:
             rounds.stop()
@@ -95,8 +95,8 @@ def boost(federation: Federation, plan: Plan, known: sent.Known) -> tuple[sent.E
     return rounds.state, rounds.history
 
 
-def _describe(federation: Federation) -> sent.Described:
-    described = federation.ask(ClassSite.describe, Nothing())
+def _describe(session: Session) -> sent.Described:
+    described = session.ask(ClassSite.describe, Nothing())
     (first, answer), *others = described.items()
     classes = max((one.classes for one in described.values()), key=len)
     for site, other in others:
@@ -109,15 +109,15 @@ def _describe(federation: Federation) -> sent.Described:
     return replace(answer, classes=classes)
 
 
-def _settle(federation: Federation, described: sent.Described) -> sent.Known:
-    sizes = federation.sum(ClassSite.sum_sizes, Nothing())
+def _settle(session: Session, described: sent.Described) -> sent.Known:
+    sizes = session.sum(ClassSite.sum_sizes, Nothing())
     present = np.maximum(sizes.present, 1.0)
     centre = sizes.total / present
-    spread = np.sqrt(federation.sum(ClassSite.sum_squares, About(centre)).squares / present)
+    spread = np.sqrt(session.sum(ClassSite.sum_squares, About(centre)).squares / present)
     spread[spread <= 1e-9 * (1.0 + np.abs(centre))] = 1.0
     scale = rounded(centre, spread), rounded(spread, spread)
     known = sent.Known(described.columns, described.classes, sizes.n_patients, *scale, levels=described.levels)
-    federation.ask(ClassSite.agree, known)
+    session.ask(ClassSite.agree, known)
     return known
 
 
@@ -140,31 +140,31 @@ def _trees_of(ensemble: sent.Ensemble) -> ClassTrees:
     return ClassTrees(*(getattr(ensemble, name) for name in ClassTrees.declarations()))
 
 
-def _gather_pool(federation: Federation, plan: Plan, known: sent.Known) -> sent.Ensemble:
+def _gather_pool(session: Session, plan: Plan, known: sent.Known) -> sent.Ensemble:
     """Have every site boost on its own; empty unless the rounds choose from a pool."""
     pool = _nothing()
     if plan.candidates != "pool":
         return pool
-    for number in range(1, -(-plan.n_rounds // len(federation)) + 1):
-        found = _ask_sites(federation, plan, known, 0.0, number, alone=True)
+    for number in range(1, -(-plan.n_rounds // len(session)) + 1):
+        found = _ask_sites(session, plan, known, 0.0, number, alone=True)
         joined = ClassTrees.joined([_trees_of(pool), found.trees])
         trees = {name: getattr(joined, name) for name in ClassTrees.declarations()}
         pool = replace(pool, **trees, names=(*pool.names, *found.names), dropped=(*pool.dropped, *found.dropped))
     return pool
 
 
-def _start(federation: Federation, plan: Plan, known: sent.Known, pool: sent.Ensemble) -> sent.Ensemble:
+def _start(session: Session, plan: Plan, known: sent.Known, pool: sent.Ensemble) -> sent.Ensemble:
     if plan.candidates == "pool":
         # The sites' own boosting has changed their weights.
-        federation.ask(ClassSite.agree, known)
+        session.ask(ClassSite.agree, known)
     return _nothing(pool.dropped)
 
 
 def _ask_sites(
-    federation: Federation, plan: Plan, known: sent.Known, log_total: float, number: int, *, alone: bool = False
+    session: Session, plan: Plan, known: sent.Known, log_total: float, number: int, *, alone: bool = False
 ) -> Offer:
     ask = sent.FitTree(log_total, plan.seed, number, plan.max_depth, plan.min_leaf, alone, plan.rate)
-    answers = federation.ask(ClassSite.fit_tree, ask)
+    answers = session.ask(ClassSite.fit_tree, ask)
     valid = {site: tree for site, tree in answers.items() if _is_valid(tree, known)}
     dropped = tuple(f"{site}, round {number}" for site in answers if site not in valid)
     return Offer(ClassTrees.joined(list(valid.values())), tuple(valid), dropped)
@@ -177,7 +177,7 @@ def _is_valid(tree: ClassTrees, known: sent.Known) -> bool:
         return False
 
 
-def _judge(federation: Federation, plan: Plan, offer: Offer, before: sent.Ensemble, rule: Rule, number: int) -> Verdict:
+def _judge(session: Session, plan: Plan, offer: Offer, before: sent.Ensemble, rule: Rule, number: int) -> Verdict:
     """Send the trees to all sites, sum the errors and choose; a pool is sent in the first round alone."""
     is_first = not len(before.votes)
     if not offer.trees.n_trees:
@@ -185,14 +185,14 @@ def _judge(federation: Federation, plan: Plan, offer: Offer, before: sent.Ensemb
     told = offer.trees if plan.candidates != "pool" or number == 1 else ClassTrees.none()
     trees = {name: getattr(told, name) for name in ClassTrees.declarations()}
     ask = sent.Hypotheses(**trees, committee=plan.candidates == "committee", log_total=before.log_total)
-    errors = federation.sum(ClassSite.judge, ask)
+    errors = session.sum(ClassSite.judge, ask)
     return decide(errors.errors, np.ones(len(errors.errors)), errors.total, rule, is_first=is_first)
 
 
-def _join(federation: Federation, before: sent.Ensemble, offer: Offer, verdict: Verdict, plan: Plan) -> sent.Ensemble:
+def _join(session: Session, before: sent.Ensemble, offer: Offer, verdict: Verdict, plan: Plan) -> sent.Ensemble:
     """Take the chosen hypothesis into the ensemble, and have the sites reweigh by it."""
     chosen = sent.Chosen(before.log_total, verdict.index, verdict.vote)
-    total = federation.sum(ClassSite.reweigh, chosen).total
+    total = session.sum(ClassSite.reweigh, chosen).total
     committee = plan.candidates == "committee"
     taken = offer.trees if committee else offer.trees.take(verdict.index, verdict.index + 1)
     joined = ClassTrees.joined([_trees_of(before), taken])

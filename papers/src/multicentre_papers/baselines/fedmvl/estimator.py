@@ -13,10 +13,10 @@ from multicentre.clustering.partition import partition_rows
 from multicentre.data.identifiers import IDENTIFIER
 from multicentre.estimator.base import Arrays
 from multicentre.estimator.figures import Bars, Exhibit
-from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import NotConverged
 from multicentre.federation.messages import Nothing
 from multicentre.federation.rounds import Rounds
+from multicentre.federation.session import Session
 from multicentre.federation.steps import Acknowledgement, SitePart
 from multicentre_papers.baselines.fedmvl import messages as sent
 from multicentre_papers.baselines.fedmvl.checks import check_parameters
@@ -152,25 +152,25 @@ class FedMVL(AlignedClusterer):
         caption = "Weight of each view in the factorisation: the better a view is explained, the larger."
         return [Bars("Weights of the views", caption, "model", "weight", names, {"weight": weights}, {})]
 
-    def _fit(self, federation: Federation) -> None:
+    def _fit(self, session: Session) -> None:
         n = len(self.pseudonyms_)
         check_parameters(self.get_params(deep=False), n)
-        views = federation.once("views", sent.Listing, lambda: _list_views(federation))
-        federation.once("begun", Acknowledgement, lambda: self._begin(federation))
-        common = self._start(federation, n)
+        views = session.once("views", sent.Listing, lambda: _list_views(session))
+        session.once("begun", Acknowledgement, lambda: self._begin(session))
+        common = self._start(session, n)
         penalties = Penalties.of(self.rho, self.varrho, self.mu, common.shape)
-        rounds = federation.rounds(self.max_rounds, sent.Progress, lambda: _beginning(common, len(views.views)))
+        rounds = session.rounds(self.max_rounds, sent.Progress, lambda: _beginning(common, len(views.views)))
         for number in rounds:
-            sums = federation.sum(FedMVLSite.renew, _ask(number, rounds.state))
+            sums = session.sum(FedMVLSite.renew, _ask(number, rounds.state))
             rounds.state = self._advance(rounds, sums, penalties)
         self.embedding_, self.history_ = rounds.state.common, rounds.history
         self.n_rounds_, self.converged_ = rounds.number, rounds.stopped
-        self.view_weights_ = self._weights(federation, views, rounds.state.total_term)
+        self.view_weights_ = self._weights(session, views, rounds.state.total_term)
         self.labels_ = partition_rows(
             self.embedding_, self.n_clusters, n_init=self.n_init, random_state=self.random_state
         )
 
-    def _begin(self, federation: Federation) -> Acknowledgement:
+    def _begin(self, session: Session) -> Acknowledgement:
         terms = sent.Terms(
             int(self.n_clusters),
             self.scale,
@@ -180,20 +180,20 @@ class FedMVL(AlignedClusterer):
             int(self.max_rounds),
             int(self.random_state),
         )
-        federation.ask(FedMVLSite.begin, terms)
+        session.ask(FedMVLSite.begin, terms)
         return Acknowledgement()
 
-    def _start(self, federation: Federation, n: int) -> Floats:
+    def _start(self, session: Session, n: int) -> Floats:
         """Return the V of the first round, shape (n, c), columns of length 1."""
         generator = np.random.default_rng(self.random_state)
         if self.start == "random":
             drawn = generator.random((n, self.n_clusters))
             return np.asarray(drawn / np.linalg.norm(drawn, axis=0))
         drawn = generator.normal(size=(n, min(n, self.n_clusters + EXTRA_DIRECTIONS)))
-        rounds = federation.rounds(N_SKETCHES, sent.Sketch, lambda: sent.Sketch(drawn, drawn), name="start")
+        rounds = session.rounds(N_SKETCHES, sent.Sketch, lambda: sent.Sketch(drawn, drawn), name="start")
         for _ in rounds:
             directions = np.linalg.qr(rounds.state.products)[0]
-            answer = federation.sum(FedMVLSite.multiply, sent.Directions(directions))
+            answer = session.sum(FedMVLSite.multiply, sent.Directions(directions))
             rounds.state = sent.Sketch(directions, answer.products)
         leading = find_leading(rounds.state.directions, rounds.state.products, self.n_clusters)
         labels = partition_rows(leading, self.n_clusters, n_init=self.n_init, random_state=self.random_state)
@@ -220,15 +220,15 @@ class FedMVL(AlignedClusterer):
         psi = before.psi + penalties.varrho * (common - guide)
         return sent.Progress(common, guide, psi, sums.n_views, sums.term, sums.log_error / sums.n_views)
 
-    def _weights(self, federation: Federation, views: sent.Listing, total_term: float) -> dict[str, float]:
+    def _weights(self, session: Session, views: sent.Listing, total_term: float) -> dict[str, float]:
         listing = sent.Listing(views.sites, views.views, total_term)
 
         def ask() -> sent.Shares:
-            told = federation.ask(FedMVLSite.tell_weights, listing)
+            told = session.ask(FedMVLSite.tell_weights, listing)
             by_site = {site: iter(answer.weights.tolist()) for site, answer in told.items()}
             return sent.Shares(np.array([next(by_site.get(site, iter(())), 0.0) for site in views.sites]))
 
-        told = federation.once("weights", sent.Shares, ask)
+        told = session.once("weights", sent.Shares, ask)
         names = [f"{site}/{view}" for site, view in zip(views.sites, views.views, strict=True)]
         return dict(zip(names, told.weights.tolist(), strict=True))
 
@@ -244,8 +244,8 @@ class FedMVL(AlignedClusterer):
         self.n_rounds_, self.converged_ = int(facts["n_rounds"]), bool(facts["converged"])
 
 
-def _list_views(federation: Federation) -> sent.Listing:
-    told = federation.ask(FedMVLSite.describe, Nothing())
+def _list_views(session: Session) -> sent.Listing:
+    told = session.ask(FedMVLSite.describe, Nothing())
     sites = [(site, view) for site, answer in told.items() for view in answer.views]
     return sent.Listing(tuple(site for site, _ in sites), tuple(view for _, view in sites), 1.0)
 

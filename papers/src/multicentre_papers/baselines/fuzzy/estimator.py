@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError, DataError
 from multicentre.federation.rounds import Rounds
+from multicentre.federation.session import Session
 from multicentre.federation.steps import SitePart
 from multicentre.federation.ties import first_least
 from multicentre_papers.baselines.fuzzy import limits
@@ -50,16 +50,16 @@ class FuzzyClusterer(FuzzyModel):
         self.tol = tol
         self.random_state = random_state
 
-    def _fit(self, federation: Federation) -> None:
+    def _fit(self, session: Session) -> None:
         self._check_parameters()
         part = self._part
-        agreed = federation.once("agreement", sent.Agreement, lambda: agree(federation, part, self.scale))
+        agreed = session.once("agreement", sent.Agreement, lambda: agree(session, part, self.scale))
         n_patients = round(agreed.n_patients)
         if self.n_clusters > n_patients:
             what = f"{self.n_clusters} clusters of {n_patients} patients"
             raise DataError(what, where="n_clusters", mend="Ask for fewer clusters.")
         plan = self._plan()
-        tried = [climb(federation, part, plan, agreed, start) for start in range(int(self.n_init))]
+        tried = [climb(session, part, plan, agreed, start) for start in range(int(self.n_init))]
         self._take(agreed, tried[int(first_least([last_objective(rounds) for rounds in tried]))])
 
     def _plan(self) -> Plan:

@@ -10,10 +10,10 @@ from typing import Literal, cast
 import numpy as np
 
 from multicentre.data.schema import Kind, MultiViewSchema, agree_schemas
-from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import DataError
 from multicentre.federation.messages import Message, Nothing, array
 from multicentre.federation.rounds import Rounds
+from multicentre.federation.session import Session
 from multicentre_papers.baselines.fuzzy import messages as sent
 from multicentre_papers.baselines.fuzzy.maths import Floats, Sums, draw_centres, objective, view_columns, weigh_views
 from multicentre_papers.baselines.fuzzy.site import FuzzySite
@@ -60,7 +60,7 @@ class State(Message):
     masses: Floats = array("sum of the memberships' powers by cluster and view", ("c", "k"))
 
 
-def agree(federation: Federation, part: Part, scale: Scale) -> sent.Agreement:
+def agree(session: Session, part: Part, scale: Scale) -> sent.Agreement:
     """Agree on views, columns, centres and spreads: one question to each site, then three sums.
 
     Raises
@@ -70,7 +70,7 @@ def agree(federation: Federation, part: Part, scale: Scale) -> sent.Agreement:
     DataError
         A site's data cannot be clustered, no site has a view, or a view is the same for all patients.
     """
-    described = federation.ask(part.describe, Nothing())
+    described = session.ask(part.describe, Nothing())
     schema = agree_schemas(
         {
             site: MultiViewSchema(answer.views, answer.columns, cast("Mapping[str, tuple[Kind, ...]]", answer.kinds))
@@ -79,14 +79,14 @@ def agree(federation: Federation, part: Part, scale: Scale) -> sent.Agreement:
     )
     layout = sent.Layout(tuple(schema.views), {view: tuple(schema.columns[view]) for view in schema.views})
     sizes = list(layout.sizes.values())
-    orders = federation.sum(part.column_orders, layout)
+    orders = session.sum(part.column_orders, layout)
     units = 2.0 ** np.rint(orders.orders / np.maximum(orders.sites, 1.0))
-    totals = federation.sum(part.column_totals, sent.Measured(layout.views, layout.columns, units))
+    totals = session.sum(part.column_totals, sent.Measured(layout.views, layout.columns, units))
     _check_held(layout, totals.patients_by_view)
     observed = np.repeat(totals.patients_by_view, sizes)
     centre = totals.total / observed * units
     centred = sent.Centred(layout.views, layout.columns, units, centre)
-    squares = federation.sum(part.column_squares, centred).squares
+    squares = session.sum(part.column_squares, centred).squares
     agreed = sent.Agreement(
         layout.views,
         layout.columns,
@@ -96,7 +96,7 @@ def agree(federation: Federation, part: Part, scale: Scale) -> sent.Agreement:
         totals.patients_by_view,
         totals.n_patients,
     )
-    federation.ask(part.prepare, agreed.standards)
+    session.ask(part.prepare, agreed.standards)
     return agreed
 
 
@@ -139,7 +139,7 @@ def find_spread(squares: Floats, observed: Floats, units: Floats, layout: sent.L
     return spread
 
 
-def climb(federation: Federation, part: Part, plan: Plan, agreed: sent.Agreement, start: int) -> Rounds[State]:
+def climb(session: Session, part: Part, plan: Plan, agreed: sent.Agreement, start: int) -> Rounds[State]:
     """Alternate memberships at the sites and centres here, from random directions, until the objective settles."""
     sizes, k = list(agreed.sizes.values()), len(agreed.views)
 
@@ -147,12 +147,12 @@ def climb(federation: Federation, part: Part, plan: Plan, agreed: sent.Agreement
         centres = draw_centres(plan.n_clusters, sizes, np.random.default_rng([plan.seed, start]))
         return State(centres, np.full(k, 1.0 / k), np.zeros((plan.n_clusters, k)))
 
-    rounds = federation.rounds(plan.n_rounds, State, begin, name=f"start-{start}")
+    rounds = session.rounds(plan.n_rounds, State, begin, name=f"start-{start}")
     for number in rounds:
         state, first = rounds.state, number == 1
         fuzziness = START_FUZZINESS if first else plan.fuzziness
         ask = sent.Clusters(state.centres, state.view_weights, fuzziness, plan.plain)
-        answer = federation.sum(part.sum_memberships, ask)
+        answer = session.sum(part.sum_memberships, ask)
         sums = Sums(answer.moments, np.maximum(answer.masses, 0.0), np.maximum(answer.dispersions, 0.0))
         rounds.record(objective=objective(sums.dispersions, state.view_weights) / agreed.n_patients)
         weights = state.view_weights if first else weigh_views(sums.dispersions, agreed.patients_by_view)

@@ -8,9 +8,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from multicentre.federation.coordinator import Federation
 from multicentre.federation.messages import Nothing
 from multicentre.federation.rounds import Rounds
+from multicentre.federation.session import Session
 from multicentre.federation.steps import SitePart
 from multicentre.phenotyping.agreement import Sizes, Vocabulary, agree_on_codes, steps_of_agreement
 from multicentre.phenotyping.fitted.checks import (
@@ -137,16 +137,16 @@ class TRIP(PhenotypeModel):
         factors = sum(factor.nbytes for factor in self.factors_.values())
         return factors, 2 * factors
 
-    def _fit(self, federation: Federation) -> None:
+    def _fit(self, session: Session) -> None:
         self._check()
-        before = copy.deepcopy(federation.traffic)
-        vocabulary = federation.once("codes", Vocabulary, lambda: self._agree(federation))
-        sizes = federation.once("sizes", Sizes, lambda: federation.sum(TRIPSite.sum_sizes, Nothing()))
-        start = federation.once("start", sent.Draw, lambda: self._start(federation, vocabulary, sizes))
-        rounds = self._run(federation, start)
+        before = copy.deepcopy(session.traffic)
+        vocabulary = session.once("codes", Vocabulary, lambda: self._agree(session))
+        sizes = session.once("sizes", Sizes, lambda: session.sum(TRIPSite.sum_sizes, Nothing()))
+        start = session.once("start", sent.Draw, lambda: self._start(session, vocabulary, sizes))
+        rounds = self._run(session, start)
         self._note_rounds(rounds, settled=rounds.stopped, max_rounds=self.max_rounds, tol=self.tol)
-        self._describe(federation, rounds.state.factors, vocabulary)
-        self._note_traffic(federation, before)
+        self._describe(session, rounds.state.factors, vocabulary)
+        self._note_traffic(session, before)
 
     def _check(self) -> None:
         given = self.get_params(deep=False)
@@ -157,19 +157,19 @@ class TRIP(PhenotypeModel):
         check_flags(given, "nonnegative", "track_errors")
         check_codes(given["vocabulary"], given["n_codes"])
 
-    def _agree(self, federation: Federation) -> Vocabulary:
+    def _agree(self, session: Session) -> Vocabulary:
         vocabulary = agree_on_codes(
-            federation,
+            session,
             TRIPSite,
             vocabulary=self.vocabulary,
             n_codes=self.n_codes,
             fewest=int(self.min_code_patients),
         )
         check_rank(self.rank, vocabulary.sizes)
-        federation.ask(TRIPSite.agree, sent.Agreed(vocabulary.codes, int(self.cap or 0)))
+        session.ask(TRIPSite.agree, sent.Agreed(vocabulary.codes, int(self.cap or 0)))
         return vocabulary
 
-    def _start(self, federation: Federation, vocabulary: Vocabulary, sizes: Sizes) -> sent.Draw:
+    def _start(self, session: Session, vocabulary: Vocabulary, sizes: Sizes) -> sent.Draw:
         factors = draw_factors(vocabulary.sizes, int(self.rank), int(self.random_state))
         begin = sent.Begin(
             factors,
@@ -177,16 +177,16 @@ class TRIP(PhenotypeModel):
             nonnegative=self.nonnegative,
             n_sweeps=int(self.n_sweeps),
         )
-        federation.ask(TRIPSite.begin, begin)
-        usual = sizes.squares / (USUAL_SHARE * len(federation.sites) * self.rank)
+        session.ask(TRIPSite.begin, begin)
+        usual = sizes.squares / (USUAL_SHARE * len(session.sites) * self.rank)
         return sent.Draw(factors, float(usual if self.penalty is None else self.penalty))
 
-    def _run(self, federation: Federation, start: sent.Draw) -> Rounds[sent.Consensus]:
-        rounds = federation.rounds(int(self.max_rounds), sent.Consensus, lambda: sent.Consensus(start.factors))
+    def _run(self, session: Session, start: sent.Draw) -> Rounds[sent.Consensus]:
+        rounds = session.rounds(int(self.max_rounds), sent.Consensus, lambda: sent.Consensus(start.factors))
         for number in rounds:
             before = rounds.state
             penalty = penalty_of_round(start.penalty, self.growth, number)
-            terms = federation.sum(TRIPSite.fit_near_consensus, sent.Draw(before.factors, penalty))
+            terms = session.sum(TRIPSite.fit_near_consensus, sent.Draw(before.factors, penalty))
             agreed = agree_on_factors(
                 terms.factors, terms.multipliers, terms.sites, penalty, nonnegative=self.nonnegative
             )
@@ -198,24 +198,24 @@ class TRIP(PhenotypeModel):
                 change=relative_change(factors, before.factors), gap=relative_change(mean, factors), penalty=penalty
             )
             if self.track_errors:
-                rounds.record(**self._errors_of_round(federation, factors))
+                rounds.record(**self._errors_of_round(session, factors))
             if rounds.figures["change"] < self.tol:
                 rounds.stop()
         return rounds
 
-    def _errors_of_round(self, federation: Federation, factors: Factors) -> dict[str, float]:
-        found = self._ask_for_errors(federation, _unit_columns(factors))
+    def _errors_of_round(self, session: Session, factors: Factors) -> dict[str, float]:
+        found = self._ask_for_errors(session, _unit_columns(factors))
         return {
             "rmse": float(np.sqrt(max(found.error, 0.0) / found.n_entries)),
             "rmse_at_entries": float(np.sqrt(found.error_at_entries / found.n_entries)),
         }
 
-    def _ask_for_errors(self, federation: Federation, factors: dict[str, Floats]) -> FitSums:
-        return federation.sum(TRIPSite.sum_errors, sent.Final(factors, MEMBER_SHARE, 2 * int(self.n_sweeps)))
+    def _ask_for_errors(self, session: Session, factors: dict[str, Floats]) -> FitSums:
+        return session.sum(TRIPSite.sum_errors, sent.Final(factors, MEMBER_SHARE, 2 * int(self.n_sweeps)))
 
-    def _describe(self, federation: Federation, factors: Factors, vocabulary: Vocabulary) -> None:
+    def _describe(self, session: Session, factors: Factors, vocabulary: Vocabulary) -> None:
         units = _unit_columns(factors)
-        self._take_fit(units, vocabulary.codes, self._ask_for_errors(federation, units))
+        self._take_fit(units, vocabulary.codes, self._ask_for_errors(session, units))
 
     def _memberships(self, tensor: SparseTensor) -> Floats:
         if self.cap is not None:

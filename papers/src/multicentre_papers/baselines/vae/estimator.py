@@ -8,8 +8,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError
+from multicentre.federation.session import Session
 from multicentre.federation.steps import SitePart
 from multicentre.multiview.agreement import Agreement, Scale, agree, check_scale
 from multicentre_papers.baselines.vae.fitted import AutoEncoderModel
@@ -44,15 +44,15 @@ class FederatedAutoEncoder(AutoEncoderModel):
         self.scale = scale
         self.random_state = random_state
 
-    def _fit(self, federation: Federation) -> None:
+    def _fit(self, session: Session) -> None:
         self._check()
         require_torch()
-        agreement = federation.once("agreement", Agreement, lambda: agree(federation, LocalTraining))
+        agreement = session.once("agreement", Agreement, lambda: agree(session, LocalTraining))
         self._take_units(agreement.schema, *agreement.units(self.scale), agreement.deviation)
         self.n_features_in_ = agreement.schema.n_features
-        rounds = federation.rounds(self.n_rounds, Task, lambda: self._first_task(agreement))
+        rounds = session.rounds(self.n_rounds, Task, lambda: self._first_task(agreement))
         for number in rounds:
-            sums = federation.sum(LocalTraining.train, dataclasses.replace(rounds.state, round_number=number))
+            sums = session.sum(LocalTraining.train, dataclasses.replace(rounds.state, round_number=number))
             n = sums.n_patients
             rounds.state = dataclasses.replace(
                 rounds.state,
@@ -60,7 +60,7 @@ class FederatedAutoEncoder(AutoEncoderModel):
                 vectors={name: total / n for name, total in sums.vectors.items()},
             )
             rounds.record(bound=sums.bound / n)
-        errors = federation.sum(LocalTraining.evaluate, rounds.state)
+        errors = session.sum(LocalTraining.evaluate, rounds.state)
         self.model_ = rounds.state.model
         self.training_ = {"mae": errors.absolute / errors.entries}
         self.history_ = rounds.history

@@ -131,7 +131,7 @@ def test_rounds_go_on_without_a_lost_site():
     fit = FedVAE(**SHORT).fit(sites)
     assert len(fit.history_) == SHORT["n_rounds"]
     assert np.isfinite(fit.training_["mae"])
-    assert fit.federation.sites == ("lyon", "turin")
+    assert fit.session.sites == ("lyon", "turin")
 
 
 def test_proximal_term_keeps_sites_close_to_what_was_sent():

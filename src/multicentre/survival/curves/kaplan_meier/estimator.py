@@ -13,8 +13,8 @@ from multicentre.data.missing.values import Missing
 from multicentre.data.survival import SurvivalData
 from multicentre.estimator.base import Figure
 from multicentre.estimator.figures import Exhibit
-from multicentre.federation.coordinator import Answers
 from multicentre.federation.errors import ConfigurationError
+from multicentre.federation.session import Answers
 from multicentre.federation.steps import Step, step
 from multicentre.survival.agreement.site import check_grid_is_coarse
 from multicentre.survival.curves.kaplan_meier.exhibits import show_curves
@@ -186,8 +186,8 @@ class KaplanMeier(TableEstimator):
         """
         exact = asks_exactly(self.times)
         step: Step[Any, Any, Any] = KaplanMeierSite.tell_exact_table if exact else KaplanMeierSite.tell_table
-        answers = self.federation.ask(step, self._ask(), willing=True)
-        curves = {site: self._curves(self._own_table(answers.get(site))) for site in self.federation.sites}
+        answers = self.session.ask(step, self._ask(), skip_refusals=True)
+        curves = {site: self._curves(self._own_table(answers.get(site))) for site in self.session.sites}
         return Answers(curves, answers.refused)
 
     def assess(

@@ -13,7 +13,7 @@ from multicentre.data.missing.values import HandlesMissing, Missing
 from multicentre.data.survival import SurvivalData
 from multicentre.estimator.base import Arrays, FederatedEstimator
 from multicentre.estimator.figures import Band
-from multicentre.federation.coordinator import Federation
+from multicentre.federation.session import Session
 from multicentre.federation.wire import decode, encode
 from multicentre.survival.agreement.messages import Agreed, Columns
 from multicentre.survival.agreement.rounds import Needs, agree, steps_of_agreement
@@ -88,25 +88,25 @@ class TableEstimator(HandlesMissing, FederatedEstimator):
         """Return the cause whose events make the grid, as the site part counts them."""
         return self._causes()[0]
 
-    def _fit(self, federation: Federation) -> None:
+    def _fit(self, session: Session) -> None:
         self._check()
         needs = needs_of(self.times, self.n_times, self.horizon, self._first_cause())
-        self._agree(federation, needs)
+        self._agree(session, needs)
         labels = self._grouping.labels
-        found = sum_table(federation, self.site_part, self.agreed_, labels, self._ask(), self.times)
+        found = sum_table(session, self.site_part, self.agreed_, labels, self._ask(), self.times)
         self.table_, n_elsewhere = found
         self.n_left_out_ = n_elsewhere + self.missing_values_.n_incomplete
         self.history_ = []
         self._show(self.table_)
 
-    def _agree(self, federation: Federation, needs: Needs) -> None:
+    def _agree(self, session: Session, needs: Needs) -> None:
         """Agree on columns and grid, and find the groups; patients whose group is missing are left out."""
 
         def grouped_by(described: Columns) -> Sequence[str]:
             grouping = find_groups(self.group, self.levels, described.columns, described.levels)
             return [name for name in dict.fromkeys(grouping.columns) if name in described.columns]
 
-        self.agreed_, self.missing_values_ = agree(federation, self.site_part, needs, self.missing, counted=grouped_by)
+        self.agreed_, self.missing_values_ = agree(session, self.site_part, needs, self.missing, counted=grouped_by)
         self._grouping = find_groups(self.group, self.levels, self.agreed_.columns, self.agreed_.levels)
 
     def _ask(self) -> ByGroup:

@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from multicentre.federation.coordinator import Federation
 from multicentre.federation.errors import ConfigurationError, DataError
+from multicentre.federation.session import Session
 from multicentre.survival.agreement.messages import Agreed
 from multicentre.survival.agreement.rounds import Needs
 from multicentre.survival.agreement.site import MOST_TIMES
@@ -60,7 +60,7 @@ def asks_exactly(times: Times) -> bool:
 
 
 def sum_table(
-    federation: Federation,
+    session: Session,
     part: type[TablePart],
     agreed: Agreed,
     labels: tuple[str, ...],
@@ -75,9 +75,9 @@ def sum_table(
         A group has no patient at any site.
     """
     if asks_exactly(times):
-        table: sent.Table = federation.once("table", sent.ExactTable, lambda: federation.sum(part.sum_exact_table, ask))
+        table: sent.Table = session.once("table", sent.ExactTable, lambda: session.sum(part.sum_exact_table, ask))
     else:
-        table = federation.once("table", sent.Table, lambda: federation.sum(part.sum_table, ask))
+        table = session.once("table", sent.Table, lambda: session.sum(part.sum_table, ask))
     found = as_risks(table, agreed, labels, times)
     empty = [label for label, patients in zip(labels, found.n_patients, strict=True) if patients < 1]
     if empty:

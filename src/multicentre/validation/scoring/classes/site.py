@@ -13,10 +13,11 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from multicentre.federation.coordinator import Federation
+from multicentre.federation.consortium import Consortium
 from multicentre.federation.errors import ConfigurationError, MessageError
 from multicentre.federation.lengths import Lengths
 from multicentre.federation.messages import Message, Nothing, array, count
+from multicentre.federation.session import Session
 from multicentre.federation.steps import Release, step
 from multicentre.validation.scoring.classes import maths
 from multicentre.validation.scoring.judging import (
@@ -247,13 +248,13 @@ class ClassScores:
     usual: tuple[str, ...] = ("accuracy",)
     names: tuple[str, ...] = NAMES
 
-    def __call__(self, model: Any, federation: Federation, names: Sequence[str], *, by_site: bool) -> Scores:
+    def __call__(self, model: Any, federation: Consortium, names: Sequence[str], *, by_site: bool) -> Scores:
         """Score a fitted model by counts and sums over sites."""
         told = self.message(model)
         score = partial(self._score, names=names, by_site=by_site)
         return judge(federation, self.part, told, type(told).__name__, score)
 
-    def _score(self, opened: Federation, names: Sequence[str], *, by_site: bool) -> Scores:
+    def _score(self, opened: Session, names: Sequence[str], *, by_site: bool) -> Scores:
         values: dict[str, float] = {}
         facts: dict[str, float] = {}
         n_records = np.nan
@@ -278,7 +279,7 @@ class ClassScores:
         own = ask_own(opened, self.part, names) if by_site else SiteScores()
         return Scores({name: values[name] for name in names}, n_records, own.scores, facts, own.refused)
 
-    def _rank(self, opened: Federation) -> Ranked:
+    def _rank(self, opened: Session) -> Ranked:
         located = total(opened, self.part.locate_scores, Nothing())
         edges = maths.even_edges(located.counts.astype(np.float64))
         return total(opened, self.part.count_scores, Edges(edges))
