@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import itertools
 import os
 import time
@@ -25,6 +24,7 @@ from multicentre.privacy.secure_sum.messages import Masked
 from multicentre.privacy.secure_sum.recovery import combine_shares, split_seeds
 from multicentre.privacy.secure_sum.rounds import N_SUMS
 from multicentre.privacy.secure_sum.site import MaskingKeys, MaskingSeal
+from support.engines import with_engine
 
 SMALL, N_PEERS = 100, 9
 try:
@@ -184,7 +184,7 @@ def batch(n_sites: int, recovers: bool, n_runs: int) -> dict[str, float | int | 
     """Time the first sums of fits: the very first, which includes an agreement on keys, and the later ones."""
     federation = federate(n_sites, n_sites // 2 + 1 if recovers else "all")
     watch = Stopwatch(federation.engine)
-    federation = dataclasses.replace(federation, engine=watch)
+    federation = with_engine(federation, watch)
     first, later, coordinator = [], [], []
     for _ in range(n_runs):
         fit = federation.begin(VectorSite)

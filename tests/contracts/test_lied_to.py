@@ -4,7 +4,6 @@ The site is left out of the step, or told the smallest lie that it accepts: one 
 The coordinator overlooks that the sites' transcripts differ and reads what it can.
 """
 
-import dataclasses
 import functools
 
 import pytest
@@ -12,6 +11,7 @@ import pytest
 from multicentre.federation.errors import MulticentreError
 from multicentre.privacy.ledger_comparison import compare_ledgers
 from multicentre.privacy.secure_sum.rounds import MaskedSummation
+from support.engines import with_engine
 from support.lying import LEFT_OUT, MOST_LIES, Liar, Noting
 from support.method_cases import CASES, each_case
 from support.toy_method import federate
@@ -27,7 +27,7 @@ def fit(name, wrap, **options):
     case = CASES[name]
     with federate(case.sites(), secure_sum=True, policy=case.policy, **options) as federation:
         engine = wrap(federation.engine)
-        federation = dataclasses.replace(federation, engine=engine)
+        federation = with_engine(federation, engine)
         try:
             case.make().fit(federation)
         except MulticentreError as error:

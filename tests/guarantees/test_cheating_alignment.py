@@ -148,7 +148,7 @@ def show(chosen, **options):
 def test_an_order_is_taken_in_after_the_site_told_its_own_patients_alone():
     opened, told = begin()
     order = pseudonyms(opened, told)
-    other = opened.begin(AlignmentPart)
+    other = opened.federation.begin(AlignmentPart)
     with pytest.raises(ConfigurationError, match="were not told"):
         other.ask(AlignmentPart.agree, agreeing(told, order))
 
@@ -201,4 +201,4 @@ def test_a_plan_of_noise_is_refused_where_patients_are_at_every_site():
 
 
 def begin_again(opened):
-    return opened.begin(AlignmentPart)
+    return opened.federation.begin(AlignmentPart)

@@ -35,6 +35,7 @@ from multicentre.privacy.guard import Guard
 from multicentre.privacy.ledger import Ledger, read_ledger
 from multicentre.privacy.secure_sum import fixed_point, rounds
 from multicentre.privacy.secure_sum.messages import Invitation
+from support.engines import with_engine
 from support.lying import covered_up
 from support.toy_private import ClippedSite, PrivateMean, clip, federate_privately, plan_of, private_sites
 
@@ -260,7 +261,7 @@ class Twisting:
     """A coordinator's engine that tells all sites but the first something else of the noise."""
 
     def __init__(self, engine, noise):
-        self = dataclasses.replace(self, engine=engine)
+        self = with_engine(self, engine)
         self._noise = noise
 
     def __getattr__(self, name):
@@ -286,7 +287,7 @@ def test_sites_that_were_told_different_noise_give_a_sum_that_nobody_can_read(no
 
     monkeypatch.setattr(rounds, "decode_release", decode)
     federation = federate_privately({f"s{i}": np.zeros((20, 500)) for i in range(4)}, secure_sum=True, quorum=quorum)
-    federation = dataclasses.replace(federation, engine=Twisting(federation.engine, noise))
+    federation = with_engine(federation, Twisting(federation.engine, noise))
     handle = federation.begin(ClippedSite, plan=plan_of(0.5))
     with pytest.raises(IntegrityError, match=r"the masks of the sites must cancel in the sum; they do not"):
         handle.sum(ClippedSite.clipped_sum, Nothing())

@@ -1,6 +1,5 @@
 """What Fed-mv-PPCA promises whoever lends it data: only sums leave, small sites are refused, runs can be taken up."""
 
-import dataclasses
 import functools
 import warnings
 
@@ -16,6 +15,7 @@ from multicentre.federation.steps import Acknowledgement
 from multicentre.multiview.agreement import Description
 from multicentre.multiview.ppca.site import MvPPCASite
 from multicentre.privacy.secure_sum.messages import Advertisement, Masked
+from support.engines import with_engine
 from support.ppca_federations import SIZES, federate, law, small_sites
 
 METHODS = ("invariant", "hierarchical", "paper")
@@ -62,7 +62,7 @@ def partial():
 def test_no_array_of_a_single_site_reaches_the_coordinator(method, partial):
     federation = federate(partial)
     tap = Wiretap(federation.engine)
-    federation = dataclasses.replace(federation, engine=tap)
+    federation = with_engine(federation, tap)
     fit_over(federation, method)
     unmasked = [outcome for _, outcome in tap.heard if not isinstance(outcome, Advertisement | Masked)]
     assert {type(outcome) for outcome in unmasked} == {Description, Acknowledgement}

@@ -33,7 +33,7 @@ from multicentre.privacy.secure_sum.fixed_point import decode_release, plan_grid
 from multicentre.survival.curves.tables.site import Table
 from multicentre.validation.folds.by_site import DrawnFolds
 from multicentre.validation.folds.site import Drawing
-from support.engines import runtimes_of
+from support.engines import runtimes_of, with_engine
 from support.lying import Telling, Wrapped, asks_by_site, mask_by_the_last_ask
 from support.remote_sites import ByHand, Desks
 
@@ -110,7 +110,7 @@ def attacked(federation, alter, run):
     """Return the lying engine of a federation after a fit, and what the fit raised."""
     with federation:
         engine = Telling(federation.engine, alter)
-        federation = dataclasses.replace(federation, engine=engine)
+        federation = with_engine(federation, engine)
         try:
             run(federation)
         except MulticentreError as error:
@@ -384,7 +384,7 @@ def test_a_restored_state_is_held_by_all_sites_or_the_sum_is_noise(tmp_path, bou
     """What one site remembers of a session with a lie is brought into another session, at this site alone."""
     with mc.Federation.in_process(rows(), policy=EXACT, secure_sum=True, folder=tmp_path) as federation:
         engine = Telling(federation.engine)
-        federation = dataclasses.replace(federation, engine=engine)
+        federation = with_engine(federation, engine)
         session = federation.begin(CountingSite)
         session.ask(CountingSite.prepare, Times(100))
         engine.upkeep(Upkeep("keep", session.name, CountingSite, "lie", 1), SITES)
@@ -496,7 +496,7 @@ def test_an_honest_coordinator_names_the_site_that_was_asked_other_things(federa
             return super().exchange(calls, time_limit_s)
 
     with federate(rows()) as federation:
-        federation = dataclasses.replace(federation, engine=Meddler(federation.engine))
+        federation = with_engine(federation, Meddler(federation.engine))
         with pytest.raises(IntegrityError, match=f"^{VICTIM}: the sites must be asked the same things") as raised:
             total_after(federation, 2)
     assert "multicentre ledger compare" in str(raised.value)

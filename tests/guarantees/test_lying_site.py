@@ -25,6 +25,7 @@ from multicentre.federation.ranges import ROOM, check_ranges, check_total
 from multicentre.federation.steps import Release, SitePart, step
 from multicentre.federation.wire import decode, encode
 from multicentre.privacy.secure_sum.messages import Boxes
+from support.engines import with_engine
 from support.lying_engine import Lying
 from support.remote_sites import ByHand, Desks
 from support.toy_method import FedMean, Guess, Size, toy_sites
@@ -89,7 +90,7 @@ class SumSite(SitePart):
 def federate(says, site=LIAR, **options):
     """Return toy sites of which one lies."""
     federation = mc.Federation.in_process(toy_sites(), **options)
-    federation = dataclasses.replace(federation, engine=Lying(federation.engine, site, says))
+    federation = with_engine(federation, Lying(federation.engine, site, says))
     return federation
 
 
@@ -302,7 +303,7 @@ class TestMasked:
             return honest if call.mask is None else dataclasses.replace(honest, transcript="f" * 64)
 
         federation = mc.Federation.in_process(toy_sites(2), secure_sum=True)
-        federation = dataclasses.replace(federation, engine=Lying(federation.engine, "site-0", says))
+        federation = with_engine(federation, Lying(federation.engine, "site-0", says))
         with federation, pytest.raises(IntegrityError, match="no more than half of them were") as raised:
             federation.begin(SumSite).sum(SumSite.add, Nothing())
         assert raised.value.where == "site-0, site-1"

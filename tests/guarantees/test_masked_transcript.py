@@ -1,6 +1,5 @@
 """What the coordinator receives under secure sums looks like noise, whatever the sites hold, until it is the sum."""
 
-import dataclasses
 from itertools import combinations
 
 import numpy as np
@@ -14,6 +13,7 @@ from multicentre.privacy.secure_sum.fixed_point import plan_grids, rounding, to_
 from multicentre.privacy.secure_sum.mask import add_streams, key_pair, own_mask, pair_mask, seed_of_sum
 from multicentre.privacy.secure_sum.messages import Masked
 from multicentre.privacy.secure_sum.recovery import combine_shares
+from support.engines import with_engine
 from support.toy_method import FedMean, Guess, MeanSite, Residuals, federate
 
 D, N_SITES, N_SUMS, THRESHOLD = 400, 4, 30, 3
@@ -40,7 +40,7 @@ def transcript(n_sums=N_SUMS, **options):
     rng = np.random.default_rng(8)
     federation = federate({site: rng.integers(0, 3, (20, D)).astype(float) for site in SITES}, **options)
     tap = Wiretap(federation.engine)
-    federation = dataclasses.replace(federation, engine=tap)
+    federation = with_engine(federation, tap)
     session = federation.begin(MeanSite)
     for number in range(n_sums):
         session.sum(MeanSite.residuals, Guess(np.zeros(D), number))
@@ -48,7 +48,7 @@ def transcript(n_sums=N_SUMS, **options):
 
 
 @pytest.fixture(scope="module")
-def clear():
+def unmasked():
     return transcript(secure_sum=False)
 
 

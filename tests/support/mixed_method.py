@@ -52,7 +52,7 @@ def begun(*answers, n_sums=2, **options):
     """Return a federation whose sites hold these answers, ready for masked sums."""
     sites = {f"site-{i}": answer for i, answer in enumerate(answers)}
     federation = federate(sites, secure_sum=True, **options)
-    federation._summation._n_sums = n_sums
+    federation.summation._n_sums = n_sums
     return federation.begin(MixedSite)
 
 

@@ -11,6 +11,7 @@ from multicentre.federation.errors import IntegrityError
 from multicentre.federation.messages import Nothing
 from multicentre.validation.folds.by_site import DrawnFolds
 from multicentre.validation.folds.site import Drawing
+from support.engines import with_engine
 from support.lying import Telling, asks_by_site
 from support.method_cases import CASES
 
@@ -34,7 +35,7 @@ def lying(carrier, name, alter):
     """Yield a federation of a case's sites whose coordinator lies, and its engine."""
     with mc.Federation.over(Renamed(carrier, SITES), study=name, secure_sum=True) as federation:
         engine = Telling(federation.engine, alter)
-        federation = dataclasses.replace(federation, engine=engine)
+        federation = with_engine(federation, engine)
         yield federation, engine
 
 

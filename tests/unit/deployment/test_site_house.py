@@ -327,7 +327,7 @@ def test_a_site_that_did_not_approve_the_study_is_left_out_where_the_study_says_
     with pytest.warns(LeftOutWarning, match="porto: Ward 7: the study was not approved here"):
         federation = hospitals.federation(refusing_sites="leave_out")
     with federation:
-        assert FedViewMeans(n_rounds=1).fit(federation).federation.sites == ("lyon", "oslo")
+        assert FedViewMeans(n_rounds=1).fit(federation).session.sites == ("lyon", "oslo")
 
 
 def test_the_coordinator_is_told_no_count_under_a_budget(hospitals):

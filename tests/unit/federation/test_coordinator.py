@@ -160,7 +160,7 @@ def test_a_low_quorum_stays_low_in_a_selection():
 def test_a_selection_names_its_plan_and_its_folds():
     engine = NotingEngine()
     federation = Federation(engine)
-    assert (federation.selection, federation.part, federation.plan, federation.name) == (None, None, None, "0")
+    assert (federation.selection, federation.name) == (None, "0")
     plan = federation.begin(MeanSite)
     chosen = plan.select([2, 0], ["oslo", "lyon", "oslo"])
     assert chosen.selection == Selection("0.1", (2, 0))
@@ -224,7 +224,7 @@ def test_a_plan_is_shown_before_anything_else_and_every_call_carries_its_noise()
     with pytest.raises(ConfigurationError, match="planned 1 times"):
         federation.sum(ClippedSite.clipped_sum, Nothing())
     engine.answers = {}
-    again = federation.begin(ClippedSite, plan=plan)
+    again = federation.federation.begin(ClippedSite, plan=plan)
     engine.answers = dict.fromkeys(NAMES, answer)
     assert again.sum(ClippedSite.clipped_sum, Nothing()).patients_counted == 12.0
     assert federation.begin(ClippedSite).plan is None
@@ -258,7 +258,7 @@ def test_sums_in_clear_are_of_the_handle_that_asked_for_them():
         assert federation.protection == "masked"
         assert federation.unmasked().protection == "unmasked"
         assert federation.protection == "masked"
-        assert isinstance(federation.unmasked()._summation, PlainSummation)
+        assert isinstance(federation.unmasked().summation, PlainSummation)
         assert repr(federation) == "Federation(site-0, site-1, site-2; sums masked, quorum all)"
 
 
@@ -280,7 +280,7 @@ def test_what_sites_remember_is_forgotten_with_the_handle():
 
 def fit(engine, folder, n_rounds=3, parameters="p", listener=None, quorum="all"):
     """Run some rounds and return the loop."""
-    federation = Federation(engine, store=Store(folder), listener=listener, terms=Terms(quorum=quorum))
+    federation = Federation(engine, store=Store(folder), listener=listener or Listener(), terms=Terms(quorum=quorum))
     rounds = federation.begin(MeanSite, parameters).rounds(n_rounds, Guess, lambda: ASK)
     for number_ in rounds:
         rounds.record(step=number_)
@@ -346,7 +346,7 @@ def test_sites_lost_before_a_break_stay_out_and_missing_ones_are_named(tmp_path)
     assert taken_up.once("sizes", Guess, lambda: pytest.fail("asked again")) is not None
     assert taken_up.sites == ("bern", "lyon", "roma")
     fewer = Federation(NotingEngine(("oslo", "roma")), store=Store(tmp_path), terms=Terms(quorum=1)).begin(MeanSite)
-    with pytest.raises(QuorumLost, match=r"^bern, lyon: the run that is taken up had more sites"):
+    with pytest.raises(QuorumLost, match=r"^bern, lyon: the run that is resumed had more sites"):
         fewer.once("sizes", Guess, lambda: ASK)
 
 

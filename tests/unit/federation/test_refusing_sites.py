@@ -20,6 +20,7 @@ from multicentre.federation.errors import (
 from multicentre.federation.rounds import Listener
 from multicentre.federation.steps import step
 from multicentre.federation.terms import Terms
+from support.engines import with_engine
 from support.toy_method import FedMean, Guess, MeanSite, Residuals, Size, federate, toy_sites
 from support.toy_private import PrivateMean
 
@@ -211,7 +212,7 @@ def test_no_site_masks_a_sum_twice_under_one_key_and_no_sum_of_an_ended_attempt_
     refuse()
     with federate(five_sites(), quorum=quorum, **LEAVE_OUT) as federation:
         carried = Calls(federation.engine)
-        federation = dataclasses.replace(federation, engine=carried)
+        federation = with_engine(federation, carried)
         with pytest.warns(LeftOutWarning):
             MoodyMean().fit(federation)
     masks = [(site, call.mask.agreement, call.mask.number) for site, call in carried.seen if call.mask is not None]
@@ -350,7 +351,7 @@ def test_a_question_after_the_fit_is_refused_as_ever():
 
 def test_a_site_in_a_sum_of_an_inner_fit_is_not_left_out_of_the_outer_one():
     def work(opened):
-        complete(opened, lambda inner: inner.sum(MoodySite.residuals, ASK))
+        complete(opened.federation, lambda inner: inner.sum(MoodySite.residuals, ASK))
         refuse(["site-1"])
         return opened.sum(MoodySite.residuals, ASK)
 
@@ -362,7 +363,7 @@ def test_an_inner_fit_after_the_sums_of_the_outer_one_loses_a_site_and_does_not_
     def work(opened):
         opened.sum(MoodySite.residuals, ASK)
         refuse(["site-1"])
-        return complete(opened, lambda inner: inner.sum(MoodySite.residuals, ASK))
+        return complete(opened.federation, lambda inner: inner.sum(MoodySite.residuals, ASK))
 
     with federate(five_sites(), **LEAVE_OUT) as federation, pytest.raises(QuorumLost, match=r"^site-1: 4 of 5"):
         complete(federation, work)
@@ -373,7 +374,7 @@ def test_an_inner_fit_leaves_a_site_out_and_then_the_outer_one_does():
 
     def work(opened):
         attempts.append(opened.sites)
-        inner = complete(opened, lambda handle: handle.sum(MoodySite.residuals, ASK))
+        inner = complete(opened.federation, lambda handle: handle.sum(MoodySite.residuals, ASK))
         return inner, opened.sum(MoodySite.residuals, ASK)
 
     refuse()

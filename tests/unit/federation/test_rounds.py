@@ -89,7 +89,7 @@ def test_a_site_that_was_lost_stays_out_when_the_run_resumes(tmp_path):
 def test_a_run_cannot_be_taken_up_without_its_sites(tmp_path):
     fit(tmp_path, n_rounds=2)
     two = {name: rows for name, rows in toy_sites().items() if name != "site-1"}
-    with pytest.raises(QuorumLost, match=r"^site-1: the run that is taken up had more sites"):
+    with pytest.raises(QuorumLost, match=r"^site-1: the run that is resumed had more sites"):
         fit(tmp_path, two)
 
 

@@ -152,7 +152,7 @@ def test_too_few_patients_with_a_view_are_named():
 def test_only_names_are_asked_site_by_site():
     federation = federate(small_sites()).begin(MvPPCASite)
     assert agree_on_views(federation, MvPPCASite).sizes == SIZES
-    with pytest.raises(ConfigurationError, match=r"federation\.sum"):
+    with pytest.raises(ConfigurationError, match=r"session\.sum"):
         federation.ask(MvPPCASite.column_totals, None)
 
 

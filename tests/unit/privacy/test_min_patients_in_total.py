@@ -24,6 +24,7 @@ from multicentre.privacy.card import disclosure_card
 from multicentre.privacy.secure_sum.messages import Masked
 from multicentre.studies.cards import study_card
 from multicentre.studies.study import Study
+from support.engines import with_engine
 from support.remote_sites import ByHand, Desks
 
 
@@ -218,7 +219,7 @@ class Wiretap:
 
 def tapped(tmp_path, policy=FIVE, **options):
     federation = in_process([[3, 4], [9, 9]], tmp_path, policy)
-    federation = dataclasses.replace(federation, engine=Wiretap(federation.engine, **options))
+    federation = with_engine(federation, Wiretap(federation.engine, **options))
     return federation.begin(CellSite)
 
 
@@ -295,7 +296,7 @@ def planned(multiplier):
 
 def test_what_carries_noise_is_not_counted(tmp_path):
     federation = in_process([[2], [1]], tmp_path)
-    federation = dataclasses.replace(federation, engine=Wiretap(federation.engine))
+    federation = with_engine(federation, Wiretap(federation.engine))
     fit = federation.begin(CellSite, plan=planned(2.0))
     assert fit.sum(CellSite.add_noised, Nothing()).total.shape == (2,)
     assert {len(out.vector) for out in federation.engine.masked.values()} == {2 + 1}

@@ -313,7 +313,7 @@ def test_a_lost_site_leaves_the_fit_of_those_that_stayed():
 @each_way
 def test_a_run_broken_off_is_taken_up(way, tmp_path):
     whole = fit(secure=True, federation={"faults": Faults()}, **WAYS[way])
-    at = whole.federation.engine.exchanges - 1
+    at = whole.session.engine.exchanges - 1
     with pytest.raises(KeyboardInterrupt):
         fit(secure=True, federation={"folder": tmp_path, "faults": Faults(interrupt_at=at)}, **WAYS[way])
     again = fit(secure=True, federation={"folder": tmp_path}, **WAYS[way])

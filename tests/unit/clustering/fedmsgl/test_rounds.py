@@ -1,7 +1,5 @@
 """The one sum over sites, the lists that stand in for it, and what a coordinator has afterwards."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
@@ -21,6 +19,7 @@ from multicentre.engines.faults import Faults
 from multicentre.federation.errors import DataError, RefusedByPolicy
 from multicentre.federation.messages import Nothing
 from multicentre.linkage.alignment import align
+from support.engines import with_engine
 from support.msgl_sites import DENSE, LISTED, VIEWS, split
 
 TERMS = sent.Terms("l2", 10.0, 0.0, 10.0, 5e-3, 50)
@@ -99,14 +98,14 @@ def test_what_the_coordinator_gets_of_a_masked_sum_holds_no_sites_relations():
     unmasked = opened(policy=DENSE, secure_sum=False)
     own = dict.fromkeys(unmasked.sites, unmasked.engine)
     tap = Eavesdropper(unmasked.engine)
-    unmasked = dataclasses.replace(unmasked, engine=tap)
+    unmasked = with_engine(unmasked, tap)
     total = unmasked.sum(FedMSGLSite.relate, TERMS).relations
     own = {site: answer.relations for step, site, answer in tap.heard if step == "relate"}
     assert np.abs(sum(own.values()) - total).max() < 1e-12
 
     masked = opened(secure_sum=True)
     tap = Eavesdropper(masked.engine)
-    masked = dataclasses.replace(masked, engine=tap)
+    masked = with_engine(masked, tap)
     found = masked.sum(FedMSGLSite.relate, TERMS).relations
     assert np.abs(found - total).max() < 1e-6
     told = {site: answer for step, site, answer in tap.heard if step == "relate"}

@@ -380,7 +380,7 @@ def test_a_pickle_holds_no_handle_on_the_sites(model, held_out):
     twin = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(twin.transform(held_out), model.transform(held_out))
     with pytest.raises(NotFittedError):
-        twin.federation  # noqa: B018
+        twin.session  # noqa: B018
 
 
 @pytest.mark.slow

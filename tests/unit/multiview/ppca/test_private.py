@@ -260,7 +260,7 @@ def test_a_run_taken_up_again_asks_and_spends_nothing(tmp_path):
     first = fit_privately(options={"folder": tmp_path / "run", "policy": policy})
     again = fit_privately(options={"folder": tmp_path / "run", "policy": policy})
     assert law(again).tobytes() == law(first).tobytes()
-    assert "sum_outer_products" not in again.federation.traffic.calls
+    assert "sum_outer_products" not in again.session.traffic.calls
     with pytest.raises(RefusedByPolicy):
         fit_privately(options={"folder": tmp_path / "another", "policy": policy})
 

@@ -175,8 +175,8 @@ def test_many_codes_are_started_from_sketches(events, monkeypatch):
     whole = fit(events.sites(3))
     monkeypatch.setattr(loops, "LARGEST_DENSE", 0)
     sketched = fit(events.sites(3))
-    assert {"multiply_cooccurrence"} <= set(sketched.federation.traffic.calls)
-    assert "sum_cooccurrence" not in sketched.federation.traffic.calls
+    assert {"multiply_cooccurrence"} <= set(sketched.session.traffic.calls)
+    assert "sum_cooccurrence" not in sketched.session.traffic.calls
     assert factor_match_score(whole.factors_, sketched.factors_).score > 0.999
 
 
@@ -302,9 +302,9 @@ class TestTraffic:
         found, more = (fit(events.sites(3), max_rounds=n, tol=0.0) for n in (2, 5))
         down, up = (
             {step: sent[step] for step in ("fit_memberships", "sum_products")}
-            for sent in (more.federation.traffic.bytes_to_sites, more.federation.traffic.bytes_from_sites)
+            for sent in (more.session.traffic.bytes_to_sites, more.session.traffic.bytes_from_sites)
         )
-        earlier = found.federation.traffic
+        earlier = found.session.traffic
         codes, rank, n_sites = 9 + 12, 3, 3
         assert sum(up.values()) - sum(earlier.bytes_from_sites[step] for step in up) == (
             3 * n_sites * 8 * (codes * rank + rank**2 + 2)
@@ -337,7 +337,7 @@ class TestAgreement:
 
     def test_a_public_list_asks_no_site_for_its_codes(self, events):
         found = fit(events.sites(2), vocabulary=events.tensor.codes)
-        assert not {"name_codes", "count_codes"} & set(found.federation.traffic.calls)
+        assert not {"name_codes", "count_codes"} & set(found.session.traffic.calls)
         assert found.codes_ == events.tensor.codes
 
     def test_a_code_of_one_patient_counts_as_in_the_pooled_fit(self, events):

@@ -67,11 +67,11 @@ def test_after_its_last_sum_the_sites_agree_again(monkeypatch):
 
 def test_two_fits_agree_on_keys_of_their_own():
     federation = begun(mixed(), mixed())
-    fits = [federation.begin(MixedSite) for _ in range(2)]
+    fits = [federation.federation.begin(MixedSite) for _ in range(2)]
     for fit in fits:
         fit.sum(MixedSite.answer, Nothing())
     parts = federation.engine._runtimes["site-0"]._parts
-    one, other = (parts[fit.session, MaskingKeys]._agreement._chains._links for fit in fits)
+    one, other = (parts[fit.name, MaskingKeys]._agreement._chains._links for fit in fits)
     assert not set(one) & set(other)
 
 

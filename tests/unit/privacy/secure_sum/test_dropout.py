@@ -12,6 +12,7 @@ from multicentre.federation.errors import IntegrityError, MessageError, QuorumLo
 from multicentre.federation.messages import Nothing
 from multicentre.privacy.secure_sum.fixed_point import decode_release, encode_release, plan_grids
 from multicentre.privacy.secure_sum.messages import Confirmed, Masked, Recovered, Unmasked
+from support.engines import with_engine
 from support.mixed_method import Mixed, MixedSite, begun, mixed
 from support.toy_method import FedMean, Guess, MeanSite, federate
 
@@ -56,7 +57,7 @@ class Wiretap:
 
 def tapped(*told, change=lambda step, site, outcome: outcome, **options):
     federation = begun(*told, **options)
-    federation = dataclasses.replace(federation, engine=Wiretap(federation.engine, change))
+    federation = with_engine(federation, Wiretap(federation.engine, change))
     return federation
 
 

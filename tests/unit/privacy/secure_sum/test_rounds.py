@@ -22,7 +22,7 @@ from support.toy_private import ClippedSite, federate_privately, plan_of, privat
 
 
 def agreement_of(federation):
-    return federation._summation._agreed[federation]
+    return federation.consortium.summation._agreed[federation]
 
 
 @pytest.mark.parametrize(

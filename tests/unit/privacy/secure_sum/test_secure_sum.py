@@ -113,7 +113,7 @@ def test_a_batch_holds_256_sums_at_most():
     federation = begun(mixed(), mixed(), mixed(), n_sums=100, quorum=2)
     for _ in range(101):
         federation.sum(MixedSite.answer, Nothing())
-    assert federation._summation._agreed[federation].terms.n_sums == 256
+    assert federation.consortium.summation._agreed[federation].terms.n_sums == 256
 
 
 def test_after_a_loss_the_next_batch_goes_by_the_sums_there_were():
@@ -121,7 +121,7 @@ def test_after_a_loss_the_next_batch_goes_by_the_sums_there_were():
     for _ in range(4):
         federation.sum(MixedSite.answer, Nothing())
     assert federation.sites == ("site-0", "site-1", "site-2")
-    assert federation._summation._agreed[federation].terms.n_sums == 3 * 3
+    assert federation.consortium.summation._agreed[federation].terms.n_sums == 3 * 3
 
 
 def test_what_recovery_costs():
@@ -135,7 +135,7 @@ def test_what_recovery_costs():
 
 def test_a_crowd_too_small_for_the_policy_is_refused():
     policy = mc.Policy(min_sites_in_sum=3)
-    with pytest.raises(RefusedByPolicy, match=r"\(site-0, site-1\), min_sites_in_sum: a sum of 2 sites is too"):
+    with pytest.raises(RefusedByPolicy, match=r"\(site-0, site-1\), min_sites_in_sum: sums over at least 3"):
         masked_sum(mixed(), mixed(), policy=policy)
     with pytest.raises(RefusedByPolicy, match=r"requires sums over at least 3 sites; got 2.*Raise the study's quorum"):
         masked_sum(mixed(), mixed(), mixed(), policy=policy, quorum=2)

@@ -16,6 +16,7 @@ from multicentre.privacy.secure_sum.mask import seed_of_sum
 from multicentre.privacy.secure_sum.messages import Confirming, Unmasking
 from multicentre.privacy.secure_sum.recoverable import SurvivorLists
 from multicentre.privacy.secure_sum.recovery import combine_shares
+from support.engines import with_engine
 from support.examples import examples
 from support.masking_parts import (
     FIVE,
@@ -355,15 +356,15 @@ def test_a_refused_agreement_is_written_to_the_ledger():
     federation = begun(mixed(), mixed(), policy=mc.Policy(min_sites_in_sum=3))
     with pytest.raises(RefusedByPolicy, match="requires sums over at least"):
         federation.sum(MixedSite.answer, Nothing())
-    entry = federation.ledgers["site-0"].entries[-1]
+    entry = federation.consortium.ledgers["site-0"].entries[-1]
     assert (entry["event"], entry["step"], entry["reason"]) == ("failure", "advertise", "RefusedByPolicy")
 
 
 def test_a_refused_unmasking_is_written_to_the_ledger():
     federation = begun(mixed(), mixed(), mixed(), quorum=2)
-    federation = dataclasses.replace(federation, engine=Liar(federation.engine))
+    federation = with_engine(federation, Liar(federation.engine))
     with pytest.raises(IntegrityError, match=r"^at 3 of 3 sites \(.*\), unmask: fewer than 2 sites signed"):
         federation.sum(MixedSite.answer, Nothing())
-    for ledger in federation.ledgers.values():
+    for ledger in federation.consortium.ledgers.values():
         entry = ledger.entries[-1]
         assert (entry["event"], entry["step"], entry["reason"]) == ("failure", "unmask", "IntegrityError")
