@@ -15,7 +15,8 @@ from multicentre.federation.engine import Call
 from multicentre.federation.errors import DisclosureRefused, IntegrityError, RefusedByPolicy
 from multicentre.federation.messages import Nothing
 from multicentre.federation.noise import Noise
-from multicentre.privacy.accounting import Spent, gdp_delta, zcdp_of_gaussian
+from multicentre.privacy.accountant import Spent
+from multicentre.privacy.accounting import gdp_delta, zcdp_of_gaussian
 from multicentre.privacy.guard import Guard
 from multicentre.privacy.ledger import Ledger, entries_of_all
 from multicentre.privacy.minimum_counts import DELTA, EPSILON, NoisedAnswers

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
+from multicentre.privacy.accountant import Spent
 from multicentre.privacy.accounting import (
-    Spent,
     epsilon_of_gdp,
     epsilon_of_zcdp,
     gdp_delta,

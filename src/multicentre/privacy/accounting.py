@@ -14,11 +14,8 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
 
 from multicentre.federation.errors import ConfigurationError
-from multicentre.federation.noise import Noise
 
 
 def zcdp_of_gaussian(multiplier: float) -> float:
@@ -178,115 +175,6 @@ def rho_of_epsilon(epsilon: float, delta: float) -> float:
         high *= 2
     mu = float(brentq(lambda mu: _log_gdp_delta(mu, epsilon) - target, low, high, xtol=1e-15 * low))
     return mu * mu / 2
-
-
-@dataclass(frozen=True)
-class Spent:
-    """What one or more releases cost a patient. ``+`` composes, and ``Spent()`` is nothing.
-
-    Parameters
-    ----------
-    rho : float, >= 0
-        Zero-concentrated differential privacy; infinite where a value left without noise.
-    gaussian : bool, default True
-        All of the noise was Gaussian: the exact conversion of Gaussian differential privacy holds.
-    pure : float, >= 0
-        Epsilon at delta 0, where all of the noise has one (Laplace); infinite by default.
-
-    Examples
-    --------
-    >>> year = Spent(0.02) + Spent(0.02)
-    >>> round(year.epsilon(delta=1e-4), 5)
-    0.88893
-    """
-
-    rho: float = 0.0
-    gaussian: bool = True
-    pure: float = math.inf
-
-    def __post_init__(self) -> None:
-        require_not_negative(self.rho, "rho")
-        require_not_negative(self.pure, "pure")
-
-    def __add__(self, other: Spent) -> Spent:
-        parts = [one for one in (self, other) if one.rho > 0]
-        pure = sum(one.pure for one in parts)
-        return Spent(self.rho + other.rho, all(one.gaussian for one in parts), pure if parts else math.inf)
-
-    def epsilon(self, delta: float) -> float:
-        """Return the least epsilon at `delta` that is known; 0 when nothing was spent.
-
-        Exact for Gaussian noise; otherwise the bound of zCDP, or pure epsilon where that is smaller.
-        """
-        if self.gaussian:
-            return epsilon_of_gdp(math.sqrt(2 * self.rho), delta)
-        return min(epsilon_of_zcdp(self.rho, delta), self.pure)
-
-    def at_sites(self, k: int, *, shared: bool) -> Spent:
-        """Return the cost for a patient whose records may be at `k` sites, when one site's costs this.
-
-        Parameters
-        ----------
-        k : int, >= 1
-        shared : bool
-            One noise, of this cost for one sensitivity, covers the sum over sites. Otherwise each site adds its own.
-
-        Notes
-        -----
-        With noise of their own, k sites are k releases about the patient: zCDP composes to ``k rho``. Under shared
-        noise there is one release, which the patient moves by up to k times the sensitivity. Gaussian noise has
-        ``rho = sensitivity² / (2 sigma²)``, and k times the sensitivity gives ``k² rho``. Any other noise obeys the
-        same through group privacy (Bun & Steinke [1]_, proposition 1.9).
-        """
-        times = require_whole(k, "k")
-        return Spent(self.rho * (times**2 if shared else times), self.gaussian, self.pure * times)
-
-
-def cost_of(noise: Noise, times: int = 1) -> Spent:
-    """Return what releases under this noise cost a patient of one site: each field's rho, added up.
-
-    Examples
-    --------
-    >>> cost_of(Noise("gaussian", {"sums": 5.0, "patients": 10.0}), times=2).rho
-    0.05
-    """
-    gaussian = noise.mechanism == "gaussian"
-    law = zcdp_of_gaussian if gaussian else zcdp_of_laplace
-    rho = sum(law(multiplier) for multiplier in noise.multipliers.values())
-    pure = math.inf if gaussian else times * sum(1 / multiplier for multiplier in noise.multipliers.values())
-    return Spent(times * rho, gaussian, pure)
-
-
-def worst_patient(by_site: Mapping[str, Spent], k: int = 1) -> Spent:
-    """Return what the sites' releases together cost the patient for whom they cost most.
-
-    Parameters
-    ----------
-    by_site : mapping of str to Spent
-        What each site spent, with noise of its own.
-    k : int, >= 1, default 1
-        A patient is at no more than k sites. At one, sites compose in parallel: by the maximum. Else the k largest
-        add up.
-
-    Notes
-    -----
-    The sum is Gaussian only if every site's is: which k sites cost most depends on the conversion, and the bound of
-    zCDP at the largest rho covers every choice.
-
-    Examples
-    --------
-    >>> worst_patient({"lyon": Spent(0.1), "turin": Spent(0.3), "ghent": Spent(0.2)}).rho
-    0.3
-    >>> worst_patient({"lyon": Spent(0.1), "turin": Spent(0.3), "ghent": Spent(0.2)}, k=2).rho
-    0.5
-    """
-    spending = [spent for spent in by_site.values() if spent.rho > 0]
-    rho, pure = (_largest([getattr(spent, name) for spent in spending], k) for name in ("rho", "pure"))
-    return Spent(rho, all(spent.gaussian for spent in spending), pure if spending else math.inf)
-
-
-def _largest(values: list[float], k: int) -> float:
-    return math.fsum(sorted(values, reverse=True)[: require_whole(k, "k")])
 
 
 def _log_gdp_delta(mu: float, epsilon: float) -> float:

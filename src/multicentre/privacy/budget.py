@@ -15,14 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from multicentre.federation.errors import ConfigurationError, IntegrityError, RefusedByPolicy
-from multicentre.federation.storage import (
-    check_owner_writes_alone,
-    held,
-    make_private_folder,
-    read_regular,
-    write_atomically,
-)
-from multicentre.privacy.accounting import Spent, rho_of_epsilon
+from multicentre.federation.files import check_owner_writes_alone, make_private_folder, read_regular
+from multicentre.federation.storage import held, write_atomically
+from multicentre.privacy.accountant import Spent
+from multicentre.privacy.accounting import rho_of_epsilon
 from multicentre.privacy.guarantee import Guarantee, rounded_down, rounded_up
 from multicentre.privacy.ledger import Entry, Ledger, read_ledger
 
@@ -52,7 +48,7 @@ class Account:
     Examples
     --------
     >>> from multicentre.federation.noise import Noise
-    >>> from multicentre.privacy.accounting import cost_of
+    >>> from multicentre.privacy.accountant import cost_of
     >>> account = Account(1.0, 1e-5)
     >>> account.charge(cost_of(Noise("gaussian", {"sums": 5.0})), {"study": "pilot"})
     >>> round(account.spent.rho, 3), round(account.spent.epsilon(1e-5), 3)

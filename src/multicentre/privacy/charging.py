@@ -21,7 +21,7 @@ from multicentre.federation.errors import ConfigurationError, RefusedByPolicy
 from multicentre.federation.messages import Declaration, place
 from multicentre.federation.noise import Mechanism, Noise, PlanShown, Unit
 from multicentre.federation.steps import R, Release
-from multicentre.privacy.accounting import Spent, cost_of
+from multicentre.privacy.accountant import Spent, cost_of
 from multicentre.privacy.budget import Account
 from multicentre.privacy.mechanisms import (
     LARGEST_SCALE,

@@ -190,7 +190,7 @@ class Ledger:
             self._size += len(line)
 
 
-def read_ledger(path: Path) -> Iterator[Entry]:
+def read_ledger(path: str | Path) -> Iterator[Entry]:
     """Yield the entries of a file, each checked against the one before it; signatures are not checked.
 
     Raises
@@ -199,6 +199,7 @@ def read_ledger(path: Path) -> Iterator[Entry]:
         An entry was changed, removed or inserted, or holds a fact of the wrong kind; the message names it. Or the file
         is a symbolic link.
     """
+    path = Path(path)
     *lines, torn = _raw(path).split(b"\n")
     yield from _chained(lines, path)
     if torn:

@@ -33,7 +33,7 @@ from multicentre.federation.messages import Declaration, place
 from multicentre.federation.noise import Noise
 from multicentre.federation.steps import Release
 from multicentre.federation.totals import is_held
-from multicentre.privacy.accounting import Spent, cost_of
+from multicentre.privacy.accountant import Spent, cost_of
 from multicentre.privacy.budget import Account, total_spent
 from multicentre.privacy.ledger import Entry
 from multicentre.privacy.people import ONE_RECORD, PatientCounts, People

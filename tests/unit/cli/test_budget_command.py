@@ -7,7 +7,8 @@ import pytest
 from typer.testing import CliRunner
 
 from multicentre.cli import app
-from multicentre.privacy.accounting import Spent, rho_of_epsilon
+from multicentre.privacy.accountant import Spent
+from multicentre.privacy.accounting import rho_of_epsilon
 from multicentre.privacy.budget import Account
 from multicentre.privacy.guarantee import rounded_down
 from multicentre.privacy.policy import Policy

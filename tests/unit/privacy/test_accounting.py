@@ -13,14 +13,13 @@ from scipy.special import log_ndtr
 from scipy.stats import norm
 
 from multicentre.federation.errors import ConfigurationError
+from multicentre.privacy.accountant import Spent, worst_patient
 from multicentre.privacy.accounting import (
-    Spent,
     epsilon_bun_steinke,
     epsilon_of_gdp,
     epsilon_of_zcdp,
     gdp_delta,
     rho_of_epsilon,
-    worst_patient,
     zcdp_of_gaussian,
     zcdp_of_laplace,
 )

@@ -11,7 +11,8 @@ import pytest
 from multicentre.federation.errors import ConfigurationError, IntegrityError, RefusedByPolicy
 from multicentre.federation.noise import Noise
 from multicentre.federation.storage import held
-from multicentre.privacy.accounting import Spent, cost_of, rho_of_epsilon
+from multicentre.privacy.accountant import Spent, cost_of
+from multicentre.privacy.accounting import rho_of_epsilon
 from multicentre.privacy.budget import Account, total_spent
 from multicentre.privacy.ledger import mend_ledger, read_ledger, verify_ledger
 

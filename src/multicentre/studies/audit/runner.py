@@ -14,7 +14,7 @@ from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.noise import Plan
 from multicentre.federation.rounds import Listener
 from multicentre.federation.terms import Quorum
-from multicentre.privacy.accounting import Spent, cost_of
+from multicentre.privacy.accountant import Spent, cost_of
 from multicentre.privacy.guarantee import Guarantee, guarantee_of_plan
 from multicentre.privacy.people import ONE_RECORD, people_of
 from multicentre.privacy.policy import Policy, unknown_key

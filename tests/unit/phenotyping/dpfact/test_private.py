@@ -18,7 +18,8 @@ from multicentre.phenotyping.dpfact.private import GRAM_WEIGHT, check_cells
 from multicentre.phenotyping.dpfact.site import DPFactSite
 from multicentre.phenotyping.fitted.checks import MaskedLossWarning
 from multicentre.phenotyping.scores import factor_match_score
-from multicentre.privacy.accounting import cost_of, rho_of_epsilon, zcdp_of_gaussian
+from multicentre.privacy.accountant import cost_of
+from multicentre.privacy.accounting import rho_of_epsilon, zcdp_of_gaussian
 from multicentre.privacy.guarantee import guarantee_of_plan
 from support.event_sites import simulate_events
 

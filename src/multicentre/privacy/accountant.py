@@ -1,0 +1,221 @@
+"""Privacy loss of a patient: the cost of releases with noise, its composition, and an accountant for users."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import get_args
+
+from multicentre.federation.errors import ConfigurationError
+from multicentre.federation.noise import Mechanism, Noise
+from multicentre.privacy.accounting import (
+    epsilon_of_gdp,
+    epsilon_of_zcdp,
+    require_not_negative,
+    require_positive,
+    require_whole,
+    zcdp_of_gaussian,
+    zcdp_of_laplace,
+)
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What one or more releases cost a patient. ``+`` composes, and ``Spent()`` is nothing.
+
+    Parameters
+    ----------
+    rho : float, >= 0
+        Zero-concentrated differential privacy; infinite where a value left without noise.
+    gaussian : bool, default True
+        All of the noise was Gaussian: the exact conversion of Gaussian differential privacy holds.
+    pure : float, >= 0
+        Epsilon at delta 0, where all of the noise has one (Laplace); infinite by default.
+
+    Examples
+    --------
+    >>> year = Spent(0.02) + Spent(0.02)
+    >>> round(year.epsilon(delta=1e-4), 5)
+    0.88893
+    """
+
+    rho: float = 0.0
+    gaussian: bool = True
+    pure: float = math.inf
+
+    def __post_init__(self) -> None:
+        require_not_negative(self.rho, "rho")
+        require_not_negative(self.pure, "pure")
+
+    def __add__(self, other: Spent) -> Spent:
+        parts = [one for one in (self, other) if one.rho > 0]
+        pure = sum(one.pure for one in parts)
+        return Spent(self.rho + other.rho, all(one.gaussian for one in parts), pure if parts else math.inf)
+
+    def epsilon(self, delta: float) -> float:
+        """Return the least epsilon at `delta` that is known; 0 when nothing was spent.
+
+        Exact for Gaussian noise; otherwise the bound of zCDP, or pure epsilon where that is smaller.
+        """
+        if self.gaussian:
+            return epsilon_of_gdp(math.sqrt(2 * self.rho), delta)
+        return min(epsilon_of_zcdp(self.rho, delta), self.pure)
+
+    def at_sites(self, k: int, *, shared: bool) -> Spent:
+        """Return the cost for a patient whose records may be at `k` sites, when one site's costs this.
+
+        Parameters
+        ----------
+        k : int, >= 1
+        shared : bool
+            One noise, of this cost for one sensitivity, covers the sum over sites. Otherwise each site adds its own.
+
+        Notes
+        -----
+        With noise of their own, k sites are k releases about the patient: zCDP composes to ``k rho``. Under shared
+        noise there is one release, which the patient moves by up to k times the sensitivity. Gaussian noise has
+        ``rho = sensitivity² / (2 sigma²)``, and k times the sensitivity gives ``k² rho``. Any other noise obeys the
+        same through group privacy (Bun & Steinke [1]_, proposition 1.9).
+        """
+        times = require_whole(k, "k")
+        return Spent(self.rho * (times**2 if shared else times), self.gaussian, self.pure * times)
+
+
+def cost_of(noise: Noise, times: int = 1) -> Spent:
+    """Return what releases under this noise cost a patient of one site: each field's rho, added up.
+
+    Examples
+    --------
+    >>> cost_of(Noise("gaussian", {"sums": 5.0, "patients": 10.0}), times=2).rho
+    0.05
+    """
+    gaussian = noise.mechanism == "gaussian"
+    law = zcdp_of_gaussian if gaussian else zcdp_of_laplace
+    rho = sum(law(multiplier) for multiplier in noise.multipliers.values())
+    pure = math.inf if gaussian else times * sum(1 / multiplier for multiplier in noise.multipliers.values())
+    return Spent(times * rho, gaussian, pure)
+
+
+def worst_patient(by_site: Mapping[str, Spent], k: int = 1) -> Spent:
+    """Return what the sites' releases together cost the patient for whom they cost most.
+
+    Parameters
+    ----------
+    by_site : mapping of str to Spent
+        What each site spent, with noise of its own.
+    k : int, >= 1, default 1
+        A patient is at no more than k sites. At one, sites compose in parallel: by the maximum. Else the k largest
+        add up.
+
+    Notes
+    -----
+    The sum is Gaussian only if every site's is: which k sites cost most depends on the conversion, and the bound of
+    zCDP at the largest rho covers every choice.
+
+    Examples
+    --------
+    >>> worst_patient({"lyon": Spent(0.1), "turin": Spent(0.3), "ghent": Spent(0.2)}).rho
+    0.3
+    >>> worst_patient({"lyon": Spent(0.1), "turin": Spent(0.3), "ghent": Spent(0.2)}, k=2).rho
+    0.5
+    """
+    spending = [spent for spent in by_site.values() if spent.rho > 0]
+    rho, pure = (_largest([getattr(spent, name) for spent in spending], k) for name in ("rho", "pure"))
+    return Spent(rho, all(spent.gaussian for spent in spending), pure if spending else math.inf)
+
+
+def _largest(values: list[float], k: int) -> float:
+    return math.fsum(sorted(values, reverse=True)[: require_whole(k, "k")])
+
+
+class Accountant:
+    """Privacy loss of a patient over a series of releases with noise.
+
+    Compose mechanisms with :meth:`spend` and read the total with :meth:`epsilon`. The privacy unit is one patient, with
+    all of the patient's records at one site; data sets are neighbours if one has one patient more.
+
+    Parameters
+    ----------
+    sites_per_patient : int, >= 1, default 1
+        Number of sites at which one patient may have records. Each site adds separate noise, and the losses add up.
+
+    Attributes
+    ----------
+    spent : Spent
+        Total loss so far, for one site.
+
+    Raises
+    ------
+    ConfigurationError
+        A parameter is out of its range.
+
+    See Also
+    --------
+    multicentre.privacy.budget.Account : Budget of one site, written to disk.
+
+    Notes
+    -----
+    Losses are composed as zero-concentrated differential privacy (zCDP) [1]_. If all mechanisms are Gaussian, the
+    conversion to epsilon is that of Gaussian differential privacy [2]_, which is exact. Otherwise it is the best of the
+    bound of zCDP [3]_ and, for Laplace noise alone, the sum of the pure epsilons. There is no amplification by
+    subsampling: each patient counts in each release.
+
+    References
+    ----------
+    .. [1] Bun, Steinke (2016). Concentrated differential privacy: simplifications, extensions, and lower bounds. TCC.
+    .. [2] Dong, Roth, Su (2022). Gaussian differential privacy. J. R. Stat. Soc. B 84(1), 3-37.
+    .. [3] Canonne, Kamath, Steinke (2020). The discrete Gaussian for differential privacy. NeurIPS.
+
+    Examples
+    --------
+    >>> import multicentre as mc
+    >>> accountant = mc.privacy.Accountant()
+    >>> accountant.spend("gaussian", 5.0, times=2)
+    >>> round(accountant.epsilon(delta=1e-4), 3)
+    0.889
+    >>> accountant.spend("laplace", 20.0)
+    >>> round(accountant.epsilon(delta=1e-4), 3)
+    1.008
+    """
+
+    def __init__(self, sites_per_patient: int = 1) -> None:
+        self.sites_per_patient = require_whole(sites_per_patient, "sites_per_patient")
+        self.spent = Spent()
+
+    def spend(self, mechanism: Mechanism, noise_multiplier: float, *, times: int = 1) -> None:
+        """Add the loss of releases under one noise.
+
+        Parameters
+        ----------
+        mechanism : {"gaussian", "laplace"}
+        noise_multiplier : float, > 0
+            Scale of the noise in units of the sensitivity: standard deviation over l2 sensitivity of a Gaussian,
+            scale over l1 sensitivity of a Laplace law.
+        times : int, >= 1, default 1
+            Number of releases.
+
+        Raises
+        ------
+        ConfigurationError
+            A parameter is out of its range.
+        """
+        if mechanism not in get_args(Mechanism):
+            expected = " or ".join(repr(name) for name in get_args(Mechanism))
+            raise ConfigurationError(f"mechanism must be {expected}; got {mechanism!r}", where="mechanism")
+        require_positive(noise_multiplier, "noise_multiplier")
+        cost = cost_of(Noise(mechanism, {"release": noise_multiplier}), require_whole(times, "times"))
+        self.spent = self.spent + cost
+
+    def epsilon(self, delta: float = 1e-5) -> float:
+        """Return the smallest epsilon that is known to hold at `delta`; 0 if nothing was spent.
+
+        Parameters
+        ----------
+        delta : float, in (0, 1), default 1e-5
+            Well below one over the number of patients.
+        """
+        return self.spent.at_sites(self.sites_per_patient, shared=False).epsilon(delta)
+
+    def __repr__(self) -> str:
+        return f"Accountant(rho={self.spent.rho:.4g}, sites_per_patient={self.sites_per_patient})"
