@@ -101,7 +101,7 @@ def test_an_update_of_a_network_rests_on_one_patient_unmasked(slope):
         linear(1.0, 0.0, 1e9),
         deep.Proposal(np.array([0]), "none", np.ones(3)),
     ],
-    ids=["too few", "not a number", "too large", "no width"],
+    ids=["too few", "not a number", "must be new and for 1 to", "no width"],
 )
 def test_networks_that_do_not_fit_are_refused(proposal):
     with pytest.raises(ConfigurationError):

@@ -317,7 +317,7 @@ def test_a_smaller_number_of_colluding_sites_than_the_policy_names_is_refused(tm
 def test_a_masked_call_without_keys_is_refused_before_it_is_paid_for(colluding, tmp_path):
     federation = federate_privately(secure_sum=True, policy=budget(1.0, tmp_path, colluding_sites=colluding))
     handle = federation.begin(ClippedSite, plan=plan_of(0.01))
-    with pytest.raises(ConfigurationError, match="keys were not agreed"):
+    with pytest.raises(ConfigurationError, match="keys must be agreed"):
         handle.collect(ClippedSite.clipped_sum, Nothing(), mask=Mask("forged", 0, 3, colluding))
     assert spent_at(tmp_path) == 0.0
 

@@ -131,7 +131,7 @@ def test_the_sentences_agree_with_the_policy(part, protection):
         if min_patients and crowds:
             assert f"at least {min_patients} patients" in how_many
         elif crowds:
-            assert "the policy asks for no minimum" in how_many.lower()
+            assert "the policy has no minimum" in how_many.lower()
         assert ("whom no minimum protects" in how_many) == bool(single)
         in_total = bool(min_in_total) and any(step in crowds for step in summed)
         assert (f"at least {min_in_total} patients" in how_many and "(min_patients_in_total)" in how_many) == in_total
@@ -173,10 +173,12 @@ def test_the_sentences_of_a_private_fit_say_what_its_noise_hides():
     codes = {mode: [f"{mode}{i}" for i in range(9)] for mode in ("diagnosis", "drug")}
     model = mc.phenotyping.DPFact(3, epsilon=2.0, vocabulary=codes)
     plan, asked = model.privacy_plan(), model.asked_steps()
-    card = disclosure_card(model.site_part, n_sites=3, plan=plan, asked=asked, parameters=model.get_params())
+    card = disclosure_card(model.site_part, n_sites=3, plan=plan, requested=asked, parameters=model.get_params())
     assert re.search(r"oise bounds what .* shows of one patient \(epsilon 2, delta 1e-05\)", card.sentences[1])
     assert not any(CELL in caveat for caveat in card.caveats)
-    by_entry = disclosure_card(model.site_part, n_sites=3, plan=dataclasses.replace(plan, unit="entry"), asked=asked)
+    by_entry = disclosure_card(
+        model.site_part, n_sites=3, plan=dataclasses.replace(plan, unit="entry"), requested=asked
+    )
     assert by_entry.caveats[0] == "noise hides one entry, not all of a patient."
     assert {letter.letter: letter.number for letter in card.shown_letters}["r"] == "3"
 

@@ -496,8 +496,8 @@ def test_an_honest_coordinator_names_the_site_that_was_asked_other_things(federa
             return super().exchange(calls, time_limit_s)
 
     with federate(rows()) as federation:
-        federation = with_engine(federation, Meddler(federation.engine))
-        with pytest.raises(IntegrityError, match=f"^{VICTIM}: the sites must be asked the same things") as raised:
+        federation._engine = Meddler(federation._engine)
+        with pytest.raises(IntegrityError, match=f"^{VICTIM}: the sites must be receive the same requests") as raised:
             total_after(federation, 2)
     assert "multicentre ledger compare" in str(raised.value)
 

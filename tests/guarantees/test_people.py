@@ -235,7 +235,7 @@ def rows_of(owners):
 
 def test_no_budget_is_booked_for_40_records_of_one_person(tmp_path):
     federation = mc.Federation.in_process({"lyon": rows_of(["p"] * 40)}, policy=budget(tmp_path))
-    with pytest.raises(DataError, match="failed on the data of this site here") as caught:
+    with pytest.raises(DataError, match="failed on the data of this site") as caught:
         PrivateMean(epsilon=5.0).fit(federation)
     assert not any(word in str(caught.value) for word in ("40", "100", "noise", "record"))
     reasons = [entry["reason"] for entry in federation.ledgers["lyon"].entries if entry["event"] == "refusal"]
@@ -289,14 +289,14 @@ def test_a_method_that_clips_persons_is_charged_once_for_all_records_of_each(tmp
 
 def test_a_method_that_clips_persons_is_refused_where_a_record_is_nobodys(tmp_path):
     data = of_three([*repeated(24, 10), None])
-    with pytest.raises(DataError, match="failed on the data of this site here"):
+    with pytest.raises(DataError, match="failed on the data of this site"):
         private_fit(mc.Federation.in_process(data, policy=budget(tmp_path)))
     assert spent(tmp_path) == 0
 
 
 def test_the_declaration_is_what_lets_it_pass(tmp_path, monkeypatch):
     monkeypatch.setattr(MvPPCASite, "clips_persons", False)
-    with pytest.raises(DataError, match="failed on the data of this site here"):
+    with pytest.raises(DataError, match="failed on the data of this site"):
         private_fit(mc.Federation.in_process(of_three(repeated(24, 10)), policy=budget(tmp_path)))
     assert spent(tmp_path) == 0
 
@@ -353,7 +353,7 @@ def test_all_events_of_a_patient_are_one_row_and_paid_for_once(tmp_path):
     assert set(released(federation)) == {(12, 12)}
     several = tensor.take(np.arange(12))
     several = mc.data.EventTensor(several.coordinates, several.counts, several.codes).with_identifier(repeated(6, 2))
-    with pytest.raises(MulticentreError, match="failed on the data of this site here"):
+    with pytest.raises(MulticentreError, match="failed on the data of this site"):
         DPFact(2, epsilon=3.0, vocabulary=tensor.codes, max_rounds=2).fit(
             mc.Federation.in_process({"oslo": several}, policy=budget(tmp_path))
         )

@@ -149,7 +149,7 @@ def test_entries_without_facts_can_be_read(tmp_path, event):
 def test_noise_that_a_ledger_paid_for_and_does_not_name_is_refused():
     ledger = Ledger()
     ledger.append("release", {"rho": 1.0})
-    with pytest.raises(IntegrityError, match="does not say which noise"):
+    with pytest.raises(IntegrityError, match="must state which noise"):
         _ = NoisedAnswers(lambda: ledger.entries).spent
 
 

@@ -194,7 +194,7 @@ def test_a_list_of_another_session_does_not_serve(monkeypatch):
     monkeypatch.setattr(rounds, "_stacked", keep)
     federation.begin(MvPPCASite).sum(MvPPCASite.column_orders, STACKING)
     monkeypatch.setattr(rounds, "_stacked", lambda terms, answers: honest(terms, {**answers, "oslo": kept["oslo"]}))
-    with pytest.raises(IntegrityError, match=r"oslo: the keys do not carry this site's signature|not the keys"):
+    with pytest.raises(IntegrityError, match=r"oslo: the keys must carry this site's signature|not the keys"):
         federation.begin(MvPPCASite).sum(MvPPCASite.column_orders, STACKING)
 
 

@@ -239,7 +239,7 @@ def test_odd_directions_are_refused(opened, odd):
 
 
 ODD_COMMON = {
-    "too large": {"V": np.full((N, C), 1e9)},
+    "must be new and for 1 to": {"V": np.full((N, C), 1e9)},
     "other patients": {"V": np.ones((N - 1, C))},
     "more clusters": {"V": np.ones((N, C + 1))},
     "not finite": {"V": np.full((N, C), np.inf)},

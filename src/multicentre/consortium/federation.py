@@ -300,7 +300,7 @@ class Federation(Consortium):
             policy=loosest_of(policies),
             plan=plan,
             sites_per_patient=self.terms.sites_per_patient,
-            asked=asked,
+            requested=asked,
             counted=self.terms.counted,
             parameters=parameters,
         )

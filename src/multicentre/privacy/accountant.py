@@ -22,16 +22,16 @@ from multicentre.privacy.accounting import (
 
 @dataclass(frozen=True)
 class Spent:
-    """What one or more releases cost a patient. ``+`` composes, and ``Spent()`` is nothing.
+    """Privacy loss of a patient by one or more releases. ``+`` composes; ``Spent()`` is no loss.
 
     Parameters
     ----------
     rho : float, >= 0
-        Zero-concentrated differential privacy; infinite where a value left without noise.
+        Loss in zero-concentrated differential privacy; infinite if a value left without noise.
     gaussian : bool, default True
-        All of the noise was Gaussian: the exact conversion of Gaussian differential privacy holds.
+        Whether all noise was Gaussian, so that the exact conversion of Gaussian differential privacy applies.
     pure : float, >= 0
-        Epsilon at delta 0, where all of the noise has one (Laplace); infinite by default.
+        Epsilon at delta 0, if all noise has one (Laplace); infinite by default.
 
     Examples
     --------
@@ -54,27 +54,28 @@ class Spent:
         return Spent(self.rho + other.rho, all(one.gaussian for one in parts), pure if parts else math.inf)
 
     def epsilon(self, delta: float) -> float:
-        """Return the least epsilon at `delta` that is known; 0 when nothing was spent.
+        """Return the smallest epsilon that is known to hold at `delta`; 0 if nothing was spent.
 
-        Exact for Gaussian noise; otherwise the bound of zCDP, or pure epsilon where that is smaller.
+        It is exact for Gaussian noise. Otherwise it is the bound of zCDP, or the pure epsilon if that is smaller.
         """
         if self.gaussian:
             return epsilon_of_gdp(math.sqrt(2 * self.rho), delta)
         return min(epsilon_of_zcdp(self.rho, delta), self.pure)
 
     def at_sites(self, k: int, *, shared: bool) -> Spent:
-        """Return the cost for a patient whose records may be at `k` sites, when one site's costs this.
+        """Return the loss of a patient with records at up to `k` sites, if the loss at one site is this.
 
         Parameters
         ----------
         k : int, >= 1
         shared : bool
-            One noise, of this cost for one sensitivity, covers the sum over sites. Otherwise each site adds its own.
+            Whether one noise, of this loss for one sensitivity, covers the sum over sites. Otherwise each site adds
+            noise.
 
         Notes
         -----
-        With noise of their own, k sites are k releases about the patient: zCDP composes to ``k rho``. Under shared
-        noise there is one release, which the patient moves by up to k times the sensitivity. Gaussian noise has
+        If each site adds noise, k sites make k releases about the patient, and zCDP composes to ``k rho``. Under shared
+        noise there is one release, which the patient changes by up to k times the sensitivity. Gaussian noise has
         ``rho = sensitivity² / (2 sigma²)``, and k times the sensitivity gives ``k² rho``. Any other noise obeys the
         same through group privacy (Bun & Steinke [1]_, proposition 1.9).
         """
@@ -83,7 +84,7 @@ class Spent:
 
 
 def cost_of(noise: Noise, times: int = 1) -> Spent:
-    """Return what releases under this noise cost a patient of one site: each field's rho, added up.
+    """Return the privacy loss of a patient of one site by releases under this noise: the sum of rho over fields.
 
     Examples
     --------
@@ -98,20 +99,20 @@ def cost_of(noise: Noise, times: int = 1) -> Spent:
 
 
 def worst_patient(by_site: Mapping[str, Spent], k: int = 1) -> Spent:
-    """Return what the sites' releases together cost the patient for whom they cost most.
+    """Return the largest privacy loss of any patient by the releases of all sites together.
 
     Parameters
     ----------
     by_site : mapping of str to Spent
-        What each site spent, with noise of its own.
+        Loss at each site, with separate noise.
     k : int, >= 1, default 1
-        A patient is at no more than k sites. At one, sites compose in parallel: by the maximum. Else the k largest
-        add up.
+        Largest number of sites at which a patient has records. With one, sites compose in parallel (maximum); otherwise
+        the k largest losses are added.
 
     Notes
     -----
-    The sum is Gaussian only if every site's is: which k sites cost most depends on the conversion, and the bound of
-    zCDP at the largest rho covers every choice.
+    The total is Gaussian only if every site's loss is. Otherwise the k sites with the largest loss depend on the
+    conversion, and the bound of zCDP at the largest rho covers every choice.
 
     Examples
     --------

@@ -1,8 +1,8 @@
-"""What releases with noise cost a patient: zCDP and GDP composed, and turned into (epsilon, delta).
+"""Conversions between privacy measures: zCDP, Gaussian differential privacy (GDP) and (epsilon, delta).
 
-Every release adds its rho of zero-concentrated differential privacy (zCDP). Where all of the noise is Gaussian the
-total is exactly mu-Gaussian differential privacy (GDP) with ``mu = sqrt(2 rho)``, and the conversion is exact too;
-otherwise the conversion of zCDP holds.
+Releases compose by adding their rho of zero-concentrated differential privacy (zCDP). If all noise is Gaussian, the
+total is exactly mu-Gaussian differential privacy (GDP) with ``mu = sqrt(2 rho)``, and its conversion to epsilon is
+exact. Otherwise the conversion of zCDP applies.
 
 References
 ----------
@@ -35,7 +35,7 @@ def zcdp_of_gaussian(multiplier: float) -> float:
 
 
 def zcdp_of_laplace(multiplier: float) -> float:
-    """Return rho = epsilon² / 2 of Laplace noise, discrete or not, which has pure epsilon = 1 / z.
+    """Return rho = epsilon² / 2 of Laplace noise, discrete or continuous, which has pure epsilon = 1 / z.
 
     Parameters
     ----------
@@ -62,8 +62,8 @@ def gdp_delta(mu: float, epsilon: float) -> float:
     Parameters
     ----------
     mu : float, >= 0
-        Distance of two unit normals that are as hard to tell apart as neighbouring data sets. Accurate from 1e-6 to
-        beyond 50.
+        Distance of two unit normal laws that are as hard to distinguish as neighbouring data sets. Accurate from 1e-6
+        to beyond 50.
     epsilon : float, >= 0
         At 0 delta is the total variation distance.
 
@@ -73,7 +73,7 @@ def gdp_delta(mu: float, epsilon: float) -> float:
     0.126937
     """
     if not epsilon >= 0:
-        raise ConfigurationError("a number of at least 0 is needed", where="epsilon")
+        raise ConfigurationError(f"epsilon must be at least 0; got {epsilon}", where="epsilon")
     return math.exp(_log_gdp_delta(require_not_negative(mu, "mu"), epsilon))
 
 
@@ -83,7 +83,7 @@ def epsilon_of_gdp(mu: float, delta: float) -> float:
     Parameters
     ----------
     mu : float, >= 0
-        0 when nothing was spent, infinite without noise.
+        0 if nothing was spent, infinite without noise.
     delta : float, in (0, 1)
 
     Examples
@@ -103,13 +103,13 @@ def epsilon_of_gdp(mu: float, delta: float) -> float:
 def epsilon_of_zcdp(rho: float, delta: float) -> float:
     """Return the epsilon of rho-zCDP at `delta` (Canonne, Kamath & Steinke [3]_, proposition 12).
 
-    Solved for epsilon, the bound is, for every a > 1,
-    ``epsilon = a rho + log(1 - 1/a) - (log delta + log a) / (a - 1)``; the least one is taken. It is quasi-convex in a.
+    For every a > 1, ``epsilon = a rho + log(1 - 1/a) - (log delta + log a) / (a - 1)`` is a bound. The smallest one is
+    returned; the bound is quasi-convex in a.
 
     Parameters
     ----------
     rho : float, >= 0
-        0 when nothing was spent, infinite without noise.
+        0 if nothing was spent, infinite without noise.
     delta : float, in (0, 1)
 
     Examples
@@ -149,10 +149,10 @@ def epsilon_bun_steinke(rho: float, delta: float) -> float:
 
 
 def rho_of_epsilon(epsilon: float, delta: float) -> float:
-    """Return the rho that Gaussian noise alone may spend within (`epsilon`, `delta`).
+    """Return the largest rho that Gaussian noise may spend within (`epsilon`, `delta`).
 
-    The inverse of ``epsilon_of_gdp(sqrt(2 rho), delta)``. The bound of Bun and Steinke starts the search: what it
-    allows is always allowed.
+    The inverse of ``epsilon_of_gdp(sqrt(2 rho), delta)``. The search starts at the bound of Bun and
+    Steinke, which is never too large.
 
     Parameters
     ----------
@@ -203,26 +203,26 @@ def _log_gdp_delta(mu: float, epsilon: float) -> float:
 def require_positive(value: float, name: str) -> float:
     """Return a number above 0, or raise ConfigurationError."""
     if not value > 0:
-        raise ConfigurationError("a number above 0 is needed", where=name)
+        raise ConfigurationError(f"{name} must be above 0; got {value}", where=name)
     return value
 
 
 def require_not_negative(value: float, name: str) -> float:
     """Return a number of at least 0, or raise ConfigurationError."""
     if not value >= 0:
-        raise ConfigurationError("a number of at least 0 is needed", where=name)
+        raise ConfigurationError(f"{name} must be at least 0; got {value}", where=name)
     return value
 
 
 def require_fraction(delta: float) -> float:
     """Return a number between 0 and 1, or raise ConfigurationError."""
     if not 0 < delta < 1:
-        raise ConfigurationError("a number between 0 and 1 is needed", where="delta", mend="1e-5 is usual.")
+        raise ConfigurationError(f"delta must be between 0 and 1; got {delta}", where="delta", mend="1e-5 is usual.")
     return delta
 
 
 def require_whole(value: object, name: str) -> int:
     """Return a whole number of at least 1, or raise ConfigurationError."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ConfigurationError("a whole number of at least 1 is needed", where=name)
+        raise ConfigurationError(f"{name} must be a whole number of at least 1; got {value!r}", where=name)
     return value

@@ -1,8 +1,8 @@
-"""A site's privacy budget: what its policy allows, what was spent of it, and whether a plan still fits.
+"""Privacy budget of a site: limit of the policy, spending so far, and check of further plans.
 
-The account is a hash-chained file of its own, beside the site's data and not in a run's folder: it outlives runs. An
-amount is written down, and on the disk, before the release that it pays for leaves; nothing is ever taken back.
-Entries are chained and not signed: an account that was rewritten together with its head is not noticed.
+The account is a separate hash-chained file next to the site's data, not in a run's folder, because it outlives runs. An
+amount is on the disk before the release that it pays for leaves the site. Nothing is ever refunded. Entries are chained
+and not signed: an account that was rewritten together with its head is not detected.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from multicentre.privacy.accounting import rho_of_epsilon
 from multicentre.privacy.guarantee import Guarantee, rounded_down, rounded_up
 from multicentre.privacy.ledger import Entry, Ledger, read_ledger
 
-_PATIENCE_S = 10.0
-_SLACK = 1e-9
-_HALVINGS = 60
+_PATIENCE_S = 10.0  # another process holds the account for milliseconds
+_SLACK = 1e-9  # rounding of a plan that was made for exactly the budget
+_HALVINGS = 60  # beyond the 52 bits of a double
+_LEAST_SHARE = 1e-12  # a smaller share is a rounding error of an exhausted budget
 
 
 class Account:
-    """The budget of one site for one data set.
+    """Budget of one site for one data set.
 
     Parameters
     ----------
@@ -36,14 +37,14 @@ class Account:
         All releases of the data set together are (`epsilon`, `delta`)-differentially private for a patient.
     delta : float, in (0, 1)
     path : Path, optional
-        Where spending is written; without it, it is forgotten with this object.
+        File to which spending is written. Without it, spending is recorded in memory.
 
     Raises
     ------
     IntegrityError
         The file is not an intact account, or is a symbolic link.
     ConfigurationError
-        Others than the owner may write to the file or its folder.
+        Users other than the owner may write to the file or its folder.
 
     Examples
     --------
@@ -64,7 +65,7 @@ class Account:
         self.spent = total_spent(self.entries())
 
     def check(self, cost: Spent) -> None:
-        """Raise RefusedByPolicy unless `cost` still fits; the message names what would."""
+        """Raise RefusedByPolicy unless `cost` still fits; the message states what would fit."""
         limit = self.limit
         if (self.spent + cost).epsilon(limit.delta) <= limit.epsilon * (1 + _SLACK):
             return
@@ -77,7 +78,7 @@ class Account:
         )
 
     def charge(self, cost: Spent, facts: Mapping[str, Any]) -> None:
-        """Write a cost down for good, unless it does not fit.
+        """Write a cost to the account for good if it fits.
 
         Raises
         ------
@@ -130,9 +131,9 @@ class Account:
             ) from None
 
     def left(self) -> float:
-        """Return the epsilon of the largest plan of Gaussian noise that still fits, 0 when none does."""
-        whole = Spent(rho_of_epsilon(self.limit.epsilon, self.limit.delta))
-        return _scaled(whole, self._largest_share(whole)).epsilon(self.limit.delta)
+        """Return the epsilon of the largest plan of Gaussian noise that still fits; 0 if none does."""
+        full_budget = Spent(rho_of_epsilon(self.limit.epsilon, self.limit.delta))
+        return _scaled(full_budget, self._largest_share(full_budget)).epsilon(self.limit.delta)
 
     def _what_fits(self, cost: Spent) -> str:
         share = self._largest_share(cost)
@@ -150,20 +151,24 @@ class Account:
             middle = (low + high) / 2
             fits = (self.spent + _scaled(cost, middle)).epsilon(self.limit.delta) <= self.limit.epsilon
             low, high = (middle, high) if fits else (low, middle)
-        return low if low > 1e-12 else 0.0
+        return low if low > _LEAST_SHARE else 0.0
 
 
 def _resolved(path: Path) -> Path:
     try:
         expanded = path.expanduser()
-        found = expanded.parent.resolve() / expanded.name  # a link in the account's own place is refused, not followed
-        found.resolve()  # a name that no file can have shows here,
-        found.exists()  # and one that is too long here
+        resolved = (
+            expanded.parent.resolve() / expanded.name
+        )  # a link in place of the account is refused later, not followed
+        resolved.resolve()  # raises for a name that no file can have
+        resolved.exists()  # raises for a name that is too long
     except (OSError, ValueError, RuntimeError):
         raise ConfigurationError(
-            "the account's path cannot be used", where="policy, account", mend="Name a file in a folder of the site's."
+            "account must be a path that a file can have",
+            where="policy, account",
+            mend="Name a file in a folder of the site.",
         ) from None
-    return found
+    return resolved
 
 
 def _beside(path: Path, kind: str) -> Path:
@@ -176,16 +181,16 @@ def _head_of(path: Path) -> bytes | None:
 
 
 def _check_head(path: Path, head: bytes | None, entries: Sequence[Entry]) -> None:
-    """Raise IntegrityError unless the entry that the head names is there; later ones may follow."""
+    """Raise IntegrityError unless the account contains the entry that the head names; later ones may follow."""
     if head is None:
         return
     try:
-        kept = json.loads(head)
-        known = [entry["hash"] for entry in entries][: kept["entries"]]
-        whole = len(known) == kept["entries"] and known[-1] == kept["hash"]
+        recorded = json.loads(head)
+        hashes = [entry["hash"] for entry in entries][: recorded["entries"]]
+        intact = len(hashes) == recorded["entries"] and hashes[-1] == recorded["hash"]
     except (ValueError, KeyError, TypeError, IndexError):
-        whole = False
-    if not whole:
+        intact = False
+    if not intact:
         raise IntegrityError(
             "entries were removed from the account's end, or the account from its folder",
             where=str(path),
@@ -194,12 +199,12 @@ def _check_head(path: Path, head: bytes | None, entries: Sequence[Entry]) -> Non
 
 
 def total_spent(entries: Iterable[Entry]) -> Spent:
-    """Return the sum of an account's entries.
+    """Return the total privacy loss of an account's entries.
 
     Raises
     ------
     IntegrityError
-        An entry of spending does not say how much.
+        An entry of spending does not state an amount.
     """
     total = Spent()
     for entry in entries:
@@ -211,7 +216,7 @@ def total_spent(entries: Iterable[Entry]) -> Spent:
 def _spent(entry: Entry) -> Spent:
     rho, pure = entry.get("rho"), entry.get("pure")
     if not isinstance(rho, float) or not rho >= 0:
-        raise IntegrityError(f"entry {entry['entry']} does not say what was spent", where="account")
+        raise IntegrityError(f"entry {entry['entry']} must state what was spent", where="account")
     return Spent(rho, entry.get("gaussian") is True, pure if isinstance(pure, float) and pure >= 0 else math.inf)
 
 

@@ -1,7 +1,7 @@
-"""The disclosure card: before any run, every field that would leave a site, how often, and under which protection.
+"""Disclosure card of a method: the fields that would leave a site, how often, and under which protection.
 
-A card begins with the strongest caveat and three sentences: what leaves, on how many patients it rests, and who can
-read it. They are derived from the fields, the policy and the plan of noise, the same for every method.
+A card begins with the strongest caveat and three sentences: the content that leaves, the number of patients on which it
+rests, and who can read it. They are derived from the fields, the policy and the plan of noise, for every method alike.
 """
 
 from __future__ import annotations
@@ -15,7 +15,15 @@ from multicentre.federation.lengths import Length, lengths_of
 from multicentre.federation.messages import Declaration
 from multicentre.federation.noise import Noise, Plan
 from multicentre.federation.steps import SitePart, Step
-from multicentre.privacy.card_text import Kind, Letter, Line, find_caveats, say_how_many, say_what, say_who
+from multicentre.privacy.card_text import (
+    Kind,
+    Letter,
+    Line,
+    describe_content,
+    describe_counts,
+    describe_readers,
+    find_caveats,
+)
 from multicentre.privacy.guarantee import Guarantee, guarantee_of_plan
 from multicentre.privacy.minimum_counts import EPSILON
 from multicentre.privacy.people import HOW_TO_NAME, Counted
@@ -35,7 +43,7 @@ _COLUMNS = {
 }
 _ROWS = ("rows", "the patients' rows")
 _UNEXPLAINED = Length("not explained by the method")
-_RECORDS = f"a site cannot tell which of its records are of one patient: what is counted are records. {HOW_TO_NAME}"
+_RECORDS = f"a site cannot tell which of its records are of one patient, and counts records. {HOW_TO_NAME}"
 _FIELDS = (
     "with its keys of masked sums, the site releases to coordinator and sites which views it has, and in which columns "
     "fewer than {least} records have an entry. A view or column that fewer than {n_sites} sites have is refused "
@@ -53,7 +61,7 @@ _CHECKED = (
 
 @dataclass(frozen=True)
 class DisclosureCard:
-    """All that a method would let out of a site.
+    """Fields that a method would release from a site, with their protection.
 
     Attributes
     ----------
@@ -63,23 +71,23 @@ class DisclosureCard:
     steps : tuple of (str, str)
         Name and purpose of each step that releases them.
     remembered : tuple of (str, str)
-        Name and description of what the site keeps between rounds.
+        Name and description of what the site stores between rounds.
     min_patients : int
-        Fewest patients that a value rests on.
+        Smallest number of patients on which a value rests.
     warnings : tuple of str
-        Further notes for the steward, besides the caveats that follow from the fields.
+        Further notes for the steward, in addition to the caveats that follow from the fields.
     noised : bool
         Whether a plan of noise was given.
     individual : tuple of str
-        Steps whose values are about single patients. No minimum protects these: they leave only where a policy permits.
+        Steps whose values are about single patients. No minimum protects these; they leave only if a policy permits.
     counted : {"patients", "records"}
-        What minimum and noise are about: patients, or records where a site cannot tell whose they are.
+        Unit of minimum and noise: patients, or records if a site cannot tell whose they are.
     letters : tuple of Letter
         Meanings of the letters in the shapes.
     n_sites : int, optional
-        How many sites take part.
+        Number of sites that take part.
     guarantee : str
-        What the noise hides, with epsilon and delta; empty without noise.
+        Privacy unit of the noise, with epsilon and delta; empty without noise.
     """
 
     method: str
@@ -97,14 +105,14 @@ class DisclosureCard:
 
     @property
     def caveats(self) -> tuple[str, ...]:
-        """What a steward should know before signing, the strongest first."""
+        """Caveats for the steward who signs, the strongest first."""
         return tuple(find_caveats(self.lines, self.min_patients, self.counted, self.n_sites, self.guarantee))
 
     @property
     def sentences(self) -> tuple[str, str, str]:
-        """What leaves, on how many patients it rests, and who can read it."""
-        how_many = say_how_many(self.lines, self.min_patients, self.counted, self.guarantee)
-        return say_what(self.lines), how_many, say_who(self.lines)
+        """Sentences on the content, the number of patients behind it, and its readers."""
+        how_many = describe_counts(self.lines, self.min_patients, self.counted, self.guarantee)
+        return describe_content(self.lines), how_many, describe_readers(self.lines)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -113,17 +121,17 @@ class DisclosureCard:
 
     @property
     def remembers(self) -> str:
-        """What the site keeps between rounds, with the fields that release the same."""
+        """Content that the site stores between rounds, with the fields that release the same."""
         return "; ".join(dict.fromkeys(self._remembered(name, what) for name, what in self.remembered))
 
     @property
     def shown_letters(self) -> tuple[Letter, ...]:
-        """Letters of the shapes on the card, each once; with its method where two methods use it differently."""
+        """Letters of the shapes on the card, each once; with its method if two methods use it differently."""
         used = {letter for line in self.lines for letter in line.letters}
         letters = [one for one in self.letters if one.letter in used]
         meanings = {letter: {one.what for one in letters if one.letter == letter} for letter in used}
-        shown = (one if len(meanings[one.letter]) > 1 else one.without_method() for one in letters)
-        return tuple(sorted(dict.fromkeys(shown), key=lambda one: (one.letter.lower(), one.letter)))
+        columns_with_entries = (one if len(meanings[one.letter]) > 1 else one.without_method() for one in letters)
+        return tuple(sorted(dict.fromkeys(columns_with_entries), key=lambda one: (one.letter.lower(), one.letter)))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the card as plain values, for JSON."""
@@ -138,7 +146,7 @@ class DisclosureCard:
         }
 
     def joined(self, *others: DisclosureCard) -> DisclosureCard:
-        """Return one card of what several methods, run one after the other, let out of a site."""
+        """Return one card for several methods that run one after the other."""
         cards = (self, *others)
         return DisclosureCard(
             method=", ".join(dict.fromkeys(card.method for card in cards)),
@@ -188,7 +196,7 @@ def disclosure_card(
     policy: Policy | None = None,
     plan: Plan | None = None,
     sites_per_patient: int = 1,
-    asked: Collection[str] | None = None,
+    requested: Collection[str] | None = None,
     counted: Counted = "patients",
     parameters: Mapping[str, Any] | None = None,
 ) -> DisclosureCard:
@@ -199,21 +207,21 @@ def disclosure_card(
     part : type
         The method's site part.
     protection : {"masked", "unmasked"}
-        How summands leave.
+        Protection of summands.
     n_sites : int, optional
-        How many sites take part; one or two give a caveat.
+        Number of sites that take part; one or two give a caveat.
     policy : Policy, optional
-        The site's policy; the default one otherwise.
+        Policy of the site; the default policy otherwise.
     plan : Plan, optional
-        The noise of every release. The card then holds the fields that it names, and those that concern no patient.
+        Noise of every release. The card then contains the fields that it names, and those that concern no patient.
     sites_per_patient : int, default 1
-        At how many sites one patient may have records.
-    asked : collection of str, optional
-        Names of the steps that will be asked; all that the part offers otherwise.
+        Number of sites at which one patient may have records.
+    requested : collection of str, optional
+        Names of the steps that will be requested; all steps of the part otherwise.
     counted : {"patients", "records"}, default "patients"
         Whether every site can tell which of its records are of one patient.
     parameters : mapping, optional
-        Parameters of the estimator, some of which fix the length of an array.
+        Parameters of the estimator; some fix the length of an array.
 
     Returns
     -------
@@ -230,7 +238,7 @@ def disclosure_card(
     >>> card.caveats[0].partition(":")[0]
     'a cell of a masked total may rest on one patient'
     """
-    offered = [step for name, step in part.steps().items() if asked is None or name in asked]
+    offered = [step for name, step in part.steps().items() if requested is None or name in requested]
     steps = [step for step in offered if step.releases.concerns_patients and _is_planned(step, plan)]
     policy = policy or Policy()
     terms = _Terms(protection, n_sites, policy, plan, counted)
@@ -263,7 +271,7 @@ class _Terms:
 
     @property
     def min_in_total(self) -> int:
-        """The policy's minimum in totals; noise takes its place."""
+        """The policy's minimum in totals; noise replaces it."""
         return 0 if self.plan else self.policy.min_patients_in_total
 
 
@@ -316,8 +324,8 @@ def _letters(part: type[SitePart], steps: Iterable[Step[Any, Any, Any]], paramet
     lengths = lengths_of(part)
     shapes = [one.shape for step in steps for one in step.releases.declarations().values()]
     letters = dict.fromkeys(side for shape in shapes for side in shape if isinstance(side, str))
-    known = {letter: lengths.get(letter, _UNEXPLAINED) for letter in letters}
-    return [Letter(letter, one.what, one.number(parameters), part.method) for letter, one in known.items()]
+    lengths_by_letter = {letter: lengths.get(letter, _UNEXPLAINED) for letter in letters}
+    return [Letter(letter, one.what, one.number(parameters), part.method) for letter, one in lengths_by_letter.items()]
 
 
 def _meaning(declaration: Declaration, least: int) -> str:
@@ -371,7 +379,7 @@ def _each_once(groups: Iterable[tuple[Any, ...]]) -> tuple[Any, ...]:
 
 
 def _table(columns: Mapping[str, list[str]]) -> list[str]:
-    """Return the lines of a table; a column without any entry is left out."""
-    shown = [[head, *cells] for head, cells in columns.items() if any(cells)]
-    padded = [[cell.ljust(max(map(len, column))) for cell in column] for column in shown]
+    """Return the lines of a table; columns without any entry are left out."""
+    columns_with_entries = [[head, *cells] for head, cells in columns.items() if any(cells)]
+    padded = [[cell.ljust(max(map(len, column))) for cell in column] for column in columns_with_entries]
     return ["  ".join(row).rstrip() for row in zip(*padded, strict=True)]

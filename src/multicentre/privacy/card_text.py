@@ -19,16 +19,16 @@ _BY_NAME = "[by name]"
 
 @dataclass(frozen=True)
 class Line:
-    """One field that would leave.
+    """Line of a card: one field that would leave.
 
     Attributes
     ----------
     span : str
-        Range of one site's value and largest rounding error of the sum, where it leaves masked.
+        Range of one site's value and largest rounding error of the sum, if it leaves masked.
     noise : str
-        Law and scale of the noise, and how far one patient moves the field without it.
+        Law and scale of the noise, and the largest change of the field by one patient without noise.
     kind : {"individual", "time", "total", "number", "flag", "text"}
-        A value about single patients, a recorded time, a share of a total over all sites, or a site's own number,
+        Value about single patients, recorded time, share of a total over all sites, or the site's own number,
         yes-or-no answer or text.
     summed : bool
         Whether it leaves as a share of a total over all sites.
@@ -37,7 +37,7 @@ class Line:
     answered : bool
         Whether the policy permits the step.
     min_in_total : int
-        Fewest patients of all sites behind a total that is revealed; 0 for no minimum.
+        Smallest number of patients of all sites behind a total that is revealed; 0 for no minimum.
     """
 
     step: str
@@ -69,14 +69,14 @@ class Line:
 
 @dataclass(frozen=True)
 class Letter:
-    """Meaning of one letter in shapes.
+    """Meaning of one letter in the shapes of arrays.
 
     Attributes
     ----------
     number : str
-        The length, where the study fixes it.
+        Length, if the study fixes it.
     method : str
-        The method in whose fields the letter means this.
+        Method in whose fields the letter has this meaning.
     """
 
     letter: str
@@ -86,31 +86,31 @@ class Letter:
 
     @property
     def meaning(self) -> str:
-        """The meaning as a card prints it."""
+        """Meaning as printed on the card."""
         return f"{self.what} ({self.method})" if self.method else self.what
 
     def without_method(self) -> Self:
-        """Return the letter as it is used by all methods on a card."""
+        """Return the letter without its method, for a meaning that all methods of a card share."""
         return dataclasses.replace(self, method="")
 
 
-ONE_SITE = "a sum of one site is that site's own answer."
+ONE_SITE = "a sum over one site is that site's own answer."
 TWO_SITES = (
-    "a sum of two is no secret between the two: each takes its own share off it and holds the other's. "
-    "A policy forbids it with min_sites_in_sum = 3."
+    "a sum of two sites shows each the other's share: it subtracts its own. A policy forbids it with "
+    "min_sites_in_sum = 3."
 )
 UNMASKED = (
-    "sums are taken by the coordinator's process: whoever controls it could read one site's summand. "
+    "sums are computed by the coordinator's process: whoever controls it can read each site's summand. "
     "Masked sums (secure_sum = true) prevent that."
 )
-_ONE_PATIENT = 1
-_TWO = 2
+_ONE_PATIENT = 1  # a minimum of one patient is no minimum
+_TWO = 2  # each of two sites knows the other's share of a sum
 
 
 def find_caveats(
     lines: Sequence[Line], min_patients: int, counted: Counted, n_sites: int | None, guarantee: str
 ) -> Iterator[str]:
-    """Yield what weakens the protection of the fields, the strongest first.
+    """Yield the caveats of the protection of the fields, the strongest first.
 
     Parameters
     ----------
@@ -119,21 +119,21 @@ def find_caveats(
     min_patients : int
         The policy's minimum behind a value.
     counted : {"patients", "records"}
-        What the minimum is about.
+        Unit of the minimum.
     n_sites : int, optional
-        How many sites take part.
+        Number of sites that take part.
     guarantee : str
-        What the noise hides, with epsilon and delta; empty without noise.
+        Privacy unit of the noise, with epsilon and delta; empty without noise.
     """
     lines = [line for line in lines if line.answered]
     single = [line for line in lines if line.kind == "individual" and not line.noise]
-    crowds = [line for line in lines if _needs_crowd(line)]
-    totals = [line for line in crowds if line.kind == "total"]
+    lines_with_minimum = [line for line in lines if _needs_crowd(line)]
+    totals = [line for line in lines_with_minimum if line.kind == "total"]
     one = counted[:-1]
     if single:
         yield f"values about single patients leave ({_steps(single)}): no minimum number of patients protects them."
-    if crowds and min_patients <= _ONE_PATIENT:
-        yield f"the policy asks for no minimum (min_patients = {min_patients}): a value may rest on one {one}."
+    if lines_with_minimum and min_patients <= _ONE_PATIENT:
+        yield f"the policy has no minimum (min_patients = {min_patients}): a value may rest on one {one}."
     if guarantee and not guarantee.startswith(f"one {one} "):
         yield f"noise hides {guarantee.partition(' (')[0]}, not all of a {one}."
     if n_sites == 1 and _totals(lines):
@@ -142,40 +142,41 @@ def find_caveats(
         yield UNMASKED
     if min_patients > _ONE_PATIENT and any(line.masked and line.min_in_total <= _ONE_PATIENT for line in totals):
         yield (
-            f"a cell of a masked total may rest on one {one}: the minimum of {min_patients} {counted} is of those "
-            "behind this site's whole share."
+            f"a cell of a masked total may rest on one {one}: the minimum of {min_patients} {counted} applies to this "
+            "site's whole share."
         )
     if n_sites == _TWO and _totals(lines):
         yield TWO_SITES
 
 
-def say_what(lines: Sequence[Line]) -> str:
-    """Return a sentence that names the kinds of fields that leave."""
+def describe_content(lines: Sequence[Line]) -> str:
+    """Return the sentence on the kinds of fields that leave."""
     answered = [line for line in lines if line.answered]
     kinds = {kind: [line for line in answered if line.kind == kind] for kind in _KINDS}
-    named = [_KINDS[kind].format(steps=_steps(found)) for kind, found in kinds.items() if found and kind in _SHARED]
-    own = [_KINDS[kind] for kind, found in kinds.items() if found and kind not in _SHARED]
+    present = {kind: of_kind for kind, of_kind in kinds.items() if of_kind}
+    shared_kinds = [_KINDS[kind].format(steps=_steps(present[kind])) for kind in present if kind in _SHARED]
+    own_kinds = [_KINDS[kind] for kind in present if kind not in _SHARED]
     if texts := kinds["text"]:
-        own[-1] += f" ({', '.join(dict.fromkeys(line.what for line in texts))})"
-    clauses = [*named, *([f"of this site alone, {_listed(own)}"] if own else [])]
-    sentence = f"This site releases {'; '.join(clauses)}." if clauses else "This site releases nothing of its patients."
+        own_kinds[-1] += f" ({', '.join(dict.fromkeys(line.what for line in texts))})"
+    clauses = [*shared_kinds, *([f"of this site alone, {_listed(own_kinds)}"] if own_kinds else [])]
+    sentence = f"This site releases {'; '.join(clauses)}." if clauses else _NOTHING
     refused = _steps(line for line in lines if not line.answered)
     return f"{sentence} It refuses {refused}, which its policy does not permit." if refused else sentence
 
 
-def say_how_many(lines: Sequence[Line], min_patients: int, counted: Counted, guarantee: str) -> str:
-    """Return a sentence that says on how many patients the fields rest."""
+def describe_counts(lines: Sequence[Line], min_patients: int, counted: Counted, guarantee: str) -> str:
+    """Return the sentence on the number of patients behind the fields."""
     lines = [line for line in lines if line.answered]
-    crowds = [line for line in lines if _needs_crowd(line)]
+    lines_with_minimum = [line for line in lines if _needs_crowd(line)]
     noised = any(line.noise for line in lines)
-    clauses = [_minimum(crowds, min_patients, counted, noised=noised)] if crowds else []
-    for least in sorted({line.min_in_total for line in _totals(crowds) if line.min_in_total}):
-        masked = any(line.masked for line in _totals(crowds))
+    clauses = [_minimum(lines_with_minimum, min_patients, counted, noised=noised)] if lines_with_minimum else []
+    for least in sorted({line.min_in_total for line in _totals(lines_with_minimum) if line.min_in_total}):
+        masked = any(line.masked for line in _totals(lines_with_minimum))
         total = f"a total is revealed only if it rests on at least {least} {counted} of all sites, a table cell by cell"
-        bare = f"an unmasked share of a total leaves only with at least {least} {counted} behind it"
-        clauses.append(f"{total if masked else bare} (min_patients_in_total)")
+        unmasked = f"an unmasked share of a total leaves only with at least {least} {counted} behind it"
+        clauses.append(f"{total if masked else unmasked} (min_patients_in_total)")
     if noised:
-        clauses.append(f"noise bounds what {'the rest' if crowds else 'each value'} shows of {guarantee}")
+        clauses.append(f"noise bounds what {'the rest' if lines_with_minimum else 'each value'} shows of {guarantee}")
     if single := [line for line in lines if line.kind == "individual" and not line.noise]:
         clauses.append(f"the values of {_steps(single)} are about single patients, whom no minimum protects")
     if not clauses:
@@ -183,21 +184,21 @@ def say_how_many(lines: Sequence[Line], min_patients: int, counted: Counted, gua
     return _sentence(clauses)
 
 
-def say_who(lines: Sequence[Line]) -> str:
-    """Return a sentence that says who can read the fields."""
+def describe_readers(lines: Sequence[Line]) -> str:
+    """Return the sentence on who can read the fields."""
     lines = [line for line in lines if line.answered]
     masked = any(line.masked for line in lines)
-    bare = any(not line.masked for line in _totals(lines))
-    own = any(not line.summed for line in lines)
+    has_unmasked = any(not line.masked for line in _totals(lines))
+    has_own = any(not line.summed for line in lines)
     clauses = []
     if masked:
         clauses.append(
             "nobody can read this site's share of a masked total, unless enough other sites work together with the "
             "coordinator"
         )
-    if bare:
+    if has_unmasked:
         clauses.append("the coordinator's process receives this site's share of each unmasked total and can read it")
-    if read := [*(["the totals"] if masked else []), *(["what this site releases by itself"] if own else [])]:
+    if read := [*(["the totals"] if masked else []), *(["what this site releases by itself"] if has_own else [])]:
         clauses.append(f"the coordinator reads {_listed(read)}")
     if not clauses:
         return "Nobody reads anything."
@@ -205,6 +206,7 @@ def say_who(lines: Sequence[Line]) -> str:
     return _sentence(clauses)
 
 
+_NOTHING = "This site releases no values of its patients."
 _SHARED = ("individual", "time", "total")
 _KINDS: dict[Kind, str] = {
     "individual": "values about single patients or pairs of patients ({steps})",
@@ -216,17 +218,17 @@ _KINDS: dict[Kind, str] = {
 }
 
 
-def _minimum(crowds: Sequence[Line], min_patients: int, counted: Counted, *, noised: bool) -> str:
+def _minimum(lines_with_minimum: Sequence[Line], min_patients: int, counted: Counted, *, noised: bool) -> str:
     if min_patients <= _ONE_PATIENT:
-        return f"the policy asks for no minimum number of {counted}"
+        return f"the policy has no minimum number of {counted}"
     subject = "a value without noise" if noised else "each value"
     sentence = f"{subject} rests on at least {min_patients} {counted} of this site, or on none"
-    is_whole = any(line.masked for line in crowds)
+    is_whole = any(line.masked for line in lines_with_minimum)
     return f"{sentence} (a masked share of a total as a whole, not each of its cells)" if is_whole else sentence
 
 
 def _needs_crowd(line: Line) -> bool:
-    """Return whether a field is protected by a minimum of patients alone."""
+    """Return whether a field is protected by a minimum of patients only."""
     return line.kind != "individual" and not line.noise
 
 

@@ -37,7 +37,7 @@ _NO_NOISE = "Give the method an epsilon, where it takes one, or ask the site's s
 
 
 class Charging:
-    """The noise and the budget of one site.
+    """Noise and budget of one site.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ class Charging:
             _check_writable(self.account.path)
 
     def review(self, plan: PlanShown) -> None:
-        """Raise RefusedByPolicy unless a whole plan fits what is left of the budget."""
+        """Raise RefusedByPolicy unless a plan fits what is left of the budget."""
         cost = Spent()
         for noise, times in plan.noises():
             cost = cost + cost_of(noise, times)
@@ -65,19 +65,19 @@ class Charging:
             self.account.check(cost)
 
     def admit(self, call: Call) -> None:
-        """Check, before anything is computed, that a call's noise is there, can be drawn, and can be paid for.
+        """Check, before anything is computed, that a call has the required noise and that the noise can be paid for.
 
         Raises
         ------
         RefusedByPolicy
-            There is no noise and the policy has a budget, or it costs more than is left.
+            The policy has a budget and the call has no noise, or the noise costs more than is left.
         ConfigurationError
             The noise does not fit the release, or too few sites would share it.
         """
         if call.noise is None:
             if self.account is not None:
                 raise RefusedByPolicy(
-                    "the policy has a privacy budget, and the answer would leave without noise",
+                    "a policy with a privacy budget requires noise on every answer; the call asks for none",
                     where="policy, epsilon",
                     mend=_NO_NOISE,
                 )
@@ -85,31 +85,35 @@ class Charging:
         call.noise.check(call.step.releases)
         if call.mask is not None and call.mask.colluding < self._policy.colluding_sites:
             raise ConfigurationError(
-                "the shares of the noise do not allow for as many colluding sites", where="policy, colluding_sites"
+                "the shares of the noise must allow for at least as many colluding sites as the policy",
+                where="policy, colluding_sites",
             )
         if _sharers(call) < 1 or _sharers(call) > max(len(call.peers), 1):
-            raise ConfigurationError("no such number of sites can share the noise", where="policy, colluding_sites")
+            raise ConfigurationError(
+                "the number of sites that share the noise must be between 1 and the number of sites",
+                where="policy, colluding_sites",
+            )
         check_scales(call.step.releases, call.noise, _sharers(call), _finest(call))
         if self.account is not None:
             self.account.check(cost_of(call.noise))
 
     def add_noise(self, call: Call, release: Release) -> Release:
-        """Return a release with the noise that its call asks for."""
+        """Return a release with the noise that the call asks for."""
         if not _is_noised(call):
             return release
         assert call.noise is not None
         return add_noise(release, call.noise, sharers=_sharers(call), finest=_finest(call))
 
     def pay(self, call: Call, facts: Mapping[str, Any], unit: Unit = "patient") -> dict[str, Any]:
-        """Pay for a release, for good, and return what its ledger entry says of that.
+        """Pay for a release, for good, and return what its ledger entry states about it.
 
         Parameters
         ----------
         call : Call
         facts : mapping
-            Facts of the call, for the account.
+            Metadata of the call, for the account.
         unit : {"patient", "record"}, default "patient"
-            Whose presence the noise hides.
+            Privacy unit.
 
         Raises
         ------
@@ -148,13 +152,15 @@ def _path(name: str | None) -> Path | None:
 
 
 def _check_writable(account: Path | None) -> None:
-    """Raise ConfigurationError, before a study begins, where an account could not be written."""
+    """Raise ConfigurationError, before a study begins, if an account could not be written."""
     if account is None:
         return
     nearest = next(path for path in (account, *account.parents) if path.exists())
     if not os.access(nearest, os.W_OK):
         raise ConfigurationError(
-            "the account cannot be written", where=str(account), mend="Let the site's own user write to its folder."
+            "the folder of the account must be writable",
+            where=str(account),
+            mend="Allow the user of the site to write to it.",
         )
 
 
@@ -177,23 +183,23 @@ def add_noise(release: R, noise: Noise, *, sharers: int = 1, finest: Mapping[str
         Every such field declares its sensitivity.
     noise : Noise
     sharers : int, default 1
-        So many sites add noise to one masked sum, each its share; alone, a share hides little.
+        Number of sites that each add a share of the noise to one masked sum. A single share hides little.
     finest : mapping of str to float, optional
-        For each field, the smallest step that what carries the release can tell apart.
+        By field, the smallest step that the encoding of the release can represent.
 
     Raises
     ------
     ConfigurationError
-        A field's noise would be less than two steps of its grid, or too many.
+        The noise of a field would be less than two steps of its grid, or more than 2**50.
 
     Notes
     -----
-    The grid has about a million steps to one scale of the noise and to one sensitivity, so rounding adds at most
-    sqrt(values) / 2**20 of it to the sensitivity, for which the noise is made larger. A sum of shares differs from one
-    draw of the total by less than ``exp(-19 s**2)``, with s the steps in a share's scale: 1e-33 at the fewest that are
-    allowed. The exact discrete Gaussian serves where it cannot be told from the continuous one that the accounting is
-    for: its delta then differs by less than one part in a hundred million. On coarse grids, those of whole numbers, the
-    rounded Gaussian serves, for which the accounting is exact.
+    The grid has about a million steps per scale of the noise and per sensitivity. Rounding adds at most
+    sqrt(values) / 2**20 of the sensitivity to it, and the noise is enlarged accordingly. A sum of shares differs from
+    one draw of the total by less than ``exp(-19 s**2)``, where s is the number of steps in the scale of a share: 1e-33
+    for the smallest s that is allowed. The exact discrete Gaussian is used where it cannot be distinguished from the
+    continuous one that the accounting assumes: its delta then differs by less than 1e-8 of itself. On coarse grids,
+    those of whole numbers, the rounded Gaussian is used, for which the accounting is exact.
     """
     finest = finest or {}
     check_scales(type(release), noise, sharers, finest)
@@ -216,9 +222,9 @@ def add_noise(release: R, noise: Noise, *, sharers: int = 1, finest: Mapping[str
 
 
 def check_scales(kind: type[Release], noise: Noise, sharers: int, finest: Mapping[str, float]) -> None:
-    """Raise ConfigurationError unless the noise of every field is between two steps of its grid and 2**50 of them.
+    """Raise ConfigurationError unless the noise of every field is between 2 and 2**50 steps of its grid.
 
-    Parameters are those of :func:`add_noise`, but for the release, of which the declaration will do.
+    The parameters are those of :func:`add_noise`, with the class of the release in place of the release.
     """
     for name, multiplier in noise.multipliers.items():
         declaration = kind.declarations()[name]
@@ -228,15 +234,15 @@ def check_scales(kind: type[Release], noise: Noise, sharers: int, finest: Mappin
         share = scale / math.sqrt(sharers) if noise.mechanism == "gaussian" else math.inf
         if share < FEWEST_STEPS or scale > LARGEST_SCALE:
             raise ConfigurationError(
-                f"the noise is {min(share, scale):.2g} steps of the field's grid; "
-                f"{FEWEST_STEPS:g} to {LARGEST_SCALE:.2g} can be drawn",
+                f"the noise must be {FEWEST_STEPS:g} to {LARGEST_SCALE:.2g} steps of the field's grid; "
+                f"got {min(share, scale):.2g}",
                 where=place(kind, name),
-                mend="Declare a narrower range, or a real number where it is a whole one, or plan other noise.",
+                mend="Declare a narrower range, or a real number in place of a whole one, or plan other noise.",
             )
 
 
 def grid_step(declaration: Declaration, multiplier: float, sharers: int, finest: float) -> float:
-    """Return the step of a field's grid: a power of two in which a float64 can count the range, 1 for whole numbers."""
+    """Return the step of a field's grid: 1 for whole numbers, otherwise a power of two that float64 can resolve."""
     if declaration.is_whole:
         return 1.0
     assert declaration.sensitivity is not None  # the plan was checked for both

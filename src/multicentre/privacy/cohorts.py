@@ -1,11 +1,11 @@
-"""A site's memory of the cohorts that it answered for, so that two answers cannot be taken from each other.
+"""Memory of the cohorts that a site answered for, which prevents the subtraction of two answers.
 
 Every answer that depends on patients' values is compared with all cohorts that were answered for, whichever quantity,
-step or method they were answered with. Counts of records and keyed hashes (``Release.without_values``) are compared
-with releases of their own kind only.
+step or method was requested. Counts of records and keyed hashes (``Release.without_values``) are compared with releases
+of the same class only.
 
-A record is remembered by eight bytes of a hash under a key that never leaves the site's folder. The upper six bytes are
-the same for all records of one patient, so that two cohorts differ by patients and not by records.
+A record is stored as eight bytes of a hash under a key that never leaves the site's folder. The upper six bytes are the
+same for all records of one patient, so that the difference of two cohorts counts patients and not records.
 """
 
 from __future__ import annotations
@@ -36,18 +36,19 @@ from multicentre.privacy.policy import ASK_STEWARD, Refusal
 Cohort = NDArray[np.uint64]
 _KEY, _INDEX, _LOCK = "key", "answered.json", "lock"
 ANSWERS, _RELEASE = "answers", "release "
-_PATIENCE_S, _KEY_BYTES = 10.0, 32
-_PLACE_BITS = 16
+_PATIENCE_S = 10.0  # another process holds the memory for milliseconds
+_KEY_BYTES = 32
+_PLACE_BITS = 16  # 65,535 records per patient; 48 bits remain for the patient
 _LAST_PLACE = 2**_PLACE_BITS - 1
 _SAME = 'Ask about the same patients again: missing="mean" or "indicator" keeps those with a missing entry.'
 
 
 def group_of(step: Step[Any, Any, Any]) -> str:
-    """Return the group of answers whose cohorts are compared with one another.
+    """Return the group of answers whose cohorts are compared with each other.
 
-    All answers are one group, whatever the quantity, step or method, since almost any sum determines others: the column
-    sums follow from the sums of squares about two centres. Releases that declare ``without_values``, and those whose
-    fields are all public (names of columns), are compared with releases of their own kind only.
+    All answers are one group, whatever the quantity, step or method, since almost any sum determines others: column
+    sums follow from the sums of squares about two centres. Releases that declare ``without_values``, and those with
+    public fields only (names of columns), are compared with releases of the same class.
 
     Examples
     --------
@@ -84,12 +85,12 @@ def refuse_close_cohort(memory: CohortMemory, group: str, cohort: Cohort, least:
 
 
 class CohortMemory:
-    """Cohorts that were answered for, by group of answers.
+    """Cohorts that a site answered for, by group of answers.
 
     Parameters
     ----------
     folder : Path, optional
-        Where it is kept, readable for its owner alone; without it, it is forgotten with this object.
+        Folder of the memory, readable by its owner only. Without it, the memory lasts as long as this object.
 
     Examples
     --------
@@ -115,12 +116,12 @@ class CohortMemory:
         Parameters
         ----------
         ids : iterable
-            The patient of each record.
+            Patient of each record.
         places : array of int, optional
-            Place of each record among its patient's, counted from 0; without it every record is a patient's only one.
+            Place of each record among those of its patient, from 0. Without it, each patient has one record.
         """
-        found = [hmac.digest(self._secret, str(token).encode(), "sha256")[:8] for token in ids]
-        patients = np.frombuffer(b"".join(found), dtype="<u8").astype(np.uint64)
+        digests = [hmac.digest(self._secret, str(token).encode(), "sha256")[:8] for token in ids]
+        patients = np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64)
         if places is None:
             return np.unique(patients)
         place = np.minimum(places, _LAST_PLACE).astype(np.uint64)
@@ -128,9 +129,9 @@ class CohortMemory:
         return np.unique(np.where(place > 0, later, patients))
 
     def closest(self, group: str, cohort: Cohort) -> int | None:
-        """Return by how many patients a cohort differs from the nearest other one of a group.
+        """Return the number of patients by which a cohort differs from the closest other one of a group.
 
-        0 if the group has no other cohort than this one, None if it has none.
+        0 if the group contains only this cohort, None if it contains no cohort.
         """
         names = self._answered.get(group)
         if not names:
@@ -139,7 +140,7 @@ class CohortMemory:
         return min(filter(None, differences), default=0)
 
     def remember(self, group: str, cohort: Cohort) -> None:
-        """Note that a cohort was answered for; it is on the disk before this returns."""
+        """Store a cohort that is answered for; it is on the disk when this returns."""
         name = hashlib.sha256(cohort.tobytes()).hexdigest()[:32]
         names = self._answered.setdefault(group, [])
         if name in names:
@@ -152,7 +153,7 @@ class CohortMemory:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Hold the memory against other processes, with all that they remembered: to look and remember in one go."""
+        """Lock the memory and read what other processes stored, so that check and storage are one operation."""
         if self._folder is None:
             yield
             return
@@ -165,40 +166,40 @@ class CohortMemory:
     def _open(self, folder: Path) -> None:
         for name in (_KEY, _INDEX):
             check_owner_writes_alone(folder / name, "memory of cohorts")
-        kept = {path.stem for path in folder.glob("*.cohort")}
+        stored = {path.stem for path in folder.glob("*.cohort")}
         try:
-            if not (folder / _KEY).exists() and not kept and not (folder / _INDEX).exists():
+            if not (folder / _KEY).exists() and not stored and not (folder / _INDEX).exists():
                 write_atomically(folder / _KEY, self._secret, mode=0o600)
             self._secret = read_regular(folder / _KEY, "key of cohorts")
-            if kept or (folder / _INDEX).exists():
+            if stored or (folder / _INDEX).exists():
                 self._answered = _by_group(json.loads(read_regular(folder / _INDEX, "memory of cohorts")))
-            known = {name for names in self._answered.values() for name in names}
+            names = {name for names in self._answered.values() for name in names}
         except (OSError, ValueError, AttributeError, TypeError):
             raise _unreadable(folder) from None
-        if len(self._secret) != _KEY_BYTES or not kept >= known:
+        if len(self._secret) != _KEY_BYTES or not stored >= names:
             raise _unreadable(folder)
 
     def _cohort(self, name: str) -> Cohort:
         if name not in self._cohorts and self._folder is not None:
             try:
-                kept = read_regular(self._folder / f"{name}.cohort", "memory of cohorts")
+                stored = read_regular(self._folder / f"{name}.cohort", "memory of cohorts")
             except OSError:
                 raise _unreadable(self._folder) from None
-            if hashlib.sha256(kept).hexdigest()[:32] != name:
+            if hashlib.sha256(stored).hexdigest()[:32] != name:
                 raise _unreadable(self._folder)
-            self._cohorts[name] = np.frombuffer(kept, dtype=np.uint64)
+            self._cohorts[name] = np.frombuffer(stored, dtype=np.uint64)
         return self._cohorts[name]
 
 
 def _by_group(index: dict[str, list[str]]) -> dict[str, list[str]]:
-    """Return an index by group; one of an earlier version, by step and quantity, becomes one list of answers."""
+    """Return an index by group; an index without groups becomes one list of answers."""
     if ANSWERS in index:
         return {group: list(names) for group, names in index.items()}
     return {ANSWERS: list(dict.fromkeys(name for names in index.values() for name in names))}
 
 
 def _n_differing(one: Cohort, other: Cohort) -> int:
-    """Return how many patients have a record in one cohort that is not in the other."""
+    """Return the number of patients with a record that is in one of two cohorts only."""
     records = np.setxor1d(one, other, assume_unique=True)
     return len(np.unique(records >> np.uint64(_PLACE_BITS)))
 
@@ -207,5 +208,5 @@ def _unreadable(folder: Path) -> IntegrityError:
     return IntegrityError(
         "the memory of cohorts that were answered for cannot be read",
         where=str(folder),
-        mend="Bring the folder back from a copy: without it nobody can tell by how much two cohorts differ.",
+        mend="Restore the folder from a copy. Without it, differences between cohorts cannot be checked.",
     )

@@ -13,31 +13,31 @@ from multicentre.federation.errors import IntegrityError
 from multicentre.federation.storage import Store
 from multicentre.privacy.secrets import Secret
 
-_NONCE_BYTES = 12
+_NONCE_BYTES = 12  # the length that AES-GCM is specified for
 
 
 class EncryptedStore(Store):
-    """A store of states that encrypts what it keeps (AES-256-GCM).
+    """Store of states that are encrypted on disk (AES-256-GCM).
 
     Parameters
     ----------
     folder : Path
     key : Secret
     of : str
-        What the store is for, a run, say.
+        Purpose of the store, for example the name of a run.
 
     Notes
     -----
-    What the store is for, and the name and number of a state, are authenticated with it: a file that is put in
-    another's place is refused.
+    The purpose of the store, and the name and number of a state, are authenticated together with the state: a file in
+    place of another is refused.
 
     Examples
     --------
     >>> import tempfile
     >>> store = EncryptedStore(Path(tempfile.mkdtemp()), Secret(os.urandom(32)))
-    >>> store.keep("fit", 3, b"what the site remembers")
+    >>> store.keep("fit", 3, b"a site's state")
     >>> store.read("fit", 3)
-    b'what the site remembers'
+    b"a site's state"
     """
 
     def __init__(self, folder: Path, key: Secret, *, of: str = "") -> None:
@@ -46,7 +46,7 @@ class EncryptedStore(Store):
         self._cipher = AESGCM(key.reveal())
 
     def keep(self, name: str, number: int, state: bytes) -> None:
-        """Keep `state` under a name and a number, encrypted."""
+        """Store `state` under a name and a number, encrypted."""
         nonce = os.urandom(_NONCE_BYTES)
         super().keep(name, number, nonce + self._cipher.encrypt(nonce, state, self._place(name, number)))
 
@@ -56,16 +56,16 @@ class EncryptedStore(Store):
         Raises
         ------
         IntegrityError
-            It was never kept, is gone, was changed, or was kept under another key.
+            The state was never stored, is missing, was changed, or was stored under another key.
         """
-        kept = super().read(name, number)
+        encrypted = super().read(name, number)
         try:
-            return self._cipher.decrypt(kept[:_NONCE_BYTES], kept[_NONCE_BYTES:], self._place(name, number))
+            return self._cipher.decrypt(encrypted[:_NONCE_BYTES], encrypted[_NONCE_BYTES:], self._place(name, number))
         except (InvalidTag, ValueError):
             raise IntegrityError(
-                "the state cannot be decrypted: it was changed, or kept under another key",
+                "the state cannot be decrypted: it was changed, or stored under another key",
                 where=name,
-                mend="Bring the site's key or the file back from a copy, or start the run anew.",
+                mend="Restore the site's key or the file from a copy, or start the run again.",
             ) from None
 
     def _place(self, name: str, number: int) -> bytes:

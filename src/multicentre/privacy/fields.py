@@ -1,13 +1,13 @@
-"""Sites behind a field: which views and columns of a masked sum only some sites have.
+"""Sites behind each view and column of a masked sum.
 
-A view or a column that one site alone has would come out of a masked sum as that site's own. So every site names, with
-its signed keys, the views that it has and the columns in which it has too few entries. The coordinator passes these
-lists on and cannot change them. Before a site computes anything, it counts how many sites stand behind each field to
-which it adds something, and refuses the sum where there are fewer than its policy's ``min_sites_in_sum``. Sites that
-may be lost, down to the threshold of the sum, do not count.
+If one site alone has a view or a column, a masked sum of it is that site's own value. Every site therefore states,
+with its signed keys, the views that it has and the columns in which it has too few entries. The coordinator forwards
+these lists and cannot change them. Before a site computes anything, it counts the sites behind each field to which it
+contributes, and refuses the sum if there are fewer than its policy's ``min_sites_in_sum``. Sites that may be lost, down
+to the threshold of the sum, do not count.
 
-A site that lacks a field adds zeros there and does not refuse: the site that alone has the field refuses for itself,
-and one that only claims to have it cannot end the sums of the others.
+A site that lacks a field adds zeros there and does not refuse. The only site that has a field refuses for itself, and a
+site that merely claims to have one cannot end the sums of the others.
 
 A field is a view, or a column of a view or of a table. A level of a category, a code, a group and a bin are cells of a
 field: in these a masked total may rest on one site, and on one patient.
@@ -27,12 +27,12 @@ _HINT = (
     "Leave the view or column out at every site, or bring in more sites that have it. With a quorum of all sites "
     "none of them can be missing from the sum."
 )
-_MOST_NAMED = 5
+_MOST_NAMED = 5  # fields in a message; a longer list hides the rest of it
 _LONGEST = 2**24  # of a list as text: 100,000 columns with names of 100 letters are far below
 
 
 class Field(NamedTuple):
-    """A view, or a column of a view; a column of a table has no view."""
+    """View, or column of a view. A column of a table has no view."""
 
     view: str
     column: str = ""
@@ -43,7 +43,7 @@ class Field(NamedTuple):
 
 
 class SitesBehind(NamedTuple):
-    """The sites that have a field, and the fewest of them that a sum may rest on."""
+    """Sites that have a field, and the smallest number of them that a sum may rest on."""
 
     fewest: int
     sites: tuple[str, ...]
@@ -51,18 +51,18 @@ class SitesBehind(NamedTuple):
 
 @dataclass(frozen=True)
 class HeldFields:
-    """The fields that one site has.
+    """Views and columns that one site has.
 
-    All but `empty` is signed and sent.
+    Everything but `empty` is signed and sent.
 
     Parameters
     ----------
     views : tuple of str
-        Views that it has; none for data without views.
+        Views of the site; empty for data without views.
     sparse : mapping of str to tuple of str
-        By view ("" for a table), the columns in which fewer patients have an entry than its policy asks for.
+        By view ("" for a table), the columns in which fewer patients have an entry than the policy requires.
     empty : mapping of str to tuple of str
-        Similarly, the columns without any entry.
+        By view, the columns without any entry.
 
     Examples
     --------
@@ -77,7 +77,7 @@ class HeldFields:
 
     @classmethod
     def of(cls, data: Any, least: int) -> Self:
-        """Return the fields of a site's data; a column counts where at least `least` records have an entry, and one."""
+        """Return the fields of a site's data; a column needs entries in `least` records, at least one."""
         below = getattr(data, "columns_below", None)
         views = tuple(getattr(data, "views", ()))
         return cls(views) if below is None else cls(views, below(max(least, 1)), below(1))
@@ -92,26 +92,29 @@ class HeldFields:
         return json.dumps({"views": self.views, "sparse": self.sparse}, ensure_ascii=False)
 
     @classmethod
-    def from_text(cls, told: str, site: str) -> Self:
-        """Read what :meth:`to_text` wrote at a site.
+    def from_text(cls, text: str, site: str) -> Self:
+        """Read the text that :meth:`to_text` wrote at a site.
 
         Raises
         ------
         MessageError
-            It is something else.
+            The text does not contain such lists.
         """
         try:
-            if len(told) > _LONGEST:
+            if len(text) > _LONGEST:
                 raise ValueError
-            lists = json.loads(told)
-            views, sparse = _names(lists["views"]), {view: _names(own) for view, own in lists["sparse"].items()}
+            lists = json.loads(text)
+            views, sparse = (
+                _names(lists["views"]),
+                {view: _names(held_fields) for view, held_fields in lists["sparse"].items()},
+            )
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            raise MessageError("the fields that a site has cannot be read", where=site) from None
+            raise MessageError("the list of the fields of a site cannot be read", where=site) from None
         return cls(views, sparse)
 
 
 def holders_of_fields(held: Mapping[str, HeldFields]) -> dict[Field, tuple[str, ...]]:
-    """Return which sites have each field that some site lacks.
+    """Return the sites that have each field which some site lacks.
 
     Examples
     --------
@@ -119,13 +122,18 @@ def holders_of_fields(held: Mapping[str, HeldFields]) -> dict[Field, tuple[str, 
     >>> {str(field): sites for field, sites in holders_of_fields(held).items()}
     {"view 'scan'": ('lyon',), "view 'blood', column 'crp'": ('lyon',)}
     """
-    views = dict.fromkeys(view for own in held.values() for view in own.views)
+    views = dict.fromkeys(view for held_fields in held.values() for view in held_fields.views)
     sparse = dict.fromkeys(
-        Field(view, name) for own in held.values() for view in own.sparse for name in own.sparse[view]
+        Field(view, name)
+        for held_fields in held.values()
+        for view in held_fields.sparse
+        for name in held_fields.sparse[view]
     )
-    holders = {Field(view): tuple(site for site, own in held.items() if view in own.views) for view in views}
+    holders = {
+        Field(view): tuple(site for site, held_fields in held.items() if view in held_fields.views) for view in views
+    }
     for column in sparse:
-        holders[column] = tuple(site for site, own in held.items() if _has_column(own, column))
+        holders[column] = tuple(site for site, held_fields in held.items() if _has_column(held_fields, column))
     return {place: sites for place, sites in holders.items() if len(sites) < len(held)}
 
 
@@ -137,13 +145,13 @@ def sites_behind(held: Mapping[str, HeldFields], peers: Sequence[str], threshold
     held : mapping of str to HeldFields
         By site.
     peers : sequence of str
-        Sites that are asked.
+        Sites that receive the request.
     threshold : int
-        So many of them suffice for the sum: the others may be lost.
+        Number of sites that suffice for the sum; the others may be lost.
 
     Notes
     -----
-    A field that no site has is left out, and one whose sites are all lost does not count: its sum is 0.
+    A field that no site has is left out. If all sites of a field are lost, its sum is 0.
 
     Examples
     --------
@@ -175,9 +183,9 @@ def refuse_lone_fields(behind: Mapping[Field, SitesBehind], least: int) -> Refus
     return Refusal("min_sites_in_sum", reason, hint=f"{_HINT} {ASK_STEWARD}")
 
 
-def _has_column(own: HeldFields, column: Field) -> bool:
-    has_view = not column.view or column.view in own.views
-    return has_view and column.column not in own.sparse.get(column.view, ())
+def _has_column(held_fields: HeldFields, column: Field) -> bool:
+    has_view = not column.view or column.view in held_fields.views
+    return has_view and column.column not in held_fields.sparse.get(column.view, ())
 
 
 def _names(listed: object) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ Adjacency = Literal["add-remove", "replace-one"]
 
 UNIT: Unit = "patient"
 
-_DIGITS = 3
+_DIGITS = 3  # significant digits of a stated epsilon
 _STATED = " As stated in the model's file, which nobody has verified."
 _UNITS = {"patient": "one patient", "record": "one record", "entry": "one entry (one value of one patient's record)"}
 _REACH = {
@@ -42,21 +42,21 @@ _NEIGHBOURS = {
 
 @dataclass(frozen=True)
 class Guarantee:
-    """A promise of differential privacy with all that it is relative to; printed, it is one sentence.
+    """Guarantee of differential privacy with its privacy unit and neighbouring data sets; prints as one sentence.
 
     Parameters
     ----------
     epsilon : float, >= 0
-        Infinite where there is no noise.
+        Infinite without noise.
     delta : float, in (0, 1)
     unit : {"patient", "record", "entry"}, default "patient"
-        Whose presence is hidden; one record where nobody can tell which records are of one patient.
+        Privacy unit: whose presence is hidden. One record if the sites cannot tell which records are of one patient.
     adjacency : {"add-remove", "replace-one"}, default "add-remove"
         How neighbouring data sets differ in one unit.
     sites_per_patient : int, >= 1, default 1
         The number of sites at which one patient may have records.
     from_file : bool, default False
-        It was read from a file, which anybody can have written; the sentence says so.
+        Whether it was read from a file. Nobody has verified it then, and the sentence says so.
 
     Examples
     --------
@@ -77,7 +77,9 @@ class Guarantee:
         require_fraction(self.delta)
         for name, kind in (("unit", Unit), ("adjacency", Adjacency)):
             if getattr(self, name) not in get_args(kind):
-                raise ConfigurationError(f"one of {', '.join(get_args(kind))} is needed", where=name)
+                raise ConfigurationError(
+                    f"{name} must be one of {', '.join(get_args(kind))}; got {getattr(self, name)!r}", where=name
+                )
         require_whole(self.sites_per_patient, "sites_per_patient")
 
     def __str__(self) -> str:
@@ -91,17 +93,17 @@ class Guarantee:
         )
 
     def to_dict(self) -> dict[str, float | str]:
-        """Return the numbers and terms as a file holds them."""
+        """Return the numbers and terms as a file contains them."""
         return {name: value for name, value in asdict(self).items() if name != "from_file"}
 
     @classmethod
     def stated_in_file(cls, terms: Mapping[str, Any]) -> Self:
-        """Return the promise that a file states.
+        """Return the guarantee that a file states.
 
         Raises
         ------
         ConfigurationError, TypeError
-            The terms are not those of a promise.
+            The terms are not those of a guarantee.
         """
         for name in ("epsilon", "delta"):
             if type(terms.get(name)) not in (int, float):
@@ -110,7 +112,7 @@ class Guarantee:
 
 
 def rounded_up(value: float) -> str:
-    """Return a decimal of three significant digits that is not below `value`, but for a billionth of it.
+    """Return a decimal of three significant digits that is at least `value`, up to a relative error of 1e-9.
 
     Examples
     --------
@@ -121,7 +123,7 @@ def rounded_up(value: float) -> str:
 
 
 def rounded_down(value: float) -> str:
-    """Return a decimal of three significant digits that is not above `value`, but for a billionth of it."""
+    """Return a decimal of three significant digits that is at most `value`, up to a relative error of 1e-9."""
     return _rounded(value, ROUND_FLOOR, 1 + 1e-9)
 
 
@@ -133,9 +135,9 @@ def _rounded(value: float, way: str, slack: float) -> str:
     return f"{float((exact / step).to_integral_value(way) * step):g}"
 
 
-def guarantee_of(session: Session) -> Guarantee | None:
-    """Return the guarantee of a fit, given its handle; None without differential privacy."""
-    if session.plan is None:
+def guarantee_of(federation: Federation) -> Guarantee | None:
+    """Return the guarantee of a fit; None without differential privacy."""
+    if federation.plan is None:
         return None
     terms = session.terms
     return guarantee_of_plan(session.plan, session.protection, terms.sites_per_patient, terms.counted)
@@ -144,24 +146,24 @@ def guarantee_of(session: Session) -> Guarantee | None:
 def guarantee_of_plan(
     plan: Plan, protection: Protection = "unmasked", sites_per_patient: int = 1, counted: Counted = "patients"
 ) -> Guarantee:
-    """Return what a plan promises a patient of any site.
+    """Return the guarantee of a plan of noise for a patient of any site.
 
     Parameters
     ----------
     plan : Plan
     protection : {"unmasked", "masked"}
-        How summands leave.
+        Protection of summands.
     sites_per_patient : int, default 1
-        At how many sites one patient may have records.
+        Number of sites at which one patient may have records.
     counted : {"patients", "records"}
-        Whether sites can tell which records are of one patient; a promise to a patient is otherwise one to a record.
+        Whether sites can tell which records are of one patient. Otherwise the privacy unit is a record.
 
     Notes
     -----
-    Sites have different patients, so the guarantee is one site's; a patient who may be at k sites pays k times where
-    each site adds noise of its own. Under masked sums one noise covers the sum, which k contributions move k times as
-    far: rho grows with the square of k. A round that is repeated after an interruption is spent again: the sites'
-    accounts know, the plan does not.
+    Sites have different patients, so the guarantee is that of one site. The loss of a patient at k sites is k times as
+    large if each site adds separate noise. Under masked sums one noise covers the sum, which k contributions change k
+    times as much: rho grows with the square of k. A round that is repeated after an interruption is spent again. The
+    sites' accounts include it; the plan does not.
 
     Examples
     --------
@@ -178,14 +180,14 @@ def guarantee_of_plan(
 
 
 def spent_in(ledgers: Mapping[str, Iterable[Entry]], sites_per_patient: int = 1) -> Spent:
-    """Return what the releases in some ledgers cost the patient for whom they cost most.
+    """Return the largest privacy loss of any patient by the releases in some ledgers.
 
     Parameters
     ----------
     ledgers : mapping of str to iterable of entries
         By site.
     sites_per_patient : int, default 1
-        At how many sites one patient may have records.
+        Number of sites at which one patient may have records.
 
     Examples
     --------

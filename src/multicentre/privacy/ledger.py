@@ -1,7 +1,7 @@
-"""A site's append-only record of what it released and what it refused.
+"""Ledger of a site: append-only record of its releases and refusals.
 
-Every entry holds the hash of the one before it, so that an edited, removed or inserted entry shows. A ledger with a
-signer carries the site's signature on every entry, so that nobody else can write the whole of it anew.
+Every entry contains the hash of the one before it, so that an edited, removed or inserted entry is detected. In a
+ledger with a signer, every entry carries the site's signature, so that nobody else can rewrite the whole ledger.
 """
 
 from __future__ import annotations
@@ -38,28 +38,28 @@ _FORMULA_STARTS = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20", "
 
 
 class Ledger:
-    """The record of one site.
+    """Append-only record of one site.
 
     Parameters
     ----------
     path : Path, optional
-        A file of one JSON entry a line, continued where it exists. Without it the record stays in memory.
+        File with one JSON entry per line; an existing file is continued. Without it, the record stays in memory.
     durable : bool, default False
-        An entry is on the disk, not only with the system, before :meth:`append` returns.
+        Whether an entry is synchronised to the disk before :meth:`append` returns.
     signer : Identity, optional
-        The site's signing key; without it entries are chained only.
+        Signing key of the site. Without it, entries are chained only.
     study : str
-        Study that every entry names.
+        Name of the study, written to every entry.
     keys : collection of str
-        Public keys, in hexadecimal digits, under which earlier entries of the file may be signed besides the signer's.
+        Further public keys, in hexadecimal digits, under which earlier entries of the file may be signed.
 
     Raises
     ------
     IntegrityError
-        The file that exists is not an intact ledger, is a symbolic link, or was signed under another key; see
-        :func:`mend_ledger` for one that a crash cut off.
+        The existing file is not an intact ledger, is a symbolic link, or was signed under another key. See
+        :func:`mend_ledger` for a ledger that a crash cut off.
     ConfigurationError
-        Others than the owner may write to the file or its folder.
+        Users other than the owner may write to the file or its folder.
 
     Examples
     --------
@@ -100,17 +100,17 @@ class Ledger:
 
     @property
     def path(self) -> Path | None:
-        """The file; None where the record stays in memory."""
+        """Path of the file; None if the record stays in memory."""
         return self._path
 
     @property
     def study(self) -> str:
-        """The study that every entry names; empty where entries name their own."""
+        """Study that every entry names; empty if entries name different studies."""
         return str(self._of.get("study", ""))
 
     @property
     def head(self) -> Head:
-        """Where the record ends now."""
+        """Current end of the record."""
         return self._head
 
     @property
@@ -119,21 +119,21 @@ class Ledger:
         return tuple(self._entries)
 
     def note(self, **facts: Any) -> None:
-        """Put facts into the next entry that is written; a later note replaces an earlier one of the same name."""
+        """Add values to the next entry that is written; a later note replaces an earlier one of the same name."""
         with self._writing:
             self._noted.update(facts)
 
     def last(self, fact: str) -> Any:
-        """Return a fact of the last entry that has it; None where none has."""
+        """Return a value from the last entry that has it; None if no entry has."""
         return next((entry[fact] for entry in reversed(self._entries) if fact in entry), None)
 
     def append(self, event: str, facts: Mapping[str, Any]) -> Entry:
-        """Write one entry and return it; with a file, it is there before this returns.
+        """Write one entry and return it; it is in the file when this returns.
 
         Raises
         ------
         IntegrityError
-            Somebody else wrote to the file since this record was opened.
+            Another process wrote to the file since this record was opened.
         """
         with self._writing:
             entry: Entry = {
@@ -175,13 +175,13 @@ class Ledger:
         with os.fdopen(handle, "ab", buffering=0) as file:
             if file.seek(0, os.SEEK_END) != self._size:
                 raise IntegrityError(
-                    "the ledger was written to by somebody else since it was opened",
+                    "another process wrote to the ledger since it was opened",
                     where=str(path),
-                    mend="Let one federation at a time use the folder.",
+                    mend="Use the folder in one federation at a time.",
                 )
             if file.write(line) != len(line):
                 raise IntegrityError(
-                    "an entry could not be written whole, and nothing was released for it",
+                    "an entry could not be written completely, and nothing was released for it",
                     where=str(path),
                     mend="Free disk space, then run: multicentre ledger mend FILE.",
                 )
@@ -196,8 +196,8 @@ def read_ledger(path: str | Path) -> Iterator[Entry]:
     Raises
     ------
     IntegrityError
-        An entry was changed, removed or inserted, or holds a fact of the wrong kind; the message names it. Or the file
-        is a symbolic link.
+        An entry was changed, removed or inserted, or contains a value of the wrong type; the message names it. Or the
+        file is a symbolic link.
     """
     path = Path(path)
     *lines, torn = _raw(path).split(b"\n")
@@ -207,14 +207,14 @@ def read_ledger(path: str | Path) -> Iterator[Entry]:
             path,
             len(lines) + 1,
             "is cut off",
-            mend="After a crash, `multicentre ledger mend FILE` sets the piece aside and keeps all entries before it.",
+            mend="After a crash, run `multicentre ledger mend FILE`: it keeps all entries before the piece.",
         )
 
 
 def entries_of_all(folder: Path) -> Iterator[Entry]:
-    """Yield the whole entries of all ledgers in a folder, each checked against the one before it.
+    """Yield the complete entries of all ledgers in a folder, each checked against the one before it.
 
-    A last entry that a crash cut off is left out: what it stands for did not leave the site.
+    A last entry that a crash cut off is left out: its release did not leave the site.
 
     Raises
     ------
@@ -227,11 +227,11 @@ def entries_of_all(folder: Path) -> Iterator[Entry]:
 
 
 def mend_ledger(path: Path, *, signer: Identity | None = None, study: str = "", keys: Collection[str] = ()) -> Head:
-    """Set aside a last entry that a crash cut off, and return where the ledger ends then.
+    """Remove a last entry that a crash cut off, and return the new end of the ledger.
 
-    A release leaves a site after its entry is whole, so the piece stands for nothing that left. It is kept beside the
-    ledger as ``<name>.torn``, and the ledger gets an entry ``mended`` with its length and hash. A signed ledger gets
-    that entry only where its signer is given. A ledger that is whole is left as it is.
+    A release leaves a site after its entry is complete, so the piece belongs to no release. It is stored next to the
+    ledger as ``<name>.torn``, and the ledger gets an entry ``mended`` with the length and hash of the piece. A signed
+    ledger gets that entry only with its signer. A complete ledger is not changed.
 
     Parameters
     ----------
@@ -253,8 +253,8 @@ def mend_ledger(path: Path, *, signer: Identity | None = None, study: str = "", 
     write_atomically(path, raw[: len(raw) - len(torn)], mode=OWNER_ONLY)
     if signer is None and b'"key":"' in raw:
         return head_of(entries)
-    of = study or str(entries[-1].get("study", "")) if entries else study
-    ledger = Ledger(path, signer=signer, study=of, keys=keys)
+    study_name = study or str(entries[-1].get("study", "")) if entries else study
+    ledger = Ledger(path, signer=signer, study=study_name, keys=keys)
     ledger.append("mended", {"bytes": len(torn), "sha256": hashlib.sha256(torn).hexdigest()})
     return ledger.head
 
@@ -276,47 +276,50 @@ def _chained(lines: list[bytes], path: Path) -> Iterator[Entry]:
             raise _broken(path, number, "was changed after it was written")
         if wrong := wrong_value(entry):
             raise _broken(
-                path, number, f"cannot be used: {wrong}", mend="The site that keeps it has to say how it came."
+                path,
+                number,
+                f"cannot be used: {wrong}",
+                mend="Ask the site that keeps the ledger how the entry was written.",
             )
         previous = entry["hash"]
         yield entry
 
 
 def verify_ledger(path: Path, head: Head | None = None, *, keys: Collection[str] | None = None) -> Head:
-    """Check a ledger from its first entry to its last and return where it ends.
+    """Check a ledger from its first entry to its last and return its end.
 
     Parameters
     ----------
     path : Path
     head : Head, optional
-        Where it is known to have ended; catches entries removed from the end.
+        Known end of the ledger; detects entries that were removed from the end.
     keys : collection of str, optional
-        The site's public keys, in hexadecimal digits. Every entry must be signed under one of them. Without it, the
-        signatures must fit the keys that the entries name, which anybody who writes a ledger anew can arrange.
+        Public keys of the site, in hexadecimal digits. Every entry must be signed under one of them. Without it, the
+        signatures must match the keys that the entries name; anybody who rewrites a ledger can achieve that.
 
     Raises
     ------
     IntegrityError
-        An entry was changed, removed, inserted or signed by somebody else, or the ledger does not end there.
+        An entry was changed, removed, inserted or signed by somebody else, or the ledger has another end.
     """
     entries = list(read_ledger(path))
     if keys is not None or any("key" in entry for entry in entries):
         for entry in entries:
             _check_signature(entry, keys, path)
-    found = head_of(entries)
-    if head is not None and (found.entries, found.hash) != (head.entries, head.hash):
+    end = head_of(entries)
+    if head is not None and (end.entries, end.hash) != (head.entries, head.hash):
         raise IntegrityError(
-            f"the ledger ends at entry {found.entries}, its record says {head.entries}",
+            f"the ledger must end at entry {head.entries}, as recorded; it ends at entry {end.entries}",
             where=str(path),
             mend="Entries were removed from its end or added to it.",
         )
-    return found
+    return end
 
 
 def ledger_as_csv(entries: Iterable[Entry]) -> str:
-    """Return one row a released field (or refusal), for a spreadsheet.
+    """Return a CSV table for a spreadsheet, one row per released field or refusal.
 
-    A text that a spreadsheet would take for a formula has an apostrophe before it, and no text has line breaks.
+    A text that a spreadsheet would take for a formula gets an apostrophe before it, and no text has line breaks.
     """
     columns = ["entry", "time", "event", "study", "method", "step", "protection", "field", "shape", "bytes"]
     columns += ["records", "patients", "epsilon", "delta", "reason", "hash"]
@@ -332,7 +335,7 @@ def ledger_as_csv(entries: Iterable[Entry]) -> str:
 
 
 def inert(cell: Any) -> Any:
-    """Return the value of a cell such that no spreadsheet takes it for a formula: a text on one line.
+    """Return the value of a cell as a text on one line that no spreadsheet takes for a formula.
 
     Examples
     --------
@@ -359,12 +362,12 @@ def _parsed(line: bytes, path: Path, number: int) -> Entry:
 
 
 def _broken(path: Path, number: int, how: str, mend: str = "") -> IntegrityError:
-    mend = mend or "Compare it with a copy; what follows the entry cannot be relied on."
+    mend = mend or "Compare the ledger with a copy. Entries after this one cannot be relied on."
     return IntegrityError(f"entry {number} {how}", where=str(path), mend=mend)
 
 
 def head_of(entries: Sequence[Entry]) -> Head:
-    """Return where a ledger of these entries ends."""
+    """Return the end of a ledger with these entries."""
     if not entries:
         return Head(0, GENESIS)
     last = entries[-1]
@@ -374,7 +377,7 @@ def head_of(entries: Sequence[Entry]) -> Head:
 
 
 def _check_last_signatures(entries: Sequence[Entry], keys: Collection[str], path: Path) -> None:
-    """Check that every entry names one of the keys, and the last signature under each: it vouches for all before."""
+    """Check that every entry names one of the keys, and the last signature under each, which covers all before."""
     for entry, following in zip(entries, [*entries[1:], None], strict=True):
         if following is None or following.get("key") != entry.get("key"):
             _check_signature(entry, keys, path)
@@ -383,11 +386,13 @@ def _check_last_signatures(entries: Sequence[Entry], keys: Collection[str], path
 def _check_signature(entry: Entry, keys: Collection[str] | None, path: Path) -> None:
     key, signature = entry.get("key"), entry.get("signature")
     if not isinstance(key, str) or not isinstance(signature, str):
-        raise _broken(path, entry["entry"], "carries no signature", mend=_REWRITTEN)
+        raise _broken(path, entry["entry"], "must carry a signature; it has none", mend=_REWRITTEN)
     if keys is not None and key not in keys:
-        raise _broken(path, entry["entry"], "is signed under a key that is not this site's", mend=_REWRITTEN)
+        raise _broken(path, entry["entry"], "must be signed under a key of this site; it is not", mend=_REWRITTEN)
     if not is_signed(key, signature, _signed_text_of(entry)):
-        raise _broken(path, entry["entry"], "does not carry the signature of the key that it names", mend=_REWRITTEN)
+        raise _broken(
+            path, entry["entry"], "must carry the signature of the key that it names; it does not", mend=_REWRITTEN
+        )
 
 
 def _signed_text_of(entry: Entry) -> bytes:
@@ -403,4 +408,4 @@ def _hash_of(entry: Entry) -> str:
     return hashlib.sha256(_line(content).encode()).hexdigest()
 
 
-_REWRITTEN = "Somebody else than the site wrote it, or it is another site's ledger. Compare it with a copy."
+_REWRITTEN = "Somebody other than the site wrote it, or it is another site's ledger. Compare it with a copy."

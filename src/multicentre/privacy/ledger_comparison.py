@@ -1,7 +1,8 @@
-"""Comparison of several sites' ledgers: finds calls in which the sites were not asked the same, or answered otherwise.
+"""Comparison of several sites' ledgers: calls in which the sites received different requests or acted differently.
 
-Sites name their sessions and number their calls alike, so the entries of one call are found by study, session and call.
-A ledger holds a session once per run; the runs of two ledgers are paired in order, those with most calls in common.
+All sites use the same names of sessions and numbers of calls, so the entries of one call have the same study, session
+and call. A ledger contains a session once per run. The runs of two ledgers are paired in order, such that most calls
+agree.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from datetime import datetime
 
 from multicentre.privacy.ledger import Entry
 
-# Facts that are the same at sites that were asked the same; but for asks of a step that is addressed to each site.
+# Values that are equal at sites with equal requests, except for requests of a step that is addressed to each site.
 _SAME = ("method", "step", "protection", "addressed", "records", "counted", "peers", "ask", "event")
-# Sites may be asked different things in these, and may refuse them, where a step is addressed to each site.
+# If a step is addressed to each site, requests may differ, and some sites may refuse.
 _OF_EACH = ("ask", "event")
 _NO_TIME = "1970-01-01T00:00:00+00:00"
 Key = tuple[str, str]
@@ -24,7 +25,7 @@ Run = dict[int, Entry]
 
 @dataclass(frozen=True)
 class Difference:
-    """One call that is not the same in all ledgers.
+    """Call that is not the same in all ledgers.
 
     Parameters
     ----------
@@ -34,12 +35,12 @@ class Difference:
     step : str
         Method and step.
     kind : str
-        What differs: "missing" for a call that one site was not asked; "session" for a session, at its first call, of
-        which some ledgers hold nothing although the calls name no further sites; "alone" for a call to a single site;
-        or the name of a fact ("ask", "peers", "event", ...).
-        "transcript" is the first call after which the sites' transcripts differ though these asks do not.
+        Kind of difference: "missing" for a call that one site did not receive; "session" for a session, at its first
+        call, that some ledgers do not contain although the calls name no further sites; "alone" for a call to a single
+        site; or the name of a value ("ask", "peers", "event", ...).
+        "transcript" is the first call after which the sites' transcripts differ although these requests do not.
     values : mapping of str to str
-        What each site's ledger says; "" for a missing call or session.
+        Content of each site's ledger; "" for a missing call or session.
     """
 
     study: str
@@ -57,11 +58,11 @@ class Comparison:
     Parameters
     ----------
     n_calls : int
-        Calls that two or more ledgers hold.
+        Number of calls that two or more ledgers contain.
     n_unknown : int
-        Entries without the hash of an ask, of versions that wrote none.
+        Number of entries without the hash of a request.
     differences : tuple of Difference
-        Sessions and calls in order; the first one of a session is where its sites part.
+        Differences in order of sessions and calls; the sites of a session diverge at its first one.
     """
 
     n_calls: int
@@ -75,13 +76,13 @@ def compare_ledgers(ledgers: Mapping[str, Iterable[Entry]]) -> Comparison:
     Parameters
     ----------
     ledgers : mapping of str to iterable of entries
-        By site; names that differ from those that the coordinator uses leave some missing calls unnoticed.
+        By site. If names differ from those that the coordinator uses, some missing calls are not detected.
 
     Examples
     --------
     >>> one = {"time": "2026-01-01T00:00:00", "study": "pilot", "session": "0.1", "call": 0, "method": "m", "step": "s"}
-    >>> found = compare_ledgers({"lyon": [one | {"ask": "0a"}], "oslo": [one | {"ask": "0b"}]})
-    >>> found.n_calls, found.differences[0].kind
+    >>> comparison = compare_ledgers({"lyon": [one | {"ask": "0a"}], "oslo": [one | {"ask": "0b"}]})
+    >>> comparison.n_calls, comparison.differences[0].kind
     (1, 'ask')
     """
     runs = {site: _runs_of(entries) for site, entries in ledgers.items()}
@@ -112,16 +113,16 @@ def _runs_of(entries: Iterable[Entry]) -> dict[Key, list[Run]]:
 
 
 def _paired(runs: Mapping[str, Sequence[Run]]) -> Iterator[dict[str, Run]]:
-    """Yield the runs of one session that belong together, by site; a site without one of them has no calls in it."""
+    """Yield the runs of one session that belong together, by site; an empty run for a site without it."""
     longest = max(runs, key=lambda site: len(runs[site]))
     places = {site: _places(runs[longest], of_site) for site, of_site in runs.items()}
     for place, run in enumerate(runs[longest]):
-        found = {site: next((one for one, at in places[site] if at == place), {}) for site in runs}
-        yield found | {longest: run}
+        aligned = {site: next((one for one, at in places[site] if at == place), {}) for site in runs}
+        yield aligned | {longest: run}
 
 
 def _places(runs: Sequence[Run], others: Sequence[Run]) -> list[tuple[Run, int]]:
-    """Return the place among `runs` of each of the other runs, in ascending order, so that most calls agree."""
+    """Return the place among `runs` of each of the other runs, in ascending order, such that most calls agree."""
     best: list[tuple[float, list[tuple[Run, int]]]] = [(0.0, [])] * (len(runs) + 1)
     for n_before, other in enumerate(others):
         row: list[tuple[float, list[tuple[Run, int]]]] = [(float("-inf"), [])] * (len(runs) + 1)
@@ -134,7 +135,7 @@ def _places(runs: Sequence[Run], others: Sequence[Run]) -> list[tuple[Run, int]]
 
 
 def _likeness(run: Run, other: Run) -> float:
-    """Return the number of calls that two runs share, and less than one for how close in time they began."""
+    """Return the number of calls that two runs share, plus less than one for how close in time they began."""
     shared: int = sum(call in other and other[call].get("ask") == entry.get("ask") for call, entry in run.items())
     began, other_began = (
         datetime.fromisoformat(str(next(iter(one.values())).get("time", _NO_TIME))) for one in (run, other)
@@ -166,9 +167,9 @@ def _compared(key: Key, runs: Mapping[str, Run], calls: Sequence[int]) -> Iterat
 
 
 def _lacking(runs: Mapping[str, Run]) -> list[str]:
-    """Return the sites whose ledgers hold nothing of a session, although no call of it says that they took part.
+    """Return the sites whose ledgers contain nothing of a session, although no call of it excludes them.
 
-    A session whose steps are all addressed to each site may reach some sites only.
+    A session whose steps are all addressed to each site may legitimately reach some sites only.
     """
     entries = [entry for run in runs.values() for entry in run.values()]
     if all(entry.get("addressed") == "each" for entry in entries):
@@ -188,7 +189,7 @@ def _is_for_each(entries: Iterable[Entry]) -> bool:
 
 
 def _absent(call: int, entries: Mapping[str, Entry], runs: Mapping[str, Run]) -> list[str]:
-    """Return the sites that took part in a call, by what the others' ledgers say, and have no entry about it."""
+    """Return the sites that took part in a call according to the others' ledgers and have no entry about it."""
     peers = {peer for entry in entries.values() for peer in entry.get("peers", ())}
     unnamed = {site for site, run in runs.items() if site not in peers and run and min(run) < call < max(run)}
     each = _is_for_each(entries.values())
@@ -196,7 +197,7 @@ def _absent(call: int, entries: Mapping[str, Entry], runs: Mapping[str, Run]) ->
 
 
 def _differs(kind: str, entries: Mapping[str, Entry]) -> bool:
-    """Tell whether a fact differs; a hash that an earlier version did not write is unknown, any other fact absent."""
+    """Return whether a value differs; a hash that is missing is unknown, any other missing value is absent."""
     values = [_text(entry.get(kind)) for entry in entries.values()]
     if kind in ("ask", "transcript", "peers"):
         values = [value for value in values if value]

@@ -19,27 +19,27 @@ from multicentre.privacy.secure_sum.identity import Identity, verify
 
 GENESIS = "0" * 64
 _ENTRY, _STATEMENT = "multicentre ledger entry v1", "multicentre ledger heads v1"
-# Bounds of what is read from another party: numbers that JSON keeps exactly, a name, and a list of all sites' ends.
+# Limits on content from another party: integers that are exact in JSON, the length of a name, and 16 MiB for a list.
 _MOST_ENTRIES, _LONGEST_NAME, _LARGEST = 2**53, 1000, 2**24
 _DIGITS = frozenset("0123456789abcdef")
 
 
 @dataclass(frozen=True)
 class Head:
-    """Where a ledger ends.
+    """End of a ledger.
 
     Parameters
     ----------
     entries : int
         Number of entries.
     hash : str
-        Hash of the last one.
+        Hash of the last entry.
     study : str
         Study whose releases the ledger records.
     key : str
-        Public key of the site that signed the last entry, 64 hexadecimal digits; empty where it is not signed.
+        Public key of the site that signed the last entry, 64 hexadecimal digits; empty if it is not signed.
     signature : str
-        The signature, 128 hexadecimal digits.
+        Signature of the last entry, 128 hexadecimal digits.
     """
 
     entries: int
@@ -50,21 +50,21 @@ class Head:
 
     @property
     def is_signed(self) -> bool:
-        """Whether the holder of the key that it names signed it."""
+        """Whether the signature is valid under the key that is named."""
         return _head_is_signed(self.key, self.signature, self.study, self.entries, self.hash)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the head as plain values."""
+        """Return the head as a mapping, for JSON."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, content: object) -> Self:
-        """Read a head from plain values; its signature is not checked.
+        """Read a head from a mapping; its signature is not checked.
 
         Raises
         ------
         IntegrityError
-            The values are not those of a head.
+            The mapping does not contain a head.
         """
         kinds = {"entries": int, "hash": str, "study": str, "key": str, "signature": str}
         if not isinstance(content, Mapping) or {name: type(value) for name, value in content.items()} != kinds:
@@ -79,12 +79,12 @@ class Head:
 
 @dataclass(frozen=True)
 class Statement:
-    """The ends of the sites' ledgers as a coordinator knew them at one time, under its signature.
+    """Ends of the sites' ledgers at one time, signed by the coordinator.
 
     Parameters
     ----------
     heads : mapping of str to Head
-        End of each site's ledger.
+        End of the ledger, by site.
     key : str
         Public key of the coordinator.
     signature : str
@@ -96,17 +96,17 @@ class Statement:
 
     @classmethod
     def signed(cls, heads: Mapping[str, Head], signer: Identity) -> Self:
-        """Return a statement under a coordinator's signature."""
+        """Return a statement signed by a coordinator."""
         return cls(dict(heads), signer.public.hex(), signer.sign(_text_of(heads)).hex())
 
     @property
     def is_signed(self) -> bool:
-        """Whether the holder of the key that it names signed it."""
+        """Whether the signature is valid under the key that is named."""
         return is_signed(self.key, self.signature, _text_of(self.heads))
 
     @functools.cached_property
     def packed(self) -> bytes:
-        """The statement as bytes."""
+        """Statement as bytes."""
         heads = {site: head.to_dict() for site, head in sorted(self.heads.items())}
         return _json({"heads": heads, "key": self.key, "signature": self.signature})
 
@@ -117,7 +117,7 @@ class Statement:
         Raises
         ------
         IntegrityError
-            The bytes do not hold one.
+            The bytes do not contain a statement.
         """
         try:
             if len(packed) > _LARGEST:
@@ -133,7 +133,7 @@ class Statement:
 
 
 def read_statement(path: Path) -> Statement:
-    """Read the ends of ledgers that a coordinator or a site wrote down.
+    """Read the ends of ledgers from a file of a coordinator or a site.
 
     Raises
     ------
@@ -148,41 +148,41 @@ def read_statement(path: Path) -> Statement:
         raise IntegrityError(
             "the ends of ledgers must carry the signature of the coordinator that they name; they were changed",
             where=str(path),
-            mend="Compare them with those that the sites keep.",
+            mend="Compare them with those at the sites.",
         )
     return statement
 
 
 def signed_text(study: str, entries: int, digest: str) -> bytes:
-    """Return what a site signs with an entry: its ledger, its number and its hash."""
+    """Return the bytes that a site signs with an entry: its study, its number and its hash."""
     return _json([_ENTRY, study, entries, digest])
 
 
 def check_head(head: Head, entries: Sequence[Mapping[str, Any]], where: str, witness: str) -> None:
-    """Raise IntegrityError unless a ledger's entries go on from an end that somebody saw.
+    """Raise IntegrityError unless a ledger's entries continue from an end that another party saw.
 
     Parameters
     ----------
     head : Head
-        The end that was seen.
+        End that was seen.
     entries : sequence of mapping
         Entries of the ledger, oldest first.
     where : str
         Path of the ledger.
     witness : str
-        Who saw it.
+        Name of the party that saw it.
     """
     if head.entries > len(entries):
         raise IntegrityError(
-            f"the ledger ends at entry {len(entries)}; {witness} saw {head.entries} entries",
+            f"the ledger must have the {head.entries} entries that {witness} saw; it ends at entry {len(entries)}",
             where=where,
-            mend="Entries were removed from its end. Bring it back from a copy, and tell the study's other parties.",
+            mend="Entries were removed from its end. Restore it from a copy, and inform the study's other parties.",
         )
     if head.entries and entries[head.entries - 1].get("hash") != head.hash:
         raise IntegrityError(
-            f"entry {head.entries} is not the one that {witness} saw",
+            f"entry {head.entries} must be the one that {witness} saw; it is another",
             where=where,
-            mend="The ledger was written anew. Bring it back from a copy, and tell the study's other parties.",
+            mend="The ledger was rewritten. Restore it from a copy, and inform the study's other parties.",
         )
 
 
@@ -194,14 +194,14 @@ def _json(content: Any) -> bytes:
     return json.dumps(content, separators=(",", ":")).encode()
 
 
-# Sites of one process are sent the same heads: each signature is checked once, not once per site.
+# The sites of one process receive the same heads: each signature is checked once, not once per site.
 @functools.lru_cache(maxsize=4096)
 def _head_is_signed(key: str, signature: str, study: str, entries: int, digest: str) -> bool:
     return is_signed(key, signature, signed_text(study, entries, digest))
 
 
 def is_signed(key: str, signature: str, text: bytes) -> bool:
-    """Return whether the holder of a key signed a text; key and signature in hexadecimal digits."""
+    """Return whether a signature of a text is valid under a key; both in hexadecimal digits."""
     try:
         return verify(bytes.fromhex(key), bytes.fromhex(signature), text)
     except ValueError:

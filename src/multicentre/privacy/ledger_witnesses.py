@@ -21,26 +21,26 @@ from multicentre.privacy.secure_sum.identity import Identity
 
 Keys = Mapping[str, Collection[str]]
 HEADS = "heads.json"
-# Each site of a group keeps the ends of all others, some 300 bytes each. A simulation of a thousand sites would write
-# hundreds of megabytes at each checkpoint if all of them were one group.
+# Each site of a group stores the ends of all others, about 300 bytes each. A simulation of a thousand sites would write
+# hundreds of megabytes per checkpoint if all sites were one group.
 MOST_IN_GROUP = 32
-_SHORTENED = "Bring the newest copy of the site's ledger back, and ask its steward who changed it."
+_SHORTENED = "Restore the newest copy of the site's ledger, and ask its steward who changed it."
 
 
 class Witness:
-    """The ends of its peers' ledgers that one site was sent, kept next to its own ledger.
+    """Ends of its peers' ledgers that one site received, stored next to its own ledger.
 
     Parameters
     ----------
     site : str
         Name of the site.
     ledger : Ledger
-        The site's own; where it has a file, the ends are kept as ``<name>.peers.json`` next to it.
+        Ledger of the site. If it has a file, the ends are stored next to it as ``<name>.peers.json``.
     keys : mapping of str to collection of str
-        Public keys of the peers that this site knows, in hexadecimal digits. A peer that it does not know keeps the key
-        that it was first seen with.
+        Public keys of the peers that this site knows, in hexadecimal digits. For another peer, the first key that was
+        received remains valid.
     peers : collection of str, optional
-        Sites of the study; the ends of no others are kept or confirmed. Without it, any name is taken in.
+        Sites of the study; ends of others are neither stored nor confirmed. Without it, any name is accepted.
     """
 
     def __init__(
@@ -60,60 +60,62 @@ class Witness:
         self.trust(self._keys, peers)
 
     def trust(self, keys: Keys, peers: Collection[str] | None = None) -> None:
-        """Replace the public keys of the peers that this site knows, and the names that a peer can have."""
+        """Replace the public keys of the known peers, and the names that a peer can have."""
         self._keys = keys
         self._of_study = None if peers is None else frozenset(peers)
         self._peers = {peer: head for peer, head in self._peers.items() if self._is_peer(peer)}
 
     @property
     def head(self) -> Head | None:
-        """The signed end of the site's own ledger; None where nothing was signed."""
+        """Signed end of the site's own ledger; None if nothing was signed."""
         head = self._ledger.head
         return head if head.signature else None
 
     @property
     def heads(self) -> dict[str, Head]:
-        """The ends of the peers' ledgers."""
+        """Ends of the peers' ledgers."""
         return dict(self._peers)
 
     def receive(self, packed: bytes) -> None:
-        """Take in the ends of ledgers that the coordinator passes on; the site's next entry confirms them.
+        """Store the ends of ledgers that the coordinator forwards; the site's next entry confirms them.
 
-        An end replaces the one that is kept only where its site signed it and it is further on. Ends of sites that are
-        not of the study are left out.
+        An end replaces the stored one only if its site signed it and it has more entries. Ends of sites outside the
+        study are ignored.
 
         Raises
         ------
         IntegrityError
-            The bytes do not hold ends of ledgers, or the coordinator did not sign them.
+            The bytes do not contain ends of ledgers, or the coordinator did not sign them.
         """
         statement = _unpacked(packed)
         peers = {site: head for site, head in statement.heads.items() if self._is_peer(site)}
-        news = {site: head for site, head in peers.items() if self._is_news(site, head)}
-        if news:
-            self._peers |= news
-            self._confirm(news)
+        new_heads = {site: head for site, head in peers.items() if self._is_news(site, head)}
+        if new_heads:
+            self._peers |= new_heads
+            self._confirm(new_heads)
         if self._path is not None and self._path.parent.is_dir():
-            # As it came, with the coordinator's signature, unless this site knows better.
+            # The original bytes keep the coordinator's signature; they are used unless this site has later ends.
             as_it_came = self._peers == peers and self._is_of_peers(statement)
             content = packed if as_it_came else Statement(self._peers).packed
             write_atomically(self._path, content, mode=OWNER_ONLY, durable=False)
 
-    def _confirm(self, news: Mapping[str, Head]) -> None:
-        """Have the next entry name new ends, with those that arrived since the last entry."""
+    def _confirm(self, new_heads: Mapping[str, Head]) -> None:
+        """Add new ends to the next entry, with those that arrived since the last entry."""
         if self._ledger.head.entries != self._n_entries:
             self._unconfirmed, self._n_entries = {}, self._ledger.head.entries
-        self._unconfirmed |= {site: [head.entries, head.hash] for site, head in news.items()}
+        self._unconfirmed |= {site: [head.entries, head.hash] for site, head in new_heads.items()}
         self._ledger.note(witnessed=dict(self._unconfirmed))
 
     def _is_peer(self, site: str) -> bool:
         return site != self._site and (self._of_study is None or site in self._of_study)
 
     def _is_of_peers(self, statement: Statement) -> bool:
-        """Return whether a statement names peers alone, and at most a true end of this site's own ledger."""
-        own = statement.heads.get(self._site)
+        """Return whether a statement names only peers, and otherwise only a valid end of this site's ledger."""
+        own_head = statement.heads.get(self._site)
         keys = {self._ledger.head.key, *self._keys.get(self._site, ())}
-        if own is not None and not (own.key in keys and own.study == self._ledger.study and own.is_signed):
+        if own_head is not None and not (
+            own_head.key in keys and own_head.study == self._ledger.study and own_head.is_signed
+        ):
             return False
         return all(site == self._site or self._is_peer(site) for site in statement.heads)
 
@@ -126,18 +128,18 @@ class Witness:
 
 
 class HeadRecord:
-    """The ends of all sites' ledgers as the coordinator of a run knows them.
+    """Ends of all sites' ledgers at the coordinator of a run.
 
     Parameters
     ----------
     path : Path
-        ``heads.json`` of the run's folder; a run that is taken up goes on from what stands there.
+        ``heads.json`` in the run's folder; a resumed run continues from its content.
     signer : Identity
-        The coordinator's signing key.
+        Signing key of the coordinator.
     keys : mapping of str to collection of str
-        Public keys of the sites, in hexadecimal digits. A site that is not named keeps the key that it came with.
+        Public keys of the sites, in hexadecimal digits. For another site, the first key received remains valid.
     study : str
-        Study whose ledgers they are; those of another are refused.
+        Study of the ledgers; ledgers of another study are refused.
 
     Raises
     ------
@@ -154,13 +156,13 @@ class HeadRecord:
         self._written: Mapping[str, Head] = dict(self._heads)
 
     def check(self, ledgers: Mapping[str, Ledger]) -> None:
-        """Raise IntegrityError unless every ledger goes on from where it was last seen."""
+        """Raise IntegrityError unless every ledger continues from its last recorded end."""
         for site, head in self._heads.items():
             if site in ledgers:
                 check_head(head, ledgers[site].entries, str(ledgers[site].path or site), "the coordinator")
 
     def note(self, heads: Mapping[str, Head | None]) -> dict[str, MulticentreError]:
-        """Note where the sites' ledgers end now; return an error for each that does not go on from before."""
+        """Record the current ends of the sites' ledgers; return an error for each that does not continue."""
         errors: dict[str, MulticentreError] = {}
         for site, head in heads.items():
             if head is None or head == self._heads.get(site):
@@ -172,20 +174,20 @@ class HeadRecord:
         return errors
 
     def _objection(self, site: str, head: Head) -> str:
-        """Return what is wrong with a new end of a site's ledger; empty where it can follow the one before."""
+        """Return the reason against a new end of a site's ledger; empty if it can follow the one before."""
         before = self._heads.get(site)
         if head.study != (self._study or head.study):
             return f"the site's ledger must be of the study {self._study!r}; got one of {head.study!r}"
         if head.key not in (self._keys.get(site) or {head.key if before is None else before.key}):
-            return "the site's ledger is signed under another key than the site's"
+            return "the site's ledger must be signed under a key of the site; it is signed under another"
         if before is not None and before.entries >= head.entries:
-            return f"the site's ledger ended at entry {before.entries} before, and now at entry {head.entries}"
+            return f"the site's ledger must end after entry {before.entries}, its last end; got {head.entries}"
         return ""
 
     def state(self) -> dict[str, bytes]:
-        """Write the ends down and return, for each site, those that it is to keep; nothing where nothing is new.
+        """Write the ends to disk and return, by site, those that the site should store; empty if nothing is new.
 
-        Everything is under the coordinator's signature. Of very many sites each keeps the ends of its group only.
+        Everything carries the coordinator's signature. Among very many sites, each stores the ends of its group only.
         """
         if self._heads == self._written or not self._path.parent.is_dir():
             return {}
@@ -193,15 +195,15 @@ class HeadRecord:
         write_atomically(self._path, Statement.signed(self._heads, self._signer).packed)
         sites = sorted(self._heads)
         n_groups = -(-len(sites) // MOST_IN_GROUP)
-        stated: dict[str, bytes] = {}
+        packed_by_site: dict[str, bytes] = {}
         for group in (sites[first::n_groups] for first in range(n_groups)):
             statement = Statement.signed({site: self._heads[site] for site in group}, self._signer)
-            stated |= dict.fromkeys(group, statement.packed)
-        return stated
+            packed_by_site |= dict.fromkeys(group, statement.packed)
+        return packed_by_site
 
 
 def peers_file(ledger: Path) -> Path:
-    """Return where the ends of its peers' ledgers are kept, next to a ledger."""
+    """Return the path of the ends of peers' ledgers, next to a ledger."""
     return ledger.with_name(f"{ledger.stem}.peers.json")
 
 
@@ -211,7 +213,7 @@ def check_signed_by(head: Head, keys: Collection[str], site: str) -> None:
         raise IntegrityError(
             "the end of the site's ledger must carry the site's signature; it was made by somebody else",
             where=site,
-            mend="Ask the site's steward where its ledger ends, and whoever runs the coordinator where this came from.",
+            mend="Ask the site's steward where its ledger ends, and the coordinator where this end came from.",
         )
 
 
@@ -221,7 +223,7 @@ def confirmed_in(entries: Sequence[Entry]) -> dict[str, Head]:
     Raises
     ------
     IntegrityError
-        An entry does not name ends of ledgers.
+        An entry does not contain valid ends of ledgers.
     """
     confirmed = {}
     for entry in entries:
@@ -236,25 +238,24 @@ def confirmed_in(entries: Sequence[Entry]) -> dict[str, Head]:
 def check_against(
     site: str, path: Path, entries: Sequence[Entry], seen: Mapping[str, Mapping[str, Head]], keys: Collection[str]
 ) -> int:
-    """Hold a ledger against what other parties saw of it and return how many saw it.
+    """Check a ledger against the ends that other parties saw and return the number of these parties.
 
     Parameters
     ----------
     site : str
-        Name of the site under which the others know it.
+        Name of the site at the other parties.
     path : Path
     entries : sequence of dict
         Entries of the ledger, verified.
     seen : mapping of str to mapping of str to Head
-        Ends of ledgers that others saw, by who they are. One that names no key was taken from the other's own ledger.
+        Ends of ledgers that others saw, by party. An end without a key comes from the other party's own ledger.
     keys : collection of str
         The site's public keys.
 
     Raises
     ------
     IntegrityError
-        Entries were removed or written anew, an end that somebody shows was not signed by the site, or it is of
-        another study.
+        Entries were removed or rewritten, an end was not signed by the site, or it is of another study.
     """
     n_witnesses = 0
     for witness, heads in seen.items():
@@ -263,9 +264,9 @@ def check_against(
             continue
         if entries and head.study != entries[-1].get("study", ""):
             raise IntegrityError(
-                f"{witness} saw a ledger of the study {head.study!r}; this one is of another",
+                f"the ledger must be of the study {head.study!r}, as {witness} saw it; it is of another",
                 where=str(path),
-                mend="Compare it with what others saw of the same study.",
+                mend="Compare it with the ends that others saw of the same study.",
             )
         if head.key:
             check_signed_by(head, keys, f"{witness}, {site}")
@@ -274,7 +275,7 @@ def check_against(
     return n_witnesses
 
 
-@functools.lru_cache(maxsize=64)  # the sites of one process are sent the same bytes
+@functools.lru_cache(maxsize=64)  # the sites of one process receive the same bytes
 def _unpacked(packed: bytes) -> Statement:
     statement = Statement.unpack(packed)
     if not statement.is_signed:

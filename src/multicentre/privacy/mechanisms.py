@@ -1,15 +1,15 @@
-"""Noise of differential privacy, as integers: it is added to values that were rounded to a grid.
+"""Noise of differential privacy as integers, added to values that were rounded to a grid.
 
-No floating-point Gaussian ever leaves a site: the last bits of such a number tell of the value under it (Mironov 2012).
-A value x is released as ``step * (round(x / step) + noise)``, with the noise drawn here in grid steps for the
-sensitivity that `quantised_sensitivity` gives.
+No floating-point Gaussian ever leaves a site: its last bits disclose the value under it (Mironov 2012).
+A value x is released as ``step * (round(x / step) + noise)``. The noise is drawn here, in grid steps, for the
+sensitivity that `quantised_sensitivity` returns.
 
-The only sources of randomness are the operating system's: OpenDP's generator, and ChaCha20 under a key of
-``os.urandom`` that is made for one call and thrown away. There is no seed: who knows a seed takes the noise off again.
+Randomness comes from the operating system only: from OpenDP's generator, and from ChaCha20 under a key of
+``os.urandom`` that is made for one call and discarded. There is no seed: whoever knows a seed can subtract the noise.
 
-What ChaCha20 feeds is exact up to double precision and 63 bits a uniform number. By count of the random words behind
-single values, against 60 digits, the log probability of a number is wrong by less than ``scale * 2**-50`` on average:
-1e-12 at a scale of 1000. Over d numbers the privacy loss is wrong by at most d times that.
+Numbers from ChaCha20 are exact up to double precision and 63 bits per uniform number. Counted over the random words
+behind single values, against 60 digits, the log probability of a number has an error of less than ``scale * 2**-50`` on
+average: 1e-12 at a scale of 1000. Over d numbers, the error of the privacy loss is at most d times that.
 
 References
 ----------
@@ -39,24 +39,24 @@ from multicentre.federation.errors import ConfigurationError, MissingExtra
 Integers = NDArray[np.int64]
 Norm = Literal["l1", "l2"]
 
-EXACT_SIZE = 1000
-LARGEST_SCALE = 2.0**50
+EXACT_SIZE = 1000  # OpenDP draws so many numbers in about 10 ms
+LARGEST_SCALE = 2.0**50  # 2**13 scales fit into 63 bits, far beyond any draw
 
-_BLOCK = 1 << 16
+_BLOCK = 1 << 16  # half a megabyte of uniform numbers at a time
 
 
 def gaussian_noise(shape: tuple[int, ...], scale: float) -> Integers:
     """Return integer Gaussian noise with a standard deviation of `scale`.
 
     Up to `EXACT_SIZE` numbers are drawn by OpenDP from the discrete Gaussian law, exactly (Canonne et al. [1]_). More
-    are drawn as rounded Gaussians, 500 times faster.
+    numbers are drawn as rounded Gaussians, which is 500 times faster.
 
     Parameters
     ----------
     shape : tuple of int
     scale : float, > 0 and at most 2**50
-        In grid steps. From 100 on the two laws agree with the continuous one to four digits of delta; below 1 the
-        discrete Gaussian's standard deviation is smaller than `scale`.
+        In grid steps. From 100 on, both laws agree with the continuous one to four digits of delta. Below 1, the
+        standard deviation of the discrete Gaussian is smaller than `scale`.
 
     Returns
     -------
@@ -67,16 +67,17 @@ def gaussian_noise(shape: tuple[int, ...], scale: float) -> Integers:
     ConfigurationError
         The scale is out of range.
     MissingExtra
-        OpenDP is not installed and at most `EXACT_SIZE` numbers are asked for.
+        OpenDP is not installed and at most `EXACT_SIZE` numbers are requested.
 
     Notes
     -----
     On whole numbers the discrete Gaussian has exactly rho = sensitivity² / (2 scale²) of zCDP (theorem 4 of [1]_).
-    Rounding is post-processing of a continuous Gaussian, ``round(x + noise) = x + round(noise)`` for whole x, so that
-    the same rho and Gaussian differential privacy hold of the rounded law; its variance is ``scale² + 1/12``.
+    Rounding is post-processing of a continuous Gaussian: ``round(x + noise) = x + round(noise)`` for whole x. The same
+    rho and the same Gaussian differential privacy therefore hold for the rounded law. Its variance is
+    ``scale² + 1/12``.
 
-    A rounded number spends one bit on the sign and 63 on the quantile, which reaches to 9.1 standard deviations: beyond
-    lies a mass of 2**-63, part of delta.
+    A rounded number uses one bit for the sign and 63 for the quantile, which reaches to 9.1 standard deviations. The
+    mass beyond is 2**-63 and part of delta.
 
     Examples
     --------
@@ -91,7 +92,7 @@ def gaussian_noise(shape: tuple[int, ...], scale: float) -> Integers:
 
 
 def rounded_gaussian_noise(shape: tuple[int, ...], scale: float) -> Integers:
-    """Return rounded Gaussian noise, which keeps Gaussian differential privacy on whole numbers at every scale.
+    """Return rounded Gaussian noise, which has Gaussian differential privacy on whole numbers at every scale.
 
     Parameters and errors are those of `gaussian_noise`.
 
@@ -116,8 +117,8 @@ def geometric_noise(shape: tuple[int, ...], scale: float, share: int = 1) -> Int
     scale : float, > 0 and at most 2**50
         In grid steps. The standard deviation is about 1.41 times as much.
     share : int, >= 1, default 1
-        m: this is the share of one of m sites, and m independent shares add up to the whole noise. One share alone
-        hides little: it is for sums that are masked until all shares are in.
+        Number m of sites that share the noise: m independent shares add up to the whole noise. A single share hides
+        little; it is for sums that are masked until all shares are included.
 
     Returns
     -------
@@ -128,15 +129,16 @@ def geometric_noise(shape: tuple[int, ...], scale: float, share: int = 1) -> Int
     ConfigurationError
         The scale or the share is out of range.
     MissingExtra
-        OpenDP is not installed and at most `EXACT_SIZE` numbers of the whole noise are asked for.
+        OpenDP is not installed and at most `EXACT_SIZE` numbers of the whole noise are requested.
 
     Notes
     -----
-    The law is that of the difference of two geometric numbers, and a geometric number is the sum of m negative binomial
-    ones of order 1/m (Polya; Goryczka & Xiong [3]_). A share is drawn as a Poisson number of signed logarithmic jumps,
-    the compound law of such a difference, the jumps by Kemp's algorithm LK [4]_: unlike numpy's negative binomial
-    it can be fed from a cryptographic stream. Up to `EXACT_SIZE` numbers of the whole noise are OpenDP's, exact; the
-    others end at 44 times the scale, beyond which lies a mass of 2**-63 that pure differential privacy does not excuse.
+    The law is that of the difference of two geometric numbers. A geometric number is the sum of m negative binomial
+    numbers of order 1/m (Polya; Goryczka & Xiong [3]_). A share is drawn as a Poisson number of signed logarithmic
+    jumps, the compound law of such a difference, with Kemp's algorithm LK [4]_ for the jumps. Unlike numpy's negative
+    binomial, it can use a cryptographic stream. Up to `EXACT_SIZE` numbers of the whole noise come from OpenDP and are
+    exact. Other numbers are at most 44 times the scale; the mass of 2**-63 beyond is a deviation from pure differential
+    privacy.
 
     Examples
     --------
@@ -161,18 +163,18 @@ def quantised_sensitivity(
     Parameters
     ----------
     sensitivity : float, >= 0
-        Of the values as they were: the most that one patient moves them by, in `norm`.
+        Sensitivity of the values before rounding: the largest change by one patient, in `norm`.
     n_values : int, >= 1
     step : float, > 0
-        Distance of two points of the grid.
+        Distance between two points of the grid.
     norm : {"l1", "l2"}, default "l2"
     exact : bool, default False
-        The values lie on the grid already, as counts on a grid of step 1 do: nothing is added.
+        Whether the values are on the grid already, as counts on a grid of step 1. Nothing is added then.
 
     Notes
     -----
-    Rounding moves a value by at most half a step, so the difference of two neighbouring inputs grows by at most one
-    step a value: as a vector, by 1 in every one of its n entries, of l2 norm sqrt(n) and l1 norm n. By the triangle
+    Rounding changes a value by at most half a step. The difference of two neighbouring inputs therefore grows by at
+    most one step per value: a vector of n entries of 1, with l2 norm sqrt(n) and l1 norm n. By the triangle
     inequality the sensitivity is at most ``sensitivity / step + sqrt(n)``, or ``+ n``.
 
     Examples
@@ -181,18 +183,18 @@ def quantised_sensitivity(
     1010.0
     """
     if not sensitivity >= 0:
-        raise ConfigurationError("a number of at least 0 is needed", where="sensitivity")
+        raise ConfigurationError(f"sensitivity must be at least 0; got {sensitivity}", where="sensitivity")
     if not 0 < step < math.inf:
-        raise ConfigurationError("a finite number above 0 is needed", where="step")
+        raise ConfigurationError(f"step must be finite and above 0; got {step}", where="step")
     _check_whole(n_values, "n_values")
     if norm not in ("l1", "l2"):
-        raise ConfigurationError("one of l1, l2 is needed", where="norm")
+        raise ConfigurationError(f"norm must be 'l1' or 'l2'; got {norm!r}", where="norm")
     rounding = math.sqrt(n_values) if norm == "l2" else n_values
     return sensitivity / step + (0.0 if exact else rounding)
 
 
 class _Stream:
-    """The key stream of ChaCha20 under a fresh key of the operating system."""
+    """Key stream of ChaCha20 under a fresh key from the operating system."""
 
     def __init__(self) -> None:
         self._cipher = Cipher(algorithms.ChaCha20(os.urandom(32), bytes(16)), mode=None).encryptor()
@@ -260,7 +262,7 @@ def require_sampler() -> None:
     """
     if find_spec("opendp") is None:
         raise MissingExtra(
-            "exact noise for differential privacy is drawn with opendp, which is not installed",
+            "exact noise for differential privacy requires opendp, which is not installed",
             where="multicentre.privacy.mechanisms",
             mend="Run: pip install 'multicentre[dp]'.",
         )
@@ -281,15 +283,15 @@ def _exact(law: Literal["gaussian", "laplace"], shape: tuple[int, ...], scale: f
 
 def _check_scale(scale: float) -> None:
     if not scale > 0:
-        raise ConfigurationError("a number above 0 is needed", where="scale")
+        raise ConfigurationError(f"scale must be above 0; got {scale}", where="scale")
     if scale > LARGEST_SCALE:
         raise ConfigurationError(
-            f"noise of {scale:.3g} grid steps does not fit integers of 64 bits",
+            f"scale must be at most {LARGEST_SCALE:.3g} grid steps, to fit integers of 64 bits; got {scale:.3g}",
             where="scale",
-            mend="Take a coarser grid: a larger step.",
+            mend="Use a coarser grid, with a larger step.",
         )
 
 
 def _check_whole(value: object, name: str) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ConfigurationError("a whole number of at least 1 is needed", where=name)
+        raise ConfigurationError(f"{name} must be a whole number of at least 1; got {value!r}", where=name)

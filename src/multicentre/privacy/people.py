@@ -1,7 +1,7 @@
-"""Persons behind a site's records.
+"""Patients behind a site's records.
 
-A minimum number of patients and a privacy budget are about persons. A site that knows which of its records belong to
-one person counts persons; the records of any other site are counted as records, and cards and ledgers say so.
+Minimum numbers and privacy budgets are per patient. A site that knows which of its records belong to one patient counts
+patients. Any other site counts records, and its cards and ledgers say so.
 """
 
 from __future__ import annotations
@@ -27,66 +27,68 @@ HOW_TO_NAME = (
 )
 
 ONE_RECORD = (
-    "Give the site one record per patient (the latest, or the mean). A record without an identifier may be anybody's."
+    "Give the site one record per patient (the latest, or the mean). A record without an identifier may belong to any "
+    "patient."
 )
 
 
 @dataclass(frozen=True, eq=False)
 class PatientCounts:
-    """Persons behind some of a site's records.
+    """Numbers of patients behind some of a site's records.
 
     Parameters
     ----------
-    covered : array of int, shape (n_persons,), optional
-        The most records that one person, two persons and so on can have; None where no person has two.
+    covered : array of int, shape (n_patients,), optional
+        Largest number of records of one patient, of two patients together and so on. None if no patient has two
+        records.
     """
 
     covered: Rows | None = None
 
     def fewest(self, n_records: int) -> int:
-        """Return the fewest persons to whom `n_records` of the records can belong.
+        """Return the smallest number of patients to whom `n_records` of the records can belong.
 
         Examples
         --------
-        >>> crowd = PatientCounts(np.array([3, 5, 6]))
-        >>> [crowd.fewest(n) for n in (0, 3, 4, 6)]
+        >>> counts = PatientCounts(np.array([3, 5, 6]))
+        >>> [counts.fewest(n) for n in (0, 3, 4, 6)]
         [0, 1, 2, 3]
         """
         if self.covered is None or n_records <= 0:
             return n_records
         return min(int(np.searchsorted(self.covered, n_records)) + 1, len(self.covered))
 
-    def records_of(self, n_persons: int) -> int:
-        """Return how many of the records belong to `n_persons` persons or more, whichever records they are.
+    def records_of(self, n_patients: int) -> int:
+        """Return how many of the records, whichever they are, belong to at least `n_patients` patients.
 
-        Where there are fewer persons, that is one record more than there are.
+        If there are fewer patients, it is one more than the number of records.
 
         Examples
         --------
-        >>> crowd = PatientCounts(np.array([3, 5, 6]))
-        >>> [crowd.records_of(n) for n in (0, 1, 2, 3, 4)]
+        >>> counts = PatientCounts(np.array([3, 5, 6]))
+        >>> [counts.records_of(n) for n in (0, 1, 2, 3, 4)]
         [0, 1, 4, 6, 7]
         """
-        if self.covered is None or n_persons <= 1:
-            return n_persons
-        return int(self.covered[min(n_persons - 2, len(self.covered) - 1)]) + 1
+        if self.covered is None or n_patients <= 1:
+            return n_patients
+        return int(self.covered[min(n_patients - 2, len(self.covered) - 1)]) + 1
 
 
 class People:
-    """Persons to whom a site's records belong.
+    """Patients to whom a site's records belong.
 
     Parameters
     ----------
     names : iterable of str or None, optional
-        The person of each record, None where that is missing: such a record may belong to anybody. Without names nobody
-        knows whose the records are, unless `one_each`.
+        Patient of each record, None if missing: such a record may belong to any patient. Without names the patients of
+        the records are not known, unless `one_each`.
     one_each : bool, default False
-        Every record belongs to another patient.
+        Whether every record belongs to another patient.
 
     Raises
     ------
     ConfigurationError
-        `one_each` is stated, and a name repeats.
+        `one_each` is set and a name repeats.
 
     Examples
     --------
@@ -112,17 +114,17 @@ class People:
 
     @property
     def counted(self) -> Counted:
-        """What can be counted: patients, or only records."""
+        """Whether patients can be counted, or only records."""
         return "records" if self._owner is None and not self._one_each else "patients"
 
     @property
     def names_all(self) -> bool:
-        """Whether the person of every record has a name."""
+        """Whether the patient of every record is known."""
         return self._owner is not None and bool(np.all(self._owner != _NOBODY))
 
     @cached_property
     def most_records(self) -> int:
-        """The most records that one person can have, as far as anybody knows."""
+        """Largest number of records that one patient can have, as far as is known."""
         return 1 if self._everyone.covered is None else int(self._everyone.covered[0])
 
     @cached_property
@@ -130,24 +132,24 @@ class People:
         return PatientCounts() if self._owner is None or self._one_each else _crowd_of(self._owner)
 
     def are_hidden_by(self, part: type[SitePart]) -> bool:
-        """Whether noise on what a part releases hides each person, and not just one record of several."""
+        """Return whether noise on the releases of a part hides each patient, and not only one record of several."""
         return self.most_records == 1 or (part.clips_persons and self.names_all)
 
     def among(self, rows: Rows | None = None) -> PatientCounts:
-        """Return the persons behind the records at `rows`; behind all without it."""
+        """Return the numbers of patients behind the records at `rows`; behind all records by default."""
         if rows is None or self._owner is None or self._everyone.covered is None:
             return self._everyone
         return _crowd_of(self._owner[rows])
 
     def owners(self, rows: Rows | None = None, *, all_named: bool = True) -> Rows | None:
-        """Return a number for the person of each record, from 0; None where nobody has two records.
+        """Return a number for the patient of each record, from 0; None if no patient has two records.
 
         Parameters
         ----------
         rows : array of int, optional
-            The records; all without it.
+            The records; all by default.
         all_named : bool, default True
-            Return None where the person of some record of the site has no name; else -1 for such a record.
+            Return None if the patient of some record of the site is not known; otherwise -1 for such a record.
 
         Examples
         --------
@@ -162,7 +164,7 @@ class People:
         return numbers - int(np.any(owner == _NOBODY))
 
     def tokens(self, rows: Rows | None = None) -> tuple[list[str], Rows]:
-        """Return each record's person and its place among that person's records; nothing where a person has no name."""
+        """Return the patient of each record and its place among the patient's records; empty if one is not known."""
         if self._owner is None or not self.names_all:
             return [], np.zeros(0, dtype=np.int64)
         chosen = np.arange(len(self._owner)) if rows is None else rows
@@ -170,7 +172,7 @@ class People:
 
     @cached_property
     def _places(self) -> Rows:
-        """Place of each record among its person's, counted from 0 in the order of the data."""
+        """Place of each record among those of its patient, from 0, in the order of the data."""
         assert self._owner is not None
         order = np.argsort(self._owner, kind="stable")
         sizes = np.bincount(self._owner)
@@ -180,7 +182,7 @@ class People:
 
 
 def _crowd_of(owner: Rows) -> PatientCounts:
-    """Return the persons behind records; one without a name counts as the person's who has most."""
+    """Return the numbers of patients behind records; one without a name counts for the patient with most records."""
     sizes = np.bincount(owner + 1, minlength=1)
     n_unnamed, sizes = int(sizes[0]), sizes[1:]
     sizes = np.sort(sizes[sizes > 0])[::-1]
@@ -191,19 +193,19 @@ def _crowd_of(owner: Rows) -> PatientCounts:
 
 
 def people_of(data: Any, site: str = "", *, one_row_per_patient: bool = False) -> People:
-    """Return the persons to whom a site's records belong, as far as its data say.
+    """Return the patients to whom a site's records belong, according to its data.
 
-    The first of these decides: `ids` name the patient of each record; the first of its identifiers does, for at least
-    one record; the kind of data has one row per patient (``one_row_per_patient`` of its class); the study states it.
+    The first of these that applies decides: `ids` name the patient of each record; the first of its identifiers does,
+    for at least one record; the class of data has one row per patient (``one_row_per_patient``); the study states it.
 
     Parameters
     ----------
     data : data
-        Of the site.
+        Data of the site.
     site : str, optional
-        Its name, for the error.
+        Name of the site, for the error.
     one_row_per_patient : bool, default False
-        Whether the study states that every record is of another patient.
+        Whether the study states that every record belongs to another patient.
 
     Raises
     ------

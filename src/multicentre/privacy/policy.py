@@ -1,4 +1,4 @@
-"""What a steward allows: a small TOML file, or its equal in Python."""
+"""Policy of a site: what its steward permits to leave, as a TOML file or in Python."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from multicentre.federation.errors import ConfigurationError, MulticentreError, 
 from multicentre.federation.messages import Declaration, place
 from multicentre.federation.steps import Step
 
-LEAST_EPSILON = 1e-6
+LEAST_EPSILON = 1e-6  # a smaller epsilon is a typing error; so is one above its inverse
 Relations = Literal["none", "summed", "listed", "dense"]
 RELATIONS: tuple[str, ...] = get_args(Relations)
 ASK_STEWARD = "Ask the site's steward whether its policy can be changed, or leave the site out."
@@ -26,55 +26,55 @@ _WHOLE = ("min_patients", "min_patients_in_total", "min_difference", "min_sites_
 
 @dataclass(frozen=True)
 class Policy:
-    """What one site lets out.
+    """Terms under which one site releases answers.
 
     Parameters
     ----------
     min_patients : int, default 10
-        A value leaves only when at least this many patients stand behind it (or none at all: a view that the site
-        does not have). Noise takes its place while all noised answers of the site are together within epsilon 3 at a
-        delta of 1e-5.
+        A value leaves only if at least this many patients stand behind it, or none (a view that the site does not
+        have). Noise replaces the minimum while all noised answers of the site together are within epsilon 3 at a delta
+        of 1e-5.
     min_patients_in_total : int, default 0
         The coordinator's process reveals a sum over sites only if at least this many patients of all sites stand behind
-        it, and a table of patients only if each of its cells is 0 or as large. 0 switches the check off. An unmasked
-        sum needs as many patients at this site alone.
+        it, and a table of patients only if each of its cells is 0 or at least this number. 0 switches the check off. An
+        unmasked sum needs as many patients at this site alone.
     min_difference : int, default 0
-        Any two answers about patients, whatever the quantity or method, must be about cohorts that differ by at least
-        this many patients, or about the same cohort. Counts of missing entries and pseudonyms are compared among
-        themselves. 0 switches the memory off.
+        Any two answers about patients, whatever the quantity or method, must be about the same cohort or about cohorts
+        that differ by at least this many patients. Counts of missing entries and pseudonyms are compared with answers
+        of the same kind only. 0 switches the memory off.
     max_parameters_per_patient : float, default 1/3
-        Most coefficients of a regression (Cox, logistic), as a share of the patients that it rests on: the site's own
-        where an answer leaves unmasked, those of all sites under a mask. 0 switches the limit off.
+        Largest number of coefficients of a regression (Cox, logistic) per patient that it rests on: the site's own
+        patients for an unmasked answer, those of all sites for a masked one. 0 switches the limit off.
     methods : list or tuple of str, optional
-        Methods that may run here; None allows every installed one.
+        Methods that may run at the site; None permits every installed one.
     columns : list or tuple of str, optional
-        Columns that may be used; None allows all that the site put in.
+        Columns that may be used; None permits all columns of the site's data.
     secure_sums_only : bool, default False
-        Nothing computed from patients leaves except as a masked summand of a sum.
+        Whether values computed from patients leave only as masked summands.
     exact_times : bool, default False
-        Times of events may leave as they were recorded. Without it times are told on a grid that the sites share.
+        Whether times of events may leave as they were recorded. Otherwise they leave on a grid that the sites share.
     relations : {"none", "summed", "listed", "dense"}, default "summed"
-        What may leave about single patients and pairs of them, under pseudonyms, where sites hold different views of
-        the same patients: nothing; masked sums over sites; a site's own lists of each patient's nearest others; whole
-        tables of one site, from which its rows can be found up to a rotation. Each allows what stands before it.
+        What may leave about single patients and pairs of patients, under pseudonyms, if sites have different views of
+        the same patients: nothing; masked sums over sites; a site's lists of each patient's nearest others; whole
+        tables of one site, from which its rows can be computed up to a rotation. Each level includes those before it.
     min_sites_in_sum : int, default 2
-        A masked sum needs at least this many sites, and each view and column in it as many that have it. A sum of two
-        shows each the other's share.
+        A masked sum needs at least this many sites, and each view and column in it as many sites that have it. A sum
+        of two sites shows each the other's share.
     colluding_sites : int, default 0
-        So many of the other sites may work together with the coordinator: masks hold against them, and this site's
-        share of a common noise is as large as if theirs were known.
+        Number of other sites that may collude with the coordinator. Masks protect against them, and this site's share
+        of a common noise is as large as if their shares were known.
     epsilon : float, optional
-        Privacy budget: whatever leaves of this data set, in all runs together, is (`epsilon`, `delta`)-differentially
-        private for one patient (all records of a patient; neighbouring data sets differ by one patient). Without it
+        Privacy budget: all releases of this data set, in all runs together, are (`epsilon`, `delta`)-differentially
+        private for one patient (all records of a patient; neighbouring data sets differ by one patient). Without it,
         releases need no noise.
     delta : float, default 1e-5
         Well below one over the number of patients.
     account : str, optional
-        File in which the budget's spending is kept, with a small one beside it (``.head``) that notices a removal; a
-        relative path starts at the policy's file. By default it stands beside that file; of a policy without a file
-        the budget lasts as long as the federation. One account is for one data set.
+        File of the budget's spending, with a small file next to it (``.head``) by which a removal is detected. A
+        relative path starts at the policy's file. By default the account is next to that file. Without a file of the
+        policy, the budget lasts as long as the federation. One account is for one data set.
     cohorts : str, optional
-        Folder in which `min_difference` remembers the cohorts that were answered for; found like `account`.
+        Folder of the cohorts that were answered for, used by `min_difference`; resolved like `account`.
 
     Examples
     --------
@@ -103,7 +103,9 @@ class Policy:
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 0:
                 raise ConfigurationError(
-                    "a whole number of at least 0 is needed", where=f"policy, {name}", mend=f"Write, say, {name} = 10."
+                    f"{name} must be a whole number of at least 0; got {value!r}",
+                    where=f"policy, {name}",
+                    mend=f"Write, for example, {name} = 10.",
                 )
         _check_switches(self)
         if not 0 <= _number(self.max_parameters_per_patient) < math.inf:
@@ -114,34 +116,36 @@ class Policy:
             )
         if self.relations not in RELATIONS:
             raise ConfigurationError(
-                "no such level", where="policy, relations", mend=f"Write one of {', '.join(RELATIONS)}."
+                f"relations must be one of {', '.join(RELATIONS)}; got {self.relations!r}", where="policy, relations"
             )
         if self.epsilon is not None and not LEAST_EPSILON <= _number(self.epsilon) <= 1 / LEAST_EPSILON:
             raise ConfigurationError(
-                "a number above 0 (at most a million) is needed",
+                f"epsilon must be a number above 0 and at most a million; got {self.epsilon!r}",
                 where="policy, epsilon",
                 mend="Values from 0.1 to 10 are usual; leave epsilon out for no budget.",
             )
         if not 0 < _number(self.delta) < 1:
             raise ConfigurationError(
-                "a number between 0 and 1 is needed",
+                f"delta must be a number between 0 and 1; got {self.delta!r}",
                 where="policy, delta",
                 mend="Take one well below one over the number of patients, such as 1e-5.",
             )
         for name in ("account", "cohorts"):
             value = getattr(self, name)
             if value is not None and not (isinstance(value, str) and value):
-                raise ConfigurationError("the name of a file or folder is needed", where=f"policy, {name}")
+                raise ConfigurationError(
+                    f"{name} must be the name of a file or folder; got {value!r}", where=f"policy, {name}"
+                )
         for name in ("methods", "columns"):
             object.__setattr__(self, name, _names(getattr(self, name), name))
 
     def lacks(self, permission: str) -> str:
-        """Return what the policy would have to say for a permission, empty where it says so.
+        """Return the term that the policy lacks for a permission; empty if it gives the permission.
 
         Parameters
         ----------
         permission : str
-            The name of a switch, or ``relations=<level>``.
+            Name of a switch, or ``relations=<level>``.
 
         Examples
         --------
@@ -156,7 +160,7 @@ class Policy:
 
     @classmethod
     def from_mapping(cls, terms: Mapping[str, Any]) -> Self:
-        """Make a policy from the keys of a table; an unknown key is refused with the nearest known one."""
+        """Create a policy from a mapping; the error for an unknown key names the closest known one."""
         known = [field.name for field in dataclasses.fields(cls)]
         for key in terms:
             if key not in known:
@@ -171,7 +175,7 @@ class Policy:
         Raises
         ------
         ConfigurationError
-            The file is missing, is not TOML, or holds an unknown key or an unfit value.
+            The file is missing, is not TOML, or contains an unknown key or an invalid value.
         """
         try:
             terms = tomllib.loads(Path(path).read_text(encoding="utf-8"))
@@ -187,14 +191,14 @@ class Policy:
             raise error.at(str(path)) from None
 
     def beside(self, file: Path) -> Self:
-        """Return the policy with the places of its account and its cohorts taken from the policy's own file."""
+        """Return the policy with the paths of its account and cohorts resolved from the policy's file."""
         account = self.account or (f"{file.stem}.account.jsonl" if self.epsilon else None)
         cohorts = self.cohorts or (f"{file.stem}.cohorts" if self.min_difference else None)
         here = [name and str((file.parent / name).absolute()) for name in (account, cohorts)]
         return dataclasses.replace(self, account=here[0], cohorts=here[1])
 
     def of_site(self, site: str) -> Self:
-        """Return a policy that all sites share with an account and cohorts of this site's own."""
+        """Return a policy that all sites share, with a separate account and cohorts for this site."""
         own = [name and _of_site(Path(name), site) for name in (self.account, self.cohorts)]
         return dataclasses.replace(self, account=own[0], cohorts=own[1])
 
@@ -243,10 +247,10 @@ def _is_unmasked_relation(step: Step[Any, Any, Any], declaration: Declaration, p
 
 
 def loosest_of(policies: Iterable[Policy]) -> Policy:
-    """Return a policy that permits whatever one of some policies permits.
+    """Return a policy that permits whatever at least one of several policies permits.
 
     It has the smallest `min_patients`, every permission that some policy gives, and the `min_patients_in_total` that
-    holds for all sites.
+    applies to all sites.
 
     Examples
     --------
@@ -265,14 +269,18 @@ def loosest_of(policies: Iterable[Policy]) -> Policy:
 
 
 def least_in_total(policies: Iterable[Policy]) -> int:
-    """Return the largest `min_patients_in_total`, which holds for the sums over all sites."""
+    """Return the largest `min_patients_in_total`, which applies to sums over all sites."""
     return max((policy.min_patients_in_total for policy in policies), default=0)
 
 
 def _check_switches(policy: Policy) -> None:
     for name in ("secure_sums_only", "exact_times"):
         if not isinstance(getattr(policy, name), bool):
-            raise ConfigurationError("true or false is needed", where=f"policy, {name}", mend=f"Write {name} = true.")
+            raise ConfigurationError(
+                f"{name} must be true or false; got {getattr(policy, name)!r}",
+                where=f"policy, {name}",
+                mend=f"Write {name} = true.",
+            )
 
 
 def _names(given: object, term: str) -> tuple[str, ...] | None:
@@ -281,7 +289,7 @@ def _names(given: object, term: str) -> tuple[str, ...] | None:
     if isinstance(given, list | tuple) and all(isinstance(entry, str) for entry in given):
         return tuple(given)
     what = f"{term} must be a list of names; got {type(given).__name__}"
-    raise ConfigurationError(what, where=f"policy, {term}", mend='Write ["age", "sex"], say.')
+    raise ConfigurationError(what, where=f"policy, {term}", mend='Write, for example, ["age", "sex"].')
 
 
 def _of_site(shared: Path, site: str) -> str:
@@ -293,7 +301,7 @@ def _number(value: object) -> float:
 
 
 def unknown_key(key: str, known: list[str], where: str) -> ConfigurationError:
-    """Return the error for a key that nothing reads, naming the nearest one that something does."""
+    """Return the error for an unknown key; it names the closest known one."""
     near = difflib.get_close_matches(key, known, n=1)
     mend = f"Did you mean {near[0]!r}?" if near else f"Known keys: {', '.join(known)}."
     return ConfigurationError(f"the key {key!r} is not known", where=where, mend=mend)

@@ -24,15 +24,16 @@ KEYS = "ledger-keys.json"
 
 
 class SiteLedgers:
-    """The ledgers of a run, continued where its folder holds some; an entry that a crash cut off is set aside first.
+    """Ledgers of the sites of a run in one process.
 
-    Every process that works on the run gives its sites new keys. The run's folder lists the public halves; with the
-    process the private ones are gone, so that nobody can add to its entries or write them anew.
+    Ledgers in the run's folder are continued; an entry that a crash cut off is removed first. Every process that works
+    on the run gives its sites new keys. The run's folder lists the public halves. The private halves are lost with the
+    process, so that nobody can add to its entries or rewrite them.
 
     Parameters
     ----------
     root : Path, optional
-        The run's folder; without it the ledgers stay in memory.
+        Folder of the run. Without it, the ledgers stay in memory.
     sites : iterable of str
         Names of the sites.
     study : str
@@ -41,7 +42,7 @@ class SiteLedgers:
     ----------
     identities : dict of str to Identity
     public : dict of str to bytes
-        The public halves.
+        Public halves of the keys.
     ledgers : dict of str to Ledger
 
     Raises
@@ -61,12 +62,12 @@ class SiteLedgers:
         self.ledgers = {site: self._opened(site) for site in self.identities}
 
     def hold_terms(self, policies: Mapping[str, Policy], **common: Any) -> None:
-        """Have every ledger record the terms of the run, or hold them against those that it records.
+        """Write the terms of the run to every ledger, or check them against those that it records.
 
         Raises
         ------
         IntegrityError
-            A ledger records other terms.
+            A ledger records different terms.
         """
         for site, policy in policies.items():
             terms = terms_of(policy, **common)
@@ -74,7 +75,7 @@ class SiteLedgers:
             note_terms(self.ledgers[site], terms)
 
     def witness(self, site: str) -> Witness:
-        """Return what keeps the ends of its peers' ledgers at a site."""
+        """Return the store of the ends of peers' ledgers at a site."""
         return Witness(site, self.ledgers[site], self._keys)
 
     def record(self) -> HeadRecord | None:
@@ -83,7 +84,7 @@ class SiteLedgers:
         Raises
         ------
         IntegrityError
-            A ledger does not go on from where it was last seen.
+            A ledger does not continue from its last recorded end.
         """
         if self._root is None:
             return None
@@ -102,7 +103,7 @@ class SiteLedgers:
 
 
 def read_keys(root: Path) -> dict[str, list[str]]:
-    """Return the public keys that a run's folder lists, by site; nothing where there is no list.
+    """Return the public keys that a run's folder lists, by site; empty if there is no list.
 
     Raises
     ------
@@ -117,7 +118,7 @@ def read_keys(root: Path) -> dict[str, list[str]]:
         return {str(site): [str(key) for key in of_site] for site, of_site in keys.items()}
     except (OSError, ValueError, AttributeError, TypeError):
         raise IntegrityError(
-            "the list of the sites' keys cannot be read", where=str(path), mend="Bring it back from a copy."
+            "the list of the sites' keys cannot be read", where=str(path), mend="Restore it from a copy."
         ) from None
 
 
@@ -126,9 +127,9 @@ _PLACES = ("account", "cohorts")
 
 
 def terms_of(policy: Policy, **others: Any) -> dict[str, Any]:
-    """Return the terms of a run at one site as plain values: its policy, and what else holds.
+    """Return the terms of a run at one site as JSON values: its policy and further terms.
 
-    Account and cohorts appear as hashes: where a site keeps its files does not go into its ledger.
+    Account and cohorts appear as hashes, so that the ledger does not contain the paths of the site's files.
 
     Examples
     --------
@@ -143,31 +144,31 @@ def terms_of(policy: Policy, **others: Any) -> dict[str, Any]:
 
 
 def note_terms(ledger: Ledger, terms: Mapping[str, Any]) -> None:
-    """Have a ledger's next entry record the terms, unless an earlier one says the same."""
+    """Add the terms to a ledger's next entry, unless an earlier entry records the same."""
     if ledger.last(_TERMS) != terms:
         ledger.note(**{_TERMS: terms})
 
 
 def check_terms(ledger: Ledger, terms: Mapping[str, Any], site: str) -> None:
-    """Check that a run is taken up under the terms that a site's ledger records.
+    """Check that a run is resumed under the terms that a site's ledger records.
 
     Raises
     ------
     IntegrityError
-        The terms are others; the message names them.
+        The terms differ; the message names the differences.
     """
     recorded = ledger.last(_TERMS)
     if recorded is None or recorded == terms:
         return
     raise IntegrityError(
-        f"the run must be taken up under the terms that it began with; {'; '.join(describe_changes(recorded, terms))}",
+        f"the run must be resumed under the terms that it began with; {'; '.join(describe_changes(recorded, terms))}",
         where=f"{site}, ledger",
-        mend="Undo the change to take the run up, or start a new run with another folder.",
+        mend="Undo the change to resume the run, or start a new run with another folder.",
     )
 
 
 def describe_changes(before: Any, now: Any, name: str = "") -> Iterator[str]:
-    """Yield what differs between two tables of terms, one text per value.
+    """Yield the differences between two tables of terms, one text per value.
 
     Examples
     --------
@@ -186,4 +187,4 @@ def _shown(value: Any) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
-_LONGEST = 80  # a digest fits; a long list of columns would hide the rest of the message
+_LONGEST = 80  # long enough for a hash; a longer list of columns would hide the rest of the message

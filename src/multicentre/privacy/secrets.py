@@ -1,8 +1,7 @@
-"""A site's secrets: files that only their owner reads, and bytes that never print.
+"""Secrets of a site: files that only their owner can read, and bytes that are never printed.
 
-A secret file is one line, ``multicentre secret v1 <64 hex digits> <8 hex digits>``: the secret, then a checksum by
-which a digit that was mistyped or lost is found. It stays with the sites: no ledger, report, error or message holds
-one.
+A secret file is one line, ``multicentre secret v1 <64 hex digits> <8 hex digits>``: the secret, then a checksum that
+detects a mistyped or missing digit. Secrets stay with the sites: no ledger, report, error or message contains one.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ from multicentre.federation.errors import ConfigurationError
 SECRET_BYTES = 32
 _MARK = b"multicentre secret v1"
 _LINE = re.compile(re.escape(_MARK) + rb" ([0-9A-Fa-f]{64}) ([0-9A-Fa-f]{8})\s*")
-_LONGEST_LINE = 200
-_OTHERS = 0o077
+_LONGEST_LINE = 200  # a secret file has 95 bytes; a longer one is another file
+_OTHERS = 0o077  # rights of the group and of all others
 _FILES_HAVE_MODES = os.name == "posix"
 
 
 class Secret:
-    """Thirty-two bytes that do not print, cannot be pickled and are compared in constant time.
+    """Secret of 32 bytes that is not printed, cannot be pickled and is compared in constant time.
 
     Parameters
     ----------
@@ -36,11 +35,11 @@ class Secret:
     Raises
     ------
     ConfigurationError
-        There are not 32 bytes.
+        The content has another length than 32 bytes.
 
     Notes
     -----
-    A copy is the same object, so that an estimator or a splitter that holds a secret can be cloned.
+    A copy is the same object, so that an estimator or a splitter with a secret can be cloned.
 
     Examples
     --------
@@ -58,7 +57,7 @@ class Secret:
         self._content = bytes(content)
 
     def reveal(self) -> bytes:
-        """Return the bytes, for a cipher or a hash and for nothing else."""
+        """Return the bytes, for use in a cipher or a hash only."""
         return self._content
 
     def __repr__(self) -> str:
@@ -85,7 +84,7 @@ class Secret:
 
 
 def write_secret(path: str | Path, content: bytes) -> None:
-    """Write a secret to a new file that only its owner can read, from the first instant on (mode 0600).
+    """Write a secret to a new file that only its owner can read from its creation on (mode 0600).
 
     Parameters
     ----------
@@ -97,7 +96,7 @@ def write_secret(path: str | Path, content: bytes) -> None:
     Raises
     ------
     ConfigurationError
-        The file exists or cannot be written, or there are not 32 bytes.
+        The file exists or cannot be written, or the content has another length than 32 bytes.
 
     Examples
     --------
@@ -113,9 +112,9 @@ def write_secret(path: str | Path, content: bytes) -> None:
         _create(path, b"%s %s %s\n" % (_MARK, content.hex().encode(), _checksum(content)))
     except FileExistsError:
         raise ConfigurationError(
-            "the file exists, and a secret is never overwritten",
+            "the file must not exist: a secret is never overwritten",
             where=str(path),
-            mend="Name a new file, or keep the secret that is there.",
+            mend="Name a new file, or use the secret in the existing one.",
         ) from None
     except OSError as error:
         raise ConfigurationError(f"the secret cannot be written ({error.strerror})", where=str(path)) from None
@@ -127,8 +126,8 @@ def read_secret(path: str | Path) -> bytes:
     Raises
     ------
     ConfigurationError
-        The file is missing or cannot be read, its group or others have rights to it (not checked on Windows), it is
-        no secret file, or a digit of it is wrong.
+        The file is missing or cannot be read, its group or others have rights to it (not checked on Windows), it is not
+        a secret file, or one of its digits is wrong.
 
     Examples
     --------
@@ -150,7 +149,7 @@ def read_secret(path: str | Path) -> bytes:
         ) from None
     if open_to_others:
         raise ConfigurationError(
-            "others than the file's owner have rights to this secret",
+            "only the owner of a secret file may have rights to it; got rights for others",
             where=str(path),
             mend=f"Run: chmod 600 {shlex.quote(str(path))}. If others may have read it, make a new one.",
         )
@@ -170,19 +169,19 @@ def _create(path: Path, line: bytes) -> None:
 
 
 def _parse(line: bytes, path: Path) -> bytes:
-    found = _LINE.fullmatch(line)
-    if found is None:
+    parts = _LINE.fullmatch(line)
+    if parts is None:
         raise ConfigurationError(
-            "this is not a secret file, or a part of it is missing",
+            "the file must be a secret file; it is another file or incomplete",
             where=str(path),
-            mend=f"It holds one line: {_MARK.decode()}, 64 hex digits, 8 hex digits.",
+            mend=f"A secret file contains one line: {_MARK.decode()}, 64 hex digits, 8 hex digits.",
         )
-    content = bytes.fromhex(found[1].decode())
-    if not hmac.compare_digest(_checksum(content), found[2].lower()):
+    content = bytes.fromhex(parts[1].decode())
+    if not hmac.compare_digest(_checksum(content), parts[2].lower()):
         raise ConfigurationError(
-            "the checksum does not fit: a digit was changed",
+            "the checksum of the secret must match; a digit was changed",
             where=str(path),
-            mend="Copy the file anew from its source.",
+            mend="Copy the file from its source again.",
         )
     return content
 
@@ -193,4 +192,4 @@ def _checksum(content: bytes) -> bytes:
 
 def _check_length(content: bytes) -> None:
     if len(content) != SECRET_BYTES:
-        raise ConfigurationError(f"a secret has {SECRET_BYTES} bytes", where="secret")
+        raise ConfigurationError(f"a secret must have {SECRET_BYTES} bytes; got {len(content)}", where="secret")

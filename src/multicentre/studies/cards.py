@@ -95,7 +95,7 @@ def complete_card(card: DisclosureCard, study: Study, estimator: FederatedEstima
         protection=protection,
         n_sites=len(study.sites),
         policy=loosest_of(policies),
-        asked=aligning_steps(estimator),
+        requested=aligning_steps(estimator),
         counted=card.counted,
         parameters=estimator.get_params(deep=False),
     )
@@ -227,7 +227,7 @@ def study_card(study: Study) -> DisclosureCard:
         policy=loosest_of(study.policies.values()),
         plan=estimator.privacy_plan(),
         sites_per_patient=study.privacy.sites_per_patient,
-        asked=estimator.asked_steps(),
+        requested=estimator.asked_steps(),
         counted=study.data.counted,
         parameters=estimator.get_params(deep=False),
     )

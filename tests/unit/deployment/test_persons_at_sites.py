@@ -138,7 +138,7 @@ def test_noise_that_hides_one_record_of_several_is_a_fault_and_is_refused(tmp_pa
     assert level == "fault"
     assert "a patient may have up to 4 here" in said
     give_budget(hospitals)
-    with pytest.raises(DataError, match="failed on the data of this site here"):
+    with pytest.raises(DataError, match="failed on the data of this site"):
         fit(hospitals)
     entries = list(read_ledger(read_site(hospitals.root / "lyon").ledger_of(NAME)))
     assert "the noise hides one record" in entries[-1]["reason"]

@@ -184,7 +184,7 @@ def test_the_card_lists_every_field_and_what_is_remembered():
     printed = str(card)
     assert "at least 20 patients" in printed
     assert "running average of the site's residuals" in printed
-    assert "a sum of two is no secret between the two" in printed
+    assert "a sum of two sites shows each the other's share" in printed
     assert "differential privacy" in printed
     masked = disclosure_card(MeanSite, protection="masked", n_sites=3)
     assert masked.lines[0].seen == "nobody; the sum alone"

@@ -281,8 +281,8 @@ def test_a_path_that_no_system_holds_is_refused_by_its_key(tmp_path):
     with pytest.raises(ConfigurationError) as caught:
         Account(1.0, DELTA, tmp_path / "a\0b")
     assert caught.value.where == "policy, account"
-    assert caught.value.what == "the account's path cannot be used"
-    assert caught.value.mend == "Name a file in a folder of the site's."
+    assert caught.value.what == "account must be a path that a file can have"
+    assert caught.value.mend == "Name a file in a folder of the site."
 
 
 # What an entry says
@@ -316,7 +316,7 @@ def entry_of(**facts):
 
 @pytest.mark.parametrize("rho", [None, 1, True, "0.1", -1e-300, float("nan")])
 def test_an_entry_without_an_amount_is_refused(rho):
-    with pytest.raises(IntegrityError, match=r"^account: entry 1 does not say what was spent"):
+    with pytest.raises(IntegrityError, match=r"^account: entry 1 must state what was spent"):
         total_spent([entry_of(rho=rho)])
 
 

@@ -16,19 +16,18 @@ from multicentre.privacy.policy import Policy
 
 EXACT = "no differential privacy: sums of many patients are exact."
 UNMASKED = (
-    "sums are taken by the coordinator's process: whoever controls it could read one site's summand. "
+    "sums are computed by the coordinator's process: whoever controls it can read each site's summand. "
     "Masked sums (secure_sum = true) prevent that."
 )
 MASKED = (
-    "a cell of a masked total may rest on one patient: the minimum of 10 patients is of those behind this site's whole "
-    "share."
+    "a cell of a masked total may rest on one patient: the minimum of 10 patients applies to this site's whole share."
 )
 SINGLE = "values about single patients leave (label): no minimum number of patients protects them."
-FEW = "the policy asks for no minimum (min_patients = {}): a value may rest on one patient."
+FEW = "the policy has no minimum (min_patients = {}): a value may rest on one patient."
 LISTED = Policy(relations="listed", exact_times=True)
-ONE = "a sum of one site is that site's own answer."
+ONE = "a sum over one site is that site's own answer."
 TWO = (
-    "a sum of two is no secret between the two: each takes its own share off it and holds the other's. "
+    "a sum of two sites shows each the other's share: it subtracts its own. "
     "A policy forbids it with min_sites_in_sum = 3."
 )
 
@@ -177,8 +176,8 @@ def test_the_range_of_a_masked_field_has_room_for_its_noise():
 
 
 def test_the_steps_that_are_asked_are_those_of_the_card():
-    assert [name for name, _ in disclosure_card(Part, asked={"name", "version"}).steps] == ["name"]
-    assert disclosure_card(Part, asked=()).lines == ()
+    assert [name for name, _ in disclosure_card(Part, requested={"name", "version"}).steps] == ["name"]
+    assert disclosure_card(Part, requested=()).lines == ()
 
 
 @pytest.mark.parametrize(
@@ -213,7 +212,7 @@ def test_the_minimum_is_that_of_the_policy():
 PRINTED = """\
 Disclosure card of other
 
-Caveat: a cell of a masked total may rest on one patient: the minimum of 5 patients is of those behind this site's whole share.
+Caveat: a cell of a masked total may rest on one patient: the minimum of 5 patients applies to this site's whole share.
 
 This site releases its shares of totals (sums and counts over patients, added over all sites).
 Each value rests on at least 5 patients of this site, or on none (a masked share of a total as a whole, not each of its cells).

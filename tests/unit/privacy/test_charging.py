@@ -93,7 +93,7 @@ def test_a_call_without_noise_is_refused_where_there_is_a_budget_alone():
 def test_noise_that_does_not_fit_the_release_is_refused():
     with pytest.raises(ConfigurationError, match="does not name the release's fields"):
         Charging(Policy()).admit(call(planned=Noise("gaussian", {"other": 1.0})))
-    with pytest.raises(ConfigurationError, match=r"Total.total: the noise is .* steps of the field's grid"):
+    with pytest.raises(ConfigurationError, match=r"Total.total: the noise must be .* steps of the field's grid"):
         Charging(Policy()).admit(call(planned=noise(1e300)))
 
 
@@ -114,7 +114,7 @@ def test_the_shares_of_the_noise_allow_for_as_many_colluding_sites_as_the_policy
     with pytest.raises(ConfigurationError) as caught:
         site.admit(asked)
     assert caught.value.where == "policy, colluding_sites"
-    assert caught.value.what == "the shares of the noise do not allow for as many colluding sites"
+    assert caught.value.what == "the shares of the noise must allow for at least as many colluding sites as the policy"
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_the_noise_is_shared_by_one_site_at_least_and_by_those_that_take_part_at
     with pytest.raises(ConfigurationError) as caught:
         site.admit(asked)
     assert caught.value.where == "policy, colluding_sites"
-    assert caught.value.what == "no such number of sites can share the noise"
+    assert caught.value.what == "the number of sites that share the noise must be between 1 and the number of sites"
 
 
 def spread(site, asked, n=400):
@@ -214,6 +214,9 @@ def test_an_account_that_could_not_be_written_is_refused_before_a_study_begins(t
     with pytest.raises(ConfigurationError) as caught:
         Charging(Policy(epsilon=1.0, account=str(path)))
     assert asked == [(tmp_path.resolve(), os.W_OK)]  # the nearest folder that there is
-    assert (caught.value.what, caught.value.where) == ("the account cannot be written", str(path.resolve()))
-    assert caught.value.mend == "Let the site's own user write to its folder."
+    assert (caught.value.what, caught.value.where) == (
+        "the folder of the account must be writable",
+        str(path.resolve()),
+    )
+    assert caught.value.mend == "Allow the user of the site to write to it."
     assert Charging(Policy(epsilon=1.0)).account.path is None

@@ -16,7 +16,7 @@ from multicentre.survival.cox.site import CoxSite
 from multicentre.survival.rsf.site import ForestSite
 from multicentre.validation.scoring.numbers import NumberPart
 
-LOST = r"the memory of cohorts that were answered for cannot be read. Bring the folder back from a copy"
+LOST = r"the memory of cohorts that were answered for cannot be read. Restore the folder from a copy"
 
 
 def test_a_fingerprint_is_eight_bytes_of_a_keyed_hash():

@@ -1,4 +1,4 @@
-"""A sealed store reads what it kept, and nothing that was changed, moved or kept under another key."""
+"""A sealed store reads what it kept, and nothing that was changed, moved or stored under another key."""
 
 import os
 
@@ -22,9 +22,9 @@ def kept(folder, *, key=KEY, of="run", name="fit", number=3):
 def refused(store, name="fit", number=3):
     with pytest.raises(IntegrityError) as caught:
         store.read(name, number)
-    assert caught.value.what == "the state cannot be decrypted: it was changed, or kept under another key"
+    assert caught.value.what == "the state cannot be decrypted: it was changed, or stored under another key"
     assert caught.value.where == name
-    assert caught.value.mend == "Bring the site's key or the file back from a copy, or start the run anew."
+    assert caught.value.mend == "Restore the site's key or the file from a copy, or start the run again."
 
 
 def test_a_state_comes_back_and_is_not_on_the_disk(tmp_path):

@@ -80,9 +80,9 @@ def test_a_guarantee_of_nothing_spent_is_one():
 
 
 def test_an_unknown_unit_is_refused_with_those_there_are():
-    with pytest.raises(ConfigurationError, match=r"^unit: one of patient, record, entry is needed"):
+    with pytest.raises(ConfigurationError, match=r"^unit: unit must be one of patient, record, entry"):
         Guarantee(1.0, 1e-5, "visit")
-    with pytest.raises(ConfigurationError, match=r"^adjacency: one of add-remove, replace-one is needed"):
+    with pytest.raises(ConfigurationError, match=r"^adjacency: adjacency must be one of add-remove, replace-one"):
         Guarantee(1.0, 1e-5, adjacency="x")
 
 

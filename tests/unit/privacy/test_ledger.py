@@ -86,7 +86,7 @@ def test_entries_removed_from_the_end_show_against_the_head(tmp_path):
     head = filled(path).head
     path.write_bytes(b"".join(lines_of(path)[:2]))
     assert verify_ledger(path).entries == 2
-    with pytest.raises(IntegrityError, match="ends at entry 2, its record says 3"):
+    with pytest.raises(IntegrityError, match="must end at entry 3, as recorded; it ends at entry 2"):
         verify_ledger(path, head)
 
 
@@ -102,7 +102,7 @@ def test_an_existing_ledger_is_continued(tmp_path):
 def test_two_that_write_to_one_file_are_told(tmp_path):
     path = tmp_path / "ledger.jsonl"
     first, second = filled(path), filled(path, 1)
-    with pytest.raises(IntegrityError, match="written to by somebody else"):
+    with pytest.raises(IntegrityError, match="another process wrote"):
         first.append("release", {})
     assert verify_ledger(path) == second.head
 
@@ -276,12 +276,12 @@ def test_errors_of_a_ledger_name_its_file_and_a_remedy(tmp_path):
     path.write_bytes(path.read_bytes() + b"x")
     with pytest.raises(IntegrityError) as caught:
         ledger.append("release", {})
-    assert (caught.value.where, caught.value.mend) == (str(path), "Let one federation at a time use the folder.")
+    assert (caught.value.where, caught.value.mend) == (str(path), "Use the folder in one federation at a time.")
     path.write_bytes(b"{}\n")
     with pytest.raises(IntegrityError) as caught:
         verify_ledger(path)
     assert (caught.value.where, caught.value.what) == (str(path), "entry 1 does not follow the entry before it")
-    assert caught.value.mend == "Compare it with a copy; what follows the entry cannot be relied on."
+    assert caught.value.mend == "Compare the ledger with a copy. Entries after this one cannot be relied on."
 
 
 def test_a_head_of_the_same_length_with_another_hash_is_another_ledger(tmp_path):

@@ -251,7 +251,7 @@ def counting_at(chosen):
 def test_a_coordinator_cannot_have_the_patients_of_one_site_counted(tmp_path):
     """The site that counts has other masks than the one that does not, so neither values nor counts can be read."""
     federation = tapped(tmp_path, policy=LOOSE, change=counting_at("site-0"))
-    with pytest.raises(IntegrityError, match="asked the same things"):
+    with pytest.raises(IntegrityError, match="receive the same requests"):
         federation.sum(CellSite.add, Nothing())
     one, other = (federation.engine.masked[site].vector for site in ("site-0", "site-1"))
     assert not np.isin(one[:6] + other, [12, 13, 25, 0]).any()

@@ -187,8 +187,8 @@ def test_a_share_of_the_noise_is_two_steps_wide_at_least(sharers, least):
     with pytest.raises(ConfigurationError) as caught:
         check_scales(Field, planned(n=least * 0.99), sharers, {})
     assert caught.value.where == "Field.n"
-    assert caught.value.what == "the noise is 2 steps of the field's grid; 2 to 1.1e+15 can be drawn"
-    assert caught.value.mend.startswith("Declare a narrower range, or a real number where it is a whole one")
+    assert caught.value.what == "the noise must be 2 to 1.1e+15 steps of the field's grid; got 2"
+    assert caught.value.mend.startswith("Declare a narrower range, or a real number in place of a whole one")
 
 
 def test_the_width_of_noise_is_that_of_its_field():
@@ -202,7 +202,7 @@ def test_laplace_noise_may_be_narrow_but_not_too_wide_to_be_counted():
     check_scales(Field, planned("laplace", n=0.01), 5, {})
     for mechanism in ("gaussian", "laplace"):
         check_scales(Field, planned(mechanism, n=2.0**50), 1, {})
-        with pytest.raises(ConfigurationError, match=r"^Field\.n: the noise is 1\.1e\+15 steps"):
+        with pytest.raises(ConfigurationError, match=r"^Field\.n: the noise must be 2 to 1\.1e\+15 steps"):
             check_scales(Field, planned(mechanism, n=2.0**50 * 1.01), 1, {})
 
 

@@ -158,7 +158,7 @@ ADMISSIONS = {
         {"epsilon": 1.0},
         call(),
         "add, policy, epsilon",
-        "the policy has a privacy budget, and the answer would leave without noise",
+        "a policy with a privacy budget requires noise on every answer; the call asks for none",
         "Give the method an epsilon, where it takes one, or ask the site's steward.",
     ),
 }
@@ -368,7 +368,7 @@ def test_with_a_budget_the_coordinator_learns_only_that_a_step_broke(caplog):
 
 
 def test_steps_that_hold_no_patients_fail_in_words_even_with_a_budget():
-    gate, error = guard(epsilon=1.0), DataError("no such agreement")
+    gate, error = guard(epsilon=1.0), DataError("must belong to the current key agreement")
     assert gate.note_failure(call(Keys.version), error) is error
     assert [entry["reason"] for entry in gate.ledger.entries] == ["DataError"]
 

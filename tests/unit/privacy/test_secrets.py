@@ -136,7 +136,7 @@ def rewrite(path, line):
 )
 def test_a_wrong_file_is_told_from_a_right_one(path, line):
     rewrite(path, line)
-    with pytest.raises(ConfigurationError, match="not a secret file") as caught:
+    with pytest.raises(ConfigurationError, match="must be a secret file") as caught:
         read_secret(path)
     assert HEX[:20] not in str(caught.value)
 
@@ -153,7 +153,7 @@ def test_a_mistyped_digit_is_found(path, position):
 
 def test_two_lines_are_no_secret_file(path):
     rewrite(path, path.read_bytes() * 2)
-    with pytest.raises(ConfigurationError, match="not a secret file"):
+    with pytest.raises(ConfigurationError, match="must be a secret file"):
         read_secret(path)
 
 

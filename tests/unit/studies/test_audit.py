@@ -226,7 +226,7 @@ def test_policies_hold_but_for_their_budgets(tmp_path):
     found = audit(PrivateMean(1.0), {"a": private_sites(1, 40, 2)["site-0"]}, policy=spent, runs=10)
     assert found.n_runs == 10
     assert not list(tmp_path.iterdir())
-    with pytest.raises(RefusedByPolicy, match="not allowed"):
+    with pytest.raises(RefusedByPolicy, match="does not allow"):
         audit(PrivateMean(1.0), private_sites(2, 40, 2), policy=mc.Policy(methods=("other",)), runs=10)
 
 

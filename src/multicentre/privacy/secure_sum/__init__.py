@@ -1,1 +1,1 @@
-"""Sums that show the coordinator nothing but the sum, and that outlive the loss of sites."""
+"""Secure aggregation: sums over sites of which the coordinator can read the sum only, robust to the loss of sites."""

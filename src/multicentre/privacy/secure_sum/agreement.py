@@ -31,16 +31,16 @@ MEND = "Nothing was disclosed. Start the run again; if it happens again, ask who
 
 
 class Chains:
-    """The chains that one site holds, one per peer.
+    """Hash chains of one site, one per peer.
 
     Parameters
     ----------
     site : str
-        The site that holds them.
+        Name of the site.
     secrets : mapping of str to bytes
         Result of the key exchange with each peer.
     label : tuple
-        Names the agreement.
+        Identifies the agreement.
 
     Examples
     --------
@@ -61,9 +61,9 @@ class Chains:
         Parameters
         ----------
         number : int
-            Number of the sum, not below that of the next one; the keys of sums in between are skipped for good.
+            Number of the sum, at least that of the next one; the keys of sums in between are skipped for good.
         label : tuple
-            Identifies the sum; sites with different labels derive keys that do not match.
+            Identifies the sum. Sites with different labels derive keys that do not match.
         """
         for _ in range(number - self._next):
             self._advance()
@@ -82,23 +82,23 @@ def _derive(link: bytes, content: bytes) -> bytes:
 
 
 class Agreement(ABC):
-    """The secrets that one site holds under one agreement.
+    """Secrets of one site under one agreement.
 
     Parameters
     ----------
     terms : Invitation
         Terms that all sites sign.
     site : str
-        The site that holds this.
+        Name of the site.
 
     Attributes
     ----------
     is_ready : bool
-        Whether everything that masked sums need has arrived.
+        Whether all keys and shares for masked sums have arrived.
     next_sum : int
         Number of the first sum that can still be masked. Sums are masked in ascending order, each once.
     held : mapping of str to HeldFields
-        Fields that each site has, as it signed.
+        Fields of each site, as it signed them.
     """
 
     def __init__(self, terms: Invitation, site: str) -> None:
@@ -113,7 +113,7 @@ class Agreement(ABC):
         self._public: Advertisements | None = None
 
     def advertise(self, identity: Identity, held: HeldFields) -> Advertisement:
-        """Return the public keys and the fields that the site has, signed together with the terms."""
+        """Return the public keys and the fields of the site, signed together with the terms."""
         channel = self._channel_key().public_key().public_bytes_raw()
         keys, checks = self._public_of_sums()
         self._held = held.to_text()
@@ -122,13 +122,13 @@ class Agreement(ABC):
         return Advertisement(*columns, to_bytes(signature), self._held)
 
     def take_keys(self, public: Advertisements, identities: Mapping[str, bytes]) -> None:
-        """Check and store the public keys of all sites, and which fields each has.
+        """Check and store the public keys and the fields of all sites.
 
         Raises
         ------
         IntegrityError
-            A peer did not sign its keys and these terms, the keys listed for this site are not its own, or a key
-            cannot be used.
+            A peer did not sign its keys and these terms, the keys listed for this site differ from its own, or a key
+            is invalid.
         MessageError
             The number of keys differs from the number of sites and sums.
         ConfigurationError
@@ -139,17 +139,23 @@ class Agreement(ABC):
             self.terms.n_keys,
             len(self.terms.sites),
         ):
-            raise MessageError("the keys do not fit the agreement", where=type(public).__name__)
+            raise MessageError(
+                "the number of keys must match the sites and sums of the agreement", where=type(public).__name__
+            )
         if self._public is not None:
-            raise ConfigurationError("keys were agreed before", where=self.terms.agreement)
+            raise ConfigurationError(
+                "keys must be agreed once per agreement; they were agreed before", where=self.terms.agreement
+            )
         own = public.channels[self._position].tobytes(), public.held[self._position]
         if own != (self._channel_key().public_key().public_bytes_raw(), self._held):
-            raise IntegrityError("these are not the keys that this site gave", where=self.site, mend=MEND)
+            raise IntegrityError(
+                "the keys listed for this site must be those that it sent; they are not", where=self.site, mend=MEND
+            )
         for peer, j in self._peers():
             parts = (public.channels[j].tobytes(), public.keys[j].tobytes(), public.checks[j].tobytes())
             signed = self.terms.signed_by(peer, *parts, public.held[j])
             if not verify(identities[peer], public.signatures[j].tobytes(), signed):
-                raise IntegrityError("the keys do not carry this site's signature", where=peer, mend=MEND)
+                raise IntegrityError("the keys must carry this site's signature; they do not", where=peer, mend=MEND)
         self.held = {site: HeldFields.from_text(public.held[j], site) for j, site in enumerate(self.terms.sites)}
         self._public = public
         self._keys_taken(identities)
@@ -157,12 +163,16 @@ class Agreement(ABC):
     def check_unused(self, number: int, step: str) -> None:
         """Raise RefusedByPolicy if the masks of a sum were used before, or never agreed."""
         if not self.is_ready or not self.next_sum <= number < self.terms.n_sums:
-            raise RefusedByPolicy("the masks of this sum were used before, or not agreed", where=step, mend=MEND)
+            raise RefusedByPolicy(
+                "masks must be agreed and are used once; those of this sum were used before, or not agreed",
+                where=step,
+                mend=MEND,
+            )
 
     def masks(self, number: int, step: str, transcript: str) -> list[tuple[bytes, Sign]]:
         """Return key and sign of every stream of one sum, and erase what they were derived from.
 
-        The masks of earlier sums that this site left out are erased as well.
+        The masks of earlier sums in which this site took no part are erased as well.
 
         Raises
         ------
@@ -175,11 +185,11 @@ class Agreement(ABC):
 
     @abstractmethod
     def _public_of_sums(self) -> tuple[bytes, bytes]:
-        """Return the public keys of the sums and the hashes that the site commits itself to, if any."""
+        """Return the public keys of the sums and the hashes to which the site commits itself, if any."""
 
     @abstractmethod
     def _keys_taken(self, identities: Mapping[str, bytes]) -> None:
-        """Use the public keys of all sites, which have just been checked."""
+        """Use the public keys of all sites, which have been checked."""
 
     @abstractmethod
     def _streams(self, number: int, label: tuple[str | int, ...]) -> list[tuple[bytes, Sign]]:
@@ -190,20 +200,22 @@ class Agreement(ABC):
 
     def _keys_of_all(self) -> Advertisements:
         if self._public is None:
-            raise ConfigurationError("keys were not agreed yet", where=self.terms.agreement)
+            raise ConfigurationError("keys must be agreed before they are used", where=self.terms.agreement)
         return self._public
 
     def _channel_key(self) -> X25519PrivateKey:
         if self._channel is None:
-            raise ConfigurationError("keys were agreed before", where=self.terms.agreement)
+            raise ConfigurationError(
+                "keys must be agreed once per agreement; they were agreed before", where=self.terms.agreement
+            )
         return self._channel
 
 
 class ChainedAgreement(Agreement):
-    """An agreement whose sums need every site: one key exchange per pair of sites, then a chain of keys.
+    """Agreement whose sums need every site: one key exchange per pair of sites, then a chain of keys.
 
-    The private key is erased as soon as the chains begin. After a sum, a site therefore holds nothing from which the
-    masks of this sum or an earlier one follow.
+    The private key is erased as soon as the chains exist. After a sum, the masks of this sum and of earlier ones cannot
+    be computed from what a site holds.
     """
 
     def _public_of_sums(self) -> tuple[bytes, bytes]:

@@ -32,22 +32,22 @@ from multicentre.federation.steps import R, Release
 from multicentre.federation.totals import Behind
 
 Ring = NDArray[np.uint64]
-_LARGEST = 2**63 - 1
-_MOST_BITS = 1000
+_LARGEST = 2**63 - 1  # of a signed 64-bit integer
+_MOST_BITS = 1000  # 2.0**-1000 is still a normal float64
 
 
 @dataclass(frozen=True)
 class Grid:
-    """Where the values of one field may lie.
+    """Fixed-point grid of one field.
 
     Parameters
     ----------
     capacity : float
-        Largest magnitude of one site's value, room for noise included; above 0.
+        Largest magnitude of one site's value, including room for noise; above 0.
     fraction_bits : int
-        Values are multiples of ``2**-fraction_bits``; below 0 for ranges beyond 2**63.
+        Values are multiples of ``2**-fraction_bits``; negative for ranges beyond 2**63.
     is_whole : bool
-        Values are whole numbers and are not rounded.
+        Whether values are whole numbers, which are not rounded.
     """
 
     capacity: float
@@ -57,7 +57,7 @@ class Grid:
 
 @dataclass(frozen=True)
 class SumTerms:
-    """What holds for one field of a masked sum.
+    """Range and rounding of one field of a masked sum.
 
     Parameters
     ----------
@@ -77,17 +77,17 @@ def plan_grids(kind: type[Release], n_sites: int, noise: Noise | None = None) ->
     Parameters
     ----------
     kind : type
-        The release; every field declares ``bound``.
+        Class of the release; every field declares ``bound``.
     n_sites : int
-        Sites that the sum is taken over, at least 1.
+        Number of sites in the sum, at least 1.
     noise : Noise, optional
-        The noise that each site adds; the range grows by 16 standard deviations of a Gaussian or 50 scales of a
-        Laplace law (a tail below 1e-21 either way, before the field's own sampler cuts it).
+        Noise that each site adds. The range grows by 16 standard deviations of a Gaussian or 50 scales of a Laplace law
+        (a tail below 1e-21 in both cases).
 
     Raises
     ------
     ConfigurationError
-        A field of whole numbers cannot be held: sites x range is 2**63 or more.
+        A field of whole numbers does not fit: sites x range is 2**63 or more.
 
     Examples
     --------
@@ -133,7 +133,7 @@ def sum_terms(kind: type[Release], n_sites: int, noise: Noise | None = None) -> 
 
 
 def check_values(release: Release, grids: Mapping[str, Grid], where: str) -> None:
-    """Raise DisclosureRefused if a value lies beyond its range or is not a number; nothing is clipped.
+    """Raise DisclosureRefused if a value is beyond its range or not a number; nothing is clipped.
 
     Examples
     --------
@@ -157,7 +157,7 @@ def check_values(release: Release, grids: Mapping[str, Grid], where: str) -> Non
 
 
 def to_ring(values: Any, grid: Grid, into: Ring) -> None:
-    """Write values, each within its range, as ring numbers into a vector of as many.
+    """Encode values within their range as ring numbers, into a vector of the same length.
 
     Examples
     --------
@@ -174,7 +174,7 @@ def to_ring(values: Any, grid: Grid, into: Ring) -> None:
 
 
 def from_ring(vector: Ring, grid: Grid) -> NDArray[Any]:
-    """Return the numbers that ring numbers stand for: int64 for whole numbers, float64 else.
+    """Decode ring numbers: int64 for whole numbers, otherwise float64.
 
     Examples
     --------
@@ -186,12 +186,12 @@ def from_ring(vector: Ring, grid: Grid) -> NDArray[Any]:
 
 
 def as_declared(kind: type[Release], name: str, value: NDArray[Any]) -> Any:
-    """Return a summed value in the type that its field declares.
+    """Return a summed value in the declared type of its field.
 
     Raises
     ------
     MessageError
-        A sum is beyond what the declared integer type can hold.
+        A sum is beyond the range of the declared integer type.
 
     Examples
     --------
@@ -224,7 +224,7 @@ def _grid(capacity: float, n_sites: int, is_whole: bool, where: str) -> Grid:
     most = _LARGEST // n_sites
     if capacity == math.inf or (is_whole and capacity > most):
         raise ConfigurationError(
-            f"a range of {capacity:.3g} over {n_sites} sites does not fit 64 bits",
+            f"a range of {capacity:.3g} over {n_sites} sites must fit 64 bits; it does not",
             where=where,
             mend="Declare a smaller bound, plan less noise, or sum over fewer sites.",
         )
@@ -242,7 +242,7 @@ _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
 
 class Place(NamedTuple):
-    """Place of one value, and of a name's value in a field that goes by name, in the vector."""
+    """Place of one value in the vector, or of one name's value in a field that is keyed by name."""
 
     name: str
     key: str
@@ -254,7 +254,7 @@ class Place(NamedTuple):
 def encode_release(
     release: Release, grids: Mapping[str, Grid], where: str, *, counted: bool = False
 ) -> tuple[Ring, str]:
-    """Return a release as ring numbers, shape (m,), and what stands where.
+    """Encode a release as ring numbers, shape (m,), and return them with their layout.
 
     Parameters
     ----------
@@ -263,14 +263,14 @@ def encode_release(
     grids : mapping of str to Grid
         See :func:`~multicentre.privacy.secure_sum.fixed_point.plan_grids`.
     where : str
-        Named when a value is refused.
+        Place for the error if a value is refused.
     counted : bool, default False
-        Add the number of patients behind each value.
+        Whether to add the number of patients behind each value.
 
     Raises
     ------
     DisclosureRefused
-        A value lies beyond its declared range.
+        A value is beyond its declared range.
 
     Examples
     --------
@@ -301,28 +301,28 @@ def encode_release(
 def decode_release(
     kind: type[R], vector: Ring, layout: str, grids: Mapping[str, Grid], *, counted: bool = False
 ) -> tuple[R, Behind]:
-    """Return the release that a vector of ring numbers stands for, and the number of patients behind its values.
+    """Decode a release from ring numbers, and return it with the number of patients behind its values.
 
-    See :func:`encode_release` for an example. Without `counted` no number of patients is known.
+    See :func:`encode_release` for an example. Without `counted`, the numbers of patients are not included.
 
     Raises
     ------
     IntegrityError
-        The vector still wears masks.
+        The masks in the vector did not cancel.
     MessageError
-        The layout does not fit the declaration or the vector, or a sum is beyond what its type can hold.
+        The layout does not match the declaration or the vector, or a sum is beyond the range of its type.
     """
     places = _places(kind, layout)  # type: ignore[arg-type]
     if _length(places, counted) != len(vector):
-        raise MessageError("the masked values do not fit their layout", where=kind.__name__)
+        raise MessageError("the number of masked values must match their layout", where=kind.__name__)
     if vector[_end(places)]:
         raise IntegrityError(
             "the masks of the sites must cancel in the sum; they do not, and nothing of it can be read",
             where=kind.__name__,
-            mend="The sites were asked different things, or hold different keys. Start the run again.",
+            mend="The sites received different requests, or hold different keys. Start the run again.",
         )
     declared = kind.declarations().items()
-    fields: dict[str, Any] = {name: {} if found.keyed else None for name, found in declared}
+    fields: dict[str, Any] = {name: {} if declared.keyed else None for name, declared in declared}
     for name, key, shape, start, stop in places:
         value = as_declared(kind, name, np.asarray(from_ring(vector[start:stop], grids[name])).reshape(shape))
         if key:
@@ -342,19 +342,19 @@ def _length(places: tuple[Place, ...], counted: bool) -> int:
 
 
 def _describe(release: Release) -> str:
-    told: dict[str, Any] = {}
+    layout_values: dict[str, Any] = {}
     for name, declared in release.declarations().items():
         value = getattr(release, name)
         if value is None:
-            told.setdefault("absent", []).append(name)
+            layout_values.setdefault("absent", []).append(name)
         elif declared.keyed:
-            told.setdefault("names", {})[name] = {key: list(np.shape(entry)) for key, entry in value.items()}
+            layout_values.setdefault("names", {})[name] = {key: list(np.shape(entry)) for key, entry in value.items()}
         elif declared.kind == "array":
             sides = zip(declared.shape, value.shape, strict=True)
             lengths = {side: length for side, length in sides if isinstance(side, str)}
             if lengths:
-                told.setdefault("sides", {}).update(lengths)
-    return _ENCODER.encode(told)
+                layout_values.setdefault("sides", {}).update(lengths)
+    return _ENCODER.encode(layout_values)
 
 
 @functools.lru_cache(maxsize=64)
@@ -364,15 +364,15 @@ def _places(kind: type[Release], layout: str) -> tuple[Place, ...]:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise MessageError("the layout of masked values cannot be read", where=kind.__name__) from None
     stops = itertools.accumulate(math.prod(shape) for *_, shape in shapes)
-    return tuple(Place(*known, stop - math.prod(known[2]), stop) for known, stop in zip(shapes, stops, strict=True))
+    return tuple(Place(*item, stop - math.prod(item[2]), stop) for item, stop in zip(shapes, stops, strict=True))
 
 
-def _shapes(kind: type[Release], told: Mapping[str, Any]) -> list[tuple[str, str, tuple[int, ...]]]:
-    sides, absent = told.get("sides", {}), told.get("absent", [])
+def _shapes(kind: type[Release], layout_values: Mapping[str, Any]) -> list[tuple[str, str, tuple[int, ...]]]:
+    sides, absent = layout_values.get("sides", {}), layout_values.get("absent", [])
     shapes: list[tuple[str, str, tuple[int, ...]]] = []
     for name, declared in kind.declarations().items():
         if declared.keyed:
-            named = told["names"][name]
+            named = layout_values["names"][name]
             shapes += [(name, key, _shape(named[key])) for key in sorted(named)]
         elif name not in absent:
             shapes.append((name, "", _shape([sides.get(side, side) for side in declared.shape])))

@@ -1,4 +1,4 @@
-"""Who a site is: a long-lived signing key (Ed25519, RFC 8032) whose public half its peers know."""
+"""Identity of a site: a long-lived signing key (Ed25519, RFC 8032) whose public half its peers have."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SMALL_ORDER = frozenset({0, 1, _PRIME - 1, _ORDER_8, _PRIME - _ORDER_8})
 
 
 class Identity:
-    """A site's signing key.
+    """Signing key of a site.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ class Identity:
         Raises
         ------
         ConfigurationError
-            The file cannot be read, is open to others, or is not a secret file.
+            The file cannot be read, others have rights to it, or it is not a secret file.
         """
         return cls(Ed25519PrivateKey.from_private_bytes(read_secret(path)))
 
@@ -65,7 +65,7 @@ class Identity:
 
     @property
     def public(self) -> bytes:
-        """The public half, 32 bytes, for the site's peers."""
+        """Public half, 32 bytes, for the site's peers."""
         return self._private.public_key().public_bytes_raw()
 
     def sign(self, message: bytes) -> bytes:
@@ -77,7 +77,7 @@ class Identity:
 
 
 def verify(public: bytes, signature: bytes, message: bytes) -> bool:
-    """Return whether the holder of a public key signed a message.
+    """Return whether a signature of a message is valid under a public key.
 
     Examples
     --------
@@ -94,9 +94,9 @@ def verify(public: bytes, signature: bytes, message: bytes) -> bool:
 
 
 def has_small_order(public: bytes) -> bool:
-    """Return whether a public key is one of the eight points of small order, in whatever encoding.
+    """Return whether a public key is one of the eight points of small order, in any encoding.
 
-    Under such a key anybody can sign: for the identity, one signature fits every message.
+    Under such a key anybody can sign: for the neutral element, one signature is valid for every message.
     """
     y = int.from_bytes(public, "little") % 2**255
     return y % _PRIME in _SMALL_ORDER
@@ -109,7 +109,7 @@ def check_public(public: bytes, where: str) -> None:
     ----------
     public : bytes
     where : str
-        Place of the key, for the message.
+        Place of the key, for the error message.
 
     Examples
     --------
@@ -121,9 +121,9 @@ def check_public(public: bytes, where: str) -> None:
     fits = len(public) == PUBLIC_BYTES and int.from_bytes(public, "little") % 2**255 < _PRIME
     if fits and not has_small_order(public):
         return
-    found = "a point of small order, under which anybody can sign" if fits else "other bytes"
+    got = "a point of small order, under which anybody can sign" if fits else "other bytes"
     raise ConfigurationError(
-        f"an identity must be the public half of an Ed25519 key in its canonical form; got {found}",
+        f"an identity must be the public half of an Ed25519 key in its canonical form; got {got}",
         where=where,
         mend="Ask the site for its card: multicentre site keygen writes one.",
     )

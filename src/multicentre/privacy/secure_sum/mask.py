@@ -20,10 +20,10 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from multicentre.federation.errors import IntegrityError
 from multicentre.privacy.secure_sum.fixed_point import Ring
 
-SEED_BYTES = 16
+SEED_BYTES = 16  # 128 bits of security; the field of Shamir's shares
 Sign = Literal[1, -1]
 Label = tuple[str | int, ...]
-_CHUNK = 2**15
+_CHUNK = 2**15  # numbers per buffer: 256 KiB, which fits the cache of a core
 # Above this length the cost per number outweighs that of starting a cipher.
 _SHORT = 2**12
 _ZEROS = memoryview(bytes(8 * _CHUNK))
@@ -34,14 +34,14 @@ _BLOCK_1 = (1).to_bytes(4, "little") + _NONCE
 
 
 def derive(secret: bytes, *label: str | int, n_bytes: int = 32) -> bytes:
-    """Return a key for one purpose; other labels give keys that have nothing in common with it.
+    """Derive a key for one purpose; different labels give independent keys.
 
     Parameters
     ----------
     secret : bytes
-        A seed of 16 random bytes or the outcome of a key exchange.
+        Seed of 16 random bytes, or result of a key exchange.
     *label : str or int
-        What the key is for.
+        Purpose of the key.
     n_bytes : int
         At most 32.
 
@@ -50,7 +50,7 @@ def derive(secret: bytes, *label: str | int, n_bytes: int = 32) -> bytes:
     >>> derive(bytes(16), "one purpose") == derive(bytes(16), "another")
     False
     """
-    # HKDF-SHA256 without salt and for one block, which the standard library does five times faster than cryptography.
+    # HKDF-SHA256 without salt for one block. The standard library computes it five times faster than cryptography.
     info = json.dumps(["multicentre secure sum", *label]).encode()
     extracted = hmac.digest(_NO_SALT, secret, "sha256")
     return hmac.digest(extracted, info + b"\x01", "sha256")[:n_bytes]
@@ -62,12 +62,12 @@ def text_of(label: Label) -> bytes:
 
 
 def sign_of(site: str, peer: str) -> Sign:
-    """Return the sign by which `site` adds the stream that it shares with `peer`; the peer's is the opposite."""
+    """Return the sign with which `site` adds the stream that it shares with `peer`; the peer uses the opposite."""
     return 1 if site < peer else -1
 
 
 def key_pair(seed: bytes) -> X25519PrivateKey:
-    """Return the key pair that a seed of 16 bytes stands for.
+    """Return the key pair derived from a seed of 16 bytes.
 
     Examples
     --------
@@ -78,12 +78,12 @@ def key_pair(seed: bytes) -> X25519PrivateKey:
 
 
 def exchange(private: X25519PrivateKey, public: bytes, peer: str) -> bytes:
-    """Return the secret that two sites share (X25519, RFC 7748).
+    """Return the shared secret of two sites (X25519, RFC 7748).
 
     Raises
     ------
     IntegrityError
-        The peer's key is of low order: its secret would be known to all.
+        The peer's key is of low order: anybody could compute the secret.
 
     Examples
     --------
@@ -95,11 +95,13 @@ def exchange(private: X25519PrivateKey, public: bytes, peer: str) -> bytes:
     try:
         return private.exchange(X25519PublicKey.from_public_bytes(public))
     except ValueError:
-        raise IntegrityError("a public key cannot be used", where=peer, mend="Start the run anew.") from None
+        raise IntegrityError(
+            "the public key must not be of low order; it is", where=peer, mend="Start the run again."
+        ) from None
 
 
 def pair_mask(private: X25519PrivateKey, public: bytes, site: str, peer: str, label: Label) -> tuple[bytes, Sign]:
-    """Return the stream by which `site` masks one sum against `peer`: its key, and the sign that the peer's lacks.
+    """Return key and sign of the stream by which `site` masks one sum against `peer`.
 
     Examples
     --------
@@ -114,7 +116,7 @@ def pair_mask(private: X25519PrivateKey, public: bytes, site: str, peer: str, la
 
 
 def own_mask(seed: bytes, label: Label) -> bytes:
-    """Return the key of the stream by which a site masks one sum by itself.
+    """Return the key of the stream that only the site itself adds to one sum.
 
     Examples
     --------
@@ -125,12 +127,12 @@ def own_mask(seed: bytes, label: Label) -> bytes:
 
 
 def seed_of_sum(seed: bytes, number: int) -> bytes:
-    """Return the seed, 16 bytes, of a site's own mask of one sum; it says nothing about those of other sums.
+    """Return the seed, 16 bytes, of a site's own mask of one sum; it does not disclose those of other sums.
 
     Parameters
     ----------
     seed : bytes
-        The seed of the site's own masks in one agreement.
+        Seed of the site's own masks in one agreement.
     number : int
         Number of the sum.
 
@@ -143,7 +145,7 @@ def seed_of_sum(seed: bytes, number: int) -> bytes:
 
 
 def check_of(seed: bytes) -> bytes:
-    """Return the hash, 16 bytes, by which the coordinator sees that it has the right seed of an own mask.
+    """Return the hash, 16 bytes, by which the coordinator verifies the seed of an own mask.
 
     Examples
     --------
@@ -154,13 +156,13 @@ def check_of(seed: bytes) -> bytes:
 
 
 def add_streams(vector: Ring, streams: Sequence[tuple[bytes, Sign]]) -> None:
-    """Add to (+1) or subtract from (-1) a vector, in place, the stream of each 32-byte key. Each key serves once.
+    """Add (+1) or subtract (-1) the stream of each 32-byte key to a vector, in place; each key is used once.
 
     Notes
     -----
-    A stream is ChaCha20 with a nonce of zeros, from block 1. A short one comes from ChaCha20-Poly1305, which starts
-    three times faster than the bare cipher and appends a tag that is not used. Long ones pass through one buffer of
-    256 KiB, so that no stream is ever held whole.
+    A stream is ChaCha20 with a nonce of zeros, from block 1. A short stream is computed with ChaCha20-Poly1305, which
+    starts three times faster than the bare cipher and appends a tag that is not used. Long streams pass through one
+    buffer of 256 KiB, so that no stream is in memory completely.
 
     Examples
     --------

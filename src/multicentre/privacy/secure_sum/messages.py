@@ -1,6 +1,6 @@
-"""What travels for a masked sum besides the masked values.
+"""Messages of masked sums.
 
-Nothing here says anything about patients but, with the keys, in which columns a site has too few entries.
+The only content about patients, other than masked values, are the columns in which a site has too few entries.
 """
 
 from __future__ import annotations
@@ -20,53 +20,53 @@ Bytes = NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class Invitation(Message):
-    """The terms of a key agreement; every site signs them with its keys, so that all agree on the same ones."""
+    """Terms of a key agreement; every site signs them with its keys, so that all sites have the same terms."""
 
     study: str = text("name of the study")
-    session: str = text("the fit that the sums belong to")
+    session: str = text("fit to which the sums belong")
     agreement: str = text("name of the agreement")
     sites: tuple[str, ...] = texts("sites that take part, in order")
-    threshold: int = count("sites without which no sum is read")
-    n_sums: int = count("sums that the keys are for")
-    n_colluding: int = count("sites that may work together with the coordinator")
+    threshold: int = count("number of sites needed to read a sum")
+    n_sums: int = count("number of sums of the keys")
+    n_colluding: int = count("number of sites that may collude with the coordinator")
 
     @property
     def recovers(self) -> bool:
-        """Whether sums outlive the loss of a site."""
+        """Whether sums can be read after the loss of a site."""
         return self.threshold < len(self.sites)
 
     @property
     def n_keys(self) -> int:
-        """Public keys per site besides that of the channel: one per sum where sums outlive losses, none otherwise."""
+        """Public keys per site in addition to that of the channel: one per sum if losses are tolerated, else none."""
         return self.n_sums if self.recovers else 0
 
     def label_of_keys(self) -> tuple[str | int, ...]:
-        """Return what distinguishes the keys of this agreement from those of all others."""
+        """Return the label that distinguishes the keys of this agreement from all others."""
         return (self.study, self.session, self.agreement)
 
     def label(self, number: int, step: str, transcript: str) -> tuple[str | int, ...]:
-        """Return what distinguishes the masks of one sum from all others.
+        """Return the label that distinguishes the masks of one sum from all others.
 
-        The transcript is the hash of all that a site was asked in the session, this sum included: masks of sites that
-        were asked different things do not cancel, and the sum cannot be read.
+        The transcript is the hash of all requests that a site received in the session, including this sum. Masks of
+        sites that received different requests do not cancel, and the sum cannot be read.
         """
         return (self.study, self.session, self.agreement, number, step, transcript)
 
     def signed_by(self, site: str, channel: bytes, keys: bytes, checks: bytes, held: str) -> bytes:
-        """Return the bytes that `site` signs with its keys and the fields that it has."""
+        """Return the bytes that `site` signs: terms, keys and the fields that it has."""
         terms = [self.study, self.session, self.agreement, list(self.sites), self.threshold, self.n_sums]
         terms += [self.n_colluding, site, held]
         return b"\n".join([b"multicentre secure sum, keys", json.dumps(terms).encode(), channel + keys + checks])
 
     def signed_list(self, site: str, number: int, survivors: tuple[str, ...], keys_digest: bytes) -> bytes:
-        """Return the bytes by which `site` signs whose summands are in a sum; `keys_digest` is the hash of all keys."""
-        told = [self.study, self.session, self.agreement, number, list(survivors), site]
-        return b"\n".join([b"multicentre secure sum, survivors", json.dumps(told).encode(), keys_digest])
+        """Return the bytes that `site` signs for the list of sites in a sum; `keys_digest` is the hash of all keys."""
+        list_terms = [self.study, self.session, self.agreement, number, list(survivors), site]
+        return b"\n".join([b"multicentre secure sum, survivors", json.dumps(list_terms).encode(), keys_digest])
 
 
 @dataclass(frozen=True)
 class Advertisement(Release):
-    """A site's public keys of one agreement."""
+    """Public keys of one site in one agreement."""
 
     concerns_patients: ClassVar[bool] = False
     channel: Bytes = array("public key of the site in this agreement (X25519)", (32,), dtype="u1")
@@ -78,7 +78,7 @@ class Advertisement(Release):
 
 @dataclass(frozen=True)
 class Advertisements(Message):
-    """The public keys of all sites of an agreement, in its order of sites."""
+    """Public keys of all sites of an agreement, in its order of sites."""
 
     agreement: str = text("name of the agreement")
     channels: Bytes = array("public keys of the sites", ("n", 32), dtype="u1")
@@ -98,7 +98,7 @@ class Boxes(Release):
 
 @dataclass(frozen=True)
 class BoxesFor(Message):
-    """The encrypted shares that one site holds for the others."""
+    """Encrypted shares that one site holds for the others."""
 
     agreement: str = text("name of the agreement")
     boxes: Bytes = array("from each site in order", ("n", "m"), dtype="u1")
@@ -106,7 +106,7 @@ class BoxesFor(Message):
 
 @dataclass(frozen=True)
 class Confirming(Message):
-    """Whose summands are in a sum."""
+    """List of the sites whose summands are in a sum."""
 
     agreement: str = text("name of the agreement")
     number: int = count("number of the sum")
@@ -115,7 +115,7 @@ class Confirming(Message):
 
 @dataclass(frozen=True)
 class Confirmed(Release):
-    """A site's word that it knows this list of survivors, and will know no other, for this sum."""
+    """Signature of a site under its only list of survivors of a sum."""
 
     concerns_patients: ClassVar[bool] = False
     signature: Bytes = array("the site's signature of the list (Ed25519)", (64,), dtype="u1")
@@ -123,7 +123,7 @@ class Confirmed(Release):
 
 @dataclass(frozen=True)
 class Unmasking(Message):
-    """Who signed the list of survivors of a sum."""
+    """Signatures of the list of survivors of a sum."""
 
     agreement: str = text("name of the agreement")
     number: int = count("number of the sum")
@@ -132,7 +132,7 @@ class Unmasking(Message):
 
 @dataclass(frozen=True)
 class Unmasked(Release):
-    """What takes a site's own mask off a sum, and its shares of what takes off the masks of sites that were lost."""
+    """Seed of a site's own mask of a sum, and its shares of the keys of sites that were lost."""
 
     concerns_patients: ClassVar[bool] = False
     seed: Bytes = array("seed of the site's own mask of this sum", (16,), dtype="u1")
@@ -150,7 +150,7 @@ class Recovering(Message):
 
 @dataclass(frozen=True)
 class Recovered(Release):
-    """Shares of what takes the own masks of lost sites off a sum."""
+    """Shares of the seeds of the own masks of lost sites."""
 
     concerns_patients: ClassVar[bool] = False
     shares: Bytes = array("for each site named, a share of the seed of its own masks", ("m", 16), dtype="u1")
@@ -158,9 +158,9 @@ class Recovered(Release):
 
 @dataclass(frozen=True)
 class Masked(Release):
-    """A summand that says nothing by itself."""
+    """Masked summand; meaningful only in the sum."""
 
     concerns_patients: ClassVar[bool] = False
     vector: NDArray[np.uint64] = array("masked values, fixed point modulo 2**64", ("m",), dtype="u8")
-    layout: str = text("lengths and names by which the values are put back")
-    transcript: str = text("hash of all that the site was asked in the session, this sum included")
+    layout: str = text("lengths and names for decoding the values")
+    transcript: str = text("hash of all requests to the site in the session, including this sum")

@@ -1,17 +1,23 @@
-"""A site's secrets of one key agreement whose sums outlive the loss of sites: each sum has its own keys.
+"""Secrets of one site in a key agreement that tolerates the loss of sites: each sum has separate keys.
 
-Bonawitz et al., Practical Secure Aggregation for Privacy-Preserving Machine Learning (CCS 2017, figure 4), over the
-full graph of sites. The key of a sum is erased as soon as it is used.
+The protocol is that of Bonawitz et al., Practical Secure Aggregation for Privacy-Preserving Machine Learning (CCS 2017,
+figure 4), over the full graph of sites. The key of a sum is erased as soon as it is used.
 
-It differs in two things, for speed. A site that is there to unmask a sum gives the seed of its own mask itself; shares
-serve for lost sites alone. And the seeds of its own masks come from one seed of the agreement, so that one secret fewer
-is shared for each sum. For this, a site gives shares for one sum of an agreement only, which then is at its end:
-otherwise shares of a site's key for one sum and of the seed of its own masks for another could meet. Two such sums
-would each need `threshold` sites of which none honest gave shares for both, and there are not as many.
+It differs in two respects, for speed. First, a site that is present when a sum is unmasked sends the seed of its own
+mask itself; shares are used for lost sites only. Second, the seeds of a site's own masks are derived from one seed per
+agreement, so that one secret less is shared per sum. Therefore a site sends shares for one sum of an agreement only,
+which ends the agreement. Otherwise shares of a site's key for one sum and of the seed of its own masks for another
+could be combined. Two such sums would each need `threshold` sites, and no honest site sends shares for both: there are
+not enough sites.
 
-The keys of different sums are independent of each other. If they followed from one secret, or from a chain whose links
-are shared, the shares that recover a lost site would uncover its masks of earlier sums as well, whose own masks the
-coordinator has already taken off.
+The keys of different sums are independent. If they came from one secret, or from a chain whose links are shared, the
+shares that recover a lost site would also uncover its masks of earlier sums, whose own masks the coordinator has
+already removed.
+
+Lists of survivors: a site signs one list of the sites in a sum, and sends what unmasks the sum only if enough sites on
+the list signed the same one (Bonawitz et al., figure 4, round 3, ConsistencyCheck). With c sites that sign anything,
+two lists with `threshold` signatures each would need 2 (threshold - c) of the n - c honest sites. There are fewer,
+since 2 threshold > n + c is among the terms that every site requires.
 """
 
 from __future__ import annotations
@@ -53,23 +59,23 @@ Sites = tuple[str, ...]
 
 
 class SurvivorLists:
-    """The lists that one site signed in one agreement, and how far each sum has come.
+    """Lists of survivors that one site signed in one agreement, and the progress of each sum.
 
     Parameters
     ----------
     terms : Invitation
     site : str
-        The site that holds this.
+        Name of the site.
     identities : mapping of str to bytes
         Public identity of every peer.
     keys_digest : bytes
-        Hash of all public keys of the agreement. Lists are signed together with it, so that a signature says nothing
-        about an agreement with other keys, whatever its name.
+        Hash of all public keys of the agreement. Lists are signed together with it, so that a signature is not valid in
+        an agreement with other keys, whatever its name.
 
     Attributes
     ----------
     answered : set of int
-        Sums that the site gave masked values for, and signed no list of.
+        Sums for which the site sent masked values and has not signed a list.
     """
 
     def __init__(self, terms: Invitation, site: str, identities: Mapping[str, bytes], keys_digest: bytes) -> None:
@@ -81,85 +87,90 @@ class SurvivorLists:
         self._signed: dict[int, Sites] = {}
         self._unmasked: dict[int, Sites] = {}
 
-    def sign(self, told: Confirming, identity: Identity) -> bytes:
-        """Return the site's signature of a list, 64 bytes; no other list of this sum will be signed.
+    def sign(self, ask: Confirming, identity: Identity) -> bytes:
+        """Return the site's signature of a list, 64 bytes; no other list of this sum is signed afterwards.
 
         Raises
         ------
         ProtocolRefused
-            The site did not answer this sum, or signed a list of it before; or the survivors are too few, not of this
-            agreement, or without this site.
+            The site did not answer this sum, or signed a list of it before. Or the survivors are too few, are not in
+            this agreement, or do not include this site.
         """
-        self._check_list(told)
-        self.answered.remove(told.number)
-        self._signed[told.number] = told.survivors
-        return identity.sign(self._content(self._site, told.number))
+        self._check_list(ask)
+        self.answered.remove(ask.number)
+        self._signed[ask.number] = ask.survivors
+        return identity.sign(self._content(self._site, ask.number))
 
-    def take_signatures(self, told: Unmasking) -> Sites:
-        """Return the list that this site signed for a sum, once, if `threshold` sites on it signed the same one.
+    def take_signatures(self, ask: Unmasking) -> Sites:
+        """Return the list that this site signed for a sum, once, if `threshold` sites on it signed the same list.
 
         Raises
         ------
         ProtocolRefused
             The site signed no list of this sum, or unmasked it before.
         MessageError
-            There is not one place for the signature of each site.
+            The number of signatures differs from the number of sites.
         IntegrityError
-            Too few of the signatures are of this list, this sum, these keys, and of the site in whose place they are.
+            Too few signatures are valid for this list, this sum, these keys and the site at their place.
         """
-        if told.number not in self._signed:
+        if ask.number not in self._signed:
             raise ProtocolRefused(
-                "no list was signed for this sum, or it was unmasked before", where="unmask", mend=MEND
-            )
-        if told.signatures.shape != (len(self._terms.sites), 64):
-            raise MessageError("there is not one signature for each site", where="unmask")
-        if not self._has_enough(told):
-            raise IntegrityError(
-                f"fewer than {self._terms.threshold} sites signed the list of survivors that this site knows",
+                "a list must be signed before the sum is unmasked, once; none was signed, or it was unmasked before",
                 where="unmask",
                 mend=MEND,
             )
-        self._unmasked[told.number] = self._signed.pop(told.number)
-        return self._unmasked[told.number]
+        if ask.signatures.shape != (len(self._terms.sites), 64):
+            raise MessageError("there must be one signature per site", where="unmask")
+        if not self._has_enough(ask):
+            raise IntegrityError(
+                f"at least {self._terms.threshold} sites must have signed this site's list of survivors; fewer did",
+                where="unmask",
+                mend=MEND,
+            )
+        self._unmasked[ask.number] = self._signed.pop(ask.number)
+        return self._unmasked[ask.number]
 
-    def check_lost(self, told: Recovering) -> None:
-        """Check that this site unmasked a sum, and that all sites named are on its list.
+    def check_lost(self, ask: Recovering) -> None:
+        """Check that this site unmasked a sum, and that all named sites are on its list.
 
         Raises
         ------
         ProtocolRefused
-            It is not so.
+            The sum was not unmasked, or a named site is not on the list.
         """
-        survivors = self._unmasked.get(told.number)
+        survivors = self._unmasked.get(ask.number)
         if survivors is None:
             raise ProtocolRefused(
-                "this sum was not unmasked here, or shares were given", where="recover_own", mend=MEND
+                "the sum must be unmasked first, and shares are sent once; it was not, or they were",
+                where="recover_own",
+                mend=MEND,
             )
-        if not told.lost or not set(told.lost) <= set(survivors):
-            raise ProtocolRefused("the sites named are not on the list of survivors", where="recover_own", mend=MEND)
+        if not ask.lost or not set(ask.lost) <= set(survivors):
+            raise ProtocolRefused("the named sites must be on the list of survivors", where="recover_own", mend=MEND)
 
     def end_with(self, number: int | None) -> None:
-        """Forget all lists, but that of one unmasked sum: nothing else of the agreement is answered any more."""
+        """Erase all lists except that of one unmasked sum; nothing else of the agreement is answered afterwards."""
         self.answered.clear()
         self._signed.clear()
         self._unmasked = {one: survivors for one, survivors in self._unmasked.items() if one == number}
 
-    def _check_list(self, told: Confirming) -> None:
+    def _check_list(self, ask: Confirming) -> None:
         reasons = {
-            "this sum was not masked here, or its list was signed before": told.number not in self.answered,
-            "a site is named twice": len(set(told.survivors)) < len(told.survivors),
-            "a site took no part in the agreement": not set(told.survivors) <= set(self._terms.sites),
-            "this site is not among those whose values arrived": self._site not in told.survivors,
-            "fewer sites answered than agreed": len(told.survivors) < self._terms.threshold,
+            "the sum must be masked here, and its list is signed once; it was not, or it was signed before": ask.number
+            not in self.answered,
+            "each site must be named once": len(set(ask.survivors)) < len(ask.survivors),
+            "each named site must be part of the agreement": not set(ask.survivors) <= set(self._terms.sites),
+            "this site must be among those whose values arrived": self._site not in ask.survivors,
+            "at least as many sites as agreed must have answered": len(ask.survivors) < self._terms.threshold,
         }
         for reason, holds in reasons.items():
             if holds:
                 raise ProtocolRefused(reason, where="confirm", mend=MEND)
 
-    def _has_enough(self, told: Unmasking) -> bool:
-        survivors = self._signed[told.number]
+    def _has_enough(self, ask: Unmasking) -> bool:
+        survivors = self._signed[ask.number]
         peers = ((j, peer) for j, peer in enumerate(self._terms.sites) if peer in survivors and peer != self._site)
-        valid = (peer for j, peer in peers if self._is_signed(peer, told.signatures[j].tobytes(), told.number))
+        valid = (peer for j, peer in peers if self._is_signed(peer, ask.signatures[j].tobytes(), ask.number))
         others = self._terms.threshold - 1
         return len(list(islice(valid, others))) == others
 
@@ -171,19 +182,19 @@ class SurvivorLists:
 
 
 def shape_of_boxes(terms: Invitation) -> tuple[int, int]:
-    """Return the number of boxes of each site and their bytes: shares of a seed of masks and of one key per sum."""
+    """Return the number of boxes per site and their bytes: a share of the seed of masks and of one key per sum."""
     return len(terms.sites), (1 + terms.n_sums) * SEED_BYTES + _TAG_BYTES
 
 
 class RecoverableAgreement(Agreement):
-    """An agreement whose sums can be read although sites were lost.
+    """Agreement whose sums can be read after the loss of sites.
 
     Parameters
     ----------
     terms : Invitation
         Terms that all sites sign.
     site : str
-        The site that holds this.
+        Name of the site.
     """
 
     def __init__(self, terms: Invitation, site: str) -> None:
@@ -195,11 +206,12 @@ class RecoverableAgreement(Agreement):
         self._lists: SurvivorLists | None = None
 
     def share(self) -> Boxes:
-        """Return, encrypted for each peer, its shares of this site's seeds.
+        """Return the shares of this site's seeds, encrypted for each peer.
 
         Notes
         -----
-        A box holds a share of the seed of the site's own masks and, for each sum, one of its key's seed, 16 bytes each.
+        A box contains a share of the seed of the site's own masks and, for each sum, one of the seed of its key, 16
+        bytes each.
         """
         shares = split_seeds([self._mask_seed, *self._key_seeds], self.terms.threshold, len(self.terms.sites))
         boxes = np.zeros(shape_of_boxes(self.terms), dtype=np.uint8)
@@ -210,55 +222,57 @@ class RecoverableAgreement(Agreement):
         self._shares[self._position] = shares[self._position]
         return Boxes(boxes)
 
-    def accept(self, told: BoxesFor) -> None:
-        """Take in this site's shares of everybody's seeds.
+    def accept(self, ask: BoxesFor) -> None:
+        """Decrypt and store this site's shares of the seeds of all sites.
 
         Raises
         ------
         IntegrityError
-            A box was changed or misdirected on its way.
+            A box was changed or misdirected.
         ConfigurationError, MessageError
-            Shares were taken in before, or are not as many as agreed.
+            Shares were stored before, or their number differs from the agreement.
         """
         if self._shares is None or self.is_ready:
-            raise ConfigurationError("shares are not expected", where=self.terms.agreement)
-        if told.boxes.shape != shape_of_boxes(self.terms):
-            raise MessageError("the shares do not fit the agreement", where=type(told).__name__)
+            raise ConfigurationError(
+                "shares must arrive once, after the keys; they were not expected", where=self.terms.agreement
+            )
+        if ask.boxes.shape != shape_of_boxes(self.terms):
+            raise MessageError("the number of shares must match the agreement", where=type(ask).__name__)
         for peer, j in self._peers():
             channel = self._keys_of_all().channels[j].tobytes()
-            opened = open_box(told.boxes[j].tobytes(), self._channel_key(), channel, self.terms, (peer, self.site))
+            opened = open_box(ask.boxes[j].tobytes(), self._channel_key(), channel, self.terms, (peer, self.site))
             self._shares[j] = opened.reshape(-1, SEED_BYTES)
-        self._channel = None  # a later compromise of this site opens no box
+        self._channel = None  # boxes cannot be opened after a later compromise of this site
         self.is_ready = True
 
-    def confirm(self, told: Confirming, identity: Identity) -> Confirmed:
-        """Return the signature of a list of survivors, once a sum; see :meth:`SurvivorLists.sign` for errors."""
-        return Confirmed(to_bytes(self._lists_of().sign(told, identity)))
+    def confirm(self, ask: Confirming, identity: Identity) -> Confirmed:
+        """Return the signature of a list of survivors, once per sum; see :meth:`SurvivorLists.sign` for errors."""
+        return Confirmed(to_bytes(self._lists_of().sign(ask, identity)))
 
-    def unmask(self, told: Unmasking) -> Unmasked:
-        """Return the seed of this site's own mask, and for each site not on the list its share of that one's key.
+    def unmask(self, ask: Unmasking) -> Unmasked:
+        """Return the seed of this site's own mask and, for each site not on the list, the share of that site's key.
 
-        Once a sum; if shares are given, nothing else of the agreement is answered but :meth:`recover_own` of this sum.
+        It does so once per sum. If shares are sent, only :meth:`recover_own` of this sum is answered afterwards.
         See :meth:`SurvivorLists.take_signatures` for errors.
         """
-        survivors = self._lists_of().take_signatures(told)
+        survivors = self._lists_of().take_signatures(ask)
         held = self._shares_of()
         lost = [j for j, site in enumerate(self.terms.sites) if site not in survivors]
-        shares, seed = held[lost, 1 + told.number], seed_of_sum(self._mask_seed, told.number)
-        held[:, 1 + told.number] = 0
+        shares, seed = held[lost, 1 + ask.number], seed_of_sum(self._mask_seed, ask.number)
+        held[:, 1 + ask.number] = 0
         if lost:
-            self._end_with(told.number)
+            self._end_with(ask.number)
             held[:, 1:] = held[lost] = 0
         return Unmasked(to_bytes(seed), shares)
 
-    def recover_own(self, told: Recovering) -> Recovered:
-        """Return for each site named the share of the seed of its own masks, once; the agreement ends with it.
+    def recover_own(self, ask: Recovering) -> Recovered:
+        """Return the share of the seed of own masks of each named site, once; this ends the agreement.
 
         See :meth:`SurvivorLists.check_lost` for errors.
         """
-        self._lists_of().check_lost(told)
+        self._lists_of().check_lost(ask)
         held = self._shares_of()
-        shares = held[[self.terms.sites.index(site) for site in told.lost], 0]
+        shares = held[[self.terms.sites.index(site) for site in ask.lost], 0]
         self._end_with(None)
         held[:] = 0
         return Recovered(shares)
@@ -295,5 +309,5 @@ class RecoverableAgreement(Agreement):
 
     def _shares_of(self) -> Bytes:
         if self._shares is None:
-            raise ConfigurationError("no shares were agreed on", where=self.terms.agreement)
+            raise ConfigurationError("shares must be agreed before they are used", where=self.terms.agreement)
         return self._shares

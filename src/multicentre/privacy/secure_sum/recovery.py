@@ -33,11 +33,11 @@ from multicentre.privacy.secure_sum.mask import (
 )
 from multicentre.privacy.secure_sum.messages import Advertisements, Bytes, Invitation, Recovered, Unmasked
 
-_NONCE = bytes(12)
+_NONCE = bytes(12)  # each key encrypts one box, so that a constant nonce is safe
 
 
 def split_seeds(seeds: Sequence[bytes], threshold: int, n_sites: int) -> Bytes:
-    """Return shares of seeds of 16 bytes, shape (n_sites, n_seeds, 16); fewer than `threshold` of a seed say nothing.
+    """Return shares of seeds of 16 bytes, shape (n_sites, n_seeds, 16); fewer than `threshold` shares disclose nothing.
 
     Examples
     --------
@@ -51,7 +51,7 @@ def split_seeds(seeds: Sequence[bytes], threshold: int, n_sites: int) -> Bytes:
 
 
 def combine_shares(shares: Mapping[int, Bytes], threshold: int) -> bytes:
-    """Return the seed behind at least `threshold` shares, each under its site's position (from 0).
+    """Return the seed from at least `threshold` shares, by position of the site (from 0).
 
     Examples
     --------
@@ -64,17 +64,17 @@ def combine_shares(shares: Mapping[int, Bytes], threshold: int) -> bytes:
 
 
 def seal_box(shares: Bytes, private: X25519PrivateKey, public: bytes, terms: Invitation, way: tuple[str, str]) -> bytes:
-    """Return shares encrypted so that one peer alone can read them and nobody can change or misdirect them.
+    """Return shares encrypted for one peer, authenticated against changes and misdirection.
 
     Parameters
     ----------
     shares : ndarray of uint8
     private : X25519PrivateKey
-        The sender's channel key; new for every agreement, so that each key encrypts one box.
+        Channel key of the sender, new for every agreement, so that each derived key encrypts one box.
     public : bytes
-        The receiver's public channel key.
+        Public channel key of the receiver.
     terms : Invitation
-        Bound to the box: its study, session and agreement.
+        Terms whose study, session and agreement are bound to the box.
     way : (str, str)
         Sender and receiver, bound to the box.
 
@@ -98,14 +98,16 @@ def open_box(box: bytes, private: X25519PrivateKey, public: bytes, terms: Invita
     Raises
     ------
     IntegrityError
-        The box was changed, or is not the one from this sender to this receiver in this agreement.
+        The box was changed, or is not from this sender to this receiver in this agreement.
     """
     key, bound = _box_key(private, public, terms, way, peer=way[0])
     try:
         return np.frombuffer(ChaCha20Poly1305(key).decrypt(_NONCE, box, bound), dtype=np.uint8)
     except InvalidTag:
         raise IntegrityError(
-            "the shares from this site were changed on their way", where=way[0], mend="Start the run anew."
+            "the shares from this site must arrive unchanged; they were changed",
+            where=way[0],
+            mend="Start the run again.",
         ) from None
 
 
@@ -117,18 +119,18 @@ def _box_key(
 
 
 @dataclass(frozen=True)
-class Told:
-    """What sites gave to unmask one sum.
+class UnmaskingAnswers:
+    """Answers of the sites that unmask one sum.
 
     Parameters
     ----------
     survivors : tuple of str
         Sites whose masked values are in the total.
     unmasked : mapping of str to Unmasked
-        From at least ``terms.threshold`` of them.
+        Seeds and shares from at least ``terms.threshold`` survivors.
     recovered : mapping of str to Recovered
-        From at least ``terms.threshold`` of them, where others are missing in `unmasked`: shares for these, in the
-        order of `survivors`.
+        Shares for sites that are missing in `unmasked`, in the order of `survivors`, from at least
+        ``terms.threshold`` sites.
     """
 
     survivors: tuple[str, ...]
@@ -137,14 +139,14 @@ class Told:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Sites whose values are in the total and that did not unmask it."""
+        """Sites whose values are in the total and that did not answer the unmasking."""
         return tuple(site for site in self.survivors if site not in self.unmasked)
 
 
 def remove_masks(
-    total: Ring, terms: Invitation, public: Advertisements, label: tuple[str | int, ...], told: Told
+    total: Ring, terms: Invitation, public: Advertisements, label: tuple[str | int, ...], answers: UnmaskingAnswers
 ) -> None:
-    """Turn, in place, the sum of masked values into the sum of the values.
+    """Remove the masks from a sum of masked values, in place.
 
     Parameters
     ----------
@@ -153,46 +155,46 @@ def remove_masks(
     terms : Invitation
     public : Advertisements
     label : tuple
-        ``terms.label(number, step, transcript)``; tells the sum from others.
-    told : Told
+        Label of the sum, ``terms.label(number, step, transcript)``.
+    answers : UnmaskingAnswers
 
     Raises
     ------
     IntegrityError
-        A seed is not the one that a site committed itself to, or shares do not give it.
+        A seed, or a seed from shares, differs from the one to which a site committed itself.
     MessageError
-        A site gave fewer shares than were asked for.
+        A site sent fewer shares than requested.
     """
     streams: list[tuple[bytes, Sign]] = []
-    for site, seed in _own_seeds(terms, int(label[3]), told).items():
+    for site, seed in _own_seeds(terms, int(label[3]), answers).items():
         _check(check_of(seed), public.checks[terms.sites.index(site), int(label[3])].tobytes(), site)
         streams.append((own_mask(seed, label), -1))
-    for site, seed in _key_seeds(terms, told).items():
-        streams += _pair_masks(seed, site, terms, public, label, told.survivors)
+    for site, seed in _key_seeds(terms, answers).items():
+        streams += _pair_masks(seed, site, terms, public, label, answers.survivors)
     add_streams(total, streams)
 
 
-def _own_seeds(terms: Invitation, number: int, told: Told) -> dict[str, bytes]:
-    given = {site: answer.seed.tobytes() for site, answer in told.unmasked.items()}
-    shares = {site: answer.shares for site, answer in told.recovered.items()}
-    found = _combined(terms, shares, told.missing)
-    return given | {site: seed_of_sum(seed, number) for site, seed in found.items()}
+def _own_seeds(terms: Invitation, number: int, answers: UnmaskingAnswers) -> dict[str, bytes]:
+    shares_by_holder = {site: answer.seed.tobytes() for site, answer in answers.unmasked.items()}
+    shares = {site: answer.shares for site, answer in answers.recovered.items()}
+    recovered_seeds = _combined(terms, shares, answers.missing)
+    return shares_by_holder | {site: seed_of_sum(seed, number) for site, seed in recovered_seeds.items()}
 
 
-def _key_seeds(terms: Invitation, told: Told) -> dict[str, bytes]:
-    lost = tuple(site for site in terms.sites if site not in told.survivors)
-    return _combined(terms, {site: answer.shares for site, answer in told.unmasked.items()}, lost)
+def _key_seeds(terms: Invitation, answers: UnmaskingAnswers) -> dict[str, bytes]:
+    lost = tuple(site for site in terms.sites if site not in answers.survivors)
+    return _combined(terms, {site: answer.shares for site, answer in answers.unmasked.items()}, lost)
 
 
-def _combined(terms: Invitation, given: Mapping[str, Bytes], wanted: tuple[str, ...]) -> dict[str, bytes]:
-    """Return the seed of every site wanted; each holder gave shares in that order."""
-    for holder, shares in given.items():
-        if shares.shape != (len(wanted), SEED_BYTES) or shares.dtype != np.uint8:
-            raise MessageError("there is not one share for each site that was lost", where=holder)
-    held = {terms.sites.index(holder): shares for holder, shares in given.items()}
+def _combined(terms: Invitation, shares_by_holder: Mapping[str, Bytes], sites: tuple[str, ...]) -> dict[str, bytes]:
+    """Return the seeds of some sites; each holder sent its shares in that order."""
+    for holder, shares in shares_by_holder.items():
+        if shares.shape != (len(sites), SEED_BYTES) or shares.dtype != np.uint8:
+            raise MessageError("there must be one share per lost site", where=holder)
+    held = {terms.sites.index(holder): shares for holder, shares in shares_by_holder.items()}
     return {
         site: combine_shares({position: shares[j] for position, shares in held.items()}, terms.threshold)
-        for j, site in enumerate(wanted)
+        for j, site in enumerate(sites)
     }
 
 
@@ -206,14 +208,14 @@ def _pair_masks(
 ) -> list[tuple[bytes, Sign]]:
     private, keys = key_pair(seed), public.keys[:, int(label[3])]
     _check(private.public_key().public_bytes_raw(), keys[terms.sites.index(lost)].tobytes(), lost)
-    # The lost site's own masks would have cancelled those of its peers: adding them does it now.
+    # The masks of the lost site would have cancelled those of its peers; adding them here cancels them.
     return [pair_mask(private, keys[terms.sites.index(peer)].tobytes(), lost, peer, label) for peer in survivors]
 
 
-def _check(found: bytes, expected: bytes, site: str) -> None:
-    if found != expected:
+def _check(recovered_seeds: bytes, expected: bytes, site: str) -> None:
+    if recovered_seeds != expected:
         raise IntegrityError(
-            "the seed of this site's masks, or its shares, do not fit what it committed itself to",
+            "the seed of this site's masks, or its shares, must match its commitment; they do not",
             where=site,
             mend="Nothing was read. Resume the run.",
         )

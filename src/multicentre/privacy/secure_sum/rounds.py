@@ -50,18 +50,18 @@ from multicentre.privacy.secure_sum.messages import (
     Unmasking,
 )
 from multicentre.privacy.secure_sum.recoverable import shape_of_boxes
-from multicentre.privacy.secure_sum.recovery import Told, remove_masks
+from multicentre.privacy.secure_sum.recovery import UnmaskingAnswers, remove_masks
 from multicentre.privacy.secure_sum.site import MOST_SUMS, MaskingKeys
 
-N_SUMS = 16
-GROWTH = 3
-MOST_AT_ONCE = 256
-_MOST_SHOWN = 100  # letters of a layout in an error; a line on a screen
+N_SUMS = 16  # a short fit needs no second agreement
+GROWTH = 3  # a fit of 600 sums agrees five times
+MOST_AT_ONCE = 256  # keys of 50 sites for 256 sums are below half a megabyte per site
+_MOST_SHOWN = 100  # letters of a layout in an error: one line on a screen
 
 
 @dataclass
 class Agreed:
-    """What the coordinator knows of an agreement, how many of its sums are spent, and how many went before it."""
+    """Key agreement at the coordinator, with the number of its sums that are used and of sums before it."""
 
     terms: Invitation
     public: Advertisements
@@ -70,25 +70,25 @@ class Agreed:
     summed: int = 0
 
     def serves(self, sites: tuple[str, ...]) -> bool:
-        """Whether it has masks left for a sum over exactly these sites."""
+        """Return whether it has masks left for a sum over exactly these sites."""
         return self.terms.sites == sites and self.spent < self.terms.n_sums
 
 
 class MaskedSummation:
-    """Adds masked summands and reads the sum.
+    """Masked sums over sites.
 
     Parameters
     ----------
     n_sums : int, default 16
-        Where losses are tolerated: number of sums of a fit's first agreement. Each further one is for three times as
-        many as there were so far, at most 256: a fit of hundreds of sums agrees a few times, a short one makes few keys
-        in vain.
+        Number of sums of a fit's first agreement, if losses are tolerated. Each further agreement is for three times as
+        many sums as before, at most 256. A fit of hundreds of sums agrees a few times; a short fit makes few unused
+        keys.
     n_colluding : int, default 0
-        So many of the sites may show the coordinator what they hold.
+        Number of sites that may show the coordinator their secrets.
 
     Notes
     -----
-    A sum needs ``max(quorum, (n + n_colluding) // 2 + 1)`` of the n sites. Where that is all of them nothing can be
+    A sum needs ``max(quorum, (n + n_colluding) // 2 + 1)`` of the n sites. If that is all of them, nothing can be
     recovered, and shares are neither made nor sent. A sum of two sites shows each the other's share.
     """
 
@@ -100,32 +100,32 @@ class MaskedSummation:
         self._agreed: WeakKeyDictionary[Session, Agreed] = WeakKeyDictionary()
 
     def prepare(self, part: type[SitePart], n_sites: int, plan: Plan | None) -> None:
-        """Check that every sum which the part declares fits the ring, its noise included.
+        """Check that every sum which the part declares fits 64 bits, including its noise.
 
         Raises
         ------
         ConfigurationError
-            A range over so many sites does not fit, or there is one site only.
+            A range over this number of sites does not fit, or there is only one site.
         """
         noises = {planned.step.name: planned.noise for planned in plan.releases} if plan else {}
         for step in part.steps().values():
             if step.summed:
                 if n_sites < 2:
-                    raise ConfigurationError("a secure sum needs at least two sites", where="secure_sum")
+                    raise ConfigurationError(f"a secure sum needs at least 2 sites; got {n_sites}", where="secure_sum")
                 plan_grids(step.releases, n_sites, noises.get(step.name))
 
-    def total(self, session: Session, step: Step[Any, Any, R], ask: Message) -> R:
-        """Return the sum over the values of all sites that answered; none of them can be read alone.
+    def total(self, federation: Federation, step: Step[Any, Any, R], ask: Message) -> R:
+        """Return the sum over the values of all sites that answered; single values cannot be read.
 
         Raises
         ------
         QuorumLost
-            Fewer sites are left than the sum needs, at whichever exchange; nothing of it can be read.
+            Fewer sites are left than the sum needs, at any exchange; nothing of it can be read.
         IntegrityError
-            A site's keys, signature, seed or shares are not what they have to be, the sites were asked different
-            things in this session, or the masks do not cancel.
+            Keys, signature, seed or shares of a site are invalid, the sites received different requests in this
+            session, or the masks do not cancel.
         DisclosureRefused
-            Fewer patients stand behind the sum than the policy of a site wants behind a total.
+            Fewer patients stand behind the sum than the policy of a site requires behind a total.
         """
         agreed = self._agreement(session)
         terms, number = agreed.terms, agreed.spent
@@ -139,17 +139,20 @@ class MaskedSummation:
         noise = session.noise_of(step)
         if terms.recovers:
             label = terms.label(number, step.name, transcript)
-            told = _unmasked(session, terms, number, survivors)
-            remove_masks(total, terms, agreed.public, label, told)
+            unmasking = _unmasked(federation, terms, number, survivors)
+            remove_masks(total, terms, agreed.public, label, unmasking)
         grids = plan_grids(step.releases, len(terms.sites), noise)
         release, behind = decode_release(step.releases, total, layout, grids, counted=counted)
         check_total(release, survivors, noise)
         check_behind(step.releases, behind, session.least_in_total)
         return release
 
-    def noise_spread(self, session: Session) -> float:
-        """Each site's share is made so that those of the fewest honest sites suffice; the others' come on top."""
-        agreed = self._agreed.get(session)
+    def noise_spread(self, federation: Federation) -> float:
+        """Return the standard deviation of the noise relative to its plan.
+
+        The shares of the smallest number of honest sites suffice for the planned noise; those of other sites are added.
+        """
+        agreed = self._agreed.get(federation)
         if agreed is None:
             return 1.0
         return math.sqrt(agreed.summed / _mask(agreed.terms, 0).sharers)
@@ -180,7 +183,7 @@ class MaskedSummation:
         sites = session.sites
         if len(sites) < 2:
             raise QuorumLost(
-                "one site is left, and a sum of one is its own answer",
+                "a masked sum needs at least 2 sites; one is left",
                 where=", ".join(sites),
                 mend="Bring the others back and resume the run.",
             )
@@ -197,15 +200,15 @@ def _mask(terms: Invitation, number: int, *, counted: bool = False) -> Mask:
 def _stacked(terms: Invitation, answers: Mapping[str, Advertisement]) -> Advertisements:
     for site, answer in answers.items():
         if answer.keys.shape[0] != terms.n_keys:
-            raise MessageError("there is not one key for each sum", where=site)
-    told = list(answers.values())
+            raise MessageError("there must be one key per sum", where=site)
+    in_order = list(answers.values())
     return Advertisements(
         terms.agreement,
-        np.stack([answer.channel for answer in told]),
-        np.stack([answer.keys for answer in told]),
-        np.stack([answer.checks for answer in told]),
-        np.stack([answer.signature for answer in told]),
-        tuple(answer.held for answer in told),
+        np.stack([answer.channel for answer in in_order]),
+        np.stack([answer.keys for answer in in_order]),
+        np.stack([answer.checks for answer in in_order]),
+        np.stack([answer.signature for answer in in_order]),
+        tuple(answer.held for answer in in_order),
     )
 
 
@@ -221,7 +224,7 @@ def _delivered(terms: Invitation, boxes: Mapping[str, Boxes]) -> dict[str, Boxes
 
 
 def _added(answers: Mapping[str, Release], step: Step[Any, Any, Any]) -> tuple[Ring, str, str]:
-    """Return the sum of the masked values, what stands where in it, and the transcript that all sites hold."""
+    """Return the sum of the masked values, its layout, and the transcript that all sites hold."""
     masked = [answer for answer in answers.values() if isinstance(answer, Masked)]
     if unmasked := [site for site, answer in answers.items() if not isinstance(answer, Masked)]:
         raise MessageError("the answer must be masked; it is not", where=f"{name_some(unmasked)}, {step.name}")
@@ -230,8 +233,8 @@ def _added(answers: Mapping[str, Release], step: Step[Any, Any, Any]) -> tuple[R
     for site, answer in zip(answers, masked, strict=True):
         layouts.setdefault((answer.layout, len(answer.vector)), []).append(site)
     if len(layouts) > 1:
-        described = "; ".join(f"{name_some(sites)}: {_shown(layout)}" for (layout, _), sites in layouts.items())
-        raise ConfigurationError(f"the sites answered with different shapes ({described})", where=step.name)
+        described = "; ".join(f"{name_some(sites)}: {_printable(layout)}" for (layout, _), sites in layouts.items())
+        raise ConfigurationError(f"the sites must answer with the same shapes; got {described}", where=step.name)
     total = masked[0].vector.copy()
     for answer in masked[1:]:
         total += answer.vector
@@ -241,43 +244,43 @@ def _added(answers: Mapping[str, Release], step: Step[Any, Any, Any]) -> tuple[R
 def _check_transcripts(transcripts: Mapping[str, str]) -> None:
     """Raise IntegrityError where transcripts differ; it names the sites that differ from most others.
 
-    Where no transcript is that of more than half of the sites, nobody can tell who differs, and all are named.
+    If no transcript is that of more than half of the sites, all sites are named.
     """
     most_common, n_sites = Counter(transcripts.values()).most_common(1)[0]
     if n_sites < len(transcripts):
         has_majority = 2 * n_sites > len(transcripts)
         differing = [site for site, transcript in transcripts.items() if transcript != most_common or not has_majority]
-        found = "these were asked other things than the rest" if has_majority else "no more than half of them were"
+        result = "these received different ones than the rest" if has_majority else "no more than half of them did"
         raise IntegrityError(
-            f"the sites must be asked the same things in a session; {found}, and nothing of the sum can be read",
+            f"the sites must receive the same requests in a session; {result}, and nothing of the sum can be read",
             where=name_some(differing),
             mend="Compare the sites' ledgers (multicentre ledger compare), and start the run again.",
         )
 
 
-def _shown(layout: str) -> str:
-    """Return a layout that another machine sent as a short text that moves no cursor."""
+def _printable(layout: str) -> str:
+    """Return a layout from another machine as a short printable text."""
     return "".join(letter if letter.isprintable() else " " for letter in layout)[:_MOST_SHOWN]
 
 
-def _unmasked(session: Session, terms: Invitation, number: int, survivors: tuple[str, ...]) -> Told:
+def _unmasked(federation: Federation, terms: Invitation, number: int, survivors: tuple[str, ...]) -> UnmaskingAnswers:
     sum_ = (terms.agreement, number)
     confirmed = session.collect(MaskingKeys.confirm, Confirming(*sum_, survivors))
     _check_enough(terms, tuple(confirmed), "confirmed who is in the sum")
     signatures = np.zeros((len(terms.sites), 64), dtype=np.uint8)
     for site, answer in confirmed.items():
         signatures[terms.sites.index(site)] = answer.signature
-    told = Told(survivors, session.collect(MaskingKeys.unmask, Unmasking(*sum_, signatures)))
-    _check_enough(terms, tuple(told.unmasked), "helped to unmask the sum")
-    return _with_lost(session, terms, number, told) if told.missing else told
+    answers = UnmaskingAnswers(survivors, federation.collect(MaskingKeys.unmask, Unmasking(*sum_, signatures)))
+    _check_enough(terms, tuple(answers.unmasked), "helped to unmask the sum")
+    return _with_lost(federation, terms, number, answers) if answers.missing else answers
 
 
-def _with_lost(session: Session, terms: Invitation, number: int, told: Told) -> Told:
-    recovered: dict[str, Recovered] = session.collect(
-        MaskingKeys.recover_own, Recovering(terms.agreement, number, told.missing)
+def _with_lost(federation: Federation, terms: Invitation, number: int, answers: UnmaskingAnswers) -> UnmaskingAnswers:
+    recovered: dict[str, Recovered] = federation.collect(
+        MaskingKeys.recover_own, Recovering(terms.agreement, number, answers.missing)
     )
     _check_enough(terms, tuple(recovered), "helped to unmask the sum")
-    return Told(told.survivors, told.unmasked, recovered)
+    return UnmaskingAnswers(answers.survivors, answers.unmasked, recovered)
 
 
 def _check_enough(terms: Invitation, sites: tuple[str, ...], did: str) -> None:

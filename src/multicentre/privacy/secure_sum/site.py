@@ -44,28 +44,28 @@ from multicentre.privacy.secure_sum.messages import (
 )
 from multicentre.privacy.secure_sum.recoverable import RecoverableAgreement
 
-# Bounds the keys and shares that a site makes in advance where losses are tolerated. Elsewhere, new keys after so many
-# sums end what somebody can read who got hold of a site's memory.
+# Limits the keys and shares that a site makes in advance if losses are tolerated. Otherwise, new keys after this number
+# of sums limit what can be read by somebody who got a copy of a site's memory.
 MOST_SUMS = 1024
 K = TypeVar("K", bound=Agreement)
 
 
 class MaskingKeys(SitePart):
-    """Holds a site's keys of one session; they are never written down.
+    """Site part with the keys of one session, which are never written to disk.
 
     Parameters
     ----------
     site : str
     identity : Identity
-        The site's signing key.
+        Signing key of the site.
     peers : mapping of str to bytes
-        Public identity of every site that this one knows.
+        Public identity of every known site.
     min_sites : int
         Smallest threshold that the site accepts.
     n_colluding : int
-        So many of the sites may show the coordinator what they hold.
+        Number of sites that may show the coordinator their secrets.
     held : HeldFields, optional
-        Views and columns that the site has.
+        Views and columns of the site.
     """
 
     method: ClassVar[str] = "secure-sum"
@@ -92,7 +92,7 @@ class MaskingKeys(SitePart):
 
     @step(releases=Advertisement)
     def advertise(self, ask: Invitation) -> Advertisement:
-        """Make keys for a batch of sums and publish their public halves, with the views and columns that are here.
+        """Make keys for a batch of sums and send their public halves, with the site's views and columns.
 
         Earlier keys are erased.
         """
@@ -104,64 +104,64 @@ class MaskingKeys(SitePart):
 
     @step(releases=Acknowledgement)
     def agree(self, ask: Advertisements) -> Acknowledgement:
-        """Take in the peers' public keys, where sums need every site."""
+        """Check and store the peers' public keys, if sums need every site."""
         self._open(ask.agreement, ChainedAgreement).take_keys(ask, self._peers)
         return Acknowledgement()
 
     @step(releases=Boxes)
     def share(self, ask: Advertisements) -> Boxes:
-        """Take in the peers' public keys and give every peer its shares of this site's seeds, encrypted."""
+        """Check the peers' public keys and send every peer its shares of this site's seeds, encrypted."""
         agreement = self._open(ask.agreement, RecoverableAgreement)
         agreement.take_keys(ask, self._peers)
         return agreement.share()
 
     @step(releases=Acknowledgement, addressed="each")
     def accept(self, ask: BoxesFor) -> Acknowledgement:
-        """Take in this site's shares of the peers' seeds."""
+        """Store this site's shares of the peers' seeds."""
         self._open(ask.agreement, RecoverableAgreement).accept(ask)
         return Acknowledgement()
 
     @step(releases=Confirmed)
     def confirm(self, ask: Confirming) -> Confirmed:
-        """Sign the list of sites whose values are in a sum; this site signs one list for each sum, and no other."""
+        """Sign the list of sites whose values are in a sum; one list per sum is signed."""
         return self._open(ask.agreement, RecoverableAgreement).confirm(ask, self._identity)
 
     @step(releases=Unmasked)
     def unmask(self, ask: Unmasking) -> Unmasked:
-        """Check that enough sites signed the list that this site signed; give the seed of its mask of this sum.
+        """Check that enough sites signed the same list as this site, and send the seed of its mask of this sum.
 
-        For each site that is not on the list it gives its share of that site's key of this sum as well.
+        For each site that is not on the list, it also sends its share of that site's key of this sum.
         """
         return self._open(ask.agreement, RecoverableAgreement).unmask(ask)
 
     @step(releases=Recovered)
     def recover_own(self, ask: Recovering) -> Recovered:
-        """Give shares of the seed of own masks, of sites on the list that were lost before they could unmask the sum.
+        """Send shares of the seed of own masks, of sites on the list that were lost before the sum was unmasked.
 
-        After shares of any kind were given, the sites agree on new keys before the next sum.
+        After shares of any kind were sent, the sites agree on new keys before the next sum.
         """
         return self._open(ask.agreement, RecoverableAgreement).recover_own(ask)
 
     def check(self, call: Call) -> None:
-        """Check, before anything is computed, that masks for a call are there; see :meth:`masks` for errors."""
+        """Check, before anything is computed, that masks for a call exist; see :meth:`masks` for errors."""
         agreement, mask = self._fitting(call)
         agreement.check_unused(mask.number, call.step.name)
 
     def sites_behind(self, call: Call) -> dict[Field, SitesBehind]:
-        """Return the sites behind each view and column of a sum that some site lacks and to which this one adds."""
+        """Return the sites behind each view and column that some site lacks and to which this one contributes."""
         agreement, mask = self._fitting(call)
         behind = sites_behind(agreement.held, call.peers, mask.threshold)
         return {place: sites for place, sites in behind.items() if self.held.adds_to(place)}
 
     def masks(self, call: Call) -> list[tuple[bytes, Sign]]:
-        """Return key and sign of every stream that masks the answer to a call; they serve once.
+        """Return key and sign of every stream that masks the answer to a call; they are used once.
 
         Raises
         ------
         ConfigurationError
-            Keys were not agreed with the sites, or on the terms, of this call.
+            Keys were not agreed with the sites, or under the terms, of this call.
         RefusedByPolicy
-            The masks of this number were used before, or are beyond the agreement.
+            The masks of this number were used before, or are outside the agreement.
         """
         agreement, mask = self._fitting(call)
         return agreement.masks(mask.number, call.step.name, call.mark.transcript)
@@ -170,28 +170,34 @@ class MaskingKeys(SitePart):
         agreement, mask = self._agreement, call.mask
         if agreement is not None and mask is not None and agreement.is_ready:
             terms = agreement.terms
-            known = (terms.study, terms.session, terms.agreement, terms.threshold, terms.n_colluding)
-            told = (call.study, call.session, mask.agreement, mask.threshold, mask.colluding)
-            if known == told and sorted(terms.sites) == sorted(call.peers):
+            agreed = (terms.study, terms.session, terms.agreement, terms.threshold, terms.n_colluding)
+            requested = (call.study, call.session, mask.agreement, mask.threshold, mask.colluding)
+            if agreed == requested and sorted(terms.sites) == sorted(call.peers):
                 return agreement, mask
-        raise ConfigurationError("keys were not agreed with the sites of this sum", where=call.step.name)
+        raise ConfigurationError("keys must be agreed with the sites of this sum; they were not", where=call.step.name)
 
     def _open(self, name: str, kind: type[K]) -> K:
         agreement = self._agreement
         if not isinstance(agreement, kind) or agreement.terms.agreement != name:
-            raise ConfigurationError("there is no such agreement of keys", where="secure_sum", mend="Agree anew.")
+            raise ConfigurationError(
+                "the message must belong to the current key agreement; it does not",
+                where="secure_sum",
+                mend="Agree on keys again.",
+            )
         return agreement
 
     def _check_sites(self, terms: Invitation) -> None:
         if terms.agreement in self._seen or not 1 <= terms.n_sums <= MOST_SUMS:
-            raise RefusedByPolicy("the agreement was made before or is too large", where="advertise")
-        if terms.sites.count(self.site) != 1 or len(set(terms.sites)) < len(terms.sites):
-            raise RefusedByPolicy("every site must be named once, this one too", where="advertise")
-        strangers = [site for site in terms.sites if site != self.site and site not in self._peers]
-        if strangers:
             raise RefusedByPolicy(
-                "the identity of a site is not known here",
-                where=", ".join(strangers),
+                f"a key agreement must be new and for 1 to {MOST_SUMS} sums; it is not", where="advertise"
+            )
+        if terms.sites.count(self.site) != 1 or len(set(terms.sites)) < len(terms.sites):
+            raise RefusedByPolicy("every site, including this one, must be named once", where="advertise")
+        unknown_sites = [site for site in terms.sites if site != self.site and site not in self._peers]
+        if unknown_sites:
+            raise RefusedByPolicy(
+                "the identity of each site must be known here; these are not",
+                where=", ".join(unknown_sites),
                 mend="Ask its steward for its public identity, or leave it out.",
             )
 
@@ -200,41 +206,43 @@ class MaskingKeys(SitePart):
             raise RefusedByPolicy(
                 f"the site's policy requires sums over at least {self._min_sites} sites; got {terms.threshold}",
                 where="min_sites_in_sum",
-                mend="Raise the study's quorum or bring more sites in.",
+                mend="Raise the study's quorum or bring in more sites.",
             )
         if terms.n_colluding < self._n_colluding:
             raise RefusedByPolicy(
-                f"{terms.n_colluding} colluding sites are allowed for, the site's policy says {self._n_colluding}",
+                f"the site's policy requires masks against {self._n_colluding} colluding sites; "
+                f"got {terms.n_colluding}",
                 where="colluding_sites",
-                mend="Tell the coordinator the largest number that any site's policy names.",
+                mend="Give the coordinator the largest number of any site's policy.",
             )
         n_sites = len(terms.sites)
         if not n_sites + terms.n_colluding < 2 * terms.threshold <= 2 * n_sites:
             raise RefusedByPolicy(
-                f"with a threshold of {terms.threshold} among {n_sites} sites two parts of them could unmask one site",
+                "the threshold must exclude that two groups of sites unmask one sum; "
+                f"got {terms.threshold} of {n_sites} sites",
                 where="threshold",
-                mend="More than half of the sites, and of those that may work together, must be needed.",
+                mend="More than half of the sites, and of those that may collude, must be needed.",
             )
 
 
 class MaskingSeal:
-    """Masks a site's answers.
+    """Masks a site's answers so that they are meaningful only in the sum.
 
     Parameters
     ----------
     identity : Identity
-        The site's signing key.
+        Signing key of the site.
     peers : mapping of str to bytes
-        Public identity, 32 bytes, of every site that this one knows; its own may be among them.
+        Public identity, 32 bytes, of every known site; this site may be included.
     min_sites : int, default 2
-        The site takes no part in sums that fewer sites suffice for.
+        Smallest number of sites that must be needed to read a sum.
     n_colluding : int, default 0
-        So many of the sites may show the coordinator what they hold; the threshold must be as much higher.
+        Number of sites that may show the coordinator their secrets; the threshold must be higher accordingly.
 
     Raises
     ------
     ConfigurationError
-        A public identity is no Ed25519 key, or one under which anybody can sign.
+        A public identity is not an Ed25519 key, or one under which anybody can sign.
 
     Examples
     --------
@@ -257,16 +265,16 @@ class MaskingSeal:
         self._n_colluding = n_colluding
 
     def new_keys(self, site: str, held: HeldFields | None = None) -> MaskingKeys:
-        """Return the part that holds one session's keys and the fields that the site has."""
+        """Return the site part with the keys of one session and the fields of the site."""
         return MaskingKeys(site, self._identity, self._peers, self._min_sites, self._n_colluding, held)
 
     def check(self, call: Call, keys: SitePart) -> None:
-        """Check, before anything is computed or paid for, that masks for a call are there."""
+        """Check, before anything is computed or paid for, that masks for a call exist."""
         assert isinstance(keys, MaskingKeys)
         keys.check(call)
 
     def sites_behind(self, call: Call, keys: SitePart) -> dict[Field, SitesBehind]:
-        """Return the sites behind each field of a sum that some site lacks and to which this one adds."""
+        """Return the sites behind each field that some site lacks and to which this one contributes."""
         assert isinstance(keys, MaskingKeys)
         return keys.sites_behind(call)
 
@@ -276,9 +284,9 @@ class MaskingSeal:
         Raises
         ------
         DisclosureRefused
-            A value lies beyond its declared range.
+            A value is beyond its declared range.
         ConfigurationError, RefusedByPolicy
-            Keys were not agreed for this call, or served before.
+            Keys were not agreed for this call, or were used before.
         """
         assert isinstance(keys, MaskingKeys)
         streams = keys.masks(call)

@@ -98,7 +98,7 @@ def test_whole_numbers_that_do_not_fit_are_said_before_the_run():
     kind = release(2.0**61, dtype="i8")
     assert plan_grids(kind, 3)["values"] == Grid(2.0**61, 0, is_whole=True)
     with pytest.raises(
-        ConfigurationError, match=r"^One\.values: a range of 2\.31e\+18 over 4 sites does not fit.*smaller bound"
+        ConfigurationError, match=r"^One\.values: a range of 2\.31e\+18 over 4 sites must fit 64 bits.*smaller bound"
     ):
         plan_grids(kind, 4)
 
@@ -215,7 +215,7 @@ def test_a_sum_that_still_wears_masks_is_no_sum(counted):
 def test_patients_that_were_not_to_be_counted_or_are_missing_are_refused(counted):
     grids = plan_grids(Mixed, 2)
     vector, layout = encode_release(mixed(), grids, "", counted=not counted)
-    with pytest.raises(MessageError, match="do not fit their layout"):
+    with pytest.raises(MessageError, match="must match their layout"):
         decode_release(Mixed, vector, layout, grids, counted=counted)
 
 

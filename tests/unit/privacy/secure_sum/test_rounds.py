@@ -103,7 +103,7 @@ def test_the_last_site_has_no_secure_sum_with_itself():
     with pytest.raises(QuorumLost) as caught:
         begun(*[mixed()] * 3, quorum=1, faults=Faults(lose=lose)).sum(MixedSite.answer, Nothing())
     assert caught.value.where == "site-0"
-    assert caught.value.what == "one site is left, and a sum of one is its own answer"
+    assert caught.value.what == "a masked sum needs at least 2 sites; one is left"
 
 
 def noised(**options):
@@ -137,7 +137,7 @@ def test_one_key_for_each_sum_is_needed_of_every_site():
     short = dataclasses.replace(answers["b"], keys=answers["b"].keys[:1], checks=answers["b"].checks[:1])
     with pytest.raises(MessageError) as caught:
         _stacked(terms, {**answers, "b": short})
-    assert (caught.value.where, caught.value.what) == ("b", "there is not one key for each sum")
+    assert (caught.value.where, caught.value.what) == ("b", "there must be one key per sum")
 
 
 def test_every_site_is_sent_the_shares_that_are_for_it():
@@ -184,7 +184,7 @@ def test_a_value_beyond_its_range_is_refused_by_step_and_field():
 
 def test_an_agreement_with_no_use_of_shares_refuses_them():
     _, parts, _, boxes = shared()
-    with pytest.raises(ConfigurationError, match="no such agreement"):
+    with pytest.raises(ConfigurationError, match="must belong to the current key agreement"):
         parts["a"].accept(dataclasses.replace(boxes["a"], agreement="second"))
 
 
