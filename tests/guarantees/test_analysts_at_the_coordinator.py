@@ -134,7 +134,7 @@ def test_an_analysts_key_is_for_her_account_alone(ada):
     assert (mode_of(ada.folder), mode_of(ada.folder / "key")) == (0o700, 0o600)
     assert read_analyst(ada.folder).card == ada.card
     (ada.folder / "key").chmod(0o640)
-    with pytest.raises(ConfigurationError, match="others than the file's owner"):
+    with pytest.raises(ConfigurationError, match="only the owner of a secret file"):
         read_analyst(ada.folder)
 
 

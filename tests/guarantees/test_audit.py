@@ -24,9 +24,9 @@ from multicentre.federation.steps import Release, SitePart, step
 from multicentre.privacy import charging
 from multicentre.privacy.accounting import rho_of_epsilon
 from multicentre.studies.audit import audit
-from multicentre.studies.audit.canary import hear
+from multicentre.studies.audit.runner import record_fit
 from multicentre.studies.audit.scores import auc_of_gdp, largest_bound
-from multicentre.studies.audit.transcript import Recording, Witness
+from multicentre.studies.audit.transcript import Recording, Replays
 from support import toy_private
 from support.toy_private import PATIENTS, PrivateMean, clip, private_sites
 
@@ -192,19 +192,19 @@ def test_a_replay_gives_what_the_coordinator_would_hear_without_noise(monkeypatc
     monkeypatch.setattr(charging, "gaussian_noise", lambda shape, scale: np.zeros(shape, dtype=np.int64))
     sites = private_sites(3, 20, 2)
     exposed = np.vstack([sites["site-1"], [[30.0, 0.0]]])
-    witness = Witness(model.privacy_plan(), "site-1", sites, exposed)
+    replays = Replays(model.privacy_plan(), "site-1", sites, exposed)
     with Recording.in_process({**sites, "site-1": exposed}, secure_sum=secure) as federation:
-        shown = witness.shown(hear(model, federation, "site-1"))
+        shown = replays.noised_fields(record_fit(model, federation, "site-1"))
     assert len(shown) == (2 if isinstance(model, Walk) else 4)
     for field in shown:
         np.testing.assert_allclose(field.noised, field.without + field.difference, atol=1e-4)
         assert field.ratio == pytest.approx(1.0)
-    assert witness.betrayed([]) == []
+    assert replays.unprotected([]) == []
 
 
 def test_a_fit_that_asks_nothing_cannot_be_audited(monkeypatch):
     monkeypatch.setattr(Walk, "_fit", lambda self, federation: setattr(self, "history_", []))
-    with pytest.raises(ConfigurationError, match="told nothing"):
+    with pytest.raises(ConfigurationError, match="must release values"):
         audit(Walk(), alone(), runs=10)
 
 
@@ -273,7 +273,7 @@ def test_a_field_without_noise_that_tells_of_a_patient_is_caught(monkeypatch):
     monkeypatch.setattr(CountSite, "largest", 40)
     found = audit(Counted(1.0), alone(rows=40), runs=10)
     assert found.verdict == "violated"
-    assert found.betrayed == ("Head.size",)
+    assert found.unprotected == ("Head.size",)
 
 
 STUDY = """\
@@ -342,7 +342,7 @@ def test_the_command_tells_of_a_violation_by_its_status(tmp_path, monkeypatch):
 def test_a_study_without_differential_privacy_has_nothing_to_audit(tmp_path):
     found = call(study(tmp_path, epsilon=0))
     assert found.exit_code == 3
-    assert "no differential privacy" in found.stderr
+    assert "must claim differential privacy" in found.stderr
 
 
 @pytest.mark.slow

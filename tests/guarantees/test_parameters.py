@@ -1,5 +1,7 @@
 """A regression with many coefficients for its patients is refused at the site, whatever the coordinator asks."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -32,7 +34,7 @@ def federate(n_sites=3, d=D, *, n=N, secure=True, owners=None, **options):
 
 def test_masked_sums_count_the_patients_of_all_sites_and_unmasked_ones_those_of_each():
     mc.survival.FedCox(ridge=1.0).fit(federate())
-    with pytest.raises(RefusedByPolicy, match=f"{REASON} this site"):
+    with pytest.raises(RefusedByPolicy, match=REASON):
         mc.survival.FedCox(ridge=1.0).fit(federate(secure=False, policy=SMALL))
     mc.survival.FedCox(ridge=1.0).fit(federate(d=20, secure=False, policy=SMALL))
 
@@ -64,7 +66,7 @@ def test_a_model_of_one_site_alone_counts_that_sites_patients_also_where_sums_ar
     model = mc.survival.FedCox(ridge=1.0).fit(federation)
     found = model.by_site()
     assert set(found.refused) == set(federation.sites)
-    assert all(REASON in reason for reason in found.refused.values())
+    assert all(re.search(REASON, reason) for reason in found.refused.values())
 
 
 ASKS = {

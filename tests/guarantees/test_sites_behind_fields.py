@@ -177,7 +177,7 @@ def test_a_list_that_was_changed_on_its_way_is_refused_by_every_site(monkeypatch
     lying(monkeypatch, change)
     federation = federate(viewed(1), quorum=quorum)
     session = federation.begin(MvPPCASite)
-    with pytest.raises(IntegrityError, match=r"signature|not the keys that this site gave"):
+    with pytest.raises(IntegrityError, match=r"signature|must be those that it sent"):
         session.sum(MvPPCASite.column_orders, STACKING)
 
 
@@ -217,7 +217,7 @@ def test_the_first_sum_of_a_session_is_refused_whatever_was_asked_before(name):
 def test_a_site_that_signs_no_list_is_named(monkeypatch, told):
     monkeypatch.setattr("multicentre.privacy.fields.HeldFields.to_text", lambda held: told)
     session = federate(viewed(3)).begin(MvPPCASite)
-    with pytest.raises(MulticentreError, match="the fields that a site has cannot be read") as caught:
+    with pytest.raises(MulticentreError, match="the list of the fields of a site cannot be read") as caught:
         session.sum(MvPPCASite.column_orders, STACKING)
     assert isinstance(caught.value, MessageError)
 

@@ -1,4 +1,4 @@
-"""``multicentre audit``."""
+"""``multicentre audit``: attack a study's differential privacy."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from multicentre.cli.console import AsJson, answering, show, show_json
 
 @answering
 def audit(
-    study: Annotated[Path, typer.Argument(metavar="STUDY.toml", help="The study; its method is given an epsilon.")],
-    runs: Annotated[int, typer.Option(metavar="N", help="Fits with the canary, and as many without.")] = 500,
+    study: Annotated[Path, typer.Argument(metavar="STUDY.toml", help="Study whose method has an epsilon.")],
+    runs: Annotated[int, typer.Option(metavar="N", help="Number of fits with the canary, and of fits without.")] = 500,
     site: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Where the canary is put; by default the smallest site.")
+        str | None, typer.Option(metavar="NAME", help="Site of the canary; the smallest site by default.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Choice of the canary; the noise has no seed.")] = 0,
-    output: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the result there as JSON.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the choice of the canary; the noise has no seed.")] = 0,
+    output: Annotated[Path | None, typer.Option(metavar="FILE", help="File for the result as JSON.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Try to tell from a study's noised answers whether one patient was there, and bound epsilon from below."""
+    """Test whether a study's noised answers reveal the presence of one patient, and bound epsilon from below."""
     from multicentre.cli.progress import progress
     from multicentre.federation.errors import IntegrityError
     from multicentre.federation.storage import write_atomically

@@ -1,4 +1,4 @@
-"""``multicentre budget``: what a site's policy allows, what was spent of it, and what is left."""
+"""``multicentre budget``: the privacy budget of a site, its spending, and what is left."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from multicentre.cli.console import AsJson, align, answering, show, show_json
 if TYPE_CHECKING:
     from multicentre.privacy.policy import Policy
 
-NOTHING = 1e-3
+NOTHING = 1e-3  # of the budget; less is too little for any useful release
 _COLUMNS = ("time", "study", "method", "step", "rho")
 
 
 @answering
 def budget(
-    policy: Annotated[Path, typer.Argument(metavar="POLICY.toml", help="A site's policy with an epsilon.")],
-    account: Annotated[Path | None, typer.Option(help="The account, where the policy's own is not meant.")] = None,
+    policy: Annotated[Path, typer.Argument(metavar="POLICY.toml", help="Policy of a site with an epsilon.")],
+    account: Annotated[Path | None, typer.Option(help="Account to read instead of the policy's.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print a site's privacy budget: the promise, each amount spent, and what is left.
+    """Print a site's privacy budget: the guarantee, each amount spent, and what is left.
 
-    A policy that several sites of a simulation share has an account for each of them; all are printed.
+    If several sites of a simulation share a policy, each has an account, and all accounts are printed.
     """
     from multicentre.privacy.policy import Policy
 
-    found = Policy.read(policy)
-    facts = {path.name: _facts(found, path) for path in _accounts(found, account, policy)}
+    site_policy = Policy.read(policy)
+    budgets = {path.name: _site_budget(site_policy, path) for path in _accounts(site_policy, account, policy)}
     if as_json:
-        show_json(facts)
+        show_json(budgets)
     else:
-        show("\n\n".join(_page(name, told) for name, told in facts.items()))
+        show("\n\n".join(_page(name, budget_of_site) for name, budget_of_site in budgets.items()))
 
 
 def _accounts(policy: Policy, named: Path | None, where: Path) -> list[Path]:
@@ -41,16 +41,20 @@ def _accounts(policy: Policy, named: Path | None, where: Path) -> list[Path]:
 
     if policy.epsilon is None or policy.account is None:
         raise ConfigurationError(
-            "the policy has no privacy budget", where=str(where), mend="Give it epsilon and delta, or ask for another."
+            "the policy must have a privacy budget; it has none",
+            where=str(where),
+            mend="Set epsilon and delta in it, or name another policy.",
         )
     if named is not None and not named.exists():
-        raise ConfigurationError("there is no such account", where=str(named), mend="See the policy's folder.")
-    own = named or Path(policy.account)
-    shared = sorted(path for path in own.parent.glob(f"{own.stem}.*{own.suffix}") if path.is_file())
-    return [own] if own.exists() or not shared else shared
+        raise ConfigurationError("the account must exist", where=str(named), mend="Look in the policy's folder.")
+    own_account = named or Path(policy.account)
+    accounts_of_sites = sorted(
+        path for path in own_account.parent.glob(f"{own_account.stem}.*{own_account.suffix}") if path.is_file()
+    )
+    return [own_account] if own_account.exists() or not accounts_of_sites else accounts_of_sites
 
 
-def _facts(policy: Policy, path: Path) -> dict[str, Any]:
+def _site_budget(policy: Policy, path: Path) -> dict[str, Any]:
     from multicentre.privacy.budget import Account
 
     assert policy.epsilon is not None
@@ -68,17 +72,17 @@ def _facts(policy: Policy, path: Path) -> dict[str, Any]:
     }
 
 
-def _page(name: str, facts: dict[str, Any]) -> str:
+def _page(name: str, site_budget: dict[str, Any]) -> str:
     from multicentre.privacy.guarantee import rounded_down, rounded_up
 
-    rows = [_COLUMNS, *([str(entry[key]) for key in _COLUMNS] for entry in facts["entries"])]
-    table = align(rows) if facts["entries"] else "Nothing was spent yet."
-    left = f"A plan of Gaussian noise with epsilon {rounded_down(facts['left_epsilon'])} still fits."
-    if facts["left_epsilon"] < NOTHING * facts["epsilon"]:
+    rows = [_COLUMNS, *([str(entry[key]) for key in _COLUMNS] for entry in site_budget["entries"])]
+    table = align(rows) if site_budget["entries"] else "Nothing has been spent."
+    left = f"A plan of Gaussian noise with epsilon {rounded_down(site_budget['left_epsilon'])} still fits."
+    if site_budget["left_epsilon"] < NOTHING * site_budget["epsilon"]:
         left = "Nothing is left."
     return (
-        f"{name}: {facts['promise']}\n{table}\n"
-        f"Spent: epsilon {rounded_up(facts['spent_epsilon'])} at delta {facts['delta']:g}. {left}\n"
-        "It counts what this site's releases cost one patient, with all records of the patient here. It lives in this "
-        "file: moved, deleted or restored from an older copy, it would forget."
+        f"{name}: {site_budget['promise']}\n{table}\n"
+        f"Spent: epsilon {rounded_up(site_budget['spent_epsilon'])} at delta {site_budget['delta']:g}. {left}\n"
+        "It counts the privacy loss of one patient, with all of the patient's records, by this site's releases. The "
+        "count is in this file only: do not move or delete it, or restore an older copy."
     )

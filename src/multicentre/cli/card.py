@@ -1,4 +1,4 @@
-"""``multicentre card``."""
+"""``multicentre card``: the disclosure card of a method or study."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 @answering
 def card(
-    subject: Annotated[str, typer.Argument(metavar="METHOD|STUDY.toml", help="A method's name, or a study.")],
+    subject: Annotated[str, typer.Argument(metavar="METHOD|STUDY.toml", help="Name of a method, or a study file.")],
     as_json: AsJson = False,
 ) -> None:
-    """Print all that a method, or a study, would let out of a site. Reads no data."""
-    found = _study_card(Path(subject)) if _is_file(subject) else _method_card(subject)
+    """Print the fields that a method or study would release from a site. No data are read."""
+    chosen_card = _study_card(Path(subject)) if _is_file(subject) else _method_card(subject)
     if as_json:
-        show_json(found.to_dict())
+        show_json(chosen_card.to_dict())
     else:
-        show(str(found))
+        show(str(chosen_card))
 
 
 def _is_file(subject: str) -> bool:
@@ -53,7 +53,7 @@ def _study_card(path: Path) -> DisclosureCard:
 
 
 def _objections(study: Study) -> list[str]:
-    """Return which sites' policies will refuse the study, and why."""
+    """Return the sites whose policies will refuse the study, with the reasons."""
     from multicentre.studies.methods import make_estimator
     from multicentre.studies.policy_conflicts import find_objections
 

@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from multicentre.privacy.ledger_comparison import Difference
     from multicentre.privacy.ledger_heads import Head
 
-app = typer.Typer(help="Read the record of what left a site.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    help="Read the ledgers of a site: its releases and refusals.", no_args_is_help=True, rich_markup_mode=None
+)
 
-_FINGERPRINT = 19  # four of its ten groups; the ledger holds all of it
+_FINGERPRINT = 19  # four of its ten groups; the ledger contains all of them
 
-Where = Annotated[Path, typer.Argument(metavar="RUN|LEDGER.jsonl", help="A run folder, or one site's ledger.")]
-
+Where = Annotated[Path, typer.Argument(metavar="RUN|LEDGER.jsonl", help="Run folder, or ledger of one site.")]
 Several = Annotated[
     list[str], typer.Argument(metavar="RUN|[NAME=]LEDGER.jsonl...", help="Run folders, or ledgers of several sites.")
 ]
-
-Site = Annotated[str | None, typer.Option(help="One site of a run folder; all otherwise.")]
+Site = Annotated[str | None, typer.Option(help="One site of a run folder; all sites by default.")]
 
 
 @app.command("show")
@@ -55,15 +55,15 @@ def verify(
     site: Site = None,
     key: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY|CARD", help="The site's public identity: 64 digits, or its NAME.site.toml."),
+        typer.Option(metavar="KEY|CARD", help="Public identity of the site: 64 digits, or its NAME.site.toml."),
     ] = None,
     witness: Annotated[
         list[Path] | None,
-        typer.Option(metavar="FILE", help="What others saw: heads.json of a run, or a site's STUDY.peers.json."),
+        typer.Option(metavar="FILE", help="Ends that others saw: heads.json of a run, or a site's STUDY.peers.json."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check that the site wrote every entry, and that none was changed, removed, inserted or cut off."""
+    """Check that the site signed every entry, and that none was changed, removed, inserted or cut off."""
     from multicentre.cli.verifying import Evidence, verify_all
 
     known, ledgers = _known_heads(where), _ledgers(where, site)
@@ -75,7 +75,7 @@ def verify(
         told = {name: one.to_dict() for name, one in found.items()}
         return show_json(told | {name: head.to_dict() for name, head in elsewhere.items()})
     for name, head in elsewhere.items():
-        show(f"{name}: its ledger is at the site; it had {head.entries} entries and ended with {head.hash}")
+        show(f"{name}: the ledger is at the site; it had {head.entries} entries and ended with {head.hash}")
     for name, one in found.items():
         show(f"{name}: {one}")
     return None
@@ -84,7 +84,7 @@ def verify(
 @app.command()
 @answering
 def compare(where: Several, as_json: AsJson = False) -> None:
-    """Compare the records of several sites and print every call that differs between them."""
+    """Compare the ledgers of several sites and print every call that differs between them."""
     from dataclasses import asdict
 
     from multicentre.federation.errors import IntegrityError
@@ -96,13 +96,13 @@ def compare(where: Several, as_json: AsJson = False) -> None:
     if as_json:
         show_json({"sites": list(paths), **asdict(found)})
     else:
-        show(f"{', '.join(paths)}: {found.n_calls} calls in two ledgers or more, {len(found.differences)} differences")
+        show(f"{', '.join(paths)}: {found.n_calls} calls in at least two ledgers, {len(found.differences)} differences")
         if found.n_unknown:
-            show(f"{found.n_unknown} entries of earlier versions hold no hash of what was asked")
+            show(f"{found.n_unknown} entries contain no hash of the request")
         if found.differences:
             show(_differences(found.differences))
     if found.differences:
-        tell("The sites were asked different things. A site that was lost, refused or was left out differs too.")
+        tell("The sites received different requests. A site that was lost, refused or was left out also differs.")
         raise typer.Exit(IntegrityError.exit_code)
 
 
@@ -111,10 +111,10 @@ def compare(where: Several, as_json: AsJson = False) -> None:
 def export(
     where: Where,
     site: Site = None,
-    output: Annotated[Path | None, typer.Option(help="File to write; standard output otherwise.")] = None,
+    output: Annotated[Path | None, typer.Option(help="File to write; standard output by default.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write one CSV row a released field, for a spreadsheet."""
+    """Write one CSV row per released field, for a spreadsheet."""
     from multicentre.federation.storage import write_atomically
     from multicentre.privacy.ledger import read_ledger
 
@@ -132,13 +132,13 @@ def export(
 @app.command()
 @answering
 def mend(
-    path: Annotated[Path, typer.Argument(metavar="LEDGER.jsonl", help="A ledger whose last line was torn.")],
+    path: Annotated[Path, typer.Argument(metavar="LEDGER.jsonl", help="Ledger whose last line was cut off.")],
     identity: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The site's keys/identity, to sign an entry that notes it.")
+        Path | None, typer.Option(metavar="FILE", help="The site's keys/identity, to sign an entry about the removal.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Put a line that a crash tore off next to the ledger, keep every whole entry, and note it."""
+    """Remove a last line that a crash cut off, keep every complete entry, and record the removal."""
     from multicentre.privacy.ledger import mend_ledger
     from multicentre.privacy.secure_sum.identity import Identity
 
@@ -155,12 +155,14 @@ def _check_present(known: Mapping[str, Head], ledgers: dict[str, Path], where: P
     missing = [name for name in known if name not in ledgers and site in (None, name)]
     if missing:
         raise IntegrityError(
-            "the run recorded a ledger that is gone", where=f"{where}, {', '.join(missing)}", mend="Bring it back."
+            "every ledger that the run recorded must be present; these are missing",
+            where=f"{where}, {', '.join(missing)}",
+            mend="Restore them from a copy.",
         )
 
 
 def _ledgers_of_several(where: list[str]) -> dict[str, Path]:
-    """Return the ledgers of several places by site; a place can be a run folder, a file, or NAME=FILE."""
+    """Return the ledgers of several paths by site; a path can be a run folder, a file, or NAME=FILE."""
     from multicentre.federation.errors import ConfigurationError
 
     found: dict[str, Path] = {}
@@ -170,7 +172,7 @@ def _ledgers_of_several(where: list[str]) -> dict[str, Path]:
             found[site if site not in found else str(ledger)] = ledger
     if len(found) < 2:
         raise ConfigurationError(
-            f"two ledgers or more must be compared; got {len(found)}",
+            f"at least two ledgers must be given; got {len(found)}",
             where=", ".join(where),
             mend="Give a run folder, or the ledgers of several sites as NAME=FILE.",
         )
@@ -178,7 +180,7 @@ def _ledgers_of_several(where: list[str]) -> dict[str, Path]:
 
 
 def _differences(differences: Sequence[Difference]) -> str:
-    """Return a table of differences, a row per value that sites share."""
+    """Return a table of differences, one row per value that sites share."""
     rows = [["study", "session", "call", "step", "differs", "sites", "value"]]
     for one in differences:
         sites: dict[str, list[str]] = {}
@@ -190,7 +192,7 @@ def _differences(differences: Sequence[Difference]) -> str:
 
 
 def _as_csv(found: dict[str, list[Entry]]) -> str:
-    """Return the ledgers one below the other, the site's name in a column before the others."""
+    """Return the ledgers as one CSV table, with the site's name as the first column."""
     from multicentre.privacy.ledger import inert, ledger_as_csv
 
     page = io.StringIO()
@@ -208,21 +210,19 @@ def _ledgers(where: Path, site: str | None) -> dict[str, Path]:
     from multicentre.studies.folder import RunFolder
 
     if not where.exists():
-        raise ConfigurationError("there is nothing here", where=str(where), mend="Name a run folder or a ledger.jsonl.")
+        raise ConfigurationError("the path must exist", where=str(where), mend="Name a run folder or a ledger.jsonl.")
     if not where.is_dir():
         return {site or where.parent.name or where.stem: where}
     found = RunFolder.open(where).ledgers()
     if site is None:
         return found
     if site not in found:
-        raise ConfigurationError(
-            f"no ledger of a site {site!r}", where=str(where), mend=f"The sites are {', '.join(found)}."
-        )
+        raise ConfigurationError(f"site must be one of {', '.join(found)}; got {site!r}", where=str(where))
     return {site: found[site]}
 
 
 def _known_heads(where: Path) -> dict[str, Head]:
-    """Return where the ledgers of a run ended when it did."""
+    """Return the ends of the ledgers at the end of a run."""
     from multicentre.privacy.ledger_heads import Head
     from multicentre.studies.folder import RunFolder
 
@@ -235,7 +235,7 @@ def _known_heads(where: Path) -> dict[str, Head]:
 
 
 def _table(entries: list[Entry]) -> str:
-    signed = any("asked_by" in entry for entry in entries)  # runs in one process have no asker
+    signed = any("asked_by" in entry for entry in entries)  # runs in one process have no requesting person
     columns = ["entry", "time", "method", "step", "what", "numbers", "records", "patients", "left as"]
     rows = [[*columns, "asked by"] if signed else columns]
     for entry in entries:
@@ -258,7 +258,7 @@ def _table(entries: list[Entry]) -> str:
 
 
 def _asked_by(entry: Entry) -> str:
-    """Return name and fingerprint of who asked, the fingerprint by its first groups."""
+    """Return name and short fingerprint of the person who asked."""
     asker = entry.get("asked_by")
     if asker is None:
         return "-"
@@ -274,11 +274,11 @@ def _what(entry: Entry) -> str:
     if entry.get("event") == "refusal":
         return f"REFUSED: {entry.get('reason', '-')}"
     if entry.get("event") == "failure":
-        return f"broke: {entry.get('reason', '-')}"
+        return f"FAILED: {entry.get('reason', '-')}"
     if entry.get("event") != "release":
         return str(entry.get("event", "-"))
     names = dict.fromkeys(str(field.get("field", "-")).partition("[")[0] for field in entry.get("fields", []))
-    return ", ".join(names) or "nothing but that it is done"
+    return ", ".join(names) or "acknowledgement"
 
 
 def _size(field: dict[str, Any]) -> int:
@@ -289,7 +289,7 @@ def _size(field: dict[str, Any]) -> int:
 
 
 def _fewest(fields: list[dict[str, Any]], counted: str) -> str:
-    """Return the fewest records or patients behind a field; ledgers of earlier versions hold no records."""
+    """Return the smallest number of records or patients behind a field; "-" without numbers."""
     behind = [field[counted] for field in fields if field.get(counted)]
     return str(min(behind)) if behind else "-"
 

@@ -77,7 +77,7 @@ class Charging:
         if call.noise is None:
             if self.account is not None:
                 raise RefusedByPolicy(
-                    "a policy with a privacy budget requires noise on every answer; the call asks for none",
+                    "a policy with a privacy budget does not permit answers without noise",
                     where="policy, epsilon",
                     mend=_NO_NOISE,
                 )

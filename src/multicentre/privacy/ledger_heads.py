@@ -174,7 +174,7 @@ def check_head(head: Head, entries: Sequence[Mapping[str, Any]], where: str, wit
     """
     if head.entries > len(entries):
         raise IntegrityError(
-            f"the ledger must have the {head.entries} entries that {witness} saw; it ends at entry {len(entries)}",
+            f"the ledger ends at entry {len(entries)}; {witness} saw {head.entries} entries",
             where=where,
             mend="Entries were removed from its end. Restore it from a copy, and inform the study's other parties.",
         )

@@ -51,7 +51,7 @@ def test_a_policy_without_a_budget_is_an_error(tmp_path):
     (tmp_path / "p.toml").write_text("min_patients = 5\n")
     result = call(tmp_path / "p.toml")
     assert result.exit_code == 3
-    assert "no privacy budget" in result.stderr
+    assert "must have a privacy budget" in result.stderr
 
 
 def test_one_policy_for_all_sites_keeps_an_account_for_each(policy):
@@ -83,7 +83,7 @@ def test_verify_counts_an_accounts_entries_as_spending_has_added_to_it(policy):
 def test_an_account_that_is_not_there_is_an_error(policy, tmp_path):
     result = call(policy, "--account", tmp_path / "mistyped.jsonl")
     assert result.exit_code == 3
-    assert "no such account" in result.stderr
+    assert "the account must exist" in result.stderr
 
 
 @pytest.mark.parametrize("limit", [2.0, 1.5])

@@ -215,7 +215,7 @@ def test_ledgers_that_differ_are_told_apart(tmp_path):
     assert told("ledger", "compare", named["lyon"], named["oslo"])[0] == 0
     result = call("ledger", "compare", *named.values())
     assert result.exit_code == 8
-    assert "lyon, oslo, rome: 1 calls in two ledgers or more, 1 differences" in result.stdout
+    assert "lyon, oslo, rome: 1 calls in at least two ledgers, 1 differences" in result.stdout
     lines = result.stdout.splitlines()[-2:]
     assert [line.split() for line in lines] == [
         ["pilot", "0.1", "0", "toy.agree", "ask", "lyon,", "oslo", "0a"],

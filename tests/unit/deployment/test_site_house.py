@@ -398,7 +398,7 @@ def test_data_of_another_kind_tell_their_kind_alone(data):
 def test_cards_of_a_site_come_from_its_keys(hospitals):
     assert isinstance(card_of(read_site(hospitals.root / "lyon")), SiteCard)
     (hospitals.root / "lyon" / "keys" / "identity").chmod(0o644)
-    with pytest.raises(ConfigurationError, match="others than the file's owner"):
+    with pytest.raises(ConfigurationError, match="only the owner of a secret file"):
         card_of(read_site(hospitals.root / "lyon"))
 
 

@@ -158,7 +158,7 @@ ADMISSIONS = {
         {"epsilon": 1.0},
         call(),
         "add, policy, epsilon",
-        "a policy with a privacy budget requires noise on every answer; the call asks for none",
+        "a policy with a privacy budget does not permit answers without noise",
         "Give the method an epsilon, where it takes one, or ask the site's steward.",
     ),
 }

@@ -52,8 +52,8 @@ def test_the_bound_is_that_of_clopper_and_pearson_on_the_other_half(confidence):
     random = np.random.default_rng(1)
     one, other = random.normal(2.5, 1, 240), random.normal(0, 1, 200)
     found = maths.lower_bound(one, other, DELTA, confidence)
-    mine, others = (one[1::2], other[1::2]) if found.says == "present" else (-other[1::2], -one[1::2])
-    limit = found.threshold if found.says == "present" else -found.threshold
+    mine, others = (one[1::2], other[1::2]) if found.predicts == "present" else (-other[1::2], -one[1::2])
+    limit = found.threshold if found.predicts == "present" else -found.threshold
     assert (found.hits, found.n_hit) == ((mine > limit).sum(), len(mine))
     assert (found.false_alarms, found.n_false) == ((others > limit).sum(), len(others))
     told = exact(found.hits, found.n_hit, found.false_alarms, found.n_false, DELTA, confidence)
@@ -75,7 +75,7 @@ def test_both_directions_are_tried(says):
     far[random.permutation(400)[:150]] += 30
     one, other = (far, near) if says == "present" else (-near, -far)
     found = maths.lower_bound(one, other, DELTA)
-    assert found.says == says
+    assert found.predicts == says
     assert found.epsilon > 1.5
     assert abs(found.threshold) > 2
 
@@ -169,7 +169,7 @@ def result(**changes):
         "confidence": 0.95,
         "sensitivity_ratio": 1.0,
         "field": "Sums.total",
-        "betrayed": (),
+        "unprotected": (),
         "reach": 0.27,
         "mu": 0.27,
         "scores": Scores(told, tested),
@@ -188,7 +188,7 @@ def scored(d_prime=0.3, epsilon=0.05):
         ({"scores": scored(d_prime=0.27 + 0.51)}, "less noise than planned"),
         ({"scores": scored(d_prime=math.inf)}, "less noise than planned"),
         ({"sensitivity_ratio": 1.01, "scores": None}, "1.01 times the declared sensitivity"),
-        ({"betrayed": ("Sums.names",), "scores": None}, "Sums.names carries no noise"),
+        ({"unprotected": ("Sums.names",), "scores": None}, "Sums.names has no noise"),
     ],
 )
 def test_what_speaks_against_the_claim(changes, said):
@@ -212,7 +212,7 @@ def test_what_does_not(changes):
 def test_what_cannot_be_audited():
     sites = private_sites(2, 30, 2)
     for model, options, message in [
-        (PrivateMean(), {}, "no differential privacy"),
+        (PrivateMean(), {}, "must claim differential privacy"),
         (PrivateMean(1.0), {"runs": 9}, "at least 10"),
         (PrivateMean(1.0), {"site": "site-9"}, "site-1|site-0"),
         (PrivateMean(1.0), {"confidence": 1.0}, "between 0 and 1"),
@@ -243,5 +243,5 @@ def test_patients_with_several_records_cannot_be_audited_by_one():
     data = MultiViewData({"blood": rows}).with_identifier([f"p{row // 2}" for row in range(40)])
     reference = {"blood": {"centre": [0.0, 0.0], "spread": [1.0, 1.0]}}
     model = mc.multiview.FedMvPPCA(n_components=1, epsilon=2.0, reference=reference)
-    with pytest.raises(ConfigurationError, match=r"lyon.*a patient must have one record"):
+    with pytest.raises(ConfigurationError, match=r"lyon.*each patient must have one record"):
         audit(model, {"lyon": data}, runs=10)

@@ -1,4 +1,4 @@
-"""Audits of differential privacy: what repeated runs prove of epsilon, beside what is claimed."""
+"""Audits of differential privacy: lower bounds on epsilon from repeated runs, next to the claimed epsilon."""
 
 from multicentre.studies.audit.result import AuditResult
 from multicentre.studies.audit.runner import audit, audit_study

@@ -1,4 +1,4 @@
-"""The choice of a patient who matters as much as a method lets anyone matter."""
+"""Choice of the canary: a patient who changes the answers of a site as much as the method allows."""
 
 from __future__ import annotations
 
@@ -15,35 +15,32 @@ from multicentre.data.records import add_record, amplify_record
 from multicentre.estimator.base import FederatedEstimator
 from multicentre.federation.errors import ConfigurationError, MulticentreError
 from multicentre.federation.noise import Plan
-from multicentre.federation.rounds import Listener
-from multicentre.studies.audit.transcript import AllReleased, Recording, Shown, Transcript, Witness
+from multicentre.studies.audit.transcript import NoisedField, Replays, Transcript
 
-N_PATIENTS = 3
-
-FACTORS = (0.0, 1.0, 1e3, 1e8)
-
-ROUNDING = 1e-6
+N_PATIENTS = 3  # with five variants each: fifteen replays
+FACTORS = (0.0, 1.0, 1e3, 1e8)  # a missing clip shows at 1e3, one after a scaling by the data at 1e8
+ROUNDING = 1e-6  # of sums over hundreds of patients in double precision
 
 
 @dataclass(frozen=True)
 class Canary:
-    """A patient put into a site's data to see how much one can matter.
+    """Patient who is added to a site's data to measure the influence of one patient.
 
     Parameters
     ----------
     site : str
     kind : str
-        How it was made, in words.
+        Description of the record.
     exposed : data
-        The site's data with it.
+        Data of the site with the canary.
     ratio : float
-        The most that it moves a field, over what the field declares.
+        Largest change of a field by the canary, relative to the declared sensitivity.
     field : str
-        That field.
+        Field with the largest change.
     reach : float
-        Length of all that it moves, in scales of the noise: the separation that an attacker can expect of it.
-    betrayed : tuple of str
-        Fields without noise that differ with it.
+        Length of all changes in scales of the noise: the expected separation.
+    unprotected : tuple of str
+        Fields without noise that differ with the canary.
     """
 
     site: str
@@ -52,61 +49,61 @@ class Canary:
     ratio: float
     field: str
     reach: float
-    betrayed: tuple[str, ...]
+    unprotected: tuple[str, ...]
 
     @property
     def exceeds(self) -> bool:
-        """Whether one patient matters more than declared."""
-        return self.ratio > 1 + ROUNDING or bool(self.betrayed)
+        """Whether one patient changes a field by more than declared."""
+        return self.ratio > 1 + ROUNDING or bool(self.unprotected)
 
 
 def choose_canary(plan: Plan, data: Mapping[str, Any], site: str, transcript: Transcript, seed: int) -> Canary:
-    """Try a handful of records in a replay without noise and return the one that matters most.
+    """Return the record that changes the answers most in a replay without noise.
 
     Parameters
     ----------
     plan : Plan
     data : mapping of str to data
-        By site.
+        Data by site.
     site : str
-        Where the canary goes.
-    transcript : sequence of Heard
-        Of a fit without it, whose asks are put again.
+        Site of the canary.
+    transcript : sequence of Exchange
+        Exchanges of a fit without the canary, whose requests are replayed.
     seed : int
-        Which patients are tried, and the signs of some of them.
+        Seed of the choice of patients, and of the signs of some values.
 
     Raises
     ------
     ConfigurationError
-        The method can work on the site's data with none of the records.
+        The method fails on the site's data with each of the records.
     """
     tried = []
     for kind, record in _records(data[site], np.random.default_rng(seed)):
-        with suppress(MulticentreError, ArithmeticError, ValueError):  # such a record no method takes
+        with suppress(MulticentreError, ArithmeticError, ValueError):  # a method may reject such a record
             exposed = add_record(data[site], record)
-            witness = Witness(plan, site, data, exposed)
-            tried.append(_judged(witness, transcript, kind, exposed))
+            replays = Replays(plan, site, data, exposed)
+            tried.append(_measured(replays, transcript, kind, exposed))
     if not tried:
         raise ConfigurationError(
-            "the method cannot work on the site's data with any of the audit's records",
+            "the method must accept the site's data with one of the audit's records; it failed with each",
             where=site,
-            mend="Name another.",
+            mend="Name another site.",
         )
-    return max(tried, key=lambda canary: (bool(canary.betrayed), canary.ratio > 1 + ROUNDING, canary.reach))
+    return max(tried, key=lambda canary: (bool(canary.unprotected), canary.ratio > 1 + ROUNDING, canary.reach))
 
 
-def measure(shown: list[Shown]) -> tuple[float, str, float]:
-    """Return the largest ratio to a declared sensitivity, its field, and the length of all in scales of the noise.
+def measure(fields: list[NoisedField]) -> tuple[float, str, float]:
+    """Return the largest ratio to a declared sensitivity, its field, and the length of all changes in noise scales.
 
     Examples
     --------
     >>> from multicentre.federation.messages import Declaration
     >>> declared, zeros = Declaration("array", "sums", ("d",), sensitivity=2.0), np.zeros(2)
-    >>> measure([Shown("Sums.total", zeros, zeros, np.array([0.0, 1.0]), declared, "gaussian", 4.0)])
+    >>> measure([NoisedField("Sums.total", zeros, zeros, np.array([0.0, 1.0]), declared, "gaussian", 4.0)])
     (0.5, 'Sums.total', 0.125)
     """
-    worst = max(shown, key=lambda field: field.ratio)
-    lengths = [np.linalg.norm(field.difference) / _scale(field) for field in shown]
+    worst = max(fields, key=lambda field: field.ratio)
+    lengths = [np.linalg.norm(field.difference) / _scale(field) for field in fields]
     return worst.ratio, worst.where, math.hypot(*lengths)
 
 
@@ -119,12 +116,12 @@ def _records(data: Any, random: np.random.Generator) -> Iterator[tuple[str, Any]
                 yield f"{kind}, with signs drawn", amplify_record(data, int(row), factor, random)
 
 
-def _judged(witness: Witness, transcript: Transcript, kind: str, exposed: Any) -> Canary:
-    ratio, field, reach = measure(witness.shown(transcript))
-    return Canary(witness.site, kind, exposed, ratio, field, reach, tuple(witness.betrayed(transcript)))
+def _measured(replays: Replays, transcript: Transcript, kind: str, exposed: Any) -> Canary:
+    ratio, field, reach = measure(replays.noised_fields(transcript))
+    return Canary(replays.site, kind, exposed, ratio, field, reach, tuple(replays.unprotected(transcript)))
 
 
-def _scale(field: Shown) -> float:
+def _scale(field: NoisedField) -> float:
     assert field.declaration.sensitivity is not None
     return field.multiplier * field.declaration.sensitivity
 

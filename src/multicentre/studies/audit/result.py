@@ -1,4 +1,4 @@
-"""What an audit found, for people and for machines."""
+"""Result of an audit, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from multicentre.studies.audit.scores import Attack, Separation, auc_of_gdp, lar
 
 Verdict = Literal["consistent", "violated"]
 
-STANDARD_ERRORS = 5.0
-_CANNOT = (
-    "An audit shows what one attacker gained from one patient at one site. It can refute a guarantee, never prove it: "
-    "an attack that was not tried, or a patient who matters more, may gain more."
+STANDARD_ERRORS = 5.0  # exceeded by chance in fewer than one in a million audits
+_LIMITS = (
+    "An audit shows what one attacker learned about one patient at one site. It can refute a guarantee and never prove "
+    "it: another attack, or a patient with more influence, may reveal more."
 )
 
 
 @dataclass(frozen=True)
 class Scores:
-    """How runs with the canary were told from runs without.
+    """Distance between runs with the canary and runs without, and the best test.
 
     Parameters
     ----------
     separation : Separation
     attack : Attack
-        The test by which epsilon is bounded.
+        Test by which epsilon is bounded.
     """
 
     separation: Separation
@@ -37,34 +37,34 @@ class Scores:
 
 @dataclass(frozen=True)
 class AuditResult:
-    """What an audit found.
+    """Result of an audit of differential privacy.
 
     Parameters
     ----------
     guarantee : Guarantee
-        The claim, for a patient of one site.
+        Claimed guarantee, for a patient of one site.
     protection : {"unmasked", "masked"}
-        How sums left the sites.
+        Protection of summands.
     site : str
-        Where the canary was put.
+        Site of the canary.
     canary : str
-        How it was made.
+        Description of the canary.
     n_runs : int
-        Fits with it, and as many without.
+        Number of fits with the canary, and of fits without.
     confidence : float
-        With which the lower bound holds.
+        Probability with which the lower bound holds.
     sensitivity_ratio : float
-        The most that the canary moved a field, over what the field declares.
+        Largest change of a field by the canary, relative to the declared sensitivity.
     field : str
-        That field.
-    betrayed : tuple of str
+        Field with the largest change.
+    unprotected : tuple of str
         Fields without noise that differed with the canary.
     reach : float
-        Separation to expect of the canary under the planned noise.
+        Expected separation under the planned noise.
     mu : float or None
-        Largest separation that the claim allows; None where noise is not all Gaussian.
+        Largest separation that the claim allows; None unless all noise is Gaussian.
     scores : Scores or None
-        None where one patient matters more than declared: no run is needed then.
+        None if the canary exceeds the declared sensitivity; no runs are made then.
     """
 
     guarantee: Guarantee
@@ -75,47 +75,47 @@ class AuditResult:
     confidence: float
     sensitivity_ratio: float
     field: str
-    betrayed: tuple[str, ...]
+    unprotected: tuple[str, ...]
     reach: float
     mu: float | None
     scores: Scores | None
 
     @property
     def findings(self) -> list[str]:
-        """What speaks against the claim, a sentence each."""
-        found = [f"{name} carries no noise and differs when the canary is there." for name in self.betrayed]
+        """Evidence against the claim, one sentence each."""
+        evidence = [f"{name} has no noise and differs when the canary is present." for name in self.unprotected]
         if self.sensitivity_ratio > 1 + ROUNDING:
-            found.append(
-                f"One patient moves {self.field} by {self.sensitivity_ratio:.3g} times the declared sensitivity."
+            evidence.append(
+                f"One patient changes {self.field} by {self.sensitivity_ratio:.3g} times the declared sensitivity."
             )
         if self.scores is not None:
-            found += self._findings_of_scores(self.scores)
-        return found
+            evidence += self._findings_of_scores(self.scores)
+        return evidence
 
     @property
     def verdict(self) -> Verdict:
-        """Whether something speaks against the claim."""
+        """Verdict: "violated" if there is evidence against the claim."""
         return "violated" if self.findings else "consistent"
 
     @property
     def epsilon_lower_bound(self) -> float | None:
-        """What the runs prove of epsilon, at least."""
+        """Lower bound on epsilon that the runs prove."""
         return None if self.scores is None else self.scores.attack.epsilon
 
     @property
     def epsilon_estimate(self) -> float | None:
-        """Epsilon if the noise were Gaussian with the separation that was seen: an estimate, no bound."""
+        """Epsilon of Gaussian noise with the observed separation: an estimate, not a bound."""
         if self.scores is None:
             return None
         return epsilon_of_gdp(max(self.scores.separation.d_prime, 0.0), self.guarantee.delta)
 
     @property
     def largest_bound(self) -> float:
-        """The most that so many runs could prove of epsilon."""
+        """Largest lower bound on epsilon that this number of runs can prove."""
         return largest_bound(self.n_runs, self.guarantee.delta, self.confidence) if self.scores else 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the result in dicts, lists, texts and numbers."""
+        """Return the result as JSON values."""
         return {
             "verdict": self.verdict,
             "findings": self.findings,
@@ -136,28 +136,28 @@ class AuditResult:
         }
 
     def __str__(self) -> str:
-        return "\n".join([*self._rows(), "", *self._conclusion(), _CANNOT])
+        return "\n".join([*self._rows(), "", *self._conclusion(), _LIMITS])
 
     def _findings_of_scores(self, scores: Scores) -> list[str]:
-        found = []
+        evidence = []
         if scores.attack.epsilon > self.guarantee.epsilon:
-            found.append(
-                f"Epsilon is at least {scores.attack.epsilon:.3g} with a confidence of {self.confidence:.0%}, and "
+            evidence.append(
+                f"Epsilon is at least {scores.attack.epsilon:.3g} with a confidence of {self.confidence:.0%}; "
                 f"{self.guarantee.epsilon:.3g} is claimed."
             )
         apart = scores.separation
         if self.mu is not None and not apart.d_prime <= self.mu + STANDARD_ERRORS * _error(apart):
-            found.append(
-                f"Runs with the canary lie {apart.d_prime:.3g} standard deviations from those without, and "
-                f"{self.mu:.3g} is the most that the claim allows: there is less noise than planned."
+            evidence.append(
+                f"Runs with the canary are {apart.d_prime:.3g} standard deviations from those without; the claim "
+                f"allows at most {self.mu:.3g}. There is less noise than planned."
             )
-        return found
+        return evidence
 
     def _rows(self) -> list[str]:
         share = "" if self.mu is None else f"; it can reach {self.reach / self.mu:.0%} of what the claim allows"
         rows = [
             ("claimed", str(self.guarantee)),
-            ("canary", f"{self.canary}, put in at {self.site}{share}"),
+            ("canary", f"{self.canary}, added at {self.site}{share}"),
             ("attacker", "sees masked sums" if self.protection == "masked" else "sees the site's own answers"),
             ("sensitivity", f"{self.sensitivity_ratio:.4g} of what {self.field} declares"),
         ]
@@ -176,16 +176,16 @@ class AuditResult:
             ("runs", f"{self.n_runs} with the canary, {self.n_runs} without"),
             ("separation d'", f"{apart.d_prime:.3f} (standard error {apart.standard_error:.3f}){most}"),
             ("area under curve", f"{apart.auc:.3f}{area}"),
-            (f'test "{attack.says}"', hits),
+            (f'test "{attack.predicts}"', hits),
             ("epsilon, proven", f"{proven}; {self.guarantee.epsilon:.3g} is claimed"),
-            ("epsilon, provable", f"{self.largest_bound:.3g} is the most that so many runs can prove"),
-            ("epsilon, estimated", f"{self.epsilon_estimate:.3g} from d': an estimate, no bound"),
+            ("epsilon, provable", f"{self.largest_bound:.3g} is the most that this number of runs can prove"),
+            ("epsilon, estimated", f"{self.epsilon_estimate:.3g} from d'; an estimate, not a bound"),
         ]
 
     def _conclusion(self) -> list[str]:
         if self.findings:
-            return ["VIOLATED. The claim does not hold of this method with this noise.", *self.findings]
-        return ["CONSISTENT. Nothing that the audit saw speaks against the claim."]
+            return ["VIOLATED. The claim does not hold for this method with this noise.", *self.findings]
+        return ["CONSISTENT. The audit found no evidence against the claim."]
 
 
 def _error(apart: Separation) -> float:

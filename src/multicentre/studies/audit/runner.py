@@ -1,4 +1,13 @@
-"""An audit: many fits with and without one patient, and what an attacker makes of them."""
+"""Audit of differential privacy: many fits with and without one patient, and an attack on their answers.
+
+An audit consists of:
+
+1. One fit without the canary is recorded.
+2. The canary is chosen: records are tried in a replay without noise, and the one that changes the answers most is used.
+3. If the canary changes a field by more than declared, the audit ends.
+4. The method is fitted many times with the canary and many times without.
+5. Each fit is scored by its log-likelihood ratio, and the scores give a lower bound on epsilon.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +15,11 @@ import dataclasses
 import math
 import warnings
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
+
+from sklearn.base import clone
 
 from multicentre.estimator.base import FederatedEstimator
 from multicentre.federation.engine import Protection
@@ -18,16 +31,16 @@ from multicentre.privacy.accountant import Spent, cost_of
 from multicentre.privacy.guarantee import Guarantee, guarantee_of_plan
 from multicentre.privacy.people import ONE_RECORD, people_of
 from multicentre.privacy.policy import Policy, unknown_key
-from multicentre.studies.audit.canary import Bench, Canary, choose_canary, hear
+from multicentre.studies.audit.canary import Canary, choose_canary, measure
 from multicentre.studies.audit.result import AuditResult, Scores
 from multicentre.studies.audit.scores import lower_bound, separation
-from multicentre.studies.audit.transcript import Recording, Witness
+from multicentre.studies.audit.transcript import AllReleased, Recording, Replays, Transcript
 from multicentre.studies.methods import make_estimator
 from multicentre.studies.sites import SiteData, read_sites
 from multicentre.studies.study import Study
 
-RUNS = 500
-FEWEST_RUNS = 10
+RUNS = 500  # prove an epsilon of at most 4.2, in seconds for a small study
+FEWEST_RUNS = 10  # half of them choose the threshold, half give the bound
 
 
 def audit_study(
@@ -44,9 +57,9 @@ def audit_study(
     Parameters
     ----------
     study : Study
-        Its method is given an epsilon.
+        Study whose method has an epsilon.
     sites : mapping of str to SiteData, optional
-        Data in memory; read from the study's files otherwise.
+        Data in memory; read from the study's files by default.
     site, runs, seed, listener
         As for :func:`audit`.
 
@@ -101,50 +114,51 @@ def audit(
     seed: int = 0,
     listener: Listener | None = None,
 ) -> AuditResult:
-    """Fit a method many times with and without one patient, and bound epsilon by how well they are told apart.
+    """Fit a method many times with and without one patient, and bound epsilon from below by how well they differ.
 
     Parameters
     ----------
     estimator : FederatedEstimator
-        Differentially private. Its parameters are used; the object itself is left as it is.
+        Differentially private estimator. Its parameters are used; the object itself is not changed.
     sites : mapping of str to data
-        By site.
+        Data by site.
     policy : Policy or mapping, optional
-        As for ``Federation.in_process``. Budgets and minimum numbers of patients are set aside: the audit neither asks
-        nor charges any account, and hundreds of fits use up what noise may hide, while nothing leaves this process.
+        As for ``Federation.in_process``. Budgets and minimum numbers of patients are ignored: the audit does not read
+        or charge any account, and its hundreds of fits would exceed the noise that replaces a minimum. Nothing leaves
+        this process.
     secure_sum : bool, default True
-        The attacker sees masked sums, not single sites' answers.
+        Whether the attacker sees masked sums instead of single sites' answers.
     quorum : "all" or int, default "all"
-        As for ``Federation.in_process``: of how many sites the noise must suffice.
+        As for ``Federation.in_process``: number of sites whose noise must suffice.
     one_row_per_patient : bool, default False
-        As for ``Federation.in_process``; where nothing says whose the records are, the promise is one to a record.
+        As for ``Federation.in_process``. If the patients of the records are not known, the privacy unit is a record.
     site : str, optional
-        Where the canary is put; by default the site with the fewest patients.
+        Site of the canary; by default the site with the fewest patients.
     runs : int, at least 10, default 500
-        Fits with the canary, and as many without. Of n runs the bound is at most about ``log(n / 7.4)``.
+        Number of fits with the canary, and of fits without. With n runs the bound is at most about ``log(n / 7.4)``.
     confidence : float, in (0, 1), default 0.95
-        With which the bound holds.
+        Probability with which the bound holds.
     seed : int, default 0
-        Choice of the canary. The noise has no seed.
+        Seed of the choice of the canary. The noise has no seed.
     listener : Listener, optional
-        Hears of the runs as of rounds.
+        Receives the runs as rounds.
 
     Returns
     -------
     AuditResult
-        Without scores where one patient matters more than the releases declare: no run is needed then.
+        Without scores if the canary exceeds the declared sensitivity; no runs are made then.
 
     Raises
     ------
     ConfigurationError
-        The method is not differentially private, an argument is unfit, or a patient has several records: the canary has
-        one.
+        The method is not differentially private, an argument is invalid, or a patient has several records (the canary
+        has one).
 
     Notes
     -----
-    The attacker knows every record but the canary's presence, hears what the coordinator hears, replays the asks
-    without noise with and without the canary, and scores the log-likelihood ratio. A fit ends with the last planned
-    release, as what follows is computed from releases alone.
+    The attacker knows every record except whether the canary is present. It receives what the coordinator receives,
+    replays the requests without noise, with and without the canary, and computes the log-likelihood ratio. A fit ends
+    with the last planned release, since later values are computed from releases only.
 
     Examples
     --------
@@ -170,21 +184,21 @@ def audit(
         "one_row_per_patient": one_row_per_patient,
     }
     with warnings.catch_warnings(), Recording.in_process(data, **options) as without:
-        warnings.simplefilter("ignore")  # of a fit's quality, a thousand times
-        probe = hear(estimator, without, place)
+        warnings.simplefilter("ignore")  # warnings on the quality of a fit would be repeated a thousand times
+        probe = record_fit(estimator, without, place)
         canary = choose_canary(plan, data, place, probe, seed)
         guarantee = guarantee_of_plan(plan, without.protection, counted=without.terms.counted)
         result = _result(plan, canary, guarantee, without.protection, runs, confidence)
         if canary.exceeds:
             return result
-        witness = Witness(plan, place, data, canary.exposed)
+        replays = Replays(plan, place, data, canary.exposed)
         with Recording.in_process({**data, place: canary.exposed}, **options) as exposed:
-            bench = Bench(estimator, witness, exposed, without, len(probe), listener or Listener())
-            with_scores, without_scores = bench.run(runs)
+            pairs = PairedRuns(estimator, replays, exposed, without, len(probe), listener or Silence())
+            with_scores, without_scores = pairs.run(runs)
     scores = Scores(
         separation(with_scores, without_scores), lower_bound(with_scores, without_scores, plan.delta, confidence)
     )
-    ratio, field = max((result.sensitivity_ratio, result.field), bench.worst)
+    ratio, field = max((result.sensitivity_ratio, result.field), pairs.worst)
     return dataclasses.replace(result, sensitivity_ratio=ratio, field=field, scores=scores)
 
 
@@ -201,7 +215,7 @@ def _result(
         confidence=confidence,
         sensitivity_ratio=canary.ratio,
         field=canary.field,
-        betrayed=canary.betrayed,
+        unprotected=canary.unprotected,
         reach=canary.reach,
         mu=math.sqrt(2 * cost.rho) if cost.gaussian else None,
         scores=None,
@@ -212,18 +226,20 @@ def _plan_of(estimator: FederatedEstimator) -> Plan:
     plan = estimator.privacy_plan()
     if plan is None or not plan.releases:
         raise ConfigurationError(
-            "the study claims no differential privacy, so there is nothing to audit",
+            "the study must claim differential privacy to be audited; it does not",
             where=estimator.site_part.method,
-            mend="Give the method an epsilon, where it takes one.",
+            mend="Give the method an epsilon, if it has one.",
         )
     return plan
 
 
 def _check(runs: int, confidence: float) -> None:
     if runs < FEWEST_RUNS:
-        raise ConfigurationError(f"at least {FEWEST_RUNS} runs are needed", where="runs")
+        raise ConfigurationError(f"runs must be at least {FEWEST_RUNS}; got {runs}", where="runs")
     if not 0 < confidence < 1:
-        raise ConfigurationError("a number between 0 and 1 is needed", where="confidence", mend="0.95 is usual.")
+        raise ConfigurationError(
+            f"confidence must be between 0 and 1; got {confidence}", where="confidence", mend="0.95 is usual."
+        )
 
 
 def _prepared(
@@ -240,11 +256,13 @@ def _prepared(
 
 
 def _check_one_record(data: Mapping[str, Any]) -> None:
-    """Refuse data in which a patient has several records: the canary is one record, and no patient of that kind."""
+    """Refuse data in which a patient has several records, since the canary is one record."""
     several = [name for name, held in data.items() if people_of(held).most_records > 1]
     if several:
         raise ConfigurationError(
-            "a patient must have one record, as the canary has; got several", where=", ".join(several), mend=ONE_RECORD
+            "each patient must have one record, as the canary has; got several",
+            where=", ".join(several),
+            mend=ONE_RECORD,
         )
 
 
@@ -254,3 +272,95 @@ def _chosen_site(data: Mapping[str, Any], site: str | None) -> str:
     if site not in data:
         raise unknown_key(site, list(data), "site")
     return site
+
+
+def record_fit(
+    estimator: FederatedEstimator, federation: Recording, site: str, *, enough: int | None = None
+) -> Transcript:
+    """Fit a copy of the estimator and return the exchanges of the coordinator with a site.
+
+    Parameters
+    ----------
+    estimator : FederatedEstimator
+    federation : Recording
+    site : str
+    enough : int, optional
+        As for :meth:`Recording.watch`.
+
+    Raises
+    ------
+    ConfigurationError
+        The fit released no values of the site's patients.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import multicentre as mc
+    >>> blood = mc.data.MultiViewData({"blood": np.random.default_rng(0).normal(size=(40, 2))})
+    >>> reference = {"blood": {"centre": [0.0, 0.0], "spread": [1.0, 1.0]}}
+    >>> model = mc.multiview.FedMvPPCA(n_components=1, epsilon=9.0, reference=reference)
+    >>> with Recording.in_process({"lyon": blood}) as federation:
+    ...     exchanges = record_fit(model, federation, "lyon", enough=1)
+    >>> exchanges[-1].step.name, exchanges[-1].answer.products.shape
+    ('sum_outer_products', (6,))
+    """
+    exchanges = federation.watch(site, enough=enough)
+    with suppress(AllReleased):
+        clone(estimator).fit(federation)
+    if not any(one.answer is not None and one.step.releases.tells_of_patients() for one in exchanges):
+        raise ConfigurationError(
+            "the fit must release values of the site's patients; it released none",
+            where=site,
+            mend="Name another site.",
+        )
+    return exchanges
+
+
+@dataclass
+class PairedRuns:
+    """Fits in two federations that differ by the canary.
+
+    Parameters
+    ----------
+    estimator : FederatedEstimator
+    replays : Replays
+    exposed, without : Recording
+        Federations with the canary and without it.
+    enough : int
+        Number of exchanges up to the last planned release.
+    listener : Listener
+        Receives the runs as rounds.
+
+    Attributes
+    ----------
+    worst : tuple of float and str
+        Largest change of a field by the canary in a run, relative to the declared sensitivity, and that field.
+    """
+
+    estimator: FederatedEstimator
+    replays: Replays
+    exposed: Recording
+    without: Recording
+    enough: int
+    listener: Listener
+    worst: tuple[float, str] = (0.0, "")
+
+    def run(self, runs: int) -> tuple[list[float], list[float]]:
+        """Return the scores of `runs` fits with the canary and of `runs` fits without."""
+        name = "audit"
+        self.listener.rounds_began(name, runs, 0)
+        scores: tuple[list[float], list[float]] = ([], [])
+        for number in range(1, runs + 1):
+            scores[0].append(self._score(self.exposed))
+            scores[1].append(self._score(self.without))
+            self.listener.round_ended(name, number, {})
+        self.listener.rounds_ended(name, runs)
+        return scores
+
+    def _score(self, federation: Recording) -> float:
+        fields = self.replays.noised_fields(
+            record_fit(self.estimator, federation, self.replays.site, enough=self.enough)
+        )
+        ratio, field, _ = measure(fields)
+        self.worst = max(self.worst, (ratio, field))
+        return sum(one.score for one in fields)

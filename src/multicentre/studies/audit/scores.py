@@ -1,9 +1,9 @@
-"""What noised answers tell of one patient: scores, and what they prove of epsilon.
+"""Scores of noised answers for the presence of one patient, and the lower bound on epsilon that they prove.
 
-An attacker who knows every other patient, the canary and the noise's law scores a transcript by the log-likelihood
-ratio of "the canary was there" against "it was not", the most powerful test of the two (Neyman and Pearson). Under
-(epsilon, delta)-differential privacy any test obeys ``true positives <= exp(epsilon) false positives + delta``, so
-that counted positives bound epsilon from below.
+An attacker who knows every other patient, the canary and the law of the noise scores a transcript by the log-likelihood
+ratio of "the canary was present" against "it was absent", the most powerful test of the two (Neyman and Pearson). Under
+(epsilon, delta)-differential privacy, every test satisfies ``true positives <= exp(epsilon) false positives + delta``.
+Counted positives therefore bound epsilon from below.
 
 References
 ----------
@@ -26,27 +26,27 @@ from numpy.typing import ArrayLike, NDArray
 from multicentre.federation.noise import Mechanism
 
 Floats = NDArray[np.float64]
-Says = Literal["present", "absent"]
+Prediction = Literal["present", "absent"]
 
 
 @dataclass(frozen=True)
 class Attack:
-    """A test for the canary, and the bound that its hits and false alarms prove.
+    """Test for the canary, with the bound that its hits and false alarms prove.
 
     Parameters
     ----------
-    says : {"present", "absent"}
-        What is claimed of a run: "present" of one that scores above the threshold, "absent" of one below.
+    predicts : {"present", "absent"}
+        Prediction of the test: "present" for a score above the threshold, "absent" for a score below.
     threshold : float
     hits, false_alarms : int
-        How often the claim was right and wrong.
+        Number of correct and of wrong predictions.
     n_hit, n_false : int
-        Of so many runs each.
+        Number of runs for each.
     epsilon : float
         Lower bound on epsilon, at least 0.
     """
 
-    says: Says
+    predicts: Prediction
     threshold: float
     hits: int
     n_hit: int
@@ -57,16 +57,16 @@ class Attack:
 
 @dataclass(frozen=True)
 class Separation:
-    """How far scores with the canary lie from those without.
+    """Distance between scores with the canary and without.
 
     Parameters
     ----------
     d_prime : float
-        Difference of the means over the pooled standard deviation; infinite where scores do not scatter at all.
+        Difference of the means in units of the pooled standard deviation; infinite if scores do not vary.
     standard_error : float
-        Of `d_prime`, for normal scores.
+        Standard error of `d_prime`, for normal scores.
     auc : float
-        Probability that a run with the canary scores higher than one without, ties by half.
+        Probability that a run with the canary scores higher than one without; ties count half.
     """
 
     d_prime: float
@@ -80,13 +80,13 @@ def log_likelihood_ratio(
     """Return log P(noised | with the canary) - log P(noised | without) of one field.
 
     With m the field without the canary and v its difference, Gaussian noise gives ``(x - m - v/2) . v / scale**2`` and
-    Laplace noise ``sum(|x - m| - |x - m - v|) / scale``. Both are those of the discrete laws on a grid, too.
+    Laplace noise ``sum(|x - m| - |x - m - v|) / scale``. Both also hold for the discrete laws on a grid.
 
     Parameters
     ----------
     noised, without, difference : arrays of one shape
     scale : float, > 0
-        A Gaussian's standard deviation, or a Laplace law's scale.
+        Standard deviation of a Gaussian, or scale of a Laplace law.
     mechanism : {"gaussian", "laplace"}
 
     Examples
@@ -101,7 +101,7 @@ def log_likelihood_ratio(
 
 
 def separation(with_canary: ArrayLike, without: ArrayLike) -> Separation:
-    """Return how far two sets of scores lie apart.
+    """Return the distance between two sets of scores.
 
     Notes
     -----
@@ -110,8 +110,8 @@ def separation(with_canary: ArrayLike, without: ArrayLike) -> Separation:
 
     Examples
     --------
-    >>> found = separation([1.0, 2.0, 3.0], [0.0, 1.0, 2.0])
-    >>> found.d_prime, round(found.auc, 3)
+    >>> distance = separation([1.0, 2.0, 3.0], [0.0, 1.0, 2.0])
+    >>> distance.d_prime, round(distance.auc, 3)
     (1.0, 0.778)
     """
     from scipy.stats import rankdata
@@ -127,7 +127,7 @@ def separation(with_canary: ArrayLike, without: ArrayLike) -> Separation:
 
 
 def auc_of_gdp(mu: float) -> float:
-    """Return the area under the curve of two unit normals `mu` apart, ``Phi(mu / sqrt(2))``.
+    """Return the area under the ROC curve of two unit normal laws at distance `mu`, ``Phi(mu / sqrt(2))``.
 
     Examples
     --------
@@ -138,7 +138,7 @@ def auc_of_gdp(mu: float) -> float:
 
 
 def lower_bound(with_canary: ArrayLike, without: ArrayLike, delta: float, confidence: float = 0.95) -> Attack:
-    """Return the test that half of the runs recommend, and the epsilon that the other half proves.
+    """Return the test that half of the runs choose, and the epsilon that the other half proves.
 
     Parameters
     ----------
@@ -150,28 +150,28 @@ def lower_bound(with_canary: ArrayLike, without: ArrayLike, delta: float, confid
 
     Notes
     -----
-    Every second run, from the first, chooses threshold and direction: "present" above or "absent" below, whichever
-    would prove most. The others count its hits and false alarms. With ``(1 - confidence) / 2`` for each, the hits' rate
-    is bounded from below and the false alarms' from above [1]_, and ``epsilon >= log((hits - delta) / false alarms)``
-    [3]_.
+    Every second run, from the first, is used to choose threshold and direction ("present" above or "absent" below),
+    such that the bound would be largest. The other runs count hits and false alarms. With an error of
+    ``(1 - confidence) / 2`` for each, the rate of hits is bounded from below and that of false alarms from above [1]_.
+    Then ``epsilon >= log((hits - delta) / false alarms)`` [3]_.
 
     Examples
     --------
-    >>> found = lower_bound(np.arange(200) + 1000.0, np.arange(200.0), delta=1e-5)
-    >>> found.hits, found.false_alarms, round(found.epsilon, 2)
+    >>> attack = lower_bound(np.arange(200) + 1000.0, np.arange(200.0), delta=1e-5)
+    >>> attack.hits, attack.false_alarms, round(attack.epsilon, 2)
     (100, 0, 3.28)
     """
     one, other = np.asarray(with_canary, dtype=np.float64), np.asarray(without, dtype=np.float64)
-    says, threshold = _choose(one[::2], other[::2], delta, confidence)
-    mine, others = (one[1::2], other[1::2]) if says == "present" else (-other[1::2], -one[1::2])
-    limit = threshold if says == "present" else -threshold
+    predicts, threshold = _choose(one[::2], other[::2], delta, confidence)
+    mine, others = (one[1::2], other[1::2]) if predicts == "present" else (-other[1::2], -one[1::2])
+    limit = threshold if predicts == "present" else -threshold
     hits, false_alarms = int(np.sum(mine > limit)), int(np.sum(others > limit))
     proven = float(_proven(hits, len(mine), false_alarms, len(others), delta, confidence))
-    return Attack(says, threshold, hits, len(mine), false_alarms, len(others), max(proven, 0.0))
+    return Attack(predicts, threshold, hits, len(mine), false_alarms, len(others), max(proven, 0.0))
 
 
 def largest_bound(n_runs: int, delta: float, confidence: float = 0.95) -> float:
-    """Return the bound that `n_runs` with and as many without prove when they never overlap: all that they can.
+    """Return the largest bound that `n_runs` with the canary and `n_runs` without can prove.
 
     Examples
     --------
@@ -182,16 +182,16 @@ def largest_bound(n_runs: int, delta: float, confidence: float = 0.95) -> float:
     return max(0.0, float(_proven(half, half, 0, half, delta, confidence)))
 
 
-def _choose(one: Floats, other: Floats, delta: float, confidence: float) -> tuple[Says, float]:
+def _choose(one: Floats, other: Floats, delta: float, confidence: float) -> tuple[Prediction, float]:
     ranked = np.unique(np.concatenate([one, other]))
     thresholds = 0.5 * (ranked[1:] + ranked[:-1]) if len(ranked) > 1 else ranked
     above, below = (len(part) - np.searchsorted(np.sort(part), thresholds, side="right") for part in (one, other))
     present = _proven(above, len(one), below, len(other), delta, confidence)
     absent = _proven(len(other) - below, len(other), len(one) - above, len(one), delta, confidence)
-    says: Says = "present" if present.max() >= absent.max() else "absent"
-    best = present if says == "present" else absent
+    predicts: Prediction = "present" if present.max() >= absent.max() else "absent"
+    best = present if predicts == "present" else absent
     ties = np.flatnonzero(best == best.max())
-    return says, float(thresholds[ties[len(ties) // 2]])
+    return predicts, float(thresholds[ties[len(ties) // 2]])
 
 
 def _proven(

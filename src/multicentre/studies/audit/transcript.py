@@ -1,4 +1,4 @@
-"""All that a coordinator hears during a fit, and what the same asks would have brought without noise."""
+"""Recorded exchanges of a fit, and their replay without noise, with and without the canary."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Heard:
-    """One exchange of a fit.
+class Exchange:
+    """Exchange of a fit: one step, its requests and the answer.
 
     Parameters
     ----------
     session : str
-        The fit that it belongs to.
+        Session of the fit.
     step : Step
     asks : mapping of str to Message
-        What each site was told.
+        Request to each site.
     answer : Release or None
-        What the coordinator holds afterwards: the watched site's own answer, or the sum where sums are masked. None
-        when the watched site was not asked.
+        Answer at the coordinator: that of the watched site, or the sum if sums are masked. None if the watched site
+        received no request.
     is_sum : bool
-        The answer is a sum over all sites that were asked.
+        Whether the answer is a sum over all sites with a request.
     """
 
     session: str
@@ -46,42 +46,37 @@ class Heard:
     is_sum: bool
 
 
-Transcript = Sequence[Heard]
+Transcript = Sequence[Exchange]
 
 
 class AllReleased(BaseException):
-    """The last planned release was heard: what a fit makes of it tells an attacker nothing more."""
+    """Raised after the last planned release; later values of a fit contain no further information."""
 
 
-@dataclass
-class Watch:
-    """What an attacker at the coordinator receives about one site, and when it is complete.
+class Recording(Federation):
+    """Federation that records the exchanges of its coordinator with one site; see :meth:`watch`."""
 
-    Parameters
-    ----------
-    site : str
-    enough : int, optional
-        Raise :class:`AllReleased` after this many exchanges if the plan has no more releases.
+    _exchanges: list[Exchange]
+    _watched: str
+    _enough: int | None
 
-    Attributes
-    ----------
-    exchanges : list of Heard
-        Grows with each exchange of the fits that follow.
-    """
+    def watch(self, site: str, *, enough: int | None = None) -> list[Exchange]:
+        """Start an empty transcript and return it; each exchange of the following fits is appended.
 
-    site: str
-    enough: int | None = None
-    exchanges: list[Heard] = field(default_factory=list)
+        Parameters
+        ----------
+        site : str
+        enough : int, optional
+            Raise :class:`AllReleased` after this number of exchanges if the plan has no further releases.
+        """
+        self._exchanges, self._watched, self._enough = [], site, enough
+        return self._exchanges
 
-
-class RecordingSession(Session):
-    """A session that records what its coordinator receives about one site."""
-
-    def sum(self, step: Step[P, A, R], message: A) -> R:
+    def sum(self, step: Step[P, A, R], ask: A) -> R:
         """Return the sum over the sites' answers, and record it if sums are masked."""
-        total = super().sum(step, message)
+        total = super().sum(step, ask)
         if self.protection == "masked":
-            self._record(Heard(self.name, step, dict.fromkeys(self.sites, message), total, is_sum=True))
+            self._keep(Exchange(self.session, step, dict.fromkeys(self.sites, ask), total, is_sum=True))
         return total
 
     def collect(
@@ -93,23 +88,17 @@ class RecordingSession(Session):
         to: Sequence[str] | None = None,
         skip_refusals: bool = False,
     ) -> Answers[R]:
-        """Return the sites' answers, and record the watched site's unless it is masked."""
-        called = self.sites if to is None else tuple(to)
-        answers = super().collect(step, message, mask=mask, to=to, skip_refusals=skip_refusals)
-        if mask is None and step.part is self.part:
-            messages = {site: message if isinstance(message, Message) else message[site] for site in called}
-            self._record(Heard(self.name, step, messages, answers.get(self._watch.site), is_sum=False))
+        """Return the sites' answers, and record that of the watched site unless it is masked."""
+        asked = self.sites if to is None else tuple(to)
+        answers = super().collect(step, ask, mask=mask, to=to, willing=willing)
+        if mask is None and step.part is self._part:
+            requests = {site: ask if isinstance(ask, Message) else ask[site] for site in asked}
+            self._keep(Exchange(self.session, step, requests, answers.get(self._watched), is_sum=False))
         return answers
 
-    @property
-    def _watch(self) -> Watch:
-        assert isinstance(self.consortium, Recording)
-        return self.consortium.watch
-
-    def _record(self, exchange: Heard) -> None:
-        watch = self._watch
-        watch.exchanges.append(exchange)
-        if watch.enough is None or len(watch.exchanges) < watch.enough or self.plan is None:
+    def _keep(self, exchange: Exchange) -> None:
+        self._exchanges.append(exchange)
+        if self._enough is None or len(self._exchanges) < self._enough or self.plan is None:
             return
         if all(self._called[planned.step.name] >= planned.times for planned in self.plan.releases):
             raise AllReleased
@@ -133,15 +122,15 @@ class Recording(Federation):
 
 
 def replay(sites: Mapping[str, Any], transcript: Transcript) -> list[dict[str, Release]]:
-    """Return sites' answers to recorded asks before noise: for each exchange, by site, of those that were asked.
+    """Return the sites' answers to recorded requests, before noise: for each exchange, by site.
 
-    What a patient contributes may depend on the asks, and these on noised answers before them, so each transcript is
-    replayed with its own asks, from the first, on fresh site parts.
+    The contribution of a patient may depend on the requests, and these on earlier noised answers. Each transcript is
+    therefore replayed from its first request, on new site parts.
 
     Parameters
     ----------
     sites : mapping of str to data
-    transcript : sequence of Heard
+    transcript : sequence of Exchange
 
     Examples
     --------
@@ -151,41 +140,41 @@ def replay(sites: Mapping[str, Any], transcript: Transcript) -> list[dict[str, R
     ...     @step(releases=Acknowledgement)
     ...     def greet(self, ask: Nothing) -> Acknowledgement:
     ...         return Acknowledgement()
-    >>> asked = Heard("0.1", Greeter.greet, {"lyon": Nothing(), "oslo": Nothing()}, None, is_sum=False)
-    >>> replay({"lyon": None}, [asked])
+    >>> greeting = Exchange("0.1", Greeter.greet, {"lyon": Nothing(), "oslo": Nothing()}, None, is_sum=False)
+    >>> replay({"lyon": None}, [greeting])
     [{'lyon': Acknowledgement(patients={})}]
     """
     parts: dict[tuple[str, str, type[SitePart]], SitePart] = {}
     answers = []
-    for heard in transcript:
-        given = {}
-        for site in [name for name in sites if name in heard.asks]:
-            key = (heard.session, site, heard.step.part)
+    for exchange in transcript:
+        by_site = {}
+        for site in [name for name in sites if name in exchange.asks]:
+            key = (exchange.session, site, exchange.step.part)
             if key not in parts:
-                parts[key] = heard.step.part(site, sites[site])
-            given[site] = heard.step.run(parts[key], heard.asks[site])
-        answers.append(given)
+                parts[key] = exchange.step.part(site, sites[site])
+            by_site[site] = exchange.step.run(parts[key], exchange.asks[site])
+        answers.append(by_site)
     return answers
 
 
 @dataclass(frozen=True)
-class Shown:
-    """One noised field of a transcript beside what it is without noise.
+class NoisedField:
+    """Noised field of a transcript, with its value before noise.
 
     Parameters
     ----------
     where : str
-        The field.
+        Name of the field.
     noised : array
-        As the coordinator holds it.
+        Value at the coordinator.
     without : array
-        Before noise, without the canary.
+        Value before noise, without the canary.
     difference : array
-        What the canary adds to that.
+        Change of that value by the canary.
     declaration : Declaration
     mechanism : {"gaussian", "laplace"}
     multiplier : float
-        Scale of the noise over the declared sensitivity.
+        Scale of the noise in units of the declared sensitivity.
     """
 
     where: str
@@ -198,31 +187,31 @@ class Shown:
 
     @property
     def ratio(self) -> float:
-        """How far the canary moves the field, over the declared sensitivity."""
+        """Change of the field by the canary, relative to the declared sensitivity."""
         assert self.declaration.sensitivity is not None  # the plan was checked for it
         order = 1 if self.declaration.norm == "l1" else 2
         return float(np.linalg.norm(self.difference.ravel(), order)) / self.declaration.sensitivity
 
     @property
     def score(self) -> float:
-        """The field's log-likelihood ratio."""
+        """Log-likelihood ratio of the field."""
         assert self.declaration.sensitivity is not None
         scale = self.multiplier * self.declaration.sensitivity
         return log_likelihood_ratio(self.noised, self.without, self.difference, scale, self.mechanism)
 
 
-class Witness:
-    """Sites with and without the canary, by which a transcript is judged.
+class Replays:
+    """Replays of a transcript at sites with and without the canary.
 
     Parameters
     ----------
     plan : Plan
     site : str
-        The canary's.
+        Site of the canary.
     data : mapping of str to data
-        All sites without the canary.
+        Data of all sites, without the canary.
     exposed : data
-        The canary's site with it.
+        Data of the canary's site, with the canary.
     """
 
     def __init__(self, plan: Plan, site: str, data: Mapping[str, Any], exposed: Any) -> None:
@@ -233,36 +222,39 @@ class Witness:
         self._asked: list[object] = []
         self._answers: list[tuple[dict[str, Release], Release | None]] = []
 
-    def shown(self, transcript: Transcript) -> list[Shown]:
-        """Return every noised field of the transcript beside what it is without noise."""
-        found = []
-        for heard, (without, exposed) in zip(transcript, self._replayed(transcript), strict=True):
-            noise = self._noises.get(heard.step.name)
-            if noise is not None and heard.answer is not None and exposed is not None:
+    def noised_fields(self, transcript: Transcript) -> list[NoisedField]:
+        """Return every noised field of the transcript with its value before noise."""
+        fields = []
+        for exchange, (without, exposed) in zip(transcript, self._replayed(transcript), strict=True):
+            noise = self._noises.get(exchange.step.name)
+            if noise is not None and exchange.answer is not None and exposed is not None:
                 others = [one for name, one in without.items() if name != self.site]
-                found += _fields(heard.answer, without[self.site], exposed, others, noise)
-        return found
+                fields += _fields(exchange.answer, without[self.site], exposed, others, noise)
+        return fields
 
-    def betrayed(self, transcript: Transcript) -> list[str]:
-        """Return the fields that carry no noise and differ with the canary."""
-        found = []
-        for heard, (without, exposed) in zip(transcript, self._replayed(transcript), strict=True):
-            noise = self._noises.get(heard.step.name)
+    def unprotected(self, transcript: Transcript) -> list[str]:
+        """Return the fields without noise that differ with the canary."""
+        fields = []
+        for exchange, (without, exposed) in zip(transcript, self._replayed(transcript), strict=True):
+            noise = self._noises.get(exchange.step.name)
             if exposed is not None:
-                found += _differing(without[self.site], exposed, noise.multipliers if noise else ())
-        return list(dict.fromkeys(found))
+                fields += _differing(without[self.site], exposed, noise.multipliers if noise else ())
+        return list(dict.fromkeys(fields))
 
     def _replayed(self, transcript: Transcript) -> list[tuple[dict[str, Release], Release | None]]:
-        """Return what makes up each answer without the canary, and the site's own with it; same asks, same answers."""
-        asked = [(heard.step.name, [(site, encode(ask)) for site, ask in heard.asks.items()]) for heard in transcript]
+        """Return the parts of each answer without the canary, and the site's own with it; equal requests are cached."""
+        asked = [
+            (exchange.step.name, [(site, encode(ask)) for site, ask in exchange.asks.items()])
+            for exchange in transcript
+        ]
         if asked != self._asked or not self._answers:
-            summed = any(heard.is_sum for heard in transcript)
+            summed = any(exchange.is_sum for exchange in transcript)
             without = replay(self._data if summed else {self.site: self._data[self.site]}, transcript)
             exposed = replay(self._exposed, transcript)
             self._asked = list(asked)
             self._answers = [
-                (one if heard.is_sum else {name: one[name] for name in one if name == self.site}, two.get(self.site))
-                for heard, one, two in zip(transcript, without, exposed, strict=True)
+                (one if exchange.is_sum else {name: one[name] for name in one if name == self.site}, two.get(self.site))
+                for exchange, one, two in zip(transcript, without, exposed, strict=True)
             ]
         return self._answers
 
@@ -277,8 +269,8 @@ def _differing(one: Release, other: Release, noised: Container[str]) -> list[str
 
 def _fields(
     answer: Message, without: Release, exposed: Release, others: Sequence[Release], noise: Noise
-) -> list[Shown]:
-    found = []
+) -> list[NoisedField]:
+    fields = []
     for name, declaration in answer.declarations().items():
         if name not in noise.multipliers or getattr(answer, name) is None:
             continue
@@ -286,8 +278,8 @@ def _fields(
         multiplier = noise.multipliers[name]
         where = place(type(answer), name)
         difference = moved - own if moved.shape == own.shape else np.full(own.shape, np.inf)
-        found.append(Shown(where, noised, own + sum(rest), difference, declaration, noise.mechanism, multiplier))
-    return found
+        fields.append(NoisedField(where, noised, own + sum(rest), difference, declaration, noise.mechanism, multiplier))
+    return fields
 
 
 def _array(message: Message, name: str) -> Floats:
