@@ -142,7 +142,7 @@ def aligned_by_hand(opened, told, order):
 
 
 def show(chosen, **options):
-    return chosen.begin(Shower).ask(Shower.show, Nothing(), **options)
+    return getattr(chosen, "federation", chosen).begin(Shower).ask(Shower.show, Nothing(), **options)
 
 
 def test_an_order_is_taken_in_after_the_site_told_its_own_patients_alone():

@@ -261,7 +261,7 @@ class Twisting:
     """A coordinator's engine that tells all sites but the first something else of the noise."""
 
     def __init__(self, engine, noise):
-        self = with_engine(self, engine)
+        self._engine = engine
         self._noise = noise
 
     def __getattr__(self, name):

@@ -16,7 +16,7 @@ from multicentre.federation import storage
 from multicentre.federation import storage as files
 from multicentre.federation.errors import ConfigurationError, IntegrityError
 from multicentre.federation.noise import Noise
-from multicentre.federation.storage import held, write_atomically
+from multicentre.federation.storage import check_owner_writes_alone, held, read_regular, write_atomically
 from multicentre.privacy.accountant import cost_of
 from multicentre.privacy.budget import Account
 from multicentre.privacy.cohorts import CohortMemory

@@ -90,8 +90,7 @@ class SumSite(SitePart):
 def federate(says, site=LIAR, **options):
     """Return toy sites of which one lies."""
     federation = mc.Federation.in_process(toy_sites(), **options)
-    federation = with_engine(federation, Lying(federation.engine, site, says))
-    return federation
+    return with_engine(federation, Lying(federation.engine, site, says))
 
 
 def with_values(**values):

@@ -449,9 +449,9 @@ def test_the_coordinator_notices_a_ledger_that_went_back(fitted):
     cut_off(site_ledger(hospitals), 3)
     hospitals.desks.clear()
     with hospitals.federation(folder=folder) as federation:
-        federation._session = "another"  # a fit of its own, without a checkpoint
+        another = dataclasses.replace(federation, name="another")  # a fit without a checkpoint
         with pytest.raises(IntegrityError, match=r"must end after entry \d+"):
-            FedViewMeans(n_rounds=1).fit(federation)
+            FedViewMeans(n_rounds=1).fit(another)
 
 
 @pytest.mark.parametrize("signs", [True, False])

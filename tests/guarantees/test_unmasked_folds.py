@@ -124,7 +124,7 @@ def test_one_person_left_out_by_forged_marks_is_not_found_by_unmasked_sums():
     persons = {name: getattr(told, name) for name in Persons.declarations()}
     opened.ask(SiteFolds.take_unshared, sent.Unshared(**persons, roster=SITES, shared=np.arange(4096) < 40))
     opened.sum(SiteFolds.count_folds, Nothing())
-    n_left_out = {site: int((folds < 0).sum()) for site, folds in folds_of(SimpleNamespace(federation=opened)).items()}
+    n_left_out = {site: int((folds < 0).sum()) for site, folds in folds_of(SimpleNamespace(session=opened)).items()}
     assert any(0 < number < 10 for number in n_left_out.values())
     for place, site in enumerate(SITES):
         alone = opened.select([place], [site]).unmasked().begin(CoxSite)

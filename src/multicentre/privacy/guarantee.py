@@ -14,6 +14,7 @@ from typing import Any, Literal, Self, get_args
 from multicentre.federation.engine import Protection
 from multicentre.federation.errors import ConfigurationError
 from multicentre.federation.noise import Plan, Unit
+from multicentre.federation.session import Session
 from multicentre.privacy.accountant import Spent, cost_of, worst_patient
 from multicentre.privacy.accounting import require_fraction, require_not_negative, require_whole
 from multicentre.privacy.ledger import Entry

@@ -227,7 +227,7 @@ def test_by_default_no_patients_are_counted(tmp_path):
     federation = tapped(tmp_path, policy=LOOSE)
     federation.sum(CellSite.add, Nothing())
     assert {len(out.vector) for out in federation.engine.masked.values()} == {2 + 2 + 1 + 1}
-    assert "counted" not in federation.ledgers["site-0"].entries[-1]
+    assert "counted" not in federation.consortium.ledgers["site-0"].entries[-1]
 
 
 def test_counts_travel_under_the_mask_and_stand_in_the_ledger(tmp_path):
@@ -237,7 +237,7 @@ def test_counts_travel_under_the_mask_and_stand_in_the_ledger(tmp_path):
     assert {len(vector) for vector in vectors.values()} == {2 + 2 + 1 + 1 + 3}
     assert not np.isin(vectors["site-0"], [7]).any()
     assert np.add.reduce(list(vectors.values()))[-4:].tolist() == [0, 25, 25, 25]
-    assert federation.ledgers["site-0"].entries[-1]["counted"] is True
+    assert federation.consortium.ledgers["site-0"].entries[-1]["counted"] is True
 
 
 def counting_at(chosen):

@@ -57,8 +57,7 @@ class Wiretap:
 
 def tapped(*told, change=lambda step, site, outcome: outcome, **options):
     federation = begun(*told, **options)
-    federation = with_engine(federation, Wiretap(federation.engine, change))
-    return federation
+    return with_engine(federation, Wiretap(federation.engine, change))
 
 
 def check_loss(n_sites, quorum, phase, n_lost, n_sums=2):
