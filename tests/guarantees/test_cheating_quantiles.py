@@ -80,7 +80,7 @@ def test_a_number_among_the_identifiers_is_not_searched_counted_nor_cut_by():
     dealing = Dealing(**hashing("nhs", n_splits=3), thresholds=around, sizes=np.zeros(3, dtype=int), permuted=False)
     with pytest.raises(DisclosureRefused, match="may name a person"):
         opened(CutFolds).ask(CutFolds.cut, dealing)
-    plan = CovariateFoldKFold(2, covariate="nhs", scheme="hash").plan(opened(CutFolds))
+    plan = CovariateFoldKFold(2, covariate="nhs", scheme="hash").plan(opened(CutFolds).federation)
     assert plan.counts.sum() == 3 * N
 
 

@@ -221,7 +221,7 @@ def test_ledgers_that_differ_are_told_apart(tmp_path):
         ["pilot", "0.1", "0", "toy.agree", "ask", "lyon,", "oslo", "0a"],
         ["pilot", "0.1", "0", "toy.agree", "ask", "rome", "0b"],
     ]
-    assert "The sites were asked different things." in result.stderr
+    assert "The sites received different requests." in result.stderr
     assert call("ledger", "compare", named["lyon"]).exit_code == 3
     result = CliRunner().invoke(app, ["ledger", "compare", *named.values(), "--json"])
     assert (result.exit_code, json.loads(result.stdout)["differences"][0]["kind"]) == (8, "ask")

@@ -373,7 +373,7 @@ def test_a_study_without_the_key_of_pseudonyms_hashes_nobody(tmp_path):
 
 
 def test_the_same_data_are_known_again_and_nobody_else_can_test_a_guess(hospitals):
-    first = hospitals.federation().told["lyon"]["data"]
+    first = hospitals.federation().site_facts["lyon"]["data"]
     hospitals.desks.clear()
     with hospitals.federation() as federation:
         assert federation.site_facts["lyon"]["data"] == first

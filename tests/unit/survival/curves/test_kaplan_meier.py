@@ -6,7 +6,7 @@ import pytest
 import multicentre as mc
 from multicentre.data.missing.values import GAP_STEPS
 from multicentre.estimator.figures import Curves, Table, read_exhibit
-from multicentre.federation.consortium import Consortium as Federation
+from multicentre.federation.session import Session
 from multicentre.federation.errors import ConfigurationError, DataError
 from multicentre.reports.alternatives import describe
 from multicentre.reports.figures import draw
@@ -132,7 +132,7 @@ def test_one_site_is_enough():
 @pytest.mark.parametrize("secure", [False, True])
 def test_no_recorded_time_leaves_a_site(monkeypatch, secure, times):
     seen = []
-    collect = Federation.collect
+    collect = Session.collect
 
     def listen(self, step, ask, **options):
         answers = collect(self, step, ask, **options)
@@ -140,7 +140,7 @@ def test_no_recorded_time_leaves_a_site(monkeypatch, secure, times):
         seen.extend(value for message in (*answers.values(), *asks) for *_, value in message.items())
         return answers
 
-    monkeypatch.setattr(Federation, "collect", listen)
+    monkeypatch.setattr(Session, "collect", listen)
     sites = simulated()
     model = fit(sites, "x2", times=times, secure_sum=secure, policy=mc.Policy(min_patients=0))
     model.by_site()

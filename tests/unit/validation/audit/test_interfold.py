@@ -21,6 +21,7 @@ from multicentre.validation.folds.by_site import FederatedKFold
 from multicentre.validation.folds.hashed import HashGroupKFold
 from multicentre.validation.folds.site import Drawing, FoldPart
 from multicentre.validation.folds.splitter import FoldSplitter
+from support.engines import with_engine
 from support.examples import examples
 
 FREE = mc.Policy(min_patients=0)
@@ -240,6 +241,6 @@ def test_different_keys_clear_sums_and_foreign_plans_are_refused():
 def test_a_lost_site_is_an_error():
     everywhere = federation(shared_sites(), quorum=2)
     plan = HashGroupKFold(3).plan(everywhere)
-    plan.session.engine = Faulty(plan.session.engine, Faults(lose={"site-2": "mark_folds"}))
+    with_engine(plan.session, Faulty(plan.session.engine, Faults(lose={"site-2": "mark_folds"})))
     with pytest.raises(QuorumLost, match="site-2"):
         check_interfold(everywhere, plan)

@@ -7,6 +7,7 @@ import pytest
 from sklearn.metrics import adjusted_rand_score
 
 import multicentre as mc
+from multicentre.federation.session import Session
 from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused, RefusedByPolicy
 from multicentre.linkage.persons import check_keys
 from multicentre.linkage.pseudonyms import PseudonymKey
@@ -357,14 +358,14 @@ def test_a_plan_travels_over_the_wire():
 def test_a_plan_that_was_broken_off_goes_on_to_the_same_folds(step, tmp_path, monkeypatch):
     sites, _ = people_sites()
     whole = HashGroupKFold(3).plan(federate(sites))
-    original = mc.Federation.collect
+    original = Session.collect
 
     def breaking(self, asked, *args, **kwargs):
         if asked.name == step:
             raise KeyboardInterrupt
         return original(self, asked, *args, **kwargs)
 
-    monkeypatch.setattr(mc.Federation, "collect", breaking)
+    monkeypatch.setattr(Session, "collect", breaking)
     with pytest.raises(KeyboardInterrupt):
         HashGroupKFold(3).plan(federate(sites, folder=tmp_path))
     monkeypatch.undo()

@@ -155,7 +155,7 @@ def test_a_plan_that_travelled_tells_its_counts_and_that_it_has_no_federation():
         assert copied.digest == plan.digest
         assert repr(copied) == repr(plan)
         for part in (copied.train, copied.test):
-            with pytest.raises(ConfigurationError, match="the federation did not travel"):
+            with pytest.raises(ConfigurationError, match="a copied plan has no session"):
                 part(0)
         with pytest.raises(AttributeError, match="no attribute 'folds'"):
             copied.folds()
