@@ -6,8 +6,8 @@ import pytest
 import multicentre as mc
 from multicentre.data.missing.values import GAP_STEPS
 from multicentre.estimator.figures import Curves, Table, read_exhibit
-from multicentre.federation.session import Session
 from multicentre.federation.errors import ConfigurationError, DataError
+from multicentre.federation.session import Session
 from multicentre.reports.alternatives import describe
 from multicentre.reports.figures import draw
 from multicentre.survival import KaplanMeier

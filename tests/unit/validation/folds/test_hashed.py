@@ -7,8 +7,8 @@ import pytest
 from sklearn.metrics import adjusted_rand_score
 
 import multicentre as mc
-from multicentre.federation.session import Session
 from multicentre.federation.errors import ConfigurationError, DataError, DisclosureRefused, RefusedByPolicy
+from multicentre.federation.session import Session
 from multicentre.linkage.persons import check_keys
 from multicentre.linkage.pseudonyms import PseudonymKey
 from multicentre.privacy.secrets import Secret
